@@ -1,0 +1,49 @@
+# Two commands matter: `make demo` and `make test`. Each does all of its own set-up, in .venv.
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+BIN := .venv/bin
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: demo test check bench docs format components clean
+
+demo: .venv/.core
+	$(BIN)/muster demo --drill
+
+test: .venv/.dev components
+	$(BIN)/python -m pytest
+
+check: .venv/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python docs/generate.py --check
+
+bench: .venv/.dev
+	@for file in bench/[a-z]*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
+
+docs: .venv/.dev
+	$(BIN)/python docs/generate.py
+
+format: .venv/.dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+# Outside components that tests start themselves: installed when we may, named when we may not.
+components:
+	@sh .ci/components
+
+# The core and PyTorch: all that the demo needs.
+.venv/.core: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch numpy
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
+	touch $@
+
+# Everything that tests, checks and benchmarks add.
+.venv/.dev: .venv/.core
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[postgres,fast,dev]'
+	touch $@
+
+clean:
+	rm -rf .venv build dist *.egg-info src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
