@@ -1,0 +1,20 @@
+"""Muster, a training platform in one install; this package imports nothing heavy until it is asked for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from muster.client import Client
+
+__all__ = ["Client", "__version__"]
+__version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    # Workers import `muster.runtime` on every rank: the client, and httpx with it, loads only when it is named.
+    if name == "Client":
+        from muster.client import Client  # noqa: PLC0415
+
+        return Client
+    raise AttributeError(f"module 'muster' has no attribute {name!r}")

@@ -1,0 +1,109 @@
+"""Every error that Muster raises to a user.
+
+    MusterError                 what happened, and what to do
+    ├── SpecError               a job file with mistakes: all of them at once
+    ├── Refused                 a well-formed job that may not enter, with the reasons
+    ├── NotFound                a job, queue, project or token that does not exist
+    ├── Unauthenticated         no token, or one that is not valid
+    ├── NotAllowed              a token whose role is too low
+    ├── Invalid                 a request that makes no sense in the present state
+    ├── Conflict                somebody else changed the state first
+    ├── Unavailable             not now: no leader, a full disk, a server that is away
+    ├── EngineError             what runs the workers refused or failed
+    └── ConfigError             a setting, a file or an installation that must be mended
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from muster.core.reasons import Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One mistake in a job file: where, what was given, what was expected, how to mend it."""
+
+    where: str
+    given: str
+    expected: str
+    mend: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: got {self.given}, expected {self.expected}. {self.mend}"
+
+
+class MusterError(Exception):
+    """The root. `code` is stable for programs; `message` and `mend` are for people."""
+
+    code = "error"
+
+    def __init__(self, message: str, mend: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.mend = mend
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"code": self.code, "message": self.message, "mend": self.mend}
+
+    def __str__(self) -> str:
+        return f"{self.message} {self.mend}".strip()
+
+
+class SpecError(MusterError):
+    code = "bad_spec"
+
+    def __init__(self, problems: list[Problem], source: str = "the job") -> None:
+        count = "one mistake" if len(problems) == 1 else f"{len(problems)} mistakes"
+        super().__init__(f"{source} has {count}.", "Mend each and submit again.")
+        self.problems = problems
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**super().to_dict(), "problems": [asdict(p) for p in self.problems]}
+
+    def __str__(self) -> str:
+        return "\n".join([self.message, *(f"  - {p}" for p in self.problems)])
+
+
+class Refused(MusterError):
+    code = "refused"
+
+    def __init__(self, reasons: list[Reason]) -> None:
+        super().__init__("; ".join(r.message for r in reasons), " ".join(r.mend for r in reasons if r.mend))
+        self.reasons = reasons
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**super().to_dict(), "reasons": [r.to_dict() for r in self.reasons]}
+
+
+class NotFound(MusterError):
+    code = "not_found"
+
+
+class Unauthenticated(MusterError):
+    code = "unauthenticated"
+
+
+class NotAllowed(MusterError):
+    code = "not_allowed"
+
+
+class Invalid(MusterError):
+    code = "invalid"
+
+
+class Conflict(MusterError):
+    code = "conflict"
+
+
+class Unavailable(MusterError):
+    code = "unavailable"
+
+
+class EngineError(MusterError):
+    code = "engine_error"
+
+
+class ConfigError(MusterError):
+    code = "config_error"

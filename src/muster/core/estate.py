@@ -1,0 +1,92 @@
+"""What jobs run on and who may use it: nodes, pools, queues, projects and tokens."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from muster.core.resources import Resources
+
+Health = Literal["healthy", "suspect", "quarantined", "draining"]
+Role = Literal["viewer", "member", "admin"]
+ROLES: tuple[Role, ...] = ("viewer", "member", "admin")  # each may do what those before it may
+
+
+@dataclass(slots=True)
+class Node:
+    name: str
+    pool: str
+    total: Resources
+    labels: dict[str, str] = field(default_factory=dict)
+    health: Health = "healthy"
+    why: str = ""  # behind a health that is not healthy
+    free: Resources = field(default_factory=Resources)
+    free_devices: int = 0  # bit i is set when accelerator i is free
+    jobs: set[str] = field(default_factory=set)
+
+    def to_doc(self) -> dict[str, Any]:
+        """What is kept of it; what is free follows from the jobs."""
+        return {
+            "name": self.name,
+            "pool": self.pool,
+            "total": asdict(self.total),
+            "labels": self.labels,
+            "health": self.health,
+            "why": self.why,
+        }
+
+    @classmethod
+    def from_doc(cls, doc: dict[str, Any]) -> Node:
+        total = Resources(**doc["total"])
+        everything = (1 << total.accelerators) - 1
+        return cls(**{**doc, "total": total}, free=total, free_devices=everything)
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    name: str
+    engine: str = "local"
+    accelerator: str = ""
+    spot: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    name: str
+    project: str = "default"
+    policy: str = "fifo"
+    weight: float = 1.0
+    min_priority: int = 0
+    max_priority: int = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    name: str
+    description: str = ""
+    members: dict[str, Role] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A bearer token as it is kept: the digest of a random secret, never the secret."""
+
+    id: str
+    name: str
+    user: str
+    digest: str
+    role: Role = "admin"  # the most that it may be used for, whatever its user may do
+    superuser: bool = False  # admin of every project, within `role`
+    created_at: float = 0.0
+    expires_at: float | None = None
+    revoked_at: float | None = None
+
+
+def at_least(role: Role | None, needed: Role) -> bool:
+    """Whether `role` may do what `needed` may."""
+    return role is not None and ROLES.index(role) >= ROLES.index(needed)
+
+
+def lower(first: Role, second: Role) -> Role:
+    """The weaker of the two."""
+    return min(first, second, key=ROLES.index)

@@ -1,0 +1,61 @@
+"""The immutable facts. The log of these is the state, the history and the audit record in one.
+
+Kinds, and what their `data` holds:
+
+    job.submitted         number, name, queue, user, spec, key
+    job.resumed           doc, spec, user: the finished job as it was, so that the log alone can bring it back
+    job.stopping          reason, then ("stopped" | "queued"), grace
+    job.requeued          reason, charge, not_before
+    job.succeeded | job.failed | job.stopped      reason
+    attempt.planned       seats
+    attempt.running       (nothing more: every worker has started its ranks)
+    attempt.ended         outcome, reason
+    worker.running        worker
+    worker.ended          worker, exit
+    checkpoint.committed  step, path, bytes, rank
+    node.joined           name, pool, resources, labels
+    node.left             name
+    node.health           name, health, reason
+    pool.set | queue.set | project.set            the whole record
+    project.member        name, user, role (null removes)
+    token.created         id, name, user, digest, role, superuser, expires_at
+    token.revoked         id
+    secret.set | secret.removed                   name, never a value
+    server.leads | server.stopped                 holder, epoch
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+SYSTEM = "muster"  # the actor of what nobody asked for by hand
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """`seq` is given by the store when the event is appended; it is 0 until then."""
+
+    kind: str
+    time: float  # seconds, UTC, never running backwards along the log
+    actor: str = SYSTEM
+    project: str = ""
+    job: str = ""
+    attempt: int = 0
+    data: dict[str, Any] = field(default_factory=dict)
+    seq: int = 0
+
+    def stamped(self, seq: int) -> Event:
+        return Event(self.kind, self.time, self.actor, self.project, self.job, self.attempt, self.data, seq)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "seq": self.seq,
+            "time": self.time,
+            "kind": self.kind,
+            "actor": self.actor,
+            "project": self.project,
+            "job": self.job,
+            "attempt": self.attempt,
+            "data": self.data,
+        }

@@ -1,0 +1,53 @@
+"""Named places where a test can kill the process, to prove that a crash there loses nothing.
+
+Set MUSTER_FAULT="store.before_commit:3" before the process starts and it is ended with SIGKILL the third time that it
+arrives at that place: no cleanup, no flush, as when the machine loses its power. Without the variable a point costs one
+comparison. The places:
+
+    store.before_commit     everything is written and nothing is durable yet
+    store.after_commit      everything is durable and nobody has been told yet
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import dataclass
+from itertools import count
+from typing import Final
+
+from muster.core.errors import ConfigError
+
+VARIABLE: Final = "MUSTER_FAULT"
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Which place, and at which arrival, counted from 1."""
+
+    name: str
+    arrival: int
+
+
+def point(name: str) -> None:
+    """Ends this process here, if that is what the environment asked for."""
+    # `count` is safe from several threads: each arrival gets a number of its own.
+    if _FAULT is not None and name == _FAULT.name and next(_ARRIVALS) == _FAULT.arrival:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def parse(text: str | None) -> Fault | None:
+    """What the variable asks for; None when it is empty or not set."""
+    if not text:
+        return None
+    name, _, arrival = text.rpartition(":")
+    if not name or not arrival.isascii() or not arrival.isdigit() or int(arrival) < 1:
+        raise ConfigError(
+            f"{VARIABLE} is {text!r}; expected a place and an arrival, such as `store.before_commit:1`.",
+            f"Correct {VARIABLE}, or unset it: it exists for tests only.",
+        )
+    return Fault(name, int(arrival))
+
+
+_FAULT: Final = parse(os.environ.get(VARIABLE))
+_ARRIVALS: Final = count(1)

@@ -1,0 +1,144 @@
+"""A job, its attempts and their workers, as the state holds them; changed by `core.state.apply` alone."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from muster.core.reasons import Reason
+from muster.core.resources import Resources
+from muster.core.spec import JobSpec, ask
+
+Phase = Literal["queued", "starting", "running", "stopping", "succeeded", "failed", "stopped"]
+FINAL: frozenset[str] = frozenset({"succeeded", "failed", "stopped"})
+PHASES: tuple[Phase, ...] = ("queued", "starting", "running", "stopping", "succeeded", "failed", "stopped")
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """One worker's place: a node of the gang and the accelerators on it, by index."""
+
+    node: str
+    devices: tuple[int, ...] = ()
+
+
+@dataclass(slots=True)
+class Worker:
+    seat: Seat
+    state: Literal["starting", "running", "ended"] = "starting"
+    exit: dict[str, Any] | None = None  # wire.WorkerExit as a dict
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One launch of the whole gang."""
+
+    number: int
+    planned_at: float
+    workers: list[Worker]
+    running_at: float | None = None
+    ended_at: float | None = None
+    outcome: str | None = None
+    reason: Reason | None = None
+    from_step: int | None = None  # of the checkpoint that it started from
+
+    def to_doc(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_doc(cls, doc: dict[str, Any]) -> Attempt:
+        workers = [
+            Worker(Seat(w["seat"]["node"], tuple(w["seat"]["devices"])), w["state"], w["exit"]) for w in doc["workers"]
+        ]
+        return cls(**{**doc, "workers": workers, "reason": _reason(doc["reason"])})
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointMark:
+    """The last committed checkpoint of the run."""
+
+    step: int
+    path: str
+    time: float
+    bytes: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class StopOrder:
+    """Why a gang is being stopped, and what becomes of the job afterwards."""
+
+    reason: Reason
+    then: Literal["stopped", "queued"]
+    grace: float  # seconds
+    at: float
+
+
+@dataclass(slots=True)
+class Job:
+    id: str
+    number: int
+    project: str
+    queue: str
+    user: str
+    spec: JobSpec
+    submitted_at: float
+    phase: Phase = "queued"
+    since: float = 0.0  # when it entered the phase
+    reason: Reason | None = None  # behind the phase it is in, where the events gave one
+    key: str | None = None  # idempotency key of its submission
+    started_at: float | None = None
+    finished_at: float | None = None
+    attempt: Attempt | None = None  # the current one, or the last
+    charges: dict[str, int] = field(default_factory=dict)  # restarts by category
+    not_before: float = 0.0
+    stop: StopOrder | None = None
+    checkpoint: CheckpointMark | None = None
+    ran: float = 0.0  # seconds that ended attempts spent running, for `max_duration`
+    ask: Resources = field(default_factory=Resources)  # per node; follows from the spec
+
+    @property
+    def final(self) -> bool:
+        return self.phase in FINAL
+
+    @property
+    def active(self) -> bool:
+        """Whether an attempt of it holds resources."""
+        return self.phase in ("starting", "running", "stopping")
+
+    def to_doc(self) -> dict[str, Any]:
+        """Everything but the spec, which never changes and is kept beside it."""
+        return {
+            "id": self.id,
+            "number": self.number,
+            "project": self.project,
+            "queue": self.queue,
+            "user": self.user,
+            "submitted_at": self.submitted_at,
+            "phase": self.phase,
+            "since": self.since,
+            "reason": self.reason.to_dict() if self.reason else None,
+            "key": self.key,
+            "started_at": self.started_at,
+            "finished_at": self.finished_at,
+            "attempt": self.attempt.to_doc() if self.attempt else None,
+            "charges": self.charges,
+            "not_before": self.not_before,
+            "stop": asdict(self.stop) if self.stop else None,
+            "checkpoint": asdict(self.checkpoint) if self.checkpoint else None,
+            "ran": self.ran,
+        }
+
+    @classmethod
+    def from_doc(cls, doc: dict[str, Any], spec: JobSpec) -> Job:
+        doc = dict(doc)
+        stop, mark = doc["stop"], doc["checkpoint"]
+        doc["reason"] = _reason(doc["reason"])
+        doc["attempt"] = Attempt.from_doc(doc["attempt"]) if doc["attempt"] else None
+        doc["stop"] = StopOrder(**{**stop, "reason": Reason(**stop["reason"])}) if stop else None
+        doc["checkpoint"] = CheckpointMark(**mark) if mark else None
+        return cls(spec=spec, ask=ask(spec), **doc)
+
+
+def _reason(raw: dict[str, Any] | None) -> Reason | None:
+    return Reason(**raw) if raw else None

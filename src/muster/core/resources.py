@@ -1,0 +1,62 @@
+"""What a node has and what a worker asks for, as arithmetic that can't go wrong silently."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """CPUs in thousandths, memory in bytes, and a count of one kind of accelerator. A node has at most one kind."""
+
+    milli_cpus: int = 0
+    memory: int = 0
+    accelerators: int = 0
+    accelerator: str = ""  # "" asks for, or has, none
+
+    def __add__(self, other: Resources) -> Resources:
+        return Resources(
+            self.milli_cpus + other.milli_cpus,
+            self.memory + other.memory,
+            self.accelerators + other.accelerators,
+            self.accelerator or other.accelerator,
+        )
+
+    def __sub__(self, other: Resources) -> Resources:
+        return Resources(
+            self.milli_cpus - other.milli_cpus,
+            self.memory - other.memory,
+            self.accelerators - other.accelerators,
+            self.accelerator,
+        )
+
+    def __mul__(self, count: int) -> Resources:
+        return Resources(self.milli_cpus * count, self.memory * count, self.accelerators * count, self.accelerator)
+
+    def holds(self, ask: Resources) -> bool:
+        """Whether a worker asking for this much fits here. `GPU` asks for any kind."""
+        return (
+            self.milli_cpus >= ask.milli_cpus
+            and self.memory >= ask.memory
+            and self.accelerators >= ask.accelerators
+            and (not ask.accelerators or ask.accelerator in ("GPU", self.accelerator))
+        )
+
+    def lacks(self, ask: Resources) -> list[str]:
+        """What is missing for `ask`, in words; empty when it fits."""
+        words = []
+        if ask.accelerators and ask.accelerator not in ("GPU", self.accelerator):
+            words.append(f"no {ask.accelerator} (it has {self.accelerator or 'no accelerators'})")
+        elif self.accelerators < ask.accelerators:
+            words.append(f"{ask.accelerators} {ask.accelerator} wanted, {self.accelerators} there")
+        if self.milli_cpus < ask.milli_cpus:
+            words.append(f"{ask.milli_cpus / 1000:g} CPUs wanted, {self.milli_cpus / 1000:g} there")
+        if self.memory < ask.memory:
+            words.append(f"{ask.memory / 1e9:.1f} GB memory wanted, {self.memory / 1e9:.1f} there")
+        return words
+
+    def __str__(self) -> str:
+        words = [f"{self.milli_cpus / 1000:g} CPUs", f"{self.memory / 1e9:.1f} GB"]
+        if self.accelerators:
+            words.append(f"{self.accelerator}:{self.accelerators}")
+        return ", ".join(words)

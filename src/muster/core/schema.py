@@ -1,0 +1,131 @@
+"""JSON Schema (draft 2020-12) of what a person may write in a job file, for editors; the words come from the models."""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import combinations
+from typing import Any, Final
+
+import yaml
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from muster.core import units
+from muster.core.spec import JobSpec, Written, accepted_names, section_model, written
+
+
+def muster_schema() -> dict[str, Any]:
+    """What it refuses is a mistake or unusual; what it lets through may still hold a number that is out of range."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Muster job",
+        "description": "One job for Muster: what to run, on what, and what to do when it breaks.",
+        **_section(JobSpec),
+        "oneOf": [{"required": [name]} for name, path in accepted_names(JobSpec).items() if path == ("run",)],
+    }
+
+
+def default_text(info: FieldInfo, note: Written) -> Any:
+    """The default as a person would write it; None when there is none."""
+    default = info.default
+    if info.is_required() or default is None or isinstance(default, BaseModel):
+        return None
+    if note.form == "duration":
+        return units.format_duration(default)
+    if note.form == "priority":
+        return units.format_priority(default)
+    return list(default) if isinstance(default, tuple) else default
+
+
+def _section(model: type[BaseModel]) -> dict[str, Any]:
+    names = accepted_names(model)
+    properties = {name: _property(model, name, path) for name, path in names.items()}
+    # Two names for one field: one of them at most. The run's own rule, exactly one, stands at the top.
+    clashes = [
+        {"not": {"required": [one, two]}}
+        for one, two in combinations(names, 2)
+        if names[one] == names[two] and names[one] != ("run",)
+    ]
+    rules = {"allOf": clashes} if clashes else {}
+    return {"type": "object", "properties": properties, "additionalProperties": False, **rules}
+
+
+def _property(model: type[BaseModel], name: str, path: tuple[str, ...]) -> dict[str, Any]:
+    owner, info, note = _field(model, path)
+    shapes = _shapes(owner, path[-1], info, note)
+    if name == "commands":
+        shapes = [*shapes, {"type": "array", "items": {"type": "string"}, "minItems": 1}]
+    shape = shapes[0] if len(shapes) == 1 else {"anyOf": shapes}
+    if (name,) != path:
+        return {**shape, "description": f"The same as `{'.'.join(path)}`."}
+    default = default_text(info, note)
+    return {
+        **shape,
+        "description": f"{info.description} Write {note.expected}.",
+        **({} if default is None else {"default": default}),
+        "examples": [yaml.safe_load(note.example)],
+    }
+
+
+def _field(model: type[BaseModel], path: tuple[str, ...]) -> tuple[type[BaseModel], FieldInfo, Written]:
+    info = model.model_fields[path[0]]
+    section, note = section_model(info), written(info)
+    if len(path) > 1 and section:
+        return _field(section, path[1:])
+    assert note is not None  # accepted_names leads to written fields only
+    return model, info, note
+
+
+def _shapes(model: type[BaseModel], name: str, info: FieldInfo, note: Written) -> list[dict[str, Any]]:
+    """Each of these is a way to write the field."""
+    if section := section_model(info):
+        short = [(section, note.shorthand, *_field(section, (note.shorthand,))[1:])] if note.shorthand else []
+        return [_section(section), *(shape for field in short for shape in _shapes(*field))]
+    plain = _canonical_properties(model)[name]
+    canonical = [_without_words(shape) for shape in plain.get("anyOf", [plain])]
+    if note.form == "size":
+        canonical = [shape for shape in canonical if shape["type"] != "integer"]
+    if note.form == "list":
+        canonical.append(canonical[0]["items"])
+    if note.form == "mapping":
+        (pattern, text), *_ = canonical[0]["patternProperties"].items()
+        names = {**canonical[0]["propertyNames"], "pattern": pattern}
+        text = {**text, "type": ["string", "number", "boolean"]}
+        return [{"type": "object", "propertyNames": names, "additionalProperties": text}]
+    return canonical + _OTHER_SHAPES.get(note.form, [])
+
+
+@cache
+def _canonical_properties(model: type[BaseModel]) -> dict[str, Any]:
+    properties: dict[str, Any] = model.model_json_schema()["properties"]
+    return properties
+
+
+def _without_words(shape: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in shape.items() if key not in ("title", "description", "default")}
+
+
+_NUMBER: Final = r"[0-9]+(\.[0-9]+)?(e[+-]?[0-9]+)?"
+_UNITS_IN_ORDER: Final = "".join(rf"({_NUMBER}{unit})?" for unit in ("w", "d", "h", "m", "s"))
+_HOURS: Final = r"([0-9]{1,5}-([01]?[0-9]|2[0-3])|[0-9]{1,6})"
+_DURATION: Final[list[dict[str, Any]]] = [
+    {"type": "string", "pattern": rf"^(?=[0-9]){_UNITS_IN_ORDER}$", "maxLength": 64},
+    {"type": "string", "pattern": rf"^{_HOURS}:[0-5]?[0-9]:[0-5]?[0-9]$"},
+]
+_COUNT: Final = {"type": "integer", "minimum": 0, "maximum": 1024}
+_OTHER_SHAPES: Final[dict[str, list[dict[str, Any]]]] = {
+    "duration": _DURATION,
+    "duration_or_auto": _DURATION,
+    "size": [{"type": "string", "pattern": r"^[0-9]{1,19}(\.[0-9]{1,9})?([KMGTP]i?B?|B)$"}],
+    "accelerators": [
+        {"type": "string", "pattern": r"^([A-Za-z][A-Za-z0-9._-]{0,63}(:[0-9]{1,4})?|[0-9]{1,4})$"},
+        {
+            "type": "object",
+            "propertyNames": {"pattern": r"^[A-Za-z][A-Za-z0-9._-]{0,63}$"},
+            "additionalProperties": _COUNT,
+            "minProperties": 1,
+            "maxProperties": 1,
+        },
+    ],
+    "priority": [{"enum": list(units.PRIORITIES)}],
+}

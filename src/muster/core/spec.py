@@ -1,0 +1,334 @@
+"""The job file's canonical form: frozen models, and on each field its meaning, its units and how people write it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.fields import FieldInfo
+
+from muster.core import units
+from muster.core.resources import Resources
+
+Kind = Literal["train", "eval", "data", "sweep", "session"]
+PlacementName = Literal["pack", "spread", "balanced", "group", "locality"]
+RetryOn = Literal["node", "worker", "preempted", "error"]
+Form = Literal[
+    "text", "name", "path", "commands", "integer", "number", "flag", "choice", "priority", "duration",
+    "duration_or_auto", "size", "accelerators", "mapping", "list", "section",
+]  # fmt: skip
+
+# The launcher sets these on every rank, so a job may not; whatever starts with RESERVED_PREFIX is Muster's own.
+RESERVED_PREFIX: Final = "MUSTER_"
+RESERVED: Final = frozenset({
+    "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT",
+})  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """How a field is written in a job file: its form, in words what is expected, an example, and its other names."""
+
+    form: Form
+    expected: str
+    example: str
+    aliases: tuple[str, ...] = ()
+    item: str = ""  # what one item of a list or mapping should be
+    shorthand: str = ""  # of a section: the field that a bare value stands for
+    lifted: bool = False  # of a section: its fields may also stand at the top level
+
+
+_TEN_YEARS: Final = 315_360_000.0  # seconds
+_ONE_DAY: Final = 86_400.0
+# One argument of a Linux process holds 131,072 bytes; 32,000 characters fit in whatever they are encoded.
+_TEXT_MAX: Final = 32_000
+_DURATION_WORDS: Final = "a duration such as `6h`, `90m`, `1h30m`, `2:30:00` or a number of seconds"
+
+Text = Annotated[str, Field(pattern=r"^[^\x00]*$", max_length=_TEXT_MAX)]
+Label = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=63)]
+EnvName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=255)]
+TagName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*$", max_length=100)]
+DataName = Annotated[str, Field(pattern=r"^[^\s\x00]+$", max_length=1000)]
+Seconds = Annotated[float, Field(gt=0, le=_TEN_YEARS)]
+_LABEL_WORDS: Final = "letters, digits, `-`, `_` and `.`, at most 63"
+
+
+class _Canonical(BaseModel):
+    # No Python-level validators below: a server reads 100,000 of these back in a second or two when it starts.
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class WorkerResources(_Canonical):
+    """What one node of the gang needs."""
+
+    # In a job file `accelerators` says both, as in `H100:8`; here they are apart, for arithmetic.
+    accelerator: Annotated[str, Field(max_length=64)] = ""
+    accelerators: Annotated[
+        int,
+        Field(ge=0, le=1024, description="Accelerators on each node. A bare number takes any kind."),
+        Written("accelerators", "a kind and a count such as `H100:8`, `H100` (one), or a number up to 1024 (any kind)",
+                "H100:8", ("gpus",)),
+    ] = 0  # fmt: skip
+    cpus: Annotated[
+        Annotated[float, Field(ge=0.001, le=100_000)] | None,
+        Field(description="CPUs on each node, for all its ranks together. One for each rank unless given."),
+        Written("number", "a number of CPUs such as `16` or `0.5`", "16"),
+    ] = None
+    memory: Annotated[
+        Annotated[int, Field(ge=1, le=2**60)] | None,
+        Field(description="Memory on each node, for all its ranks together. A worker that goes past it is killed. "
+              "Neither reserved nor limited unless given."),
+        Written("size", "a size with its unit, such as `64GB` (10^9) or `64GiB` (2^30)", "64GB", ("mem",)),
+    ] = None  # fmt: skip
+
+
+class Checkpoint(_Canonical):
+    """When the job saves and how much of it is kept."""
+
+    every: Annotated[
+        Seconds | Literal["auto"] | None,
+        Field(description="Time between saves; `auto` lets Muster choose. The program decides unless given."),
+        Written("duration_or_auto", f"{_DURATION_WORDS}, or `auto`", "15m"),
+    ] = None  # fmt: skip
+    keep: Annotated[
+        int,
+        Field(ge=1, le=1_000_000, description="How many of the newest checkpoints are kept."),
+        Written("integer", "a whole number, at least 1", "3"),
+    ] = 3
+
+
+class Retry(_Canonical):
+    """When a gang that broke starts again."""
+
+    max_restarts: Annotated[
+        int,
+        Field(ge=0, le=1_000_000, description="Restarts after a failure before the job is given up. 0 never restarts."),
+        Written("integer", "a whole number, 0 or more", "3"),
+    ] = 3
+    on: Annotated[
+        tuple[RetryOn, ...],
+        Field(description="What is worth another attempt: the `node` was lost, a `worker` was killed, it was "
+              "`preempted`, or the program itself ended with an `error`."),
+        Written("list", "a list of `node`, `worker`, `preempted` and `error`", "[node, preempted]",
+                item="`node`, `worker`, `preempted` or `error`"),
+    ] = ("node", "worker", "preempted")  # fmt: skip
+    backoff: Annotated[
+        float,
+        Field(ge=0, le=_ONE_DAY, description="Wait before a restart."),
+        Written("duration", "a duration up to one day, such as `10s` or `2m`", "10s"),
+    ] = 10.0
+
+
+class JobSpec(_Canonical):
+    """One job, complete: durations in seconds, sizes in bytes, every default filled in."""
+
+    name: Annotated[
+        str,
+        Field(pattern=r"^[a-z]([a-z0-9-]*[a-z0-9])?$", max_length=units.NAME_MAX,
+              description="What people call the job. From the command unless given: `python train.py` is `train`."),
+        Written("name", "lower case letters, digits and `-`, starting with a letter, at most 50", "gpt-small"),
+    ]  # fmt: skip
+    kind: Annotated[
+        Kind,
+        Field(description="What sort of work it is."),
+        Written("choice", "`train`, `eval`, `data`, `sweep` or `session`", "train"),
+    ] = "train"
+    project: Annotated[
+        Label,
+        Field(description="Who owns and pays."),
+        Written("text", _LABEL_WORDS, "language"),
+    ] = "default"
+    queue: Annotated[
+        Label,
+        Field(description="Whose share it uses."),
+        Written("text", _LABEL_WORDS, "research"),
+    ] = "default"
+    pool: Annotated[
+        Label | None,
+        Field(description="The class of hardware it must run on. Any that fits unless given."),
+        Written("text", _LABEL_WORDS, "h100-spot"),
+    ] = None
+    purpose: Annotated[
+        Text | None,
+        Field(description="Why, in a sentence: the first entry of the logbook."),
+        Written("text", "text", "baseline for the optimizer ablation"),
+    ] = None
+    workdir: Annotated[
+        Annotated[str, Field(pattern=r"^[^\x00]+$", max_length=4096)] | None,
+        Field(description="Directory in which the command runs; a relative one starts from the job file's folder."),
+        Written("path", "a directory", ".", ("working_dir",)),
+    ] = None
+    run: Annotated[
+        str,
+        Field(pattern=r"^[^\x00]*[^\s\x00][^\x00]*$", max_length=_TEXT_MAX,
+              description="The command that each rank runs, given to the shell. Under `commands` it may be a list: "
+              "they run one after the other and the first that fails ends it. Required."),
+        Written("commands", "a command, at most 32,000 characters", "python train.py",
+                ("commands", "command", "cmd", "entrypoint")),
+    ]  # fmt: skip
+    num_nodes: Annotated[
+        int,
+        Field(ge=1, le=10_000, description="Nodes in the gang. All start together or none does."),
+        Written("integer", "a whole number from 1 to 10000", "2", ("nodes",)),
+    ] = 1
+    nproc: Annotated[
+        Annotated[int, Field(ge=1, le=1024)] | None,
+        Field(description="Ranks on each node. One for each accelerator, or one without any, unless given."),
+        Written("integer", "a whole number from 1 to 1024", "8", ("nproc_per_node",)),
+    ] = None
+    resources: Annotated[
+        WorkerResources,
+        Field(description="What each node of the gang needs."),
+        Written("section", "a mapping such as `{accelerators: \"H100:8\", memory: 64GB}`", "{cpus: 16}", lifted=True),
+    ] = WorkerResources()  # fmt: skip
+    envs: Annotated[
+        dict[EnvName, Text],
+        Field(description="Environment of the ranks. Values are text exactly as written, quotes or none. "
+              "`MUSTER_*`, `RANK`, `WORLD_SIZE` and what else `torchrun` sets is reserved."),
+        Written("mapping", "a mapping of names to text", '{LR: "3e-4"}', ("env",),
+                item="a name of letters, digits and `_` that does not start with a digit, and text for it"),
+    ] = {}  # fmt: skip
+    secrets: Annotated[
+        tuple[EnvName, ...],
+        Field(description="Names of secrets of the project that the ranks get in their environment. Never values."),
+        Written("list", "names only, such as `[HF_TOKEN]`", "[HF_TOKEN]", item="a name such as `HF_TOKEN`, no value"),
+    ] = ()
+    data: Annotated[
+        tuple[DataName, ...],
+        Field(description="Datasets that it reads, with their versions; kept with the run to repeat it by."),
+        Written("list", "a list of datasets such as `[c4-en@v3]`", "[c4-en@v3]", item="a dataset such as `c4-en@v3`"),
+    ] = ()
+    priority: Annotated[
+        int,
+        Field(ge=0, le=100, description="Higher goes first. `low` is 20, `normal` 50, `high` 75 and `urgent` 95."),
+        Written("priority", "`low`, `normal`, `high`, `urgent`, or a whole number from 0 to 100", "high"),
+    ] = 50
+    use_spot: Annotated[
+        bool,
+        Field(description="Whether it may run on nodes that can be taken away."),
+        Written("flag", "`true` or `false`", "true", ("spot",)),
+    ] = False
+    max_duration: Annotated[
+        Seconds | None,
+        Field(description="Running time, over all attempts, after which it is stopped. No limit unless given."),
+        Written("duration", f"{_DURATION_WORDS}, at most ten years", "6h", ("time", "time_limit")),
+    ] = None
+    stop_grace: Annotated[
+        float,
+        Field(ge=0, le=_ONE_DAY, description="Time to save and leave, between the request to stop and the kill."),
+        Written("duration", "a duration up to one day, such as `30s` or `2m`", "30s"),
+    ] = 30.0
+    checkpoint: Annotated[
+        Checkpoint,
+        Field(description="When it saves. `checkpoint: 15m` is short for `checkpoint: {every: 15m}`."),
+        Written("section", "a mapping such as `{every: 15m, keep: 3}`, or a duration", "{every: 15m}",
+                shorthand="every"),
+    ] = Checkpoint()  # fmt: skip
+    retry: Annotated[
+        Retry,
+        Field(description="When it starts again. `retry: 3` is short for `retry: {max_restarts: 3}`."),
+        Written("section", "a mapping such as `{max_restarts: 3, backoff: 10s}`, or a whole number",
+                "{max_restarts: 3}", shorthand="max_restarts"),
+    ] = Retry()  # fmt: skip
+    placement: Annotated[
+        PlacementName,
+        Field(description="How the gang is laid over the nodes."),
+        Written("choice", "`pack`, `spread`, `balanced`, `group` or `locality`", "pack"),
+    ] = "pack"
+    tags: Annotated[
+        dict[TagName, Text],
+        Field(description="Names and values of your own, to find the job by. Values are text exactly as written."),
+        Written("mapping", "a mapping of names to text", "{task: pretrain}",
+                item="a name of letters, digits, `.`, `_`, `/` and `-`, and text for it"),
+    ] = {}  # fmt: skip
+
+
+def ranks_per_node(spec: JobSpec) -> int:
+    return spec.nproc or spec.resources.accelerators or 1
+
+
+def ask(spec: JobSpec) -> Resources:
+    """What one worker takes of its node."""
+    wants = spec.resources
+    milli_cpus = 1000 * ranks_per_node(spec) if wants.cpus is None else max(1, round(wants.cpus * 1000))
+    kind = (wants.accelerator or units.ANY_ACCELERATOR) if wants.accelerators else ""
+    return Resources(milli_cpus, wants.memory or 0, wants.accelerators, kind)
+
+
+def dump_job(spec: JobSpec) -> str:
+    """A job file, in human units, of what differs from the defaults; `parse_job` turns it into the same spec."""
+    return yaml.dump(
+        _written_values(spec), Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False, width=120
+    )
+
+
+def written(info: FieldInfo) -> Written | None:
+    """How the field is written; None for one that a job file can't hold."""
+    return next((note for note in info.metadata if isinstance(note, Written)), None)
+
+
+def section_model(info: FieldInfo) -> type[BaseModel] | None:
+    """The model of a field that is a section of the file."""
+    kind = info.annotation
+    return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
+
+
+def accepted_names(model: type[BaseModel]) -> dict[str, tuple[str, ...]]:
+    """Every key that may stand in this section, aliases and lifted fields included → the field it means, as a path."""
+    names: dict[str, tuple[str, ...]] = {}
+    for name, info in model.model_fields.items():
+        if note := written(info):
+            names.update(dict.fromkeys((name, *note.aliases), (name,)))
+        section = section_model(info)
+        if note and note.lifted and section:
+            names.update({key: (name, *path) for key, path in accepted_names(section).items()})
+    return names
+
+
+def _written_values(model: BaseModel) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for name, info in type(model).model_fields.items():
+        note, value = written(info), getattr(model, name)
+        if note and (info.is_required() or value != info.default):
+            values[name] = _written_value(note, value, model)
+    return values
+
+
+def _written_value(note: Written, value: Any, model: BaseModel) -> Any:
+    if isinstance(value, BaseModel):
+        return _written_values(value)
+    if isinstance(model, WorkerResources) and note.form == "accelerators":
+        return units.format_accelerators(model.accelerator, value)
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, tuple):
+        return list(value)
+    if value == "auto":
+        return value
+    formats = {
+        "duration": units.format_duration,
+        "duration_or_auto": units.format_duration,
+        "size": units.format_size,
+        "number": units.format_number,
+        "priority": units.format_priority,
+    }
+    return formats[note.form](value) if note.form in formats else value
+
+
+class _Dumper(yaml.SafeDumper):
+    """Scripts of several lines as blocks, everything else as PyYAML has it."""
+
+
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    # YAML takes these three for line breaks and would not give them back outside of double quotes.
+    if any(mark in text for mark in "\x85\u2028\u2029"):
+        style: str | None = '"'
+    else:
+        style = "|" if "\n" in text else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _represent_text)

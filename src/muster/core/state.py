@@ -1,0 +1,394 @@
+"""The whole world in memory, and `apply`: the one way to change it, O(1) an event.
+
+The state holds what is alive: projects, queues, nodes, tokens and unfinished jobs. A job that ends leaves the state in
+the event that ends it; its record stays in the store. A late report of an old attempt is dropped here and nowhere else.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, cast
+
+from muster.core.estate import Health, Node, Pool, Project, Queue, Role, Token
+from muster.core.event import Event
+from muster.core.job import Attempt, CheckpointMark, Job, Phase, Seat, StopOrder, Worker
+from muster.core.reasons import Reason
+from muster.core.resources import Resources
+from muster.core.spec import JobSpec, ask
+
+EntityKind = Literal["node", "pool", "queue", "project", "token"]
+
+
+@dataclass(slots=True)
+class Changes:
+    """What an event touched, for the store to write in the same transaction."""
+
+    jobs: dict[str, Job] = field(default_factory=dict)
+    attempts: dict[tuple[str, int], Attempt] = field(default_factory=dict)
+    entities: dict[tuple[EntityKind, str], Node | Pool | Queue | Project | Token | None] = field(default_factory=dict)
+
+
+class Line:
+    """The queued jobs of one queue, best first: by priority, then by the number they were submitted under."""
+
+    def __init__(self) -> None:
+        self._keys: list[tuple[int, int]] = []
+        self._ids: dict[tuple[int, int], str] = {}
+
+    def add(self, job: Job) -> None:
+        key = (-job.spec.priority, job.number)
+        if key not in self._ids:
+            insort(self._keys, key)
+            self._ids[key] = job.id
+
+    def discard(self, job: Job) -> None:
+        key = (-job.spec.priority, job.number)
+        if self._ids.pop(key, None) is not None:
+            del self._keys[bisect_left(self._keys, key)]
+
+    def ahead_of(self, job: Job) -> int:
+        """How many jobs stand before it."""
+        return bisect_left(self._keys, (-job.spec.priority, job.number))
+
+    def __iter__(self) -> Iterator[str]:
+        return (self._ids[key] for key in self._keys)
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+
+@dataclass(slots=True)
+class State:
+    version: int = 0  # the `seq` of the last event
+    time: float = 0.0  # of the last event
+    next_number: int = 1
+    projects: dict[str, Project] = field(default_factory=dict)
+    queues: dict[str, Queue] = field(default_factory=dict)
+    pools: dict[str, Pool] = field(default_factory=dict)
+    nodes: dict[str, Node] = field(default_factory=dict)
+    tokens: dict[str, Token] = field(default_factory=dict)
+    jobs: dict[str, Job] = field(default_factory=dict)
+    lines: dict[str, Line] = field(default_factory=dict)  # queue name → its queued jobs
+    active: dict[str, None] = field(default_factory=dict)  # ids of jobs that hold resources, oldest first
+    keys: dict[tuple[str, str], str] = field(default_factory=dict)  # (user, idempotency key) → live job
+    by_number: dict[int, str] = field(default_factory=dict)
+    capacity: int = 0  # grows whenever something that was not free became free
+    later: dict[str, float] = field(default_factory=dict)  # queued jobs that may not start before a time
+    kinds: Counter[tuple[str, Resources]] = field(default_factory=Counter)  # (pool, whole node) → how many there are
+
+    def add_job(self, job: Job) -> None:
+        """Takes in a job as it is: used by `apply`, and by a store that loads what it saved."""
+        self.jobs[job.id] = job
+        self.by_number[job.number] = job.id
+        self.next_number = max(self.next_number, job.number + 1)
+        if job.key:
+            self.keys[(job.user, job.key)] = job.id
+        if job.phase == "queued":
+            self._enqueue(job)
+        elif job.active:
+            self.active[job.id] = None
+            self._hold(job)
+
+    def add_node(self, node: Node) -> None:
+        """Takes in a node, new or changed, keeping what its jobs hold of it."""
+        known = self.nodes.get(node.name)
+        if known is not None:
+            self._drop_kind(known)
+        self.kinds[(node.pool, node.total)] += 1
+        node.free, node.free_devices = node.total, (1 << node.total.accelerators) - 1
+        self.nodes[node.name] = node
+        if known is not None:
+            for job_id in known.jobs:
+                self._take(node, self.jobs[job_id])
+        self.capacity += 1
+
+    def drop_node(self, name: str) -> None:
+        node = self.nodes.pop(name, None)
+        if node is not None:
+            self._drop_kind(node)
+
+    def _drop_kind(self, node: Node) -> None:
+        self.kinds[(node.pool, node.total)] -= 1
+        if not self.kinds[(node.pool, node.total)]:
+            del self.kinds[(node.pool, node.total)]
+
+    def _enqueue(self, job: Job) -> None:
+        self.lines.setdefault(job.queue, Line()).add(job)
+        if job.not_before:
+            self.later[job.id] = job.not_before
+
+    def _dequeue(self, job: Job) -> None:
+        self.lines[job.queue].discard(job)
+        self.later.pop(job.id, None)
+
+    def _hold(self, job: Job) -> None:
+        assert job.attempt is not None
+        for name in {worker.seat.node for worker in job.attempt.workers}:
+            node = self.nodes.get(name)
+            if node is not None:  # it may have left while the job ran
+                self._take(node, job)
+
+    def _take(self, node: Node, job: Job) -> None:
+        assert job.attempt is not None
+        node.jobs.add(job.id)
+        for worker in job.attempt.workers:
+            if worker.seat.node == node.name:
+                node.free = node.free - job.ask
+                node.free_devices &= ~_mask(worker.seat.devices)
+
+    def _release(self, job: Job) -> None:
+        assert job.attempt is not None
+        for worker in job.attempt.workers:
+            node = self.nodes.get(worker.seat.node)
+            if node is not None and job.id in node.jobs:
+                node.free = node.free + job.ask
+                node.free_devices |= _mask(worker.seat.devices)
+        for worker in job.attempt.workers:
+            if worker.seat.node in self.nodes:
+                self.nodes[worker.seat.node].jobs.discard(job.id)
+        self.active.pop(job.id, None)
+        self.capacity += 1
+
+    def _remove(self, job: Job) -> None:
+        del self.jobs[job.id], self.by_number[job.number]
+        if job.key:
+            self.keys.pop((job.user, job.key), None)
+
+
+def apply(state: State, event: Event) -> Changes:
+    """Folds one event into the state and says what it touched."""
+    changes = Changes()
+    _HANDLERS[event.kind](state, event, changes)
+    state.version = event.seq
+    state.time = max(state.time, event.time)
+    return changes
+
+
+def _submitted(state: State, event: Event, changes: Changes) -> None:
+    data = event.data
+    spec = JobSpec.model_validate(data["spec"])
+    job = Job(
+        event.job, data["number"], event.project, data["queue"], data["user"], spec, event.time,
+        since=event.time, key=data.get("key"), ask=ask(spec),
+    )  # fmt: skip
+    state.add_job(job)
+    changes.jobs[job.id] = job
+
+
+def _resumed(state: State, event: Event, changes: Changes) -> None:
+    job = Job.from_doc(event.data["doc"], JobSpec.model_validate(event.data["spec"]))
+    job.finished_at, job.stop, job.charges, job.not_before, job.ran = None, None, {}, 0.0, 0.0
+    job.reason = Reason(**event.data["reason"])
+    job.phase, job.since = "queued", event.time
+    state.add_job(job)
+    changes.jobs[job.id] = job
+
+
+def _planned(state: State, event: Event, changes: Changes) -> None:
+    job = state.jobs[event.job]
+    state._dequeue(job)
+    workers = [Worker(Seat(s["node"], tuple(s["devices"]))) for s in event.data["seats"]]
+    from_step = job.checkpoint.step if job.checkpoint else None
+    job.attempt = Attempt(event.attempt, event.time, workers, from_step=from_step)
+    job.reason, job.not_before = None, 0.0
+    _enter(job, "starting", event, changes)
+    state.active[job.id] = None
+    state._hold(job)
+
+
+def _running(state: State, event: Event, changes: Changes) -> None:
+    job = _current(state, event)
+    if job is None or job.attempt is None or job.attempt.running_at is not None:
+        return
+    job.attempt.running_at = event.time
+    job.started_at = job.started_at or event.time
+    if job.phase == "starting":
+        _enter(job, "running", event, changes)
+    changes.jobs[job.id] = job
+
+
+def _worker_running(state: State, event: Event, changes: Changes) -> None:
+    job = _current(state, event)
+    if job is not None and job.attempt is not None:
+        worker = job.attempt.workers[event.data["worker"]]
+        if worker.state == "starting":
+            worker.state = "running"
+            _touch(job, changes)
+
+
+def _worker_ended(state: State, event: Event, changes: Changes) -> None:
+    job = _current(state, event)
+    if job is not None and job.attempt is not None:
+        worker = job.attempt.workers[event.data["worker"]]
+        if worker.state != "ended":
+            worker.state, worker.exit = "ended", event.data["exit"]
+            _touch(job, changes)
+
+
+def _attempt_ended(state: State, event: Event, changes: Changes) -> None:
+    job = _current(state, event)
+    if job is None or job.attempt is None or job.attempt.ended_at is not None:
+        return
+    attempt = job.attempt
+    attempt.ended_at, attempt.outcome = event.time, event.data["outcome"]
+    attempt.reason = Reason(**event.data["reason"])
+    if attempt.running_at is not None:
+        job.ran += event.time - attempt.running_at
+    state._release(job)
+    _touch(job, changes)
+
+
+def _requeued(state: State, event: Event, changes: Changes) -> None:
+    job = state.jobs[event.job]
+    charge = event.data["charge"]
+    job.charges = {**job.charges, charge: job.charges.get(charge, 0) + 1}
+    job.reason, job.not_before, job.stop = Reason(**event.data["reason"]), event.data["not_before"], None
+    _enter(job, "queued", event, changes)
+    state._enqueue(job)
+
+
+def _stopping(state: State, event: Event, changes: Changes) -> None:
+    job = state.jobs.get(event.job)
+    if job is None or not job.active:
+        return
+    job.stop = StopOrder(Reason(**event.data["reason"]), event.data["then"], event.data["grace"], event.time)
+    job.reason = job.stop.reason
+    _enter(job, "stopping", event, changes)
+
+
+def _finished(state: State, event: Event, changes: Changes) -> None:
+    job = state.jobs.get(event.job)
+    if job is None:
+        return
+    if job.phase == "queued":
+        state._dequeue(job)
+    job.reason, job.finished_at = Reason(**event.data["reason"]), event.time
+    _enter(job, cast(Phase, event.kind.removeprefix("job.")), event, changes)
+    state._remove(job)
+
+
+def _checkpoint(state: State, event: Event, changes: Changes) -> None:
+    job = _current(state, event)
+    if job is None or (job.checkpoint is not None and job.checkpoint.step > event.data["step"]):
+        return
+    data = event.data
+    job.checkpoint = CheckpointMark(data["step"], data["path"], event.time, data["bytes"], event.attempt)
+    changes.jobs[job.id] = job
+
+
+def _node_joined(state: State, event: Event, changes: Changes) -> None:
+    data = event.data
+    old = state.nodes.get(data["name"])
+    node = Node(data["name"], data["pool"], Resources(**data["resources"]), dict(data["labels"]))
+    if old is not None:
+        node.health, node.why = old.health, old.why
+    state.add_node(node)
+    changes.entities[("node", node.name)] = node
+
+
+def _node_left(state: State, event: Event, changes: Changes) -> None:
+    state.drop_node(event.data["name"])
+    changes.entities[("node", event.data["name"])] = None
+
+
+def _node_health(state: State, event: Event, changes: Changes) -> None:
+    node = state.nodes.get(event.data["name"])
+    if node is None:
+        return
+    node.health, node.why = cast(Health, event.data["health"]), event.data["reason"]
+    state.capacity += 1
+    changes.entities[("node", node.name)] = node
+
+
+def _pool_set(state: State, event: Event, changes: Changes) -> None:
+    pool = state.pools[event.data["name"]] = Pool(**event.data)
+    changes.entities[("pool", pool.name)] = pool
+
+
+def _queue_set(state: State, event: Event, changes: Changes) -> None:
+    queue = state.queues[event.data["name"]] = Queue(**event.data)
+    changes.entities[("queue", queue.name)] = queue
+
+
+def _project_set(state: State, event: Event, changes: Changes) -> None:
+    project = state.projects[event.data["name"]] = Project(**event.data)
+    changes.entities[("project", project.name)] = project
+
+
+def _project_member(state: State, event: Event, changes: Changes) -> None:
+    project = state.projects[event.data["name"]]
+    members = {user: role for user, role in project.members.items() if user != event.data["user"]}
+    if event.data["role"] is not None:
+        members[event.data["user"]] = cast(Role, event.data["role"])
+    project = state.projects[project.name] = replace(project, members=members)
+    changes.entities[("project", project.name)] = project
+
+
+def _token_created(state: State, event: Event, changes: Changes) -> None:
+    token = state.tokens[event.data["id"]] = Token(**event.data, created_at=event.time)
+    changes.entities[("token", token.id)] = token
+
+
+def _token_revoked(state: State, event: Event, changes: Changes) -> None:
+    token = state.tokens[event.data["id"]] = replace(state.tokens[event.data["id"]], revoked_at=event.time)
+    changes.entities[("token", token.id)] = token
+
+
+def _noted(state: State, event: Event, changes: Changes) -> None:
+    """A fact for the record that changes nothing here."""
+
+
+def _current(state: State, event: Event) -> Job | None:
+    """The event's job if the event speaks of its current attempt: this is where late reports are dropped."""
+    job = state.jobs.get(event.job)
+    if job is None or job.attempt is None or job.attempt.number != event.attempt or not job.active:
+        return None
+    return job
+
+
+def _enter(job: Job, phase: Phase, event: Event, changes: Changes) -> None:
+    job.phase, job.since = phase, event.time
+    _touch(job, changes)
+
+
+def _touch(job: Job, changes: Changes) -> None:
+    changes.jobs[job.id] = job
+    if job.attempt is not None:
+        changes.attempts[(job.id, job.attempt.number)] = job.attempt
+
+
+def _mask(devices: tuple[int, ...]) -> int:
+    return sum(1 << device for device in devices)
+
+
+_HANDLERS: dict[str, Callable[[State, Event, Changes], Any]] = {
+    "job.submitted": _submitted,
+    "job.resumed": _resumed,
+    "job.stopping": _stopping,
+    "job.requeued": _requeued,
+    "job.succeeded": _finished,
+    "job.failed": _finished,
+    "job.stopped": _finished,
+    "attempt.planned": _planned,
+    "attempt.running": _running,
+    "attempt.ended": _attempt_ended,
+    "worker.running": _worker_running,
+    "worker.ended": _worker_ended,
+    "checkpoint.committed": _checkpoint,
+    "node.joined": _node_joined,
+    "node.left": _node_left,
+    "node.health": _node_health,
+    "pool.set": _pool_set,
+    "queue.set": _queue_set,
+    "project.set": _project_set,
+    "project.member": _project_member,
+    "token.created": _token_created,
+    "token.revoked": _token_revoked,
+    "secret.set": _noted,
+    "secret.removed": _noted,
+    "server.leads": _noted,
+    "server.stopped": _noted,
+}

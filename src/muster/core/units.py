@@ -1,0 +1,204 @@
+"""One value as people write it (a duration, a size, accelerators, a number, a name) and as Muster keeps it."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from decimal import Decimal
+from pathlib import PurePosixPath
+from typing import Final
+
+PRIORITIES: Final = {"low": 20, "normal": 50, "high": 75, "urgent": 95}
+ANY_ACCELERATOR: Final = "GPU"
+NAME_MAX: Final = 50
+
+
+class Unfit(ValueError):
+    """Text that does not say what its field needs; `mend` is what to do about it, "" for the field's usual advice."""
+
+    def __init__(self, mend: str = "") -> None:
+        super().__init__(mend)
+        self.mend = mend
+
+
+def parse_duration(text: str) -> float:
+    """Seconds from `6h`, `1h30m`, `2:30:00` (H:M:S), `1-12:00:00` (D-H:M:S) or a plain number of seconds."""
+    words = text.strip().lower()
+    if len(words) > _LONGEST:
+        raise Unfit
+    if _NUMBER.fullmatch(words):
+        return float(words)
+    if _DURATION.fullmatch(words):
+        parts = [(float(number), _SECONDS[unit]) for number, unit in _DURATION_PART.findall(words)]
+        units = [unit for _, unit in parts]
+        if units != sorted(set(units), reverse=True):
+            raise Unfit("Write each unit once, the largest first, as in `1d6h30m`.")
+        return sum(number * unit for number, unit in parts)
+    if _TWO_PART_CLOCK.fullmatch(words):
+        first, second = words.split(":")
+        raise Unfit(f"`{words}` may be hours or minutes: write `{first}h{second}m` or `{first}m{second}s`.")
+    return _clock(words)
+
+
+def parse_duration_or_auto(text: str) -> float | str:
+    """As `parse_duration`, or "auto"."""
+    return "auto" if text.strip().lower() == "auto" else parse_duration(text)
+
+
+def format_duration(seconds: float) -> str:
+    """The shortest text in d, h, m and s that `parse_duration` turns into exactly these seconds."""
+    if seconds != int(seconds) or seconds >= _EXACT_SECONDS:
+        return f"{float(seconds)!r}s"
+    left, words = int(seconds), ""
+    for unit, length in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
+        count, left = divmod(left, length)
+        words += f"{count}{unit}" if count else ""
+    return words or "0s"
+
+
+def parse_size(text: str) -> int:
+    """Bytes from `64GB` or `64G` (10^9) and `64GiB` or `64Gi` (2^30).
+
+    A unit is needed: a bare 64 is bytes to Kubernetes, megabytes to Slurm and gigabytes to SkyPilot.
+    """
+    words = text.strip()
+    match = _SIZE.fullmatch(words.lower())
+    if not match:
+        raise Unfit
+    number, unit = match.groups()
+    if not unit:
+        raise Unfit(f"Say the unit: `{words}GB` (10^9 bytes) or `{words}GiB` (2^30 bytes).")
+    return int(Decimal(number) * _BYTES[unit])
+
+
+def format_size(size: int) -> str:
+    """The shortest text that `parse_size` turns into exactly these bytes; decimal units win a tie."""
+    exact = [f"{size // scale}{unit}" for unit, scale in _SIZE_UNITS if size % scale == 0]
+    return min(exact, key=len)
+
+
+def parse_accelerators(text: str) -> tuple[str, int]:
+    """Kind and count from `H100:8`, `H100` (one) or `8` (of any kind); ("", 0) for `0`."""
+    match = _ACCELERATORS.fullmatch(text.strip())
+    if not match:
+        raise Unfit
+    bare, kind, count = match.groups()
+    number = int(bare or count or 1)
+    if number == 0:
+        return "", 0
+    return (ANY_ACCELERATOR if not kind or kind.upper() == ANY_ACCELERATOR else kind), number
+
+
+def format_accelerators(kind: str, count: int) -> str:
+    return f"{kind or ANY_ACCELERATOR}:{count}"
+
+
+def parse_integer(text: str) -> int:
+    """A whole number; `2.0` is one too, because that is what other programs write for it."""
+    match = _INTEGER.fullmatch(text.strip())
+    if not match:
+        raise Unfit
+    return int(match[1])
+
+
+def parse_number(text: str) -> float:
+    if len(text) > _LONGEST or not _NUMBER.fullmatch(text.strip().lower()):
+        raise Unfit
+    return float(text)
+
+
+def format_number(number: float) -> int | float:
+    """Without `.0`, for people."""
+    return int(number) if number == int(number) else number
+
+
+def parse_flag(text: str) -> bool:
+    """Also `yes`, `no`, `on` and `off`, which YAML 1.1 taught people to write."""
+    try:
+        return _FLAGS[text.strip().lower()]
+    except KeyError:
+        raise Unfit from None
+
+
+def parse_priority(text: str) -> int:
+    named = PRIORITIES.get(text.strip().lower())
+    return parse_integer(text) if named is None else named
+
+
+def format_priority(priority: int) -> str | int:
+    return next((name for name, value in PRIORITIES.items() if value == priority), priority)
+
+
+def mended_name(text: str) -> str:
+    """The nearest valid job name: `My_Run 2` becomes `my-run-2`."""
+    name = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+    if not name or not name[0].isalpha():
+        name = f"job-{name}"
+    return name[:NAME_MAX].strip("-")
+
+
+def name_from_command(run: str) -> str:
+    """A job name from what it runs: the script or module (`train` for `python train.py`), or else the program."""
+    lines = [line.strip() for line in run[:_NAMING].splitlines()]
+    commands = [line for line in lines if line and not line.startswith(("#", "set ", "cd ", "export ", "source "))]
+    for words in map(_shell_words, commands):
+        scripts = [word for word in words if PurePosixPath(word).suffix in (".py", ".sh", ".ipynb")]
+        if scripts:
+            return mended_name(PurePosixPath(scripts[0]).stem)
+        if "-m" in words[:-1]:
+            return mended_name(words[words.index("-m") + 1].rpartition(".")[2])
+    programs = [word for words in map(_shell_words, commands) for word in words if "=" not in word]
+    return mended_name(PurePosixPath(programs[0]).name) if programs else "job"
+
+
+def _clock(words: str) -> float:
+    match = _CLOCK.fullmatch(words)
+    if not match:
+        raise Unfit
+    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
+    if minutes > 59 or seconds > 59 or (match[1] and hours > 23):
+        raise Unfit("In H:M:S and D-H:M:S, minutes and seconds stay under 60, and hours under 24 after days.")
+    return float(days * 86400 + hours * 3600 + minutes * 60 + seconds)
+
+
+def _shell_words(line: str) -> list[str]:
+    try:
+        return shlex.split(line, comments=True)
+    except ValueError:  # an open quote: the shell will say so, a name can still be found
+        return line.split()
+
+
+_LONGEST: Final = 64  # characters of any one number or duration; more is a mistake, and costly to read
+_NAMING: Final = 2000  # characters of a command that are looked at for its name
+_EXACT_SECONDS: Final = 10**12  # below this, days to seconds add up without rounding in a float
+_DIGITS: Final = r"[0-9]+(?:\.[0-9]+)?"
+_NUMBER: Final = re.compile(rf"[+-]?(?:{_DIGITS}|\.[0-9]+|[0-9]+\.)(?:e[+-]?[0-9]+)?")
+_INTEGER: Final = re.compile(r"([+-]?(?:0|[1-9][0-9]{0,17}))(?:\.0*)?")
+_FLAGS: Final = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+_SECONDS: Final[dict[str, float]] = {
+    **dict.fromkeys(("w", "week", "weeks"), 604800),
+    **dict.fromkeys(("d", "day", "days"), 86400),
+    **dict.fromkeys(("h", "hr", "hrs", "hour", "hours"), 3600),
+    **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), 60),
+    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), 1),
+    "ms": 0.001,
+}
+_UNIT: Final = "|".join(sorted(_SECONDS, key=len, reverse=True))
+_DURATION_PART: Final = re.compile(rf"({_DIGITS}(?:e[+-]?[0-9]+)?)\s*({_UNIT})(?![a-z])\s*")
+_DURATION: Final = re.compile(rf"(?:{_DURATION_PART.pattern})+")
+_CLOCK: Final = re.compile(
+    r"(?:([0-9]{1,5})-(?=[0-9]{1,2}(?::[0-9]{1,2}){0,2}$)|(?=[0-9]+:[0-9]+:))"
+    r"([0-9]{1,6})(?::([0-9]{1,2})(?::([0-9]{1,2}))?)?"
+)
+_TWO_PART_CLOCK: Final = re.compile(r"[0-9]{1,6}:[0-9]{1,2}")
+# Printed forms, decimal first so that it wins a tie; every other spelling is read as well.
+_SIZE_UNITS: Final = [
+    ("B", 1),
+    *((f"{letter}B", 1000**power) for power, letter in enumerate("KMGTP", start=1)),
+    *((f"{letter}iB", 1024**power) for power, letter in enumerate("KMGTP", start=1)),
+]
+_BYTES: Final = {
+    spelling: scale for unit, scale in _SIZE_UNITS for spelling in {unit.lower(), unit.lower().removesuffix("b")} - {""}
+}
+_SIZE: Final = re.compile(rf"([0-9]{{1,24}}(?:\.[0-9]{{1,12}})?)\s*({'|'.join(sorted(_BYTES, key=len))})?")
+_ACCELERATORS: Final = re.compile(r"(?:([0-9]{1,6})|([A-Za-z][A-Za-z0-9._-]{0,63})(?::([0-9]{1,6}))?)")

@@ -1,0 +1,260 @@
+"""The contract between the platform and its workers: environment names, files, spool records and messages.
+
+Standard library only: this module is imported by the server, by the launcher on every node and by every rank.
+
+A worker's folder, made by the engine and owned by one launcher:
+
+    launch.json     what to start (`Launch`); readable by its owner only, it holds the attempt's token
+    lock            held by the launcher while it lives
+    launcher.json   {"pid", "start_ticks", "boot_id"}; its presence means that ranks may have been started
+    exit.json       how the worker ended (`WorkerExit`), written once, atomically, fsynced
+    control         CONTROL_BYTES shared with the ranks by mmap: flags that a rank may read in nanoseconds
+    command.json    the last command in full (`Command`)
+    rank-N/spool.K  segments of the rank's reports, records as below
+    rank-N/log.K    segments of the rank's captured output
+
+Everything shipped is a byte range of a *stream* (rank, "spool" | "log"). The offset is the sequence number: the server
+stores bytes and offset in one transaction, acknowledges the offset it has, and drops what it has already.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final, Literal
+
+# --- environment: torchrun's names, so that an unmodified script works -------------------------------------------------
+RANK: Final = "RANK"
+WORLD_SIZE: Final = "WORLD_SIZE"
+LOCAL_RANK: Final = "LOCAL_RANK"
+LOCAL_WORLD_SIZE: Final = "LOCAL_WORLD_SIZE"
+GROUP_RANK: Final = "GROUP_RANK"  # which node of the gang
+NODE_RANK: Final = "NODE_RANK"  # the same, under the name that many launch scripts read
+MASTER_ADDR: Final = "MASTER_ADDR"
+MASTER_PORT: Final = "MASTER_PORT"
+
+# --- environment: Muster's own -----------------------------------------------------------------------------------------
+JOB: Final = "MUSTER_JOB"
+ATTEMPT: Final = "MUSTER_ATTEMPT"  # number, from 1
+NODE: Final = "MUSTER_NODE"
+GANG: Final = "MUSTER_GANG"  # "job/attempt/worker": marks every process of a worker, so that none can be lost
+RANK_DIR: Final = "MUSTER_RANK_DIR"
+CONTROL: Final = "MUSTER_CONTROL"
+CHECKPOINT_DIR: Final = "MUSTER_CHECKPOINT_DIR"
+CHECKPOINT_KEEP: Final = "MUSTER_CHECKPOINT_KEEP"
+CHECKPOINT_EVERY: Final = "MUSTER_CHECKPOINT_EVERY"  # seconds between saves that the job file asked for
+
+# --- spool segment -----------------------------------------------------------------------------------------------------
+SEGMENT_MAGIC: Final = b"MUSTSP01"
+SEGMENT_BYTES: Final = 4 << 20
+# magic, segment number, flags (1 = sealed), stream offset of the first record, committed bytes after the header
+SEGMENT_HEADER: Final = struct.Struct("<8sIIQQ32x")
+SEGMENT_SEALED: Final = 1
+SEGMENT_FLAGS_AT: Final = 12
+SEGMENT_COMMITTED_AT: Final = 24  # u64, written after the record it counts
+
+# --- spool record: every record starts with this header and its size is a multiple of eight ----------------------------
+RECORD_HEADER: Final = struct.Struct("<HHI")  # kind, argument, whole size in bytes
+KIND_ROW: Final = 1  # argument: shape id; then step i64, time f64, one f64 a name of the shape
+KIND_SHAPE: Final = 2  # argument: shape id; then a JSON list of metric names, zero padded
+KIND_DOC: Final = 3  # argument: 0; then a JSON object with "type" and "time", zero padded
+ROW_FIXED: Final = 24  # bytes of a row before its values
+DOC_MAX: Final = 1 << 20
+NAME_MAX: Final = 256
+SHAPES_MAX: Final = 4096
+
+DocType = Literal["progress", "checkpoint", "params", "note", "started"]
+
+# --- control block -----------------------------------------------------------------------------------------------------
+CONTROL_BYTES: Final = 64
+CONTROL_STOP_AT: Final = 0  # u8: 1 when the rank should save and leave
+CONTROL_SAVE_AT: Final = 1  # u8: counts save requests, modulo 256
+CONTROL_DEADLINE_AT: Final = 8  # f64: wall-clock time by which it should have left, 0 when none
+
+Stream = Literal["spool", "log"]
+CommandKind = Literal["stop", "save", "stacks", "kill"]
+WorkerState = Literal["running", "ended"]
+Outcome = Literal["succeeded", "failed", "stopped"]
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """All that one launcher needs to start its ranks. `worker` counts the nodes of the gang from 0."""
+
+    job: str
+    attempt: int
+    worker: int
+    node: str
+    num_nodes: int
+    nproc: int  # ranks on this node
+    run: str  # given to the shell
+    workdir: str
+    envs: dict[str, str]
+    secrets: tuple[str, ...]  # names; the launcher fetches the values with its token when there are any
+    urls: tuple[str, ...]  # servers, tried in turn
+    urls_file: str | None  # a file that holds the current server's address, for when it moved: JSON {"urls": [...]}
+    token: str
+    master_addr: str
+    master_port: int
+    checkpoint_dir: str
+    checkpoint_keep: int
+    checkpoint_every: float | None
+    devices: tuple[int, ...] | None  # accelerators of this worker by index; None leaves the environment alone
+    max_duration: float | None  # seconds that are left to the whole run
+    memory: int | None  # bytes for all ranks of this worker together
+    stop_grace: float  # seconds between the request to stop and SIGKILL
+    log_limit: int  # bytes of output kept a rank
+    ca_file: str | None = None
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Launch:
+        raw = json.loads(text)
+        for name in ("secrets", "urls", "devices"):
+            raw[name] = tuple(raw[name]) if raw[name] is not None else None
+        return cls(**raw)
+
+
+@dataclass(frozen=True, slots=True)
+class RankExit:
+    rank: int
+    exit_code: int | None  # None when a signal ended it
+    signal: int | None
+    time: float
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerExit:
+    """How a worker ended: `reason` is a code from `core.reasons`, `rank` the first one that failed."""
+
+    outcome: Outcome
+    reason: str
+    detail: str  # for people: the last traceback, the missing command, the limit that was passed
+    time: float
+    rank: int | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    ranks: tuple[RankExit, ...] = ()
+    peak_memory: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, raw: dict[str, Any]) -> WorkerExit:
+        return cls(**{**raw, "ranks": tuple(RankExit(**r) for r in raw.get("ranks", ()))})
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What the platform asks of a worker; `id` grows, so a repeated delivery is seen."""
+
+    id: int
+    kind: CommandKind
+    reason: str = ""
+    grace: float = 0.0  # seconds
+
+    @classmethod
+    def from_dict(cls, raw: dict[str, Any]) -> Command:
+        return cls(**raw)
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A byte range of one stream of one rank."""
+
+    rank: int
+    stream: Stream
+    offset: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One POST from a launcher to /v1/ingest: u32 header length, header JSON, then the pieces' bytes end to end.
+
+    The worker and its attempt are named by the bearer token and by `worker`. An empty batch asks what the server has.
+    """
+
+    worker: int
+    state: WorkerState
+    exit: WorkerExit | None = None
+    pieces: tuple[Piece, ...] = ()
+    command_seen: int = 0
+
+    def encode(self) -> bytes:
+        header = {
+            "worker": self.worker,
+            "state": self.state,
+            "exit": self.exit.to_dict() if self.exit else None,
+            "command_seen": self.command_seen,
+            "pieces": [[p.rank, p.stream, p.offset, len(p.data)] for p in self.pieces],
+        }
+        head = json.dumps(header).encode()
+        return b"".join([struct.pack("<I", len(head)), head, *(p.data for p in self.pieces)])
+
+    @classmethod
+    def decode(cls, body: bytes) -> Batch:
+        """Raises ValueError, with what is wrong, for anything that `encode` would not have written."""
+        try:
+            (head_len,) = struct.unpack_from("<I", body)
+            header = json.loads(body[4 : 4 + head_len])
+            at, pieces = 4 + head_len, []
+            for rank, stream, offset, length in header["pieces"]:
+                if stream not in ("spool", "log") or not all(isinstance(v, int) and v >= 0 for v in (rank, offset, length)):
+                    raise ValueError(f"bad piece {[rank, stream, offset, length]}")
+                if at + length > len(body):
+                    raise ValueError("the body is shorter than its header says")
+                pieces.append(Piece(rank, stream, offset, body[at : at + length]))
+                at += length
+            if at != len(body):
+                raise ValueError("the body is longer than its header says")
+            if header["state"] not in ("running", "ended"):
+                raise ValueError(f"bad state {header['state']!r}")
+            ended = WorkerExit.from_dict(header["exit"]) if header["exit"] else None
+            return cls(int(header["worker"]), header["state"], ended, tuple(pieces), int(header["command_seen"]))
+        except (struct.error, KeyError, TypeError, UnicodeDecodeError, AttributeError) as error:
+            raise ValueError(f"not a batch: {error!r}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What the server answers: the offset it holds of every stream, what to do next, and whether it is all over."""
+
+    acked: dict[tuple[int, Stream], int] = field(default_factory=dict)
+    command: Command | None = None
+    done: bool = False  # the end is recorded and nothing is missing: the launcher may leave
+
+    def to_json(self) -> str:
+        acked = [[rank, stream, offset] for (rank, stream), offset in self.acked.items()]
+        return json.dumps({"acked": acked, "command": asdict(self.command) if self.command else None, "done": self.done})
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Reply:
+        raw = json.loads(text)
+        acked = {(rank, stream): offset for rank, stream, offset in raw["acked"]}
+        return cls(acked, Command.from_dict(raw["command"]) if raw["command"] else None, raw["done"])
+
+
+def doc_record(doc: dict[str, Any]) -> bytes:
+    """A KIND_DOC record."""
+    return _padded(KIND_DOC, 0, json.dumps(doc).encode())
+
+
+def shape_record(shape: int, names: tuple[str, ...]) -> bytes:
+    """A KIND_SHAPE record."""
+    return _padded(KIND_SHAPE, shape, json.dumps(names).encode())
+
+
+def row_struct(width: int) -> struct.Struct:
+    """The layout of a KIND_ROW record with `width` values: header, step, time, values."""
+    return struct.Struct(f"<HHIqd{width}d")
+
+
+def _padded(kind: int, argument: int, payload: bytes) -> bytes:
+    size = RECORD_HEADER.size + len(payload)
+    padding = -size % 8
+    return RECORD_HEADER.pack(kind, argument, size + padding) + payload + b"\0" * padding
