@@ -1,0 +1,1 @@
+"""What the record says about how things went: pure functions over what was observed."""

@@ -1,0 +1,14 @@
+"""The placements by name. A new one: a file here, a line below, and `tests/contracts/test_placement.py` covers it."""
+
+from __future__ import annotations
+
+from muster.core.registry import Registry
+from muster.sched.place import Placement
+from muster.sched.placements.pack import Pack
+from muster.sched.placements.spread import Spread
+
+# `balanced`, `group` and `locality` fall back to packing until the topology that they need is described.
+PLACEMENTS: Registry[Placement] = Registry(
+    "placement",
+    {"pack": Pack(), "spread": Spread(), "balanced": Spread(), "group": Pack(), "locality": Pack()},
+)
