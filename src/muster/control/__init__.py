@@ -1,0 +1,1 @@
+"""The loop that joins decisions and effects: admission, ticks, recovery, ingest and the leader's lease."""

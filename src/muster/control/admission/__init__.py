@@ -1,0 +1,18 @@
+"""The checks that a job passes before it is accepted, in order. A new one: a file here and a line below."""
+
+from __future__ import annotations
+
+from muster.control.admission import capacity, command, priority, project, queue, secrets, workdir
+from muster.control.admission.base import Check, Context
+
+CHECKS: tuple[Check, ...] = (
+    project.check,
+    queue.check,
+    priority.check,
+    capacity.check,
+    secrets.check,
+    workdir.check,
+    command.check,
+)
+
+__all__ = ["CHECKS", "Check", "Context"]

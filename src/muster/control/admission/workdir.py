@@ -1,0 +1,19 @@
+"""Where jobs run on this machine, the working directory must be there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from muster.control.admission.base import Context
+from muster.core.reasons import Reason, reason
+from muster.core.spec import JobSpec
+
+
+def check(spec: JobSpec, context: Context) -> Reason | None:
+    if not context.local or spec.workdir is None:
+        return None
+    if not Path(spec.workdir).is_absolute():
+        return reason("no_workdir", f"workdir {spec.workdir!r} is not an absolute path", "Give the whole path.")
+    if not Path(spec.workdir).is_dir():
+        return reason("no_workdir", f"workdir {spec.workdir!r} is not a directory", workdir=spec.workdir)
+    return None

@@ -1,0 +1,173 @@
+"""Turns the records of a rank's spool into columns, as they are stored: a metric's steps, times and values side by side.
+
+Runs of rows of one shape, which is nearly everything, are cut into columns by strided copies, without a Python object a
+value. Little-endian machines only, like the memory-mapped spool itself.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from array import array
+from dataclasses import dataclass, field
+from typing import Any, Final, NoReturn
+
+from muster import wire
+
+_SHORT_RUN: Final = 4  # rows; up to here, row by row is faster
+_FIRST_WINDOW: Final = 16  # headers compared at once at first; doubled while they agree
+_LAST_WINDOW: Final = 1 << 14
+_NUL: Final = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")  # escaped, and not the text of an escape
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """The points of one metric, in the order in which they were reported."""
+
+    steps: array[int] = field(default_factory=lambda: array("q"))
+    times: array[float] = field(default_factory=lambda: array("d"))
+    values: array[float] = field(default_factory=lambda: array("d"))
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    columns: dict[str, Column]
+    docs: list[dict[str, Any]]
+    shapes: dict[int, tuple[str, ...]]  # those that were given, and those that the records brought
+
+
+def decode(records: bytes, shapes: dict[int, tuple[str, ...]]) -> Decoded:
+    """Decodes whole records; `shapes` are those known from before. Raises ValueError for anything else than records."""
+    if len(records) % 8:
+        raise ValueError(f"{len(records)} bytes are not whole records: their sizes are multiples of 8")
+    found = Decoded({}, [], dict(shapes))
+    words = memoryview(records).cast("Q")
+    at = 0
+    while at < len(words):
+        head = words[at]  # kind, argument and size in one
+        kind, argument, size = head & 0xFFFF, head >> 16 & 0xFFFF, head >> 32
+        if size % 8 or size < wire.RECORD_HEADER.size or at + size // 8 > len(words):
+            raise ValueError(f"at byte {8 * at}: a record of {size} bytes; {len(records) - 8 * at} are left")
+        if kind == wire.KIND_ROW:
+            count = _run(words, at, size // 8)
+            _rows(found, words, at, count, argument)
+        elif kind == wire.KIND_SHAPE:
+            count = 1
+            found.shapes[argument] = _shape(_payload(records, at, size), 8 * at, argument)
+        elif kind == wire.KIND_DOC:
+            count = 1
+            found.docs.append(_doc(_payload(records, at, size), 8 * at))
+        else:
+            raise ValueError(f"at byte {8 * at}: a record of kind {kind}, which does not exist")
+        at += count * size // 8
+    return found
+
+
+def _run(words: memoryview[int], at: int, stride: int) -> int:
+    """How many records with the same header follow each other from `at`, itself included."""
+    head, most = words[at], (len(words) - at) // stride
+    count, window = 1, _FIRST_WINDOW
+    if most == 1 or words[at + stride] != head:
+        return 1
+    while count < most:
+        upto = min(most, count + window)
+        heads = words[at + count * stride : at + (upto - 1) * stride + 1 : stride].tolist()
+        same = heads.count(head)
+        if same < len(heads):
+            return count + next(i for i, each in enumerate(heads) if each != head)
+        count = upto
+        window = min(2 * window, _LAST_WINDOW)
+    return count
+
+
+def _rows(found: Decoded, words: memoryview[int], at: int, count: int, shape: int) -> None:
+    names = found.shapes.get(shape)
+    stride = (words[at] >> 32) // 8
+    if names is None:
+        raise ValueError(f"at byte {8 * at}: a row of shape {shape}, which no record has brought")
+    if 8 * stride != wire.ROW_FIXED + 8 * len(names):
+        raise ValueError(f"at byte {8 * at}: a row of {8 * stride} bytes for {len(names)} metrics")
+    columns = [found.columns.get(name) or found.columns.setdefault(name, Column()) for name in names]
+    part = words[at : at + count * stride]
+    if count <= _SHORT_RUN:
+        _few(columns, part, count, at, stride)
+    else:
+        _many(columns, part, at, stride)
+
+
+def _few(columns: list[Column], part: memoryview[int], count: int, at: int, stride: int) -> None:
+    unpack = wire.row_struct(stride - 3).unpack_from
+    for row in range(count):
+        _, _, _, step, time, *values = unpack(part, 8 * stride * row)
+        if not math.isfinite(time):
+            _no_time(at + row * stride)
+        for column, value in zip(columns, values, strict=True):
+            column.steps.append(step)
+            column.times.append(time)
+            column.values.append(value)
+
+
+def _many(columns: list[Column], part: memoryview[int], at: int, stride: int) -> None:
+    times = part[2::stride].tobytes()
+    steps = part[1::stride].tobytes()
+    if not math.isfinite(sum(array("d", times))):
+        _no_time(at)
+    for place, column in enumerate(columns):
+        column.steps.frombytes(steps)
+        column.times.frombytes(times)
+        column.values.frombytes(part[3 + place :: stride].tobytes())
+
+
+def _no_time(at: int) -> NoReturn:
+    raise ValueError(f"at byte {8 * at}: a row, or one of those that follow it, without a time")
+
+
+def _payload(records: bytes, at: int, size: int) -> bytes:
+    return records[8 * at + wire.RECORD_HEADER.size : 8 * at + size]
+
+
+def _shape(payload: bytes, at: int, shape: int) -> tuple[str, ...]:
+    names = _json(payload, at)
+    if shape >= wire.SHAPES_MAX:
+        raise ValueError(f"at byte {at}: shape {shape}; there are at most {wire.SHAPES_MAX}")
+    if not isinstance(names, list) or not all(
+        isinstance(name, str) and 0 < len(name) <= wire.NAME_MAX for name in names
+    ):
+        raise ValueError(f"at byte {at}: shape {shape} is not a list of names of at most {wire.NAME_MAX} characters")
+    if len(set(names)) != len(names):
+        raise ValueError(f"at byte {at}: shape {shape} names a metric twice")
+    return tuple(names)
+
+
+def _doc(payload: bytes, at: int) -> dict[str, Any]:
+    doc = _json(payload, at)
+    if not isinstance(doc, dict) or not isinstance(doc.get("type"), str):
+        raise ValueError(f"at byte {at}: a document without a type")
+    time = doc.get("time")
+    if not isinstance(time, int | float) or isinstance(time, bool) or not abs(time) < 1e18:  # seconds
+        raise ValueError(f"at byte {at}: a document without a time")
+    return doc
+
+
+def _json(payload: bytes, at: int) -> Any:
+    """Only what a database and a browser can take as well: no NaN, no NUL, no half of a surrogate pair."""
+    try:
+        text = payload.rstrip(b"\0").decode("utf-8")
+        found = json.loads(text, parse_constant=_no_constant, parse_float=_finite)
+        if "\\u" in text:
+            json.dumps(found, ensure_ascii=False).encode("utf-8")  # UnicodeEncodeError is a ValueError
+            if _NUL.search(text):
+                raise ValueError("a NUL character")
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"at byte {at}: not the JSON that a rank writes: {error}") from error
+    return found
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    return number if math.isfinite(number) else _no_constant(text)
+
+
+def _no_constant(text: str) -> NoReturn:
+    raise ValueError(f"{text} is not a number in JSON")

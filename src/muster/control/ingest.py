@@ -1,0 +1,194 @@
+"""Takes in what launchers ship: at least once on the wire, once in the store.
+
+Every batch names byte ranges of streams. What is stored already is cut off by offset; the rest becomes metric columns,
+log chunks, run facts and events, and is written with the new offsets in one transaction.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import Any
+
+from muster.control.clock import Clock
+from muster.control.decode import decode
+from muster.control.observe import worker_ended, workers_running
+from muster.core.errors import Invalid, NotFound
+from muster.core.event import SYSTEM, Event
+from muster.core.job import Job
+from muster.core.state import State
+from muster.store.base import Column, Entry, RunPatch, Store, StreamState, StreamWrite
+from muster.store.commit import GroupCommit
+from muster.wire import Batch, Piece, Reply, Stream
+
+_KEPT_ATTEMPTS = 4096  # attempts whose offsets are held in memory
+_RATE_WINDOW = 30.0  # seconds over which progress is averaged
+_NOTES_KEPT = 200
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """What is known of one attempt's streams; its lock orders the batches of its workers."""
+
+    project: str
+    run: dict[str, Any]
+    streams: dict[tuple[int, Stream], StreamState]
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    pace: list[tuple[float, int]] = field(default_factory=list)  # (time, step)
+
+
+class Ingest:
+    def __init__(self, store: Store, commit: GroupCommit, clock: Clock, log_limit: int) -> None:
+        self._store, self._commit, self._clock, self._log_limit = store, commit, clock, log_limit
+        self._attempts: OrderedDict[tuple[str, int], _Attempt] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def accept(self, job_id: str, number: int, batch: Batch) -> Reply:
+        """Stores what is new of a batch; returns once it is durable."""
+        attempt = self._open(job_id, number)
+        with attempt.lock:
+            writes: list[StreamWrite] = []
+            docs: list[tuple[int, dict[str, Any]]] = []
+            for piece in batch.pieces:
+                write, found = self._write(job_id, number, attempt, piece)
+                if write is not None:
+                    writes.append(write)
+                    docs.extend((piece.rank, doc) for doc in found)
+            patch = _patch(attempt, number, writes, docs)
+            events = _checkpoints(job_id, number, attempt.project, docs, self._clock.now())
+            now = self._clock.now()
+
+            def propose(state: State) -> Entry:
+                told = _worker_news(state.jobs.get(job_id), number, batch, now)
+                return Entry([*events, *told], writes, [RunPatch(job_id, patch)] if patch else [])
+
+            self._commit.submit(propose).result()
+            attempt.run.update(patch)
+            for write in writes:
+                attempt.streams[(write.rank, write.stream)] = StreamState(write.end, write.shapes)
+            acked = {key: state.acked for key, state in attempt.streams.items()}
+        return Reply(acked, None, done=batch.state == "ended")
+
+    def _open(self, job_id: str, number: int) -> _Attempt:
+        key = (job_id, number)
+        with self._lock:
+            if key in self._attempts:
+                self._attempts.move_to_end(key)
+                return self._attempts[key]
+        job = self._store.job(job_id)
+        if job is None or job.attempt is None or number > job.attempt.number:
+            raise NotFound(f"There is no attempt {job_id}/{number}.")
+        opened = _Attempt(job.project, self._store.run(job_id), dict(self._store.streams(job_id, number)))
+        with self._lock:
+            if len(self._attempts) >= _KEPT_ATTEMPTS:
+                self._attempts.popitem(last=False)
+            return self._attempts.setdefault(key, opened)
+
+    def forget_all(self) -> None:
+        """Drops what is held in memory: after the store was loaded anew, it may be ahead of what is durable."""
+        with self._lock:
+            self._attempts.clear()
+
+    def _write(
+        self, job_id: str, number: int, attempt: _Attempt, piece: Piece
+    ) -> tuple[StreamWrite | None, list[dict[str, Any]]]:
+        known = attempt.streams.get((piece.rank, piece.stream), StreamState(0, {}))
+        end = piece.offset + len(piece.data)
+        if end <= known.acked:
+            return None, []
+        start = max(piece.offset, known.acked)
+        data = piece.data[start - piece.offset :]
+        if piece.stream == "log":
+            return StreamWrite(job_id, number, piece.rank, "log", start, end, log=data, keep=self._log_limit), []
+        if start > known.acked:
+            raise Invalid(f"The spool of rank {piece.rank} goes on at {start}; the server has it up to {known.acked}.")
+        try:
+            found = decode(data, known.shapes)
+        except ValueError as error:
+            raise Invalid(f"The spool of rank {piece.rank} is damaged after offset {start}: {error}") from error
+        columns = {name: Column(c.steps, c.times, c.values) for name, c in found.columns.items()}
+        write = StreamWrite(job_id, number, piece.rank, "spool", start, end, columns=columns, shapes=found.shapes)
+        return write, found.docs
+
+
+def _worker_news(job: Job | None, number: int, batch: Batch, now: float) -> list[Event]:
+    """What the batch says about the worker itself, if it is news."""
+    if job is None or not job.active or job.attempt is None or job.attempt.number != number:
+        return []
+    workers = job.attempt.workers
+    if batch.worker >= len(workers) or batch.worker < 0:
+        raise Invalid(f"Attempt {job.id}/{number} has {len(workers)} workers; there is no worker {batch.worker}.")
+
+    worker, events = workers[batch.worker], []
+    if worker.state == "starting":
+        events += workers_running(job, {batch.worker}, now)
+    if batch.state == "ended" and batch.exit is not None and worker.state != "ended":
+        events.append(worker_ended(job, batch.worker, batch.exit, now))
+    return events
+
+
+def _checkpoints(
+    job_id: str, number: int, project: str, docs: list[tuple[int, dict[str, Any]]], now: float
+) -> list[Event]:
+    events = []
+    for rank, doc in docs:
+        if doc.get("type") == "checkpoint" and isinstance(doc.get("step"), int):
+            data = {
+                "step": doc["step"],
+                "path": str(doc.get("path", "")),
+                "bytes": int(doc.get("bytes", 0)),
+                "rank": rank,
+            }
+            events.append(Event("checkpoint.committed", now, SYSTEM, project, job_id, number, data))
+    return events
+
+
+def _patch(
+    attempt: _Attempt, number: int, writes: list[StreamWrite], docs: list[tuple[int, dict[str, Any]]]
+) -> dict[str, Any]:
+    """What changes in the run's document: progress and latest values as the lowest rank that reports gives them."""
+    patch: dict[str, Any] = {}
+    for write in sorted(writes, key=lambda w: -w.rank):
+        if write.columns:
+            latest = dict(patch.get("latest", attempt.run.get("latest", {})))
+            latest.update({name: _finite(column.values[-1]) for name, column in write.columns.items() if column.values})
+            patch["latest"] = latest
+    for rank, doc in docs:
+        kind = doc.get("type")
+        if kind == "progress" and isinstance(doc.get("step"), int):
+            shown = patch.get("progress", attempt.run.get("progress"))
+            if shown is None or rank <= shown["rank"] or shown["attempt"] != number:
+                patch["progress"] = _progress(attempt, number, rank, doc)
+        elif kind == "params":
+            values = doc.get("values", {})
+            patch["params"] = {**attempt.run.get("params", {}), **patch.get("params", {}), **values}
+        elif kind == "note":
+            notes = patch.get("notes", attempt.run.get("notes", []))
+            patch["notes"] = [*notes, {"time": doc.get("time"), "text": str(doc.get("text", ""))}][-_NOTES_KEPT:]
+    return patch
+
+
+def _progress(attempt: _Attempt, number: int, rank: int, doc: dict[str, Any]) -> dict[str, Any]:
+    step, at, total = doc["step"], float(doc.get("time", 0.0)), doc.get("total")
+    attempt.pace.append((at, step))
+    while len(attempt.pace) > 2 and at - attempt.pace[0][0] > _RATE_WINDOW:
+        attempt.pace.pop(0)
+    first_at, first_step = attempt.pace[0]
+    rate = (step - first_step) / (at - first_at) if at > first_at and step > first_step else None
+    eta = (total - step) / rate if rate and isinstance(total, int | float) else None
+    return {
+        "step": step,
+        "total": total,
+        "unit": doc.get("unit", "step"),
+        "time": at,
+        "rate": rate,
+        "eta": eta,
+        "rank": rank,
+        "attempt": number,
+    }
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,96 @@
+"""What to do so that the engine matches the state: pure comparisons; the loop carries them out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from muster.core.job import Job
+from muster.core.spec import ranks_per_node
+from muster.core.state import State
+from muster.engines.base import GangLaunch, WorkerReport
+
+GANG_GRACE = (
+    5.0  # seconds that the rest of a broken gang gets: its collectives can't finish, so there is nothing to save
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    gang: GangLaunch
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    job: str
+    attempt: int
+    grace: float
+    reason: str
+    order: float  # when the order was given: the same order is carried out once
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    job: str
+    attempt: int
+
+
+Action = Launch | Stop | Forget
+
+
+def desired(state: State, job_ids: Iterable[str]) -> list[Action]:
+    """What the named jobs need done now."""
+    actions: list[Action] = []
+    for job_id in job_ids:
+        job = state.jobs.get(job_id)
+        if job is None or not job.active or job.attempt is None:
+            continue
+        alive = [w for w in job.attempt.workers if w.state != "ended"]
+        broken = [w for w in job.attempt.workers if w.exit is not None and w.exit["outcome"] != "succeeded"]
+        if job.stop is not None and alive:
+            # A gang that was ordered to stop before it was launched is launched by nobody: the engine answers for it.
+            actions.append(Stop(job.id, job.attempt.number, job.stop.grace, job.stop.reason.code, job.stop.at))
+        elif broken and alive:
+            actions.append(Stop(job.id, job.attempt.number, GANG_GRACE, "gang_member_died", job.attempt.planned_at))
+        elif job.phase == "starting" and len(alive) == len(job.attempt.workers):
+            actions.append(Launch(gang_of(job)))
+    return actions
+
+
+def strays(state: State, reports: Sequence[WorkerReport]) -> list[Action]:
+    """What the engine runs or keeps although the state has no use for it."""
+    actions: dict[tuple[str, int], Action] = {}
+    for report in reports:
+        job = state.jobs.get(report.job)
+        current = job is not None and job.active and job.attempt is not None and job.attempt.number == report.attempt
+        if current:
+            continue
+        key = (report.job, report.attempt)
+        if report.status in ("running", "starting"):
+            actions[key] = Stop(report.job, report.attempt, 0.0, "gang_member_died", 0.0)
+        else:
+            actions.setdefault(key, Forget(report.job, report.attempt))
+    return list(actions.values())
+
+
+def gang_of(job: Job) -> GangLaunch:
+    """The launch of the job's current attempt; the token is added where the key is."""
+    assert job.attempt is not None
+    spec = job.spec
+    every = spec.checkpoint.every
+    return GangLaunch(
+        job=job.id,
+        attempt=job.attempt.number,
+        seats=[worker.seat for worker in job.attempt.workers],
+        nproc=ranks_per_node(spec),
+        run=spec.run,
+        workdir=spec.workdir or "",
+        envs=spec.envs,
+        secrets=spec.secrets,
+        token="",
+        checkpoint_keep=spec.checkpoint.keep,
+        checkpoint_every=every if isinstance(every, float) else None,
+        max_duration=max(spec.max_duration - job.ran, 0.001) if spec.max_duration is not None else None,
+        memory=spec.resources.memory,
+        stop_grace=spec.stop_grace,
+    )

@@ -1,0 +1,94 @@
+"""What becomes of a job whose attempt has ended: pure decisions, each with its reason and its budget.
+
+A restart is charged to whose fault it was. `worker` and `error` spend `retry.max_restarts`; a lost node and a
+preemption are not the job's doing and have budgets of their own, so that a bad week of the cluster can't fail a job.
+"""
+
+from __future__ import annotations
+
+from muster.core.event import SYSTEM, Event
+from muster.core.job import Attempt, Job
+from muster.core.reasons import REASONS, Reason, reason
+from muster.wire import WorkerExit
+
+NODE_RESTARTS = 20
+PREEMPTED_RESTARTS = 1_000
+BACKOFF_MAX = 600.0  # seconds
+
+
+def verdict(attempt: Attempt) -> tuple[str, Reason] | None:
+    """The outcome of the gang and its root cause; None while a worker still runs."""
+    exits = [(i, WorkerExit.from_dict(w.exit)) for i, w in enumerate(attempt.workers) if w.exit is not None]
+    if len(exits) < len(attempt.workers):
+        return None
+    bad = [(i, e) for i, e in exits if e.outcome != "succeeded"]
+    if not bad:
+        return "succeeded", reason("completed")
+    # The first to fail is the cause; those that were asked to leave because of it are its consequence.
+    worker, first = min(bad, key=lambda item: (item[1].outcome == "stopped", item[1].time))
+    node = attempt.workers[worker].seat.node
+    where = f"rank {first.rank} on {node}" if first.rank is not None else f"worker {worker} on {node}"
+    code = first.reason if first.reason in REASONS else "user_error"
+    message = _describe(code, where, first)
+    return first.outcome, reason(
+        code, message, detail=first.detail, rank=first.rank, node=node, exit_code=first.exit_code, signal=first.signal
+    )
+
+
+def after_end(job: Job, outcome: str, cause: Reason, now: float) -> Event:
+    """The one event that follows the end of an attempt: the job is over, or queued again."""
+    if job.stop is not None and job.stop.then == "stopped":
+        if outcome == "succeeded":
+            return _end(job, "succeeded", cause, now)
+        return _end(job, "stopped", job.stop.reason, now)
+    if job.stop is not None:
+        return _again(job, job.stop.reason, "preempted", now, now)
+    if outcome == "succeeded":
+        return _end(job, "succeeded", cause, now)
+    if cause.code == "max_duration":
+        return _end(job, "stopped", cause, now)
+    return _restart_or_fail(job, cause, now)
+
+
+def _restart_or_fail(job: Job, cause: Reason, now: float) -> Event:
+    category, retry = cause.category, job.spec.retry
+    if category not in retry.on:
+        return _end(job, "failed", cause, now)
+    spent, limit = _budget(job, category)
+    if spent >= limit:
+        message = f"{cause.message}; {spent} of {limit} restarts are spent"
+        if limit == 0:
+            return _end(job, "failed", cause, now)
+        return _end(job, "failed", reason("restarts_spent", message, last=cause.to_dict()), now)
+    wait = 0.0 if category == "preempted" else min(retry.backoff * 2**spent, BACKOFF_MAX)
+    return _again(job, cause, category, now, now + wait)
+
+
+def _budget(job: Job, category: str) -> tuple[int, int]:
+    if category == "node":
+        return job.charges.get("node", 0), NODE_RESTARTS
+    if category == "preempted":
+        return job.charges.get("preempted", 0), PREEMPTED_RESTARTS
+    return job.charges.get("worker", 0) + job.charges.get("error", 0), job.spec.retry.max_restarts
+
+
+def _describe(code: str, where: str, end: WorkerExit) -> str:
+    if code == "killed_by_signal":
+        return f"{where} was killed: {end.detail}" if end.detail else f"{where} was killed by signal {end.signal}"
+    if code == "user_error":
+        last = end.detail.strip().splitlines()[-1] if end.detail.strip() else ""
+        return f"{where} ended with exit code {end.exit_code}" + (f": {last[:200]}" if last else "")
+    summary = REASONS[code].summary
+    return f"{summary} ({where})" + (f": {end.detail.strip()[:300]}" if end.detail.strip() else "")
+
+
+def _end(job: Job, phase: str, cause: Reason, now: float) -> Event:
+    return _event(f"job.{phase}", job, now, {"reason": cause.to_dict()})
+
+
+def _again(job: Job, cause: Reason, charge: str, now: float, not_before: float) -> Event:
+    return _event("job.requeued", job, now, {"reason": cause.to_dict(), "charge": charge, "not_before": not_before})
+
+
+def _event(kind: str, job: Job, now: float, data: dict[str, object]) -> Event:
+    return Event(kind, now, SYSTEM, job.project, job.id, job.attempt.number if job.attempt else 0, data)

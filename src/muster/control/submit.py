@@ -1,0 +1,113 @@
+"""What users ask of jobs, as proposals: each runs against the live state and writes one entry or raises."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from muster.control.admission import CHECKS, Context
+from muster.core.errors import Invalid, NotFound, Refused
+from muster.core.event import Event
+from muster.core.job import Job
+from muster.core.reasons import Reason, reason
+from muster.core.spec import JobSpec
+from muster.core.state import State
+from muster.store.base import Entry, Proposal, Store
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    spec: JobSpec
+    user: str
+    key: str | None = None
+
+
+def admit(submission: Submission, context: Context) -> None:
+    """Raises Refused with every reason that stands against the job."""
+    reasons = [found for check in CHECKS if (found := check(submission.spec, context)) is not None]
+    if reasons:
+        raise Refused(reasons)
+
+
+def submit(store: Store, submission: Submission, now: float, local: bool) -> Proposal:
+    """Accepts the job in one event. A key that this user has used before accepts nothing: see `already`."""
+
+    def propose(state: State) -> Entry:
+        spec, user = submission.spec, submission.user
+        if submission.key and already(store, state, user, submission.key):
+            return Entry()
+        admit(submission, Context(state, user, lambda p, n: store.secret(p, n) is not None, local))
+        number = state.next_number
+        data: dict[str, Any] = {
+            "number": number,
+            "name": spec.name,
+            "queue": spec.queue,
+            "user": user,
+            "spec": spec.model_dump(mode="json"),
+            "key": submission.key,
+        }
+        job_id = f"{spec.name}-{number}"
+        return Entry([Event("job.submitted", now, user, spec.project, job_id, data=data)])
+
+    return propose
+
+
+def already(store: Store, state: State, user: str, key: str) -> str | None:
+    """The job that this user submitted under this key."""
+    return state.keys.get((user, key)) or store.job_by_key(user, key)
+
+
+def stop(job_id: str, actor: str, now: float, grace: float | None, why: Reason | None = None) -> Proposal:
+    """Ends a queued job at once and asks a running gang to leave; asking again with a shorter grace hurries it."""
+
+    def propose(state: State) -> Entry:
+        job = state.jobs.get(job_id)
+        if job is None:
+            raise Invalid(f"Job {job_id} has ended already.", "See `muster status`.")
+        cause = why or reason("user_stop", f"stopped by {actor}")
+        if job.phase == "queued":
+            return Entry([_job_event("job.stopped", job, now, actor, reason=cause.to_dict())])
+        seconds = job.spec.stop_grace if grace is None else grace
+        data = {"reason": cause.to_dict(), "then": "stopped", "grace": seconds}
+        return Entry([_job_event("job.stopping", job, now, actor, **data)])
+
+    return propose
+
+
+def resume(store: Store, job_id: str, actor: str, now: float, local: bool) -> Proposal:
+    """Queues a stopped or failed job again: the same run goes on from its last checkpoint."""
+
+    def propose(state: State) -> Entry:
+        live = state.jobs.get(job_id)
+        if live is not None:
+            raise Invalid(f"Job {job_id} is {live.phase}, so there is nothing to resume.", "See `muster status`.")
+        job = store.job(job_id)
+        if job is None:
+            raise NotFound(f"There is no job {job_id!r}.", "See `muster ls --all`.")
+        if job.phase == "succeeded":
+            raise Invalid(f"Job {job_id} has succeeded.", "Submit it again to run it once more.")
+        admit(Submission(job.spec, job.user), Context(state, actor, lambda p, n: store.secret(p, n) is not None, local))
+        data = {
+            "doc": job.to_doc(),
+            "spec": job.spec.model_dump(mode="json"),
+            "reason": reason("resumed", f"resumed by {actor}").to_dict(),
+        }
+        return Entry([_job_event("job.resumed", job, now, actor, **data)])
+
+    return propose
+
+
+def peek(into: list[Any], look: Callable[[State], Any]) -> Proposal:
+    """Reads the live state between two commits, where nothing moves, and writes nothing."""
+
+    def propose(state: State) -> Entry:
+        into.append(look(state))
+        return Entry()
+
+    return propose
+
+
+def _job_event(kind: str, job: Job, now: float, actor: str, **data: Any) -> Event:
+    attempt = job.attempt.number if job.attempt else 0
+    return Event(kind, now, actor, job.project, job.id, attempt, data)

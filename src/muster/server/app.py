@@ -1,0 +1,116 @@
+"""The FastAPI application: the routes, what every request passes through, and how errors are told."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from muster import __version__
+from muster.core.errors import (
+    ConfigError,
+    Conflict,
+    EngineError,
+    Invalid,
+    MusterError,
+    NotAllowed,
+    NotFound,
+    Refused,
+    SpecError,
+    Unauthenticated,
+    Unavailable,
+)
+from muster.server.limits import Limits
+from muster.server.routes import access, cluster, events, health, jobs, look, worker
+from muster.server.service import Service
+
+log = logging.getLogger("muster.server")
+
+STATUS: dict[type[MusterError], int] = {
+    SpecError: 422,
+    Refused: 409,
+    NotFound: 404,
+    Unauthenticated: 401,
+    NotAllowed: 403,
+    Invalid: 400,
+    Conflict: 409,
+    Unavailable: 503,
+    EngineError: 502,
+    ConfigError: 500,
+}
+_ERROR = {"description": "what went wrong, and what to do: {error: {code, message, mend}}"}
+
+
+def create_app(service: Service) -> FastAPI:
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        service.hub.attach(asyncio.get_running_loop())
+        yield
+
+    app = FastAPI(
+        title="Muster",
+        version=__version__,
+        lifespan=lifespan,
+        responses=dict.fromkeys((400, 401, 403, 404, 409, 413, 422, 503), _ERROR),
+    )
+    app.state.service = service
+    for module in (health, jobs, look, events, cluster, access, worker):
+        app.include_router(module.router)
+    app.add_middleware(Limits)
+    app.add_exception_handler(MusterError, _muster_error)
+    app.add_exception_handler(RequestValidationError, _bad_request)
+    app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(Exception, _our_bug)
+    return app
+
+
+def _answer(status: int, body: dict[str, Any], headers: dict[str, str] | None = None) -> JSONResponse:
+    return JSONResponse({"error": body}, status, headers)
+
+
+async def _muster_error(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, MusterError)
+    status = STATUS.get(type(error), 400)
+    headers = {"Retry-After": "1"} if status == 503 else {"WWW-Authenticate": "Bearer"} if status == 401 else None
+    return _answer(status, error.to_dict(), headers)
+
+
+async def _bad_request(request: Request, error: Exception) -> JSONResponse:
+    """The request itself is malformed. What was given is left out: it may be a secret."""
+    assert isinstance(error, RequestValidationError)
+    problems = [
+        {
+            "where": ".".join(str(part) for part in found["loc"]),
+            "given": found["type"],
+            "expected": found["msg"],
+            "mend": "See /docs for what this route takes.",
+        }
+        for found in error.errors()
+    ]
+    where = ", ".join(problem["where"] for problem in problems)
+    body = Invalid(f"The request is not valid: {where}.", "Mend what `problems` names.").to_dict()
+    return _answer(400, {**body, "problems": problems})
+
+
+async def _http_error(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)
+    codes = {404: "not_found", 405: "method_not_allowed", 413: "too_large"}
+    body = {"code": codes.get(error.status_code, "invalid"), "message": str(error.detail), "mend": "See /docs."}
+    return _answer(error.status_code, body, dict(error.headers or {}))
+
+
+async def _our_bug(request: Request, error: Exception) -> JSONResponse:
+    mark = uuid.uuid4().hex[:12]
+    log.error("bug %s in %s %s", mark, request.method, request.url.path, exc_info=error)
+    message = f"Something went wrong inside Muster (mark {mark})."
+    return _answer(
+        500, {"code": "bug", "message": message, "mend": "The server's log has the details under that mark."}
+    )

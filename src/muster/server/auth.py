@@ -1,0 +1,66 @@
+"""Who is asking, and what they may do: bearer tokens, and roles that every route names."""
+
+from __future__ import annotations
+
+import hmac
+from dataclasses import dataclass
+
+from muster.control.bootstrap import digest
+from muster.core.errors import NotAllowed, NotFound, Unauthenticated
+from muster.core.estate import Role, Token, at_least, lower
+from muster.core.state import State
+
+_MEND = "Put a valid token in MUSTER_TOKEN, or use the one that `muster up` wrote into the home folder."
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    user: str
+    token: Token
+
+    @property
+    def superuser(self) -> bool:
+        return self.token.superuser and self.token.role == "admin"
+
+    def role(self, state: State, project: str) -> Role | None:
+        """What this identity may do in the project; None: nothing, not even see it."""
+        if self.token.superuser:
+            return self.token.role
+        known = state.projects.get(project)
+        membership = known.members.get(self.user) if known is not None else None
+        return lower(membership, self.token.role) if membership is not None else None
+
+    def projects(self, state: State) -> list[str] | None:
+        """The projects that it may see; None: all."""
+        if self.token.superuser:
+            return None
+        return [name for name, project in list(state.projects.items()) if self.user in project.members]
+
+    def need(self, state: State, project: str, role: Role) -> None:
+        held = self.role(state, project)
+        if held is None:
+            raise NotFound(f"There is no project {project!r} that you can see.", "See `muster project ls`.")
+        if not at_least(held, role):
+            raise NotAllowed(
+                f"This needs the role {role} in project {project!r}; yours is {held}.", "Ask an admin of the project."
+            )
+
+    def need_superuser(self) -> None:
+        if not self.superuser:
+            raise NotAllowed("This needs an administrator's token.", "Ask whoever runs this server.")
+
+
+def authenticate(header: str | None, state: State, now: float) -> Identity:
+    """The identity behind an Authorization header. Every failure reads the same, so nothing can be learnt from it."""
+    scheme, _, presented = (header or "").partition(" ")
+    if scheme.lower() != "bearer" or not presented:
+        raise Unauthenticated("A token is needed.", _MEND)
+    prefix, _, rest = presented.strip().partition("_")
+    identity, _, secret = rest.partition("_")
+    token = state.tokens.get(identity)
+    wanted = token.digest if token is not None else digest("")
+    good = hmac.compare_digest(digest(secret), wanted)
+    expired = token is not None and token.expires_at is not None and token.expires_at <= now
+    if token is None or prefix != "mst" or not good or expired or token.revoked_at is not None:
+        raise Unauthenticated("The token is not valid.", _MEND)
+    return Identity(token.user, token)

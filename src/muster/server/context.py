@@ -1,0 +1,88 @@
+"""What every route needs: the server's parts, who is asking, and the job that a reference means."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from fastapi import Depends, Header, Path, Request
+
+from muster.core.errors import NotFound, Unavailable
+from muster.core.estate import Role
+from muster.core.job import Job
+from muster.core.reasons import Reason
+from muster.core.state import State
+from muster.sched.explain import explain
+from muster.server.auth import Identity, authenticate
+from muster.server.leader import Leader
+from muster.server.service import Service
+from muster.server.views import View, job_view
+from muster.store.base import JobFilter
+
+
+def service(request: Request) -> Service:
+    found: Service = request.app.state.service
+    return found
+
+
+def leader(service: Annotated[Service, Depends(service)]) -> Leader:
+    """The parts that only the server with the lease has."""
+    if service.leader is None or not service.leads:
+        lease = service.lease
+        where = f" {', '.join(lease.urls)} does." if lease is not None and lease.urls else ""
+        raise Unavailable(
+            f"This server does not hold the lease.{where}", "Ask the one that does, or try again shortly."
+        )
+    return service.leader
+
+
+def identity(
+    leader: Annotated[Leader, Depends(leader)], authorization: Annotated[str | None, Header(max_length=500)] = None
+) -> Identity:
+    return authenticate(authorization, leader.store.state(), leader.clock.now())
+
+
+Serving = Annotated[Service, Depends(service)]
+Leading = Annotated[Leader, Depends(leader)]
+Asking = Annotated[Identity, Depends(identity)]
+Ref = Annotated[
+    str, Path(min_length=1, max_length=100, description="A job's id, its number, or a name (its newest job)")
+]
+
+
+def find_job(leader: Leader, asking: Identity, ref: str, role: Role = "viewer") -> Job:
+    """The job that `ref` means, if the one who asks may see it."""
+    state, job = leader.store.state(), None
+    if ref.isascii() and ref.isdigit() and len(ref) < 16:
+        job = leader.store.job_by_number(int(ref))
+    elif "\0" not in ref:
+        job = leader.store.job(ref)
+        if job is None:
+            named = leader.store.jobs(JobFilter(projects=asking.projects(state), name=ref, limit=1))
+            job = named[0] if named else None
+    if job is None or asking.role(state, job.project) is None:
+        raise NotFound(f"There is no job {ref!r} that you can see.", "See `muster ls --all`.")
+    asking.need(state, job.project, role)
+    return job
+
+
+def job_views(leader: Leader, jobs: Sequence[Job]) -> list[View]:
+    """Views of jobs, with the live reason of those that wait."""
+    runs = leader.store.runs([job.id for job in jobs])
+    waiting = [job.id for job in jobs if job.phase == "queued"]
+    waits = leader.look(lambda state: _waits(state, waiting, leader.clock.now())) if waiting else {}
+    return [job_view(job, runs.get(job.id, {}), waits.get(job.id)) for job in jobs]
+
+
+def view_of(leader: Leader, job_id: str) -> dict[str, Any]:
+    job = leader.store.job(job_id)
+    if job is None:
+        raise NotFound(f"There is no job {job_id!r}.")
+    return job_views(leader, [job])[0]
+
+
+def _waits(state: State, job_ids: list[str], now: float) -> dict[str, Reason]:
+    live = (state.jobs.get(job_id) for job_id in job_ids)
+    return {
+        job.id: explain(state, job, now, brief=True)[0] for job in live if job is not None and job.phase == "queued"
+    }

@@ -1,0 +1,106 @@
+"""What runs in a server while it holds the lease: the group commit, the engine, the control loop and the ingest."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from muster.control.bootstrap import first_events, new_token, token_event
+from muster.control.clock import SteadyClock
+from muster.control.ingest import Ingest
+from muster.control.loop import Controller
+from muster.control.secrets import Keyring
+from muster.control.submit import peek
+from muster.core.event import SYSTEM, Event
+from muster.core.state import State
+from muster.core.units import parse_size
+from muster.engines.local import LocalConfig, LocalEngine, describe_machine
+from muster.server.settings import Settings
+from muster.store.base import Entry, Lease, Proposal, Store
+from muster.store.commit import GroupCommit
+
+log = logging.getLogger("muster.server")
+
+T = TypeVar("T")
+
+
+class Leader:
+    """Started when the lease is won, closed when it is lost; jobs go on without it."""
+
+    local = True  # the engine runs jobs on this machine, so their folders and commands can be looked at
+
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store,
+        keyring: Keyring,
+        may_act: Callable[[], bool],
+        on_events: Callable[[Sequence[Event]], None],
+    ) -> None:
+        self.settings, self.store, self.keyring = settings, store, keyring
+        self._on_events = on_events
+        self.clock = SteadyClock()
+        self.log_limit = int(parse_size(settings.log_limit))
+        self.commit = GroupCommit(store, on_commit=self._committed)
+        self.engine = LocalEngine(engine_config(settings, self.log_limit))
+        self.controller = Controller(self.commit, self.engine, self.clock, keyring.attempt_token, may_act)
+        self.ingest = Ingest(store, self.commit, self.clock, self.log_limit)
+
+    def start(self, lease: Lease) -> None:
+        self.store.reload()
+        self.clock.catch_up(self.store.state().time)
+        self.commit.start()
+        leads = {"holder": lease.holder, "epoch": lease.epoch}
+        self.propose(lambda state: Entry([Event("server.leads", self.clock.now(), SYSTEM, data=leads)]))
+        self.propose(lambda state: Entry(first_events(state, self.clock.now())))
+        self._first_token()
+        self.engine.start()
+        self.controller.start()
+
+    def close(self) -> None:
+        self.controller.close()
+        self.engine.close()
+        self.commit.close()
+
+    def propose(self, proposal: Proposal) -> list[Event]:
+        """Durable on return."""
+        return self.commit.submit(proposal).result()
+
+    def look(self, look: Callable[[State], T]) -> T:
+        """Reads the live state between two commits."""
+        found: list[T] = []
+        self.propose(peek(found, look))
+        return found[0]
+
+    def _committed(self, events: Sequence[Event]) -> None:
+        self.controller.on_commit(events)
+        self._on_events(events)
+
+    def _first_token(self) -> None:
+        """Makes the first administrator's token if nobody has one, in a file that only its owner can read."""
+        path = self.settings.home / "token"
+        if any(t.superuser and t.revoked_at is None for t in self.store.state().tokens.values()) and path.exists():
+            return
+        identity, shown, kept = new_token()
+        user = os.environ.get("USER") or os.environ.get("LOGNAME") or "admin"
+        descriptor = os.open(path.with_suffix(".new"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(shown + "\n")
+        event = token_event(identity, "first", user, kept, "admin", True, None, SYSTEM, self.clock.now())
+        self.propose(lambda state: Entry([event]))
+        path.with_suffix(".new").replace(path)
+        log.info("wrote an administrator's token to %s", path)
+
+
+def engine_config(settings: Settings, log_limit: int) -> LocalConfig:
+    memory = int(parse_size(settings.memory)) if settings.memory else None
+    return LocalConfig(
+        root=settings.home / "local",
+        nodes=describe_machine(settings.nodes, settings.accelerators, settings.cpus, memory),
+        urls_file=settings.home / "server.json",
+        log_limit=log_limit,
+        ca_file=settings.tls_cert,
+        real_devices=settings.accelerators is None,
+    )

@@ -1,0 +1,62 @@
+"""Bounds the size of requests before anything reads them."""
+
+from __future__ import annotations
+
+import json
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+SMALL = 2 << 20  # bytes
+LARGE = 32 << 20  # of what launchers ship and of batches of jobs
+_LARGE_PATHS = ("/v1/ingest", "/v1/jobs/batch")
+
+
+class _TooLarge(Exception):
+    pass
+
+
+class Limits:
+    """Refuses a body that says it is too large, and stops reading one that turns out to be."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        limit = LARGE if scope["path"] in _LARGE_PATHS else SMALL
+        declared = dict(scope["headers"]).get(b"content-length", b"0")
+        if declared.isdigit() and int(declared) > limit:
+            await _refuse(send, limit)
+            return
+        read, begun = 0, False
+
+        async def counted() -> Message:
+            nonlocal read
+            message = await receive()
+            read += len(message.get("body", b""))
+            if read > limit:
+                raise _TooLarge
+            return message
+
+        async def noted(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            await self._app(scope, counted, noted)
+        except _TooLarge:
+            if not begun:
+                await _refuse(send, limit)
+
+
+async def _refuse(send: Send, limit: int) -> None:
+    message = f"The request is larger than {limit >> 20} MiB."
+    body = json.dumps(
+        {"error": {"code": "too_large", "message": message, "mend": "Send it in smaller parts."}}
+    ).encode()
+    headers = [(b"content-type", b"application/json"), (b"connection", b"close")]
+    await send({"type": "http.response.start", "status": 413, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

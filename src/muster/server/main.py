@@ -1,0 +1,135 @@
+"""Starts a server and runs it until it is told to stop; running jobs go on without it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+from pathlib import Path
+
+import uvicorn
+
+from muster.control.secrets import load_keyring
+from muster.core.errors import ConfigError, MusterError
+from muster.server import logs
+from muster.server.app import create_app
+from muster.server.service import Service
+from muster.server.settings import Settings
+from muster.store.registry import open_store
+
+_BACKLOG = 2048
+
+
+def serve(settings: Settings) -> None:
+    """Blocks. Raises ConfigError when it can't start."""
+    settings.check()
+    _make_home(settings.home)
+    logs.set_up(settings.log_level)
+    listening = _listen(settings)
+    host, port = listening.getsockname()[:2]
+    scheme = "https" if settings.tls_cert else "http"
+    url = f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+    store = open_store(settings.url_of_store)
+    store.open()
+    service = Service(settings, store, load_keyring(settings.home / "key"), [url])
+    try:
+        asyncio.run(_serve(settings, service, listening, url))
+    finally:
+        service.close()
+        _forget_address(settings.home)
+    if service.failure is not None:
+        raise service.failure if isinstance(service.failure, MusterError) else ConfigError(str(service.failure))
+
+
+async def _serve(settings: Settings, service: Service, listening: socket.socket, url: str) -> None:
+    config = uvicorn.Config(
+        create_app(service),
+        log_config=None,
+        access_log=False,
+        ssl_certfile=settings.tls_cert,
+        ssl_keyfile=settings.tls_key,
+        timeout_graceful_shutdown=5,
+        server_header=False,
+        h11_max_incomplete_event_size=64 << 10,
+    )
+    server = uvicorn.Server(config)
+    _write_address(settings.home, url)
+    service.start()
+    watching = asyncio.create_task(_watch(service, server))
+    with _own_signals(server, service):
+        await server.serve(sockets=[listening])
+    watching.cancel()
+
+
+async def _watch(service: Service, server: uvicorn.Server) -> None:
+    """Leaves when leading turned out to be impossible; ends the streams as soon as the server is told to stop."""
+    while not server.should_exit:
+        if service.failure is not None:
+            server.should_exit = True
+        await asyncio.sleep(0.1)
+    service.hub.close()
+
+
+@contextlib.contextmanager
+def _own_signals(server: uvicorn.Server, service: Service):  # type: ignore[no-untyped-def]  # noqa: ANN202
+    """The first signal asks for a clean stop, and a second one does not wait for it."""
+
+    def stop(number: int, frame: object) -> None:
+        if server.should_exit:
+            server.force_exit = True
+        server.should_exit = True
+
+    server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign, assignment]
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _make_home(home: Path) -> None:
+    try:
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            f"The home folder {home} can't be made: {error.strerror}.", "Set MUSTER_HOME elsewhere."
+        ) from error
+
+
+def _listen(settings: Settings) -> socket.socket:
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((settings.host, settings.port))
+    except OSError as error:
+        listening.close()
+        raise ConfigError(
+            f"Can't listen on {settings.host}:{settings.port}: {error.strerror}.",
+            "Stop what uses the port (`muster down`), or choose another with --port.",
+        ) from error
+    listening.listen(_BACKLOG)
+    return listening
+
+
+def _write_address(home: Path, url: str) -> None:
+    """Tells clients and launchers on this machine where the server is."""
+    fields = Path(f"/proc/{os.getpid()}/stat").read_text().rpartition(")")[2].split()
+    text = json.dumps({"urls": [url], "pid": os.getpid(), "start_ticks": int(fields[19])})
+    temporary = home / f"server.json.{os.getpid()}"
+    temporary.write_text(text)
+    temporary.replace(home / "server.json")
+
+
+def _forget_address(home: Path) -> None:
+    """Removes the address if it is still this server's."""
+    path = home / "server.json"
+    try:
+        if json.loads(path.read_text())["pid"] == os.getpid():
+            path.unlink()
+    except (OSError, ValueError, KeyError):
+        pass

@@ -1,0 +1,187 @@
+"""Projects, their members and secrets, and tokens."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+from fastapi import APIRouter, Path
+from pydantic import BaseModel, ConfigDict, Field, SecretStr
+
+from muster.control.bootstrap import new_token, token_event
+from muster.core.errors import Conflict, NotAllowed, NotFound
+from muster.core.estate import Project, Role, lower
+from muster.core.event import Event
+from muster.core.state import State
+from muster.server.auth import Identity
+from muster.server.context import Asking, Leading
+from muster.server.routes.cluster import NAME, Name
+from muster.server.views import View, token_view
+from muster.store.base import Entry, SecretWrite
+
+router = APIRouter(prefix="/v1", tags=["access"])
+
+USER = r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,99}$"
+User = Annotated[str, Path(pattern=USER)]
+SecretName = Annotated[str, Path(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,99}$")]
+TokenId = Annotated[str, Path(pattern=r"^[0-9a-f]{1,32}$")]
+
+
+class ProjectBody(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    name: str = Field(pattern=NAME)
+    description: str = Field("", max_length=500, pattern=r"^[^\x00]*$")
+
+
+class MemberBody(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    role: Role
+
+
+class SecretBody(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    value: SecretStr = Field(min_length=1, max_length=65_536)
+
+
+class TokenBody(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    name: str = Field("", max_length=100, pattern=r"^[^\x00]*$")
+    user: str | None = Field(None, pattern=USER, description="yourself when null")
+    role: Role = Field("admin", description="the most that it may be used for")
+    superuser: bool = Field(False, description="admin of every project, within the role")
+    expires_in: float | None = Field(None, gt=0, le=10 * 365 * 86_400, description="seconds")
+
+
+@router.get("/whoami")
+def whoami(leader: Leading, asking: Asking) -> View:
+    state = leader.store.state()
+    visible = asking.projects(state)
+    names = list(state.projects) if visible is None else visible
+    roles = {name: asking.role(state, name) for name in names}
+    return {"user": asking.user, "role": asking.token.role, "superuser": asking.superuser, "projects": roles}
+
+
+@router.get("/projects")
+def list_projects(leader: Leading, asking: Asking) -> View:
+    def look(state: State) -> list[View]:
+        visible = asking.projects(state)
+        found = [p for p in state.projects.values() if visible is None or p.name in visible]
+        return [{**asdict(project), "role": asking.role(state, project.name)} for project in found]
+
+    return {"projects": leader.look(look)}
+
+
+@router.post("/projects", status_code=201)
+def create_project(body: ProjectBody, leader: Leading, asking: Asking) -> View:
+    asking.need_superuser()
+
+    def propose(state: State) -> Entry:
+        if body.name in state.projects:
+            raise Conflict(f"Project {body.name!r} exists already.", "Choose another name.")
+        data = asdict(Project(body.name, body.description))
+        return Entry([Event("project.set", leader.clock.now(), asking.user, body.name, data=data)])
+
+    leader.propose(propose)
+    return {"name": body.name, "description": body.description, "members": {}, "role": "admin"}
+
+
+@router.put("/projects/{project}/members/{user}")
+def set_member(project: Name, user: User, body: MemberBody, leader: Leading, asking: Asking) -> View:
+    return _member(leader, asking, project, user, body.role)
+
+
+@router.delete("/projects/{project}/members/{user}")
+def remove_member(project: Name, user: User, leader: Leading, asking: Asking) -> View:
+    return _member(leader, asking, project, user, None)
+
+
+@router.get("/projects/{project}/secrets")
+def list_secrets(project: Name, leader: Leading, asking: Asking) -> View:
+    """Names only: a value that was set is never shown again."""
+    asking.need(leader.store.state(), project, "member")
+    _exists(leader.store.state(), project)
+    return {"names": leader.store.secret_names(project)}
+
+
+@router.put("/projects/{project}/secrets/{name}")
+def set_secret(project: Name, name: SecretName, body: SecretBody, leader: Leading, asking: Asking) -> View:
+    cipher = leader.keyring.seal(body.value.get_secret_value())
+    return _secret(leader, asking, project, name, cipher)
+
+
+@router.delete("/projects/{project}/secrets/{name}")
+def remove_secret(project: Name, name: SecretName, leader: Leading, asking: Asking) -> View:
+    asking.need(leader.store.state(), project, "admin")
+    if leader.store.secret(project, name) is None:
+        raise NotFound(f"Project {project!r} has no secret {name!r}.", "See `muster project secret ls`.")
+    return _secret(leader, asking, project, name, None)
+
+
+@router.get("/tokens")
+def list_tokens(leader: Leading, asking: Asking) -> View:
+    tokens = leader.look(lambda state: list(state.tokens.values()))
+    shown = [token for token in tokens if asking.superuser or token.user == asking.user]
+    return {"tokens": [token_view(token) for token in shown]}
+
+
+@router.post("/tokens", status_code=201)
+def create_token(body: TokenBody, leader: Leading, asking: Asking) -> View:
+    """The token itself is in this answer and nowhere else."""
+    user = body.user or asking.user
+    if not asking.superuser and (user != asking.user or body.superuser):
+        raise NotAllowed("Only an administrator makes tokens for others.", "Leave `user` out, or ask an administrator.")
+    role = body.role if asking.superuser else lower(body.role, asking.token.role)
+    identity, shown, kept = new_token()
+    now = leader.clock.now()
+    expires = now + body.expires_in if body.expires_in else None
+    if not asking.superuser and asking.token.expires_at is not None:
+        expires = min(expires or asking.token.expires_at, asking.token.expires_at)
+    event = token_event(identity, body.name, user, kept, role, body.superuser, expires, asking.user, now)
+    leader.propose(lambda state: Entry([event]))
+    return {**token_view(leader.look(lambda state: state.tokens[identity])), "token": shown}
+
+
+@router.delete("/tokens/{token}")
+def revoke_token(token: TokenId, leader: Leading, asking: Asking) -> View:
+    def propose(state: State) -> Entry:
+        found = state.tokens.get(token)
+        if found is None or not (asking.superuser or found.user == asking.user):
+            raise NotFound(f"There is no token {token!r} that you can see.", "See `muster token ls`.")
+        if found.revoked_at is not None:
+            return Entry()
+        return Entry([Event("token.revoked", leader.clock.now(), asking.user, data={"id": token})])
+
+    leader.propose(propose)
+    return token_view(leader.look(lambda state: state.tokens[token]))
+
+
+def _member(leader: Leading, asking: Identity, project: str, user: str, role: Role | None) -> View:
+    asking.need(leader.store.state(), project, "admin")
+
+    def propose(state: State) -> Entry:
+        _exists(state, project)
+        if role is None and user not in state.projects[project].members:
+            raise NotFound(f"{user} is not a member of project {project!r}.", "See `muster project ls`.")
+        data = {"name": project, "user": user, "role": role}
+        return Entry([Event("project.member", leader.clock.now(), asking.user, project, data=data)])
+
+    leader.propose(propose)
+    return leader.look(lambda state: {**asdict(state.projects[project]), "role": asking.role(state, project)})
+
+
+def _secret(leader: Leading, asking: Identity, project: str, name: str, cipher: bytes | None) -> View:
+    asking.need(leader.store.state(), project, "admin")
+    _exists(leader.store.state(), project)
+    kind = "secret.removed" if cipher is None else "secret.set"
+    event = Event(kind, leader.clock.now(), asking.user, project, data={"name": name})
+    leader.propose(lambda state: Entry([event], secrets=[SecretWrite(project, name, cipher)]))
+    return {"name": name}
+
+
+def _exists(state: State, project: str) -> None:
+    if project not in state.projects:
+        raise NotFound(f"There is no project {project!r}.", "See `muster project ls`.")

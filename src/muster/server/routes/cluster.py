@@ -1,0 +1,123 @@
+"""Queues and nodes: whose share, and what there is to share."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from itertools import islice
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query
+from pydantic import BaseModel, ConfigDict, Field
+
+from muster.core.errors import Invalid, NotFound
+from muster.core.estate import Health, Queue
+from muster.core.event import Event
+from muster.core.state import State
+from muster.sched.policies import POLICIES
+from muster.server.auth import Identity
+from muster.server.context import Asking, Leading, job_views
+from muster.server.views import View, node_view, queue_view
+from muster.store.base import Entry
+
+router = APIRouter(prefix="/v1", tags=["cluster"])
+
+NAME = r"^[a-z]([a-z0-9-]{0,48}[a-z0-9])?$"
+Name = Annotated[str, Path(pattern=NAME, max_length=50)]
+NodeName = Annotated[str, Path(min_length=1, max_length=253, pattern=r"^[^\x00]*$")]
+
+
+class QueueBody(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    name: str = Field(pattern=NAME)
+    project: str = Field("default", pattern=NAME)
+    policy: str = Field("fifo", max_length=50)
+    weight: float = Field(1.0, gt=0, le=1e6)
+    min_priority: int = Field(0, ge=0, le=100)
+    max_priority: int = Field(100, ge=0, le=100)
+
+
+class HealthBody(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    health: Health
+    reason: str = Field("", max_length=500)
+
+
+@router.get("/queues")
+def list_queues(leader: Leading, asking: Asking) -> View:
+    def look(state: State) -> list[View]:
+        return [queue_view(queue, state) for queue in state.queues.values() if _sees(asking, state, queue)]
+
+    return {"queues": leader.look(look)}
+
+
+@router.post("/queues", status_code=201)
+def set_queue(body: QueueBody, leader: Leading, asking: Asking) -> View:
+    """Creates a queue, or changes it."""
+    if body.min_priority > body.max_priority:
+        raise Invalid(
+            f"min_priority is {body.min_priority}, above max_priority {body.max_priority}.", "Swap or change them."
+        )
+    POLICIES.get(body.policy)
+    asking.need(leader.store.state(), body.project, "admin")
+    queue = Queue(**body.model_dump())
+
+    def propose(state: State) -> Entry:
+        known = state.queues.get(queue.name)
+        if known is not None:
+            asking.need(state, known.project, "admin")
+        return Entry([Event("queue.set", leader.clock.now(), asking.user, queue.project, data=asdict(queue))])
+
+    leader.propose(propose)
+    return leader.look(lambda state: queue_view(state.queues[queue.name], state))
+
+
+@router.get("/queues/{name}/line")
+def queue_line(name: Name, leader: Leading, asking: Asking, limit: Annotated[int, Query(ge=1, le=1000)] = 50) -> View:
+    """Its queued jobs in the order in which they would start."""
+
+    def look(state: State) -> list[str]:
+        queue = state.queues.get(name)
+        if queue is None or not _sees(asking, state, queue):
+            raise NotFound(f"There is no queue {name!r} that you can see.", "See `muster queue`.")
+        visible = asking.projects(state)
+        line = (state.jobs[job_id] for job_id in state.lines.get(name, ()))
+        return [job.id for job in islice((j for j in line if visible is None or j.project in visible), limit)]
+
+    jobs = [leader.store.job(job_id) for job_id in leader.look(look)]
+    return {"jobs": job_views(leader, [job for job in jobs if job is not None])}
+
+
+@router.get("/nodes")
+def list_nodes(leader: Leading, asking: Asking) -> View:
+    visible = asking.projects(leader.store.state())
+
+    def look(state: State) -> list[View]:
+        views = [node_view(node) for node in state.nodes.values()]
+        if visible is not None:
+            for view in views:
+                view["jobs"] = [job_id for job_id in view["jobs"] if state.jobs[job_id].project in visible]
+        return views
+
+    return {"nodes": leader.look(look)}
+
+
+@router.post("/nodes/{name}/health")
+def set_health(name: NodeName, body: HealthBody, leader: Leading, asking: Asking) -> View:
+    """Nothing is started on a node that is not healthy; what runs there goes on."""
+    asking.need_superuser()
+
+    def propose(state: State) -> Entry:
+        if name not in state.nodes:
+            raise NotFound(f"There is no node {name!r}.", "See `muster nodes`.")
+        data = {"name": name, "health": body.health, "reason": body.reason}
+        return Entry([Event("node.health", leader.clock.now(), asking.user, data=data)])
+
+    leader.propose(propose)
+    return leader.look(lambda state: node_view(state.nodes[name]))
+
+
+def _sees(asking: Identity, state: State, queue: Queue) -> bool:
+    visible = asking.projects(state)
+    return visible is None or queue.project in visible or queue.name == "default"

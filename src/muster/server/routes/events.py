@@ -1,0 +1,86 @@
+"""The event log: who did what, and when."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from anyio import to_thread
+from fastapi import APIRouter, Header, Query
+from fastapi.responses import StreamingResponse
+
+from muster.server.auth import Identity
+from muster.server.context import Asking, Leading, Serving, find_job
+from muster.server.leader import Leader
+from muster.server.routes.jobs import Text
+from muster.server.stream import ALL, frame, stream
+from muster.server.views import View, event_view
+from muster.store.base import EventFilter
+
+router = APIRouter(prefix="/v1/events", tags=["events"])
+
+Seq = Annotated[int, Query(ge=0, le=2**53)]
+
+
+@router.get("")
+def list_events(
+    leader: Leading,
+    asking: Asking,
+    project: Text = None,
+    job: Text = None,
+    actor: Text = None,
+    kind: Text = None,
+    after: Seq = 0,
+    last: bool = False,
+    limit: Annotated[int, Query(ge=1, le=10_000)] = 100,
+) -> View:
+    """Oldest first; `next` pages on with `after`."""
+    found = leader.store.events(_want(leader, asking, project, job, actor, kind, after, last, limit))
+    return {"events": [event_view(event) for event in found], "next": found[-1].seq if found else after}
+
+
+@router.get("/stream", response_class=StreamingResponse)
+def stream_events(
+    leader: Leading,
+    asking: Asking,
+    service: Serving,
+    project: Text = None,
+    job: Text = None,
+    actor: Text = None,
+    kind: Text = None,
+    after: Annotated[int | None, Query(ge=0, le=2**53)] = None,
+    last_event_id: Annotated[str | None, Header(max_length=20)] = None,
+) -> StreamingResponse:
+    """Events as they are committed; from now on unless `after` or Last-Event-ID says where to begin."""
+    begin = after if after is not None else leader.store.state().version
+    at = [int(last_event_id) if last_event_id and last_event_id.isdigit() else begin]
+    want = _want(leader, asking, project, job, actor, kind, 0, False, 500)
+
+    def look() -> tuple[list[bytes], bool]:
+        found = leader.store.events(EventFilter(want.projects, want.job, want.actor, want.kind, at[0], False, 500))
+        if found:
+            at[0] = found[-1].seq
+            service.hub.tell([])
+        return [frame("event", event_view(event), event.seq) for event in found], False
+
+    async def send() -> tuple[list[bytes], bool]:
+        return await to_thread.run_sync(look)
+
+    return stream(service.hub, want.job or ALL, send)
+
+
+def _want(
+    leader: Leader,
+    asking: Identity,
+    project: str | None,
+    job: str | None,
+    actor: str | None,
+    kind: str | None,
+    after: int,
+    last: bool,
+    limit: int,
+) -> EventFilter:
+    projects = asking.projects(leader.store.state())
+    if project is not None:
+        projects = [project] if projects is None or project in projects else []
+    job_id = find_job(leader, asking, job).id if job else None
+    return EventFilter(projects, job_id, actor, kind, after, last, limit)

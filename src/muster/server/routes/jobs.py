@@ -1,0 +1,192 @@
+"""Jobs: submit, list, look, stop, resume."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Query, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from muster.control.admission import Context
+from muster.control.submit import Submission, admit, already, resume, stop, submit
+from muster.core.errors import Conflict, Invalid, MusterError
+from muster.core.job import PHASES, Job, Phase
+from muster.core.parse import parse_job
+from muster.core.spec import JobSpec, dump_job
+from muster.server.auth import Identity
+from muster.server.context import Asking, Leading, Ref, find_job, job_views, view_of
+from muster.server.leader import Leader
+from muster.server.views import View, attempt_view
+from muster.store.base import JobFilter
+
+router = APIRouter(prefix="/v1", tags=["jobs"])
+
+Number = Annotated[int | None, Query(ge=0, le=2**53)]
+Text = Annotated[str | None, Query(max_length=200, pattern=r"^[^\x00]*$")]
+
+
+class SubmitBody(BaseModel):
+    """A job file, as text or as data."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    spec: dict[str, Any] | None = Field(None, description="the job file as data")
+    yaml: str | None = Field(None, description="the job file as text", max_length=1 << 20)
+    source: str = Field("the job", description="what errors call it", max_length=500)
+    base: str | None = Field(None, description="the absolute folder that a relative workdir is in", max_length=4096)
+    dry_run: bool = Field(False, description="check it, and admit nothing")
+
+
+class BatchJob(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    spec: dict[str, Any]
+    key: str | None = Field(None, min_length=1, max_length=200)
+
+
+class BatchBody(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    jobs: list[BatchJob] = Field(max_length=10_000)
+
+
+class StopBody(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    grace: float | None = Field(None, ge=0, le=86_400, description="seconds; the job's own when null")
+    force: bool = Field(False, description="kill it now")
+
+
+@router.post("/jobs", status_code=201)
+def submit_job(
+    body: SubmitBody,
+    leader: Leading,
+    asking: Asking,
+    response: Response,
+    idempotency_key: Annotated[str | None, Header(min_length=1, max_length=200)] = None,
+) -> View:
+    """Accepts a job, durably, or refuses it with every reason."""
+    if (body.spec is None) == (body.yaml is None):
+        raise Invalid("A submission holds either `spec` or `yaml`.", "Send one of the two.")
+    given: Any = body.spec if body.spec is not None else body.yaml
+    spec = parse_job(given, source=body.source, base=Path(body.base) if body.base else None)
+    asking.need(leader.store.state(), spec.project, "member")
+    submission = Submission(spec, asking.user, idempotency_key)
+    if body.dry_run:
+        leader.look(lambda state: admit(submission, _context(leader, asking, state)))
+        response.status_code = 200
+        return {"ok": True, "spec": spec.model_dump(mode="json"), "yaml": dump_job(spec)}
+    events = leader.propose(submit(leader.store, submission, leader.clock.now(), leader.local))
+    if events:
+        return view_of(leader, events[0].job)
+    response.status_code = 200
+    return _earlier(leader, asking, submission)
+
+
+@router.post("/jobs/batch")
+def submit_batch(body: BatchBody, leader: Leading, asking: Asking) -> View:
+    """Accepts or refuses each job by itself; what is accepted is durable on return."""
+    state, now = leader.store.state(), leader.clock.now()
+    results: list[View | None] = [None] * len(body.jobs)
+    pending = []
+    for index, item in enumerate(body.jobs):
+        try:
+            spec = parse_job(item.spec, source=f"job {index}")
+            asking.need(state, spec.project, "member")
+            submission = Submission(spec, asking.user, item.key)
+            pending.append(
+                (index, submission, leader.commit.submit(submit(leader.store, submission, now, leader.local)))
+            )
+        except MusterError as error:
+            results[index] = {"error": error.to_dict()}
+    for index, submission, future in pending:
+        try:
+            events = future.result()
+            if events:
+                results[index] = {"id": events[0].job, "number": events[0].data["number"]}
+            else:
+                known = _earlier(leader, asking, submission)
+                results[index] = {"id": known["id"], "number": known["number"]}
+        except MusterError as error:
+            results[index] = {"error": error.to_dict()}
+    return {"jobs": results}
+
+
+@router.get("/jobs")
+def list_jobs(
+    leader: Leading,
+    asking: Asking,
+    project: Text = None,
+    phase: Annotated[list[Phase] | None, Query()] = None,
+    queue: Text = None,
+    user: Text = None,
+    name: Text = None,
+    before: Number = None,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+) -> View:
+    """Newest first; `next` pages on with `before`."""
+    projects = asking.projects(leader.store.state())
+    if project is not None:
+        projects = [project] if projects is None or project in projects else []
+    want = JobFilter(projects, phase or PHASES, queue, user, name, before, limit + 1)
+    found = leader.store.jobs(want)
+    more = len(found) > limit
+    shown = found[:limit]
+    return {"jobs": job_views(leader, shown), "next": shown[-1].number if more else None}
+
+
+@router.get("/jobs/{ref}")
+def get_job(ref: Ref, leader: Leading, asking: Asking) -> View:
+    return job_views(leader, [find_job(leader, asking, ref)])[0]
+
+
+@router.get("/jobs/{ref}/spec")
+def get_spec(ref: Ref, leader: Leading, asking: Asking) -> View:
+    """The spec as it was accepted, and a job file that gives the same one."""
+    spec = find_job(leader, asking, ref).spec
+    return {"spec": spec.model_dump(mode="json"), "yaml": dump_job(spec)}
+
+
+@router.get("/jobs/{ref}/attempts")
+def get_attempts(ref: Ref, leader: Leading, asking: Asking) -> View:
+    job = find_job(leader, asking, ref)
+    return {"attempts": [attempt_view(attempt) for attempt in leader.store.attempts(job.id)]}
+
+
+@router.post("/jobs/{ref}/stop")
+def stop_job(ref: Ref, body: StopBody, leader: Leading, asking: Asking) -> View:
+    """Ends a queued job; asks a running one to save and leave."""
+    job = find_job(leader, asking, ref, "member")
+    grace = 0.0 if body.force else body.grace
+    leader.propose(stop(job.id, asking.user, leader.clock.now(), grace))
+    return view_of(leader, job.id)
+
+
+@router.post("/jobs/{ref}/resume")
+def resume_job(ref: Ref, leader: Leading, asking: Asking) -> View:
+    """Queues a stopped or failed job again, as the same run."""
+    job = find_job(leader, asking, ref, "member")
+    leader.propose(resume(leader.store, job.id, asking.user, leader.clock.now(), leader.local))
+    return view_of(leader, job.id)
+
+
+def _context(leader: Leader, asking: Identity, state: Any) -> Context:
+    return Context(state, asking.user, lambda p, n: leader.store.secret(p, n) is not None, leader.local)
+
+
+def _earlier(leader: Leader, asking: Identity, submission: Submission) -> View:
+    """The job that was submitted under the same key before; the same key for another job is a mistake."""
+    assert submission.key is not None
+    job_id = already(leader.store, leader.store.state(), asking.user, submission.key)
+    job: Job | None = leader.store.job(job_id) if job_id else None
+    assert job is not None
+    if not _same(job.spec, submission.spec):
+        raise Conflict(
+            f"The idempotency key was used for {job.id}, which is another job.", "Use a new key for a new job."
+        )
+    return job_views(leader, [job])[0]
+
+
+def _same(first: JobSpec, second: JobSpec) -> bool:
+    return first == second

@@ -1,0 +1,261 @@
+"""Looking into a job: why it waits, its output, its curves and what its restarts cost."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Annotated, Any
+
+from anyio import to_thread
+from fastapi import APIRouter, Header, Path, Query
+from fastapi.responses import StreamingResponse
+
+from muster.core.job import Job
+from muster.core.reasons import Reason, reason
+from muster.core.state import State
+from muster.monitor.goodput import Trail, summarise
+from muster.sched.explain import explain
+from muster.server.context import Asking, Leading, Ref, Serving, find_job, job_views, view_of
+from muster.server.leader import Leader
+from muster.server.stream import frame, stream
+from muster.server.views import View, column_view
+from muster.store.base import EventFilter, LogChunk
+
+router = APIRouter(prefix="/v1/jobs/{ref}", tags=["jobs"])
+
+Small = Annotated[int | None, Query(ge=0, le=1_000_000)]
+ChunkId = Annotated[int, Query(ge=0, le=2**53)]
+_PAGE = 256  # chunks read at a time
+_SHOWN_AHEAD = 10
+
+
+@router.get("/why")
+def why(ref: Ref, leader: Leading, asking: Asking) -> View:
+    """The dominant reason, those behind it, who is ahead, and how the job came to where it is."""
+    job = find_job(leader, asking, ref)
+    causes, ahead = leader.look(lambda state: _causes(state, job, leader.clock.now()))
+    view = job_views(leader, [job])[0]
+    timeline = [
+        {"time": e.time, "phase": _phase(e.kind), "attempt": e.attempt, "reason": e.data.get("reason")}
+        for e in leader.store.events(EventFilter(job=job.id, limit=1000))
+        if _phase(e.kind)
+    ]
+    return {
+        "job": view,
+        "reason": causes[0].to_dict() if causes else view["reason"],
+        "all": [c.to_dict() for c in causes],
+        "ahead": ahead,
+        "timeline": timeline,
+    }
+
+
+@router.get("/logs")
+def logs(
+    ref: Ref,
+    leader: Leading,
+    asking: Asking,
+    attempt: Small = None,
+    rank: Small = None,
+    after: ChunkId = 0,
+    limit: Annotated[int, Query(ge=1, le=8 << 20, description="bytes, roughly")] = 1 << 20,
+    tail: Annotated[int | None, Query(ge=0, le=100_000, description="only the last lines")] = None,
+) -> View:
+    job = find_job(leader, asking, ref)
+    reader = _Logs(leader, job.id, attempt, rank, after)
+    if tail is not None:
+        chunks, end = reader.tail(tail), True
+    else:
+        chunks, end = reader.read(limit)
+    return {"chunks": chunks, "next": reader.after, "end": end}
+
+
+@router.get("/logs/stream", response_class=StreamingResponse)
+def logs_stream(
+    ref: Ref,
+    leader: Leading,
+    asking: Asking,
+    service: Serving,
+    attempt: Small = None,
+    rank: Small = None,
+    after: ChunkId = 0,
+    tail: Annotated[int | None, Query(ge=0, le=100_000)] = None,
+    last_event_id: Annotated[str | None, Header(max_length=20)] = None,
+) -> StreamingResponse:
+    """Output as it comes, changes of phase between it, and `end` when the job is over and everything was sent."""
+    job = find_job(leader, asking, ref)
+    resumed = int(last_event_id) if last_event_id and last_event_id.isdigit() else 0
+    reader = _Logs(leader, job.id, attempt, rank, max(after, resumed))
+    first = reader.tail(tail) if tail is not None and not resumed else []
+    shown: list[Any] = [None]
+
+    def look() -> tuple[list[bytes], bool]:
+        # The job is looked at before its output: when it is over by then, what is read next is all there is.
+        view = view_of(leader, job.id)
+        parts = [frame("log", c, c["id"]) for c in first]
+        first.clear()
+        found, complete = reader.read(1 << 20)
+        parts += [frame("log", c, c["id"]) for c in found]
+        state = (view["phase"], view["attempt"])
+        if state != shown[0]:
+            shown[0] = state
+            parts.append(frame("job", view))
+        over = complete and view["finished_at"] is not None and view["phase"] in ("succeeded", "failed", "stopped")
+        if over:
+            parts.append(frame("end", view))
+        elif not complete:
+            service.hub.tell([job.id])
+        return parts, over
+
+    async def send() -> tuple[list[bytes], bool]:
+        return await to_thread.run_sync(look)
+
+    return stream(service.hub, job.id, send)
+
+
+@router.get("/stream", response_class=StreamingResponse)
+def job_stream(ref: Ref, leader: Leading, asking: Asking, service: Serving) -> StreamingResponse:
+    """The job's view whenever it changes, at most ten times a second."""
+    job = find_job(leader, asking, ref)
+    shown: list[View | None] = [None]
+
+    def look() -> tuple[list[bytes], bool]:
+        view = view_of(leader, job.id)
+        over = view["phase"] in ("succeeded", "failed", "stopped")
+        parts = [frame("job", view)] if view != shown[0] else []
+        shown[0] = view
+        return [*parts, *([frame("end", view)] if over else [])], over
+
+    async def send() -> tuple[list[bytes], bool]:
+        return await to_thread.run_sync(look)
+
+    return stream(service.hub, job.id, send, pause=0.1)
+
+
+@router.get("/metrics")
+def metric_names(ref: Ref, leader: Leading, asking: Asking) -> View:
+    return {"names": leader.store.metric_names(find_job(leader, asking, ref).id)}
+
+
+@router.get("/metrics/{name:path}")
+def metric(
+    ref: Ref,
+    name: Annotated[str, Path(max_length=256, pattern=r"^[^\x00]*$")],
+    leader: Leading,
+    asking: Asking,
+    points: Annotated[int | None, Query(ge=1, le=1_000_000)] = None,
+    rank: Small = None,
+) -> View:
+    """The curve, attempt by attempt."""
+    job = find_job(leader, asking, ref)
+    found = leader.store.metric(job.id, name, rank)
+    attempts = [{"attempt": number, **column_view(column, points)} for number, column in sorted(found.items())]
+    return {"name": name, "attempts": attempts}
+
+
+@router.get("/summary")
+def summary(ref: Ref, leader: Leading, asking: Asking) -> View:
+    """What the run took, and what its restarts cost."""
+    job = find_job(leader, asking, ref)
+    names = leader.store.metric_names(job.id)
+    columns = leader.store.metric(job.id, "loss" if "loss" in names else names[0], 0) if names else {}
+    trails = {number: Trail(column.steps, column.times) for number, column in columns.items()}
+    found = summarise(leader.store.attempts(job.id), trails, job.finished_at or leader.clock.now())
+    restarts = [
+        {
+            "attempt": r.attempt,
+            "at_step": r.at_step,
+            "time": r.time,
+            "reason": r.reason.to_dict() if r.reason else None,
+            "seconds_lost": r.seconds_lost,
+            "steps_repeated": r.steps_repeated,
+        }
+        for r in found.restarts
+    ]
+    names_of = ("attempts", "steps", "steps_repeated", "seconds_total", "seconds_training", "seconds_lost", "goodput")
+    return {"id": job.id, "phase": job.phase, **{n: getattr(found, n) for n in names_of}, "restarts": restarts}
+
+
+class _Logs:
+    """Reads a job's output on from where it stopped."""
+
+    def __init__(self, leader: Leader, job: str, attempt: int | None, rank: int | None, after: int) -> None:
+        self._store, self._job, self._attempt, self._rank, self.after = leader.store, job, attempt, rank, after
+
+    def read(self, limit: int) -> tuple[list[View], bool]:
+        """Views of about `limit` bytes, and whether that was all there is now."""
+        views: list[View] = []
+        size = 0
+        while size < limit:
+            found = self._page(self.after)
+            for attempt, chunk in found:
+                views.append(_chunk_view(attempt, chunk))
+                size += len(chunk.data)
+                self.after = chunk.id
+                if size >= limit:
+                    break
+            if len(found) < _PAGE and size < limit:
+                return views, True
+        return views, False
+
+    def tail(self, lines: int) -> list[View]:
+        """The last lines of each rank; reading goes on after them."""
+        kept: dict[tuple[int, int], str] = {}
+        marks: dict[tuple[int, int], int] = {}
+        complete = False
+        while not complete:
+            views, complete = self.read(1 << 20)
+            for view in views:
+                key = (view["attempt"], view["rank"])
+                text = kept.get(key, "") + view["text"]
+                kept[key] = "".join(text.splitlines(keepends=True)[-lines:]) if lines else ""
+                marks[key] = view["id"]
+        newest = max((attempt for attempt, _ in kept), default=0)
+        return [
+            {"id": marks[key], "attempt": key[0], "rank": key[1], "text": text}
+            for key, text in sorted(kept.items(), key=lambda item: marks[item[0]])
+            if key[0] == newest and text
+        ]
+
+    def _page(self, after: int) -> list[tuple[int, LogChunk]]:
+        numbers = [self._attempt] if self._attempt is not None else [a.number for a in self._store.attempts(self._job)]
+        found = [
+            (number, chunk)
+            for number in numbers
+            for chunk in self._store.logs(self._job, number, self._rank, after, _PAGE)
+        ]
+        return sorted(found, key=lambda item: item[1].id)[:_PAGE]
+
+
+def _chunk_view(attempt: int, chunk: LogChunk) -> View:
+    return {"id": chunk.id, "attempt": attempt, "rank": chunk.rank, "text": chunk.data.decode(errors="replace")}
+
+
+def _causes(state: State, job: Job, now: float) -> tuple[list[Reason], list[View]]:
+    live = state.jobs.get(job.id)
+    if live is None or live.phase != "queued":
+        found = live.reason if live is not None else job.reason
+        if found is None and live is not None:
+            found = reason("about_to_start", f"it is {live.phase}") if live.phase == "starting" else None
+        return ([found] if found else []), []
+    ahead = []
+    for name in islice(state.lines[live.queue], _SHOWN_AHEAD):
+        if name == live.id:
+            break
+        ahead.append({"id": name, "phase": state.jobs[name].phase})
+    return explain(state, live, now), ahead
+
+
+_PHASES = {
+    "job.submitted": "queued",
+    "job.resumed": "queued",
+    "job.requeued": "queued",
+    "attempt.planned": "starting",
+    "attempt.running": "running",
+    "job.stopping": "stopping",
+    "job.succeeded": "succeeded",
+    "job.failed": "failed",
+    "job.stopped": "stopped",
+}
+
+
+def _phase(kind: str) -> str | None:
+    return _PHASES.get(kind)

@@ -1,0 +1,77 @@
+"""One server process: it competes for the lease, and holds a `Leader` while it has it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Sequence
+
+from muster.control.lease import Leadership
+from muster.control.secrets import Keyring
+from muster.core.event import Event
+from muster.server.leader import Leader
+from muster.server.settings import Settings
+from muster.server.stream import Hub
+from muster.store.base import Lease, Store
+
+log = logging.getLogger("muster.server")
+
+
+class Service:
+    def __init__(self, settings: Settings, store: Store, keyring: Keyring, urls: Sequence[str]) -> None:
+        self.settings, self.store, self.urls = settings, store, tuple(urls)
+        self.hub = Hub()
+        self.leader: Leader | None = None
+        self.started_at = time.time()
+        self.failure: Exception | None = None  # why leading did not work
+        self._keyring = keyring
+        self._lock = threading.Lock()  # a leader is started and closed by one thread at a time
+        holder = f"{socket.gethostname()}:{os.getpid()}"
+        self._leadership = Leadership(store, holder, self.urls, self._lead, self._lose)
+
+    def start(self) -> None:
+        self._leadership.start()
+
+    def close(self) -> None:
+        self._lose()
+        self._leadership.close()
+        self.store.close()
+
+    @property
+    def leads(self) -> bool:
+        return self._leadership.leads
+
+    @property
+    def lease(self) -> Lease | None:
+        return self._leadership.current
+
+    @property
+    def ready(self) -> bool:
+        return self.leads and self.leader is not None
+
+    def _lead(self, lease: Lease) -> None:
+        # Loading a large state takes longer than the lease lasts unrenewed, so it does not hold up the lease's thread.
+        threading.Thread(target=self._start_leader, args=(lease,), name="lead", daemon=True).start()
+
+    def _start_leader(self, lease: Lease) -> None:
+        with self._lock:
+            leader = Leader(self.settings, self.store, self._keyring, lambda: self.leads, self._news)
+            try:
+                leader.start(lease)
+                self.leader = leader
+            except Exception as error:
+                log.exception("could not begin to lead")
+                self.failure = error
+                leader.close()
+
+    def _lose(self) -> None:
+        with self._lock:
+            leader, self.leader = self.leader, None
+            if leader is not None:
+                leader.close()
+
+    def _news(self, events: Sequence[Event]) -> None:
+        self.hub.tell({event.job for event in events if event.job})

@@ -1,0 +1,90 @@
+"""How a server is set up: the defaults, `config.toml` in the home folder, then the command line, each over the last."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from muster.core.errors import ConfigError
+
+
+def default_home() -> Path:
+    return Path(os.environ.get("MUSTER_HOME", "~/.muster")).expanduser()
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    home: Path
+    host: str = "127.0.0.1"
+    port: int = 8265  # 0: any that is free
+    store_url: str = ""  # SQLite in the home folder when empty
+    tls_cert: str | None = None
+    tls_key: str | None = None
+    allow_insecure: bool = False  # listen beyond loopback without TLS
+    nodes: int = 1  # logical nodes on this machine
+    accelerators: str | None = None  # logical accelerators of each, such as "H100:8"
+    cpus: float | None = None  # of each
+    memory: str | None = None  # of each, such as "64GB"
+    log_limit: str = "64MB"  # output kept of each rank
+    log_level: str = "info"
+
+    @classmethod
+    def load(cls, home: Path, overrides: Mapping[str, object]) -> Settings:
+        path = home / "config.toml"
+        values: dict[str, Any] = {}
+        if path.exists():
+            try:
+                values = tomllib.loads(path.read_text())
+            except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+                raise ConfigError(f"{path} is not valid TOML: {error}.", "Mend the line that it names.") from error
+        given = {name: value for name, value in overrides.items() if value is not None}
+        return cls._checked(home, {**values, **given}, str(path))
+
+    @classmethod
+    def _checked(cls, home: Path, values: dict[str, Any], source: str) -> Settings:
+        known = {field.name for field in fields(cls)} - {"home"}
+        for name in values.keys() - known:
+            near = get_close_matches(name, known, n=1)
+            mend = f"Did you mean `{near[0]}`?" if near else f"There are: {', '.join(sorted(known))}."
+            raise ConfigError(f"{source}: `{name}` is not a setting.", mend)
+        settings = cls(home=home, **values)
+        settings.check()
+        return settings
+
+    def check(self) -> None:
+        """Raises ConfigError for what can't work or would let strangers in."""
+        if not isinstance(self.port, int) or not 0 <= self.port <= 65535:
+            raise ConfigError(f"port is {self.port!r}, a number from 0 to 65535 is expected.", "Choose another port.")
+        if not isinstance(self.nodes, int) or not 1 <= self.nodes <= 100_000:
+            raise ConfigError(
+                f"nodes is {self.nodes!r}, a number from 1 is expected.", "Choose how many logical nodes."
+            )
+        if bool(self.tls_cert) != bool(self.tls_key):
+            raise ConfigError("TLS needs both a certificate and its key.", "Give --tls-cert and --tls-key.")
+        for path in (self.tls_cert, self.tls_key):
+            if path and not Path(path).is_file():
+                raise ConfigError(f"The TLS file {path} does not exist.", "Correct the path.")
+        if not self.loopback and not self.tls_cert and not self.allow_insecure:
+            raise ConfigError(
+                f"{self.host} can be reached from other machines, and tokens would cross the network unencrypted.",
+                "Give --tls-cert and --tls-key, listen on 127.0.0.1, or say --allow-insecure behind a proxy with TLS.",
+            )
+
+    @property
+    def loopback(self) -> bool:
+        if self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+    @property
+    def url_of_store(self) -> str:
+        return self.store_url or f"sqlite:///{self.home / 'muster.db'}"

@@ -1,0 +1,134 @@
+"""How records look from outside: the field names here are the API's and stay."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from muster.core.estate import Node, Queue, Token
+from muster.core.event import Event
+from muster.core.job import Attempt, Job
+from muster.core.reasons import Reason
+from muster.core.resources import Resources
+from muster.core.spec import ranks_per_node
+from muster.core.state import State
+from muster.store.base import Column
+
+View = dict[str, Any]
+
+
+def job_view(job: Job, run: dict[str, Any], waits: Reason | None = None) -> View:
+    """`waits`: why a queued job waits, as found just now."""
+    spec = job.spec
+    reason = waits or job.reason
+    return {
+        "id": job.id,
+        "number": job.number,
+        "name": spec.name,
+        "kind": spec.kind,
+        "project": job.project,
+        "queue": job.queue,
+        "user": job.user,
+        "phase": job.phase,
+        "reason": reason.to_dict() if reason else None,
+        "since": job.since,
+        "submitted_at": job.submitted_at,
+        "started_at": job.started_at,
+        "finished_at": job.finished_at,
+        "attempt": job.attempt.number if job.attempt else 0,
+        "nodes": [w.seat.node for w in job.attempt.workers] if job.attempt else [],
+        "num_nodes": spec.num_nodes,
+        "nproc": ranks_per_node(spec),
+        "resources": resources_view(job.ask),
+        "priority": spec.priority,
+        "restarts": job.charges,
+        "checkpoint": asdict(job.checkpoint) if job.checkpoint else None,
+        "progress": _progress(run),
+        "purpose": spec.purpose,
+        "tags": spec.tags,
+        "run": spec.run,
+        "workdir": spec.workdir,
+    }
+
+
+def attempt_view(attempt: Attempt) -> View:
+    view = attempt.to_doc()
+    view["workers"] = [
+        {"node": w.seat.node, "devices": list(w.seat.devices), "state": w.state, "exit": w.exit}
+        for w in attempt.workers
+    ]
+    return view
+
+
+def resources_view(resources: Resources) -> View:
+    return {
+        "cpus": resources.milli_cpus / 1000,
+        "memory": resources.memory,
+        "accelerator": resources.accelerator,
+        "accelerators": resources.accelerators,
+    }
+
+
+def node_view(node: Node) -> View:
+    return {
+        "name": node.name,
+        "pool": node.pool,
+        "health": node.health,
+        "why": node.why,
+        "labels": dict(node.labels),
+        "total": resources_view(node.total),
+        "free": resources_view(node.free),
+        "jobs": sorted(node.jobs),
+    }
+
+
+def queue_view(queue: Queue, state: State) -> View:
+    line = state.lines.get(queue.name)
+    active = sum(1 for job_id in state.active if state.jobs[job_id].queue == queue.name)
+    return {**asdict(queue), "queued": len(line) if line is not None else 0, "active": active}
+
+
+def token_view(token: Token) -> View:
+    view = asdict(token)
+    del view["digest"]
+    return view
+
+
+def event_view(event: Event) -> View:
+    view = event.to_dict()
+    view["data"] = {key: value for key, value in event.data.items() if key not in ("digest", "doc")}
+    return view
+
+
+def column_view(column: Column, points: int | None) -> View:
+    """At most `points` of the column, evenly picked with the last one kept; what JSON can't say is null."""
+    keep = _pick(len(column.steps), points)
+    return {
+        "steps": [column.steps[i] for i in keep],
+        "times": [column.times[i] for i in keep],
+        "values": _finite(column.values, keep),
+    }
+
+
+def _progress(run: dict[str, Any]) -> View | None:
+    progress, latest = run.get("progress"), run.get("latest")
+    if progress is None and not latest:
+        return None
+    names = ("step", "total", "unit", "time", "rate", "eta")
+    shown = {name: (progress or {}).get(name) for name in names}
+    return {**shown, "metrics": latest or {}}
+
+
+def _pick(count: int, points: int | None) -> Sequence[int]:
+    if points is None or count <= points:
+        return range(count)
+    if points == 1:
+        return [count - 1]
+    return [round(i * (count - 1) / (points - 1)) for i in range(points)]
+
+
+def _finite(values: array[float], keep: Sequence[int]) -> list[float | None]:
+    return [values[i] if math.isfinite(values[i]) else None for i in keep]

@@ -1,0 +1,183 @@
+"""A real server process for tests: its own home, a free port, a client, and nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx
+
+T = TypeVar("T")
+PATIENCE = 60.0  # seconds: how long a test waits for something that should happen
+
+
+def until(check: Callable[[], T], what: str = "it", patience: float = PATIENCE) -> T:
+    """Polls until `check` gives something true, and returns it; fails with what was last seen otherwise."""
+    deadline = time.monotonic() + patience
+    while True:
+        found = check()
+        if found:
+            return found
+        if time.monotonic() > deadline:
+            raise AssertionError(f"waited {patience:.0f} s for {what}; last seen: {found!r}")
+        time.sleep(0.02)
+
+
+@dataclass
+class LiveServer:
+    """`muster up` in a process of its own."""
+
+    home: Path
+    options: Sequence[str] = ()
+    env: dict[str, str] = field(default_factory=dict)
+    process: subprocess.Popen[bytes] | None = None
+
+    def start(self, wait: bool = True, **env: str) -> None:
+        self.home.mkdir(parents=True, exist_ok=True)
+        (self.home / "server.json").unlink(missing_ok=True)
+        environment = {**os.environ, **self.env, **env, "MUSTER_HOME": str(self.home), "PYTHONWARNINGS": "default"}
+        for name in ("MUSTER_URL", "MUSTER_TOKEN"):
+            environment.pop(name, None)
+        with (self.home / "server.log").open("ab") as log:
+            command = [sys.executable, "-m", "muster", "up", "--port", "0", *self.options]
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, env=environment, cwd=self.home)
+        if wait:
+            self.wait_ready()
+
+    def wait_ready(self) -> None:
+        def ready() -> bool:
+            assert self.process is not None
+            if self.process.poll() is not None:
+                raise AssertionError(f"the server left with {self.process.returncode}:\n{self.log()[-3000:]}")
+            try:
+                return httpx.get(f"{self.url}/readyz", timeout=5).status_code == 200
+            except (FileNotFoundError, httpx.TransportError):
+                return False
+
+        until(ready, "the server to be ready")
+
+    @property
+    def url(self) -> str:
+        return str(json.loads((self.home / "server.json").read_text())["urls"][0])
+
+    @property
+    def token(self) -> str:
+        return (self.home / "token").read_text().strip()
+
+    def http(self, token: str | None = None) -> httpx.Client:
+        return httpx.Client(
+            base_url=self.url, headers={"Authorization": f"Bearer {token or self.token}"}, timeout=30, trust_env=False
+        )
+
+    def kill(self) -> None:
+        """SIGKILL, as a crash would."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> int:
+        assert self.process is not None
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            return self.process.wait(30)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise
+
+    def wait_dead(self) -> int:
+        assert self.process is not None
+        return self.process.wait(PATIENCE)
+
+    def log(self) -> str:
+        return (self.home / "server.log").read_text()
+
+    def get(self, path: str, **params: Any) -> Any:
+        with self.http() as http:
+            return _json(http.get(path, params=params))
+
+    def post(self, path: str, body: Any = None, **headers: str) -> Any:
+        with self.http() as http:
+            return _json(http.post(path, json=body if body is not None else {}, headers=headers))
+
+    def submit(self, run: str, **spec: Any) -> dict[str, Any]:
+        body = {"spec": {"name": "job", "run": run, "workdir": str(self.home), **spec}}
+        found: dict[str, Any] = self.post("/v1/jobs", body)
+        return found
+
+    def job(self, ref: str) -> dict[str, Any]:
+        found: dict[str, Any] = self.get(f"/v1/jobs/{ref}")
+        return found
+
+    def wait(self, ref: str, *phases: str) -> dict[str, Any]:
+        """The job once it is in one of the phases; by default, once it is over."""
+        wanted = phases or ("succeeded", "failed", "stopped")
+
+        def there() -> dict[str, Any] | None:
+            job = self.job(ref)
+            return job if job["phase"] in wanted else None
+
+        found = until(there, f"{ref} to be {' or '.join(wanted)}")
+        assert found is not None
+        return found
+
+    def output(self, ref: str, **params: Any) -> str:
+        return "".join(chunk["text"] for chunk in self.get(f"/v1/jobs/{ref}/logs", **params)["chunks"])
+
+    def metric(self, ref: str, name: str) -> dict[int, tuple[list[int], list[float]]]:
+        found = self.get(f"/v1/jobs/{ref}/metrics/{name}")["attempts"]
+        return {item["attempt"]: (item["steps"], item["values"]) for item in found}
+
+
+def _json(response: httpx.Response) -> Any:
+    assert response.status_code < 400, f"{response.status_code}: {response.text}"
+    return response.json()
+
+
+def marked_processes(home: Path) -> list[int]:
+    """Processes that belong to workers of this home: launchers by their folder, ranks by their environment."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                text = (entry / "environ").read_bytes() + (entry / "cmdline").read_bytes()
+            except OSError:
+                continue
+            if b"MUSTER_GANG=" in text and str(home).encode() in text:
+                found.append(int(entry.name))
+    return found
+
+
+@contextmanager
+def live_server(home: Path, *options: str, **env: str) -> Iterator[LiveServer]:
+    server = LiveServer(home, options, dict(env))
+    server.start()
+    try:
+        yield server
+    finally:
+        stop_everything(server)
+
+
+def stop_everything(server: LiveServer) -> None:
+    """Stops the server and every worker that it left behind."""
+    if server.process is not None and server.process.poll() is None:
+        server.stop()
+    for pid in marked_processes(server.home):
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+    for path in (server.home / "local" / "attempts").glob("*/*/*/launcher.json"):
+        try:
+            os.kill(json.loads(path.read_text())["pid"], signal.SIGKILL)
+        except (OSError, ValueError):
+            pass

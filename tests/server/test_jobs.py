@@ -1,0 +1,267 @@
+"""Jobs through the API of a real server with real processes."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+
+import httpx
+from live import LiveServer, until
+
+PRINT_ENV = (
+    f"{sys.executable} -c \"import os; e = os.environ; "
+    "print('|'.join(e[n] for n in ('RANK', 'WORLD_SIZE', 'LOCAL_RANK', 'LOCAL_WORLD_SIZE', 'GROUP_RANK', "
+    "'MASTER_ADDR', 'MASTER_PORT', 'MUSTER_ATTEMPT')))\""
+)
+
+
+def test_a_job_runs_and_its_output_is_kept(server: LiveServer) -> None:
+    job = server.submit("echo hello; echo there 1>&2")
+    done = server.wait(job["id"])
+    assert (done["phase"], done["reason"]["code"], done["attempt"]) == ("succeeded", "completed", 1)
+    assert server.output(job["id"]) == "hello\nthere\n"
+
+
+def test_a_gang_over_two_nodes_gets_torchruns_environment(server: LiveServer) -> None:
+    job = server.submit(PRINT_ENV, num_nodes=2, nproc=2)
+    assert server.wait(job["id"])["phase"] == "succeeded"
+    lines = sorted(server.output(job["id"]).split())
+    assert [line.split("|")[:5] for line in lines] == [
+        ["0", "4", "0", "2", "0"], ["1", "4", "1", "2", "0"], ["2", "4", "0", "2", "1"], ["3", "4", "1", "2", "1"],
+    ]  # fmt: skip
+    assert len({tuple(line.split("|")[5:]) for line in lines}) == 1
+    assert server.output(job["id"], rank=2).startswith("2|")
+
+
+def test_five_mistakes_give_five_errors(server: LiveServer) -> None:
+    spec = {"runn": "x", "run": "", "num_nodes": 0, "resources": {"memory": "64"}, "max_duration": "soon", "name": "A_B"}
+    with server.http() as http:
+        answer = http.post("/v1/jobs", json={"spec": spec})
+    assert answer.status_code == 422
+    problems = answer.json()["error"]["problems"]
+    assert {p["where"] for p in problems} >= {"runn", "run", "num_nodes", "resources.memory", "max_duration", "name"}
+    assert all(p["expected"] and p["mend"] for p in problems)
+
+
+def test_what_can_never_work_is_refused_with_every_reason(server: LiveServer) -> None:
+    spec = {"name": "no", "run": "nonesuch-program --x", "workdir": "/nonexistent", "gpus": 64, "queue": "defualt"}
+    with server.http() as http:
+        answer = http.post("/v1/jobs", json={"spec": spec})
+    assert answer.status_code == 409
+    codes = {reason["code"] for reason in answer.json()["error"]["reasons"]}
+    assert {"unknown_queue", "never_fits", "no_workdir"} <= codes
+    with server.http() as http:
+        answer = http.post("/v1/jobs", json={"spec": {**spec, "workdir": str(server.home), "gpus": 0, "queue": "default"}})
+    assert [reason["code"] for reason in answer.json()["error"]["reasons"]] == ["no_command"]
+
+
+def test_a_program_error_is_told_with_its_traceback(server: LiveServer) -> None:
+    job = server.submit(f"{sys.executable} -c 'import nonesuch_module'")
+    done = server.wait(job["id"])
+    assert (done["phase"], done["reason"]["code"]) == ("failed", "user_error")
+    assert "No module named 'nonesuch_module'" in done["reason"]["message"]
+    assert "Traceback" in done["reason"]["data"]["detail"]
+
+
+def test_a_command_that_vanishes_behind_the_shell_is_named(server: LiveServer) -> None:
+    done = server.wait(server.submit("true && nonesuch-program")["id"])
+    assert (done["phase"], done["reason"]["code"]) == ("failed", "command_not_found")
+    assert "nonesuch-program" in done["reason"]["message"]
+
+
+def test_a_workdir_that_vanished_before_the_launch_is_named(server: LiveServer, tmp_path) -> None:
+    blocker = server.submit("sleep 600", num_nodes=2, cpus=64)
+    server.wait(blocker["id"], "running")
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    job = server.submit("true", workdir=str(folder), cpus=64)
+    folder.rmdir()
+    server.post(f"/v1/jobs/{blocker['id']}/stop", {"force": True})
+    done = server.wait(job["id"])
+    assert (done["phase"], done["reason"]["code"]) == ("failed", "workdir_missing")
+
+
+def test_a_waiting_job_says_why_and_who_holds_what_it_needs(server: LiveServer) -> None:
+    blocker = server.submit("sleep 600", num_nodes=2, cpus=64)
+    server.wait(blocker["id"], "running")
+    first = server.submit("true", cpus=64)
+    second = server.submit("true", cpus=64)
+    why = until(lambda: server.get(f"/v1/jobs/{first['id']}/why"))
+    assert why["reason"]["code"] == "no_capacity"
+    assert why["reason"]["data"]["holders"] == [blocker["id"]]
+    behind = server.get(f"/v1/jobs/{second['id']}/why")
+    assert behind["reason"]["code"] == "behind_in_queue"
+    assert behind["ahead"] == [{"id": first["id"], "phase": "queued"}]
+    line = server.get("/v1/queues/default/line")["jobs"]
+    assert [job["id"] for job in line] == [first["id"], second["id"]]
+    server.post(f"/v1/jobs/{blocker['id']}/stop", {"force": True})
+    assert server.wait(second["id"])["phase"] == "succeeded"
+    assert [step["phase"] for step in server.get(f"/v1/jobs/{second['id']}/why")["timeline"]] == [
+        "queued", "starting", "running", "succeeded",
+    ]  # fmt: skip
+
+
+def test_stop_gives_time_to_save_and_resume_goes_on(server: LiveServer, tmp_path) -> None:
+    script = tmp_path / "save.py"
+    script.write_text(
+        "import muster.runtime as m, time, sys\n"
+        "last = m.last_checkpoint()\n"
+        "start = int(open(last / 'step').read()) if last else 0\n"
+        "print('from', start, flush=True)\n"
+        "for step in range(start + 1, 10**9):\n"
+        "    m.report(step=step, value=float(step))\n"
+        "    m.progress(step)\n"
+        "    if m.should_stop() or (last and step > start + 5):\n"
+        "        with m.checkpoint(step) as folder:\n"
+        "            (folder / 'step').write_text(str(step))\n"
+        "        sys.exit(0 if last else 3)\n"
+        "    time.sleep(0.01)\n"
+    )
+    job = server.submit(f"{sys.executable} save.py", workdir=str(tmp_path))
+    until(lambda: server.job(job["id"])["progress"])
+    server.post(f"/v1/jobs/{job['id']}/stop", {})
+    stopped = server.wait(job["id"])
+    assert (stopped["phase"], stopped["reason"]["code"]) == ("stopped", "user_stop")
+    step = stopped["checkpoint"]["step"]
+    server.post(f"/v1/jobs/{job['id']}/resume")
+    done = server.wait(job["id"])
+    assert (done["phase"], done["attempt"]) == ("succeeded", 2)
+    assert f"from {step}\n" in server.output(job["id"], attempt=2)
+    curves = server.metric(job["id"], "value")
+    assert curves[1][0] == list(range(1, step + 1))
+    assert curves[2][0] == list(range(step + 1, step + 7))
+
+
+def test_the_same_key_is_the_same_job(server: LiveServer) -> None:
+    spec = {"spec": {"name": "once", "run": "true", "workdir": str(server.home)}}
+    first = server.post("/v1/jobs", spec, **{"Idempotency-Key": "k1"})
+    assert server.post("/v1/jobs", spec, **{"Idempotency-Key": "k1"})["id"] == first["id"]
+    server.wait(first["id"])
+    assert server.post("/v1/jobs", spec, **{"Idempotency-Key": "k1"})["id"] == first["id"]
+    with server.http() as http:
+        other = {"spec": {**spec["spec"], "run": "false"}}
+        answer = http.post("/v1/jobs", json=other, headers={"Idempotency-Key": "k1"})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (409, "conflict")
+
+
+def test_a_batch_accepts_and_refuses_each_by_itself(server: LiveServer) -> None:
+    good = {"spec": {"name": "many", "run": "true", "workdir": str(server.home)}}
+    bad = {"spec": {"name": "many", "run": "true", "num_nodes": 99}}
+    found = server.post("/v1/jobs/batch", {"jobs": [good, bad, {**good, "key": "b1"}, {**good, "key": "b1"}, {"spec": {}}]})
+    assert [set(item) for item in found["jobs"]] == [
+        {"id", "number"}, {"error"}, {"id", "number"}, {"id", "number"}, {"error"},
+    ]  # fmt: skip
+    assert found["jobs"][2] == found["jobs"][3]
+
+
+def test_lists_page_through_everything_once(server: LiveServer) -> None:
+    ids = [server.submit("true", name="paged")["id"] for _ in range(7)]
+    seen, before = [], None
+    while True:
+        page = server.get("/v1/jobs", name="paged", limit=3, **({"before": before} if before else {}))
+        seen += [job["id"] for job in page["jobs"]]
+        before = page["next"]
+        if before is None:
+            break
+    assert seen == ids[::-1]
+    assert server.job("paged")["id"] == ids[-1]
+    assert server.job(str(page["jobs"][-1]["number"]))["id"] == ids[0]
+
+
+def sse(http: httpx.Client, path: str, **headers: str):
+    """(id, event, data) of a stream, as they come."""
+    with http.stream("GET", path, headers=headers, timeout=60) as answer:
+        assert answer.status_code == 200
+        fields: dict[str, str] = {}
+        for line in answer.iter_lines():
+            if line and not line.startswith(":"):
+                name, _, value = line.partition(": ")
+                fields[name] = value
+            elif fields:
+                yield fields.get("id"), fields["event"], json.loads(fields["data"])
+                fields = {}
+
+
+def test_logs_stream_until_the_end_and_resume_from_the_last_id(server: LiveServer) -> None:
+    job = server.submit("for i in 1 2 3 4 5 6; do echo line $i; sleep 0.1; done")
+    with server.http() as http:
+        frames = list(sse(http, f"/v1/jobs/{job['id']}/logs/stream"))
+    text = "".join(data["text"] for _, event, data in frames if event == "log")
+    assert text == "".join(f"line {i}\n" for i in range(1, 7))
+    assert frames[-1][1] == "end"
+    assert frames[-1][2]["phase"] == "succeeded"
+    first = next(number for number, event, _ in frames if event == "log")
+    with server.http() as http:
+        again = list(sse(http, f"/v1/jobs/{job['id']}/logs/stream", **{"Last-Event-ID": first}))
+    rest = "".join(data["text"] for _, event, data in again if event == "log")
+    assert text.endswith(rest)
+    assert text != rest
+
+
+def test_events_stream_and_name_the_actor(server: LiveServer) -> None:
+    found: list[dict] = []
+    with server.http() as http:
+        stream = sse(http, "/v1/events/stream")
+        ready = threading.Event()
+
+        def read() -> None:
+            ready.set()
+            for _, _, data in stream:
+                found.append(data)
+                if data["kind"] == "job.succeeded" and data["job"].startswith("streamed"):
+                    return
+
+        thread = threading.Thread(target=read)
+        thread.start()
+        ready.wait()
+        until(lambda: server.submit("true", name="streamed") and found, "the stream to carry events")
+        thread.join(60)
+    user = server.get("/v1/whoami")["user"]
+    assert {e["actor"] for e in found if e["kind"] == "job.submitted"} == {user}
+    mine = server.get("/v1/events", actor=user, kind="job.", last=True, limit=5)["events"]
+    assert {e["actor"] for e in mine} == {user}
+
+
+def test_a_job_over_its_memory_is_stopped_and_says_so(server: LiveServer) -> None:
+    job = server.submit(
+        f"{sys.executable} -c 'import time; x = bytearray(400_000_000); time.sleep(600)'", memory="100MB"
+    )
+    done = server.wait(job["id"])
+    assert (done["phase"], done["reason"]["code"]) == ("failed", "out_of_memory")
+
+
+def test_max_duration_stops_a_job(server: LiveServer) -> None:
+    done = server.wait(server.submit("sleep 600", max_duration=0.5, stop_grace=1)["id"])
+    assert (done["phase"], done["reason"]["code"]) == ("stopped", "max_duration")
+
+
+def test_one_killed_rank_brings_the_gang_back_from_the_checkpoint(server: LiveServer, tmp_path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import muster.runtime as m, os, signal, time\n"
+        "last = m.last_checkpoint()\n"
+        "start = int((last / 'step').read_text()) if last else 0\n"
+        "for step in range(start + 1, 31):\n"
+        "    m.report(step=step, loss=1.0 / step)\n"
+        "    if step % 10 == 0 and m.rank() == 0:\n"
+        "        with m.checkpoint(step) as folder:\n"
+        "            (folder / 'step').write_text(str(step))\n"
+        "    if m.rank() == 1 and m.attempt() == 1 and step == 25:\n"
+        "        time.sleep(0.3)\n"
+        "        os.kill(os.getpid(), signal.SIGKILL)\n"
+        "    time.sleep(0.02)\n"
+        "if m.attempt() == 1: time.sleep(600)\n"
+    )
+    job = server.submit(
+        f"{sys.executable} train.py", workdir=str(tmp_path), nproc=2, num_nodes=2, retry={"backoff": "100ms"}
+    )
+    done = server.wait(job["id"])
+    assert (done["phase"], done["attempt"], done["restarts"]) == ("succeeded", 2, {"worker": 1})
+    first, second = server.get(f"/v1/jobs/{job['id']}/attempts")["attempts"]
+    assert first["reason"]["code"] == "killed_by_signal"
+    assert "rank 1" in first["reason"]["message"]
+    assert second["from_step"] in (20, 30)
+    summary = server.get(f"/v1/jobs/{job['id']}/summary")
+    assert summary["attempts"] == 2
+    assert 0 < summary["goodput"] < 1
