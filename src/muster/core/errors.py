@@ -1,16 +1,16 @@
 """Every error that Muster raises to a user.
 
-    MusterError                 what happened, and what to do
-    ├── SpecError               a job file with mistakes: all of them at once
-    ├── Refused                 a well-formed job that may not enter, with the reasons
-    ├── NotFound                a job, queue, project or token that does not exist
-    ├── Unauthenticated         no token, or one that is not valid
-    ├── NotAllowed              a token whose role is too low
-    ├── Invalid                 a request that makes no sense in the present state
-    ├── Conflict                somebody else changed the state first
-    ├── Unavailable             not now: no leader, a full disk, a server that is away
-    ├── EngineError             what runs the workers refused or failed
-    └── ConfigError             a setting, a file or an installation that must be mended
+MusterError                 what happened, and what to do
+├── SpecError               a job file with mistakes: all of them at once
+├── Refused                 a well-formed job that may not enter, with the reasons
+├── NotFound                a job, queue, project or token that does not exist
+├── Unauthenticated         no token, or one that is not valid
+├── NotAllowed              a token whose role is too low
+├── Invalid                 a request that makes no sense in the present state
+├── Conflict                somebody else changed the state first
+├── Unavailable             not now: no leader, a full disk, a server that is away
+├── EngineError             what runs the workers refused or failed
+└── ConfigError             a setting, a file or an installation that must be mended
 """
 
 from __future__ import annotations

@@ -42,63 +42,108 @@ def reason(code: str, message: str = "", mend: str = "", **data: Any) -> Reason:
 
 _KINDS = [
     # waits
-    ReasonKind("no_capacity", "wait", "not enough free resources for the whole gang",
-               "Wait for a running job to end, ask for less, or add nodes."),
-    ReasonKind("behind_in_queue", "wait", "earlier jobs of the queue go first",
-               "Wait, or raise the job's priority."),
-    ReasonKind("backing_off", "wait", "waiting before the next attempt after a failure",
-               "Nothing to do: it starts by itself."),
+    ReasonKind(
+        "no_capacity",
+        "wait",
+        "not enough free resources for the whole gang",
+        "Wait for a running job to end, ask for less, or add nodes.",
+    ),
+    ReasonKind("behind_in_queue", "wait", "earlier jobs of the queue go first", "Wait, or raise the job's priority."),
+    ReasonKind(
+        "backing_off", "wait", "waiting before the next attempt after a failure", "Nothing to do: it starts by itself."
+    ),
     ReasonKind("about_to_start", "wait", "the scheduler places it in its next round"),
-    ReasonKind("nodes_unhealthy", "wait", "the nodes that fit are draining, suspect or quarantined",
-               "See `muster nodes`."),
-    ReasonKind("no_leader", "wait", "no server holds the lease, so nothing is started",
-               "See `muster doctor`."),
+    ReasonKind(
+        "nodes_unhealthy", "wait", "the nodes that fit are draining, suspect or quarantined", "See `muster nodes`."
+    ),
+    ReasonKind("no_leader", "wait", "no server holds the lease, so nothing is started", "See `muster doctor`."),
     # refusals
     ReasonKind("unknown_project", "refusal", "the project does not exist", "See `muster project ls`."),
     ReasonKind("unknown_queue", "refusal", "the queue does not exist", "See `muster queue`."),
     ReasonKind("wrong_project", "refusal", "the queue belongs to another project", "See `muster queue`."),
-    ReasonKind("priority_out_of_range", "refusal", "the queue does not admit that priority",
-               "Ask for a priority within the queue's range."),
-    ReasonKind("never_fits", "refusal", "no set of nodes could ever hold the gang",
-               "Ask for less, or add nodes; see `muster nodes`."),
+    ReasonKind(
+        "priority_out_of_range",
+        "refusal",
+        "the queue does not admit that priority",
+        "Ask for a priority within the queue's range.",
+    ),
+    ReasonKind(
+        "never_fits",
+        "refusal",
+        "no set of nodes could ever hold the gang",
+        "Ask for less, or add nodes; see `muster nodes`.",
+    ),
     ReasonKind("unknown_pool", "refusal", "the pool does not exist", "See `muster nodes`."),
-    ReasonKind("unknown_secret", "refusal", "a secret that the job names is not set in its project",
-               "Set it with `muster project secret set NAME`."),
-    ReasonKind("no_workdir", "refusal", "the working directory does not exist",
-               "Correct `workdir`, or create the directory."),
-    ReasonKind("no_command", "refusal", "the command does not exist",
-               "Correct `run`, or install the program."),
+    ReasonKind(
+        "unknown_secret",
+        "refusal",
+        "a secret that the job names is not set in its project",
+        "Set it with `muster project secret set NAME`.",
+    ),
+    ReasonKind(
+        "no_workdir", "refusal", "the working directory does not exist", "Correct `workdir`, or create the directory."
+    ),
+    ReasonKind("no_command", "refusal", "the command does not exist", "Correct `run`, or install the program."),
     # ends that belong to the node
     ReasonKind("node_lost", "node", "the node went away"),
     ReasonKind("launcher_lost", "node", "the launcher on the node was killed"),
     # ends that belong to a worker
     ReasonKind("killed_by_signal", "worker", "a rank was killed by a signal"),
     ReasonKind("gang_member_died", "worker", "another worker of the gang died"),
-    ReasonKind("host_out_of_memory", "worker", "the machine ran out of memory and the kernel killed a rank",
-               "Ask for more memory, or for fewer ranks on a node."),
+    ReasonKind(
+        "host_out_of_memory",
+        "worker",
+        "the machine ran out of memory and the kernel killed a rank",
+        "Ask for more memory, or for fewer ranks on a node.",
+    ),
     ReasonKind("stopped_reporting", "worker", "the worker stopped answering"),
     # ends that belong to the platform
     ReasonKind("preempted", "preempted", "its resources were needed by work that goes first"),
     # ends that belong to the user's program
     ReasonKind("user_error", "error", "the program ended with an error", "See `muster logs`."),
-    ReasonKind("out_of_memory", "error", "the worker used more memory than the job asked for",
-               "Raise `resources.memory`, or use less."),
-    ReasonKind("command_not_found", "error", "the command does not exist on the node",
-               "Correct `run`, or install the program on the node."),
-    ReasonKind("command_not_executable", "error", "the command can't be executed",
-               "Make it executable, or call it through its interpreter."),
-    ReasonKind("workdir_missing", "error", "the working directory vanished before the launch",
-               "Restore the directory, then `muster resume`."),
-    ReasonKind("launch_failed", "node", "the engine could not start the workers", "See the detail and `muster doctor`."),
-    ReasonKind("secret_missing", "error", "a secret that the job names is gone",
-               "Set it again, then `muster resume`."),
+    ReasonKind(
+        "out_of_memory",
+        "error",
+        "the worker used more memory than the job asked for",
+        "Raise `resources.memory`, or use less.",
+    ),
+    ReasonKind(
+        "command_not_found",
+        "error",
+        "the command does not exist on the node",
+        "Correct `run`, or install the program on the node.",
+    ),
+    ReasonKind(
+        "command_not_executable",
+        "error",
+        "the command can't be executed",
+        "Make it executable, or call it through its interpreter.",
+    ),
+    ReasonKind(
+        "workdir_missing",
+        "error",
+        "the working directory vanished before the launch",
+        "Restore the directory, then `muster resume`.",
+    ),
+    ReasonKind(
+        "launch_failed", "node", "the engine could not start the workers", "See the detail and `muster doctor`."
+    ),
+    ReasonKind("secret_missing", "error", "a secret that the job names is gone", "Set it again, then `muster resume`."),
     # ends
     ReasonKind("completed", "end", "every rank ended with exit code 0"),
     ReasonKind("user_stop", "end", "stopped on request", "Continue it with `muster resume`."),
-    ReasonKind("max_duration", "end", "it reached its `max_duration`",
-               "Raise `max_duration`, or continue it with `muster resume`."),
-    ReasonKind("restarts_spent", "end", "it failed more often than `retry.max_restarts` allows",
-               "See `muster logs`; continue it with `muster resume`."),
+    ReasonKind(
+        "max_duration",
+        "end",
+        "it reached its `max_duration`",
+        "Raise `max_duration`, or continue it with `muster resume`.",
+    ),
+    ReasonKind(
+        "restarts_spent",
+        "end",
+        "it failed more often than `retry.max_restarts` allows",
+        "See `muster logs`; continue it with `muster resume`.",
+    ),
     ReasonKind("resumed", "end", "resumed on request"),
 ]
 

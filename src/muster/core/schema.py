@@ -11,7 +11,8 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from muster.core import units
-from muster.core.spec import JobSpec, Written, accepted_names, section_model, written
+from muster.core.notation import FieldPath, Written, accepted_names, section_model, written
+from muster.core.spec import JobSpec
 
 
 def muster_schema() -> dict[str, Any]:
@@ -50,7 +51,7 @@ def _section(model: type[BaseModel]) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "additionalProperties": False, **rules}
 
 
-def _property(model: type[BaseModel], name: str, path: tuple[str, ...]) -> dict[str, Any]:
+def _property(model: type[BaseModel], name: str, path: FieldPath) -> dict[str, Any]:
     owner, info, note = _field(model, path)
     shapes = _shapes(owner, path[-1], info, note)
     if name == "commands":
@@ -67,7 +68,7 @@ def _property(model: type[BaseModel], name: str, path: tuple[str, ...]) -> dict[
     }
 
 
-def _field(model: type[BaseModel], path: tuple[str, ...]) -> tuple[type[BaseModel], FieldInfo, Written]:
+def _field(model: type[BaseModel], path: FieldPath) -> tuple[type[BaseModel], FieldInfo, Written]:
     info = model.model_fields[path[0]]
     section, note = section_model(info), written(info)
     if len(path) > 1 and section:
@@ -112,13 +113,14 @@ _DURATION: Final[list[dict[str, Any]]] = [
     {"type": "string", "pattern": rf"^(?=[0-9]){_UNITS_IN_ORDER}$", "maxLength": 64},
     {"type": "string", "pattern": rf"^{_HOURS}:[0-5]?[0-9]:[0-5]?[0-9]$"},
 ]
+_TIMES: Final = r"(.*[0-9]([A-Za-z]|[Gg][Bb])?|[Gg][Pp][Uu])[xX][0-9]{1,4}"  # `H100x8`, but not `RTX4090`
 _COUNT: Final = {"type": "integer", "minimum": 0, "maximum": 1024}
 _OTHER_SHAPES: Final[dict[str, list[dict[str, Any]]]] = {
     "duration": _DURATION,
     "duration_or_auto": _DURATION,
     "size": [{"type": "string", "pattern": r"^[0-9]{1,19}(\.[0-9]{1,9})?([KMGTP]i?B?|B)$"}],
     "accelerators": [
-        {"type": "string", "pattern": r"^([A-Za-z][A-Za-z0-9._-]{0,63}(:[0-9]{1,4})?|[0-9]{1,4})$"},
+        {"type": "string", "pattern": rf"^(?!{_TIMES}$)([A-Za-z][A-Za-z0-9._-]{{0,63}}(:[0-9]{{1,4}})?|[0-9]{{1,4}})$"},
         {
             "type": "object",
             "propertyNames": {"pattern": r"^[A-Za-z][A-Za-z0-9._-]{0,63}$"},

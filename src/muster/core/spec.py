@@ -2,44 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field
-from pydantic.fields import FieldInfo
 
 from muster.core import units
+from muster.core.dump import to_yaml
+from muster.core.notation import Written
 from muster.core.resources import Resources
 
 Kind = Literal["train", "eval", "data", "sweep", "session"]
 PlacementName = Literal["pack", "spread", "balanced", "group", "locality"]
 RetryOn = Literal["node", "worker", "preempted", "error"]
-Form = Literal[
-    "text", "name", "path", "commands", "integer", "number", "flag", "choice", "priority", "duration",
-    "duration_or_auto", "size", "accelerators", "mapping", "list", "section",
-]  # fmt: skip
 
 # The launcher sets these on every rank, so a job may not; whatever starts with RESERVED_PREFIX is Muster's own.
 RESERVED_PREFIX: Final = "MUSTER_"
 RESERVED: Final = frozenset({
     "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT",
 })  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    """How a field is written in a job file: its form, in words what is expected, an example, and its other names."""
-
-    form: Form
-    expected: str
-    example: str
-    aliases: tuple[str, ...] = ()
-    item: str = ""  # what one item of a list or mapping should be
-    shorthand: str = ""  # of a section: the field that a bare value stands for
-    lifted: bool = False  # of a section: its fields may also stand at the top level
-
 
 _TEN_YEARS: Final = 315_360_000.0  # seconds
 _ONE_DAY: Final = 86_400.0
@@ -68,7 +48,7 @@ class WorkerResources(_Canonical):
     accelerator: Annotated[str, Field(max_length=64)] = ""
     accelerators: Annotated[
         int,
-        Field(ge=0, le=1024, description="Accelerators on each node. A bare number takes any kind."),
+        Field(ge=0, le=1024, description="Accelerators on each node. A bare number takes any kind; `h100` is `H100`."),
         Written("accelerators", "a kind and a count such as `H100:8`, `H100` (one), or a number up to 1024 (any kind)",
                 "H100:8", ("gpus",)),
     ] = 0  # fmt: skip
@@ -260,75 +240,4 @@ def ask(spec: JobSpec) -> Resources:
 
 def dump_job(spec: JobSpec) -> str:
     """A job file, in human units, of what differs from the defaults; `parse_job` turns it into the same spec."""
-    return yaml.dump(
-        _written_values(spec), Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False, width=120
-    )
-
-
-def written(info: FieldInfo) -> Written | None:
-    """How the field is written; None for one that a job file can't hold."""
-    return next((note for note in info.metadata if isinstance(note, Written)), None)
-
-
-def section_model(info: FieldInfo) -> type[BaseModel] | None:
-    """The model of a field that is a section of the file."""
-    kind = info.annotation
-    return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
-
-
-def accepted_names(model: type[BaseModel]) -> dict[str, tuple[str, ...]]:
-    """Every key that may stand in this section, aliases and lifted fields included → the field it means, as a path."""
-    names: dict[str, tuple[str, ...]] = {}
-    for name, info in model.model_fields.items():
-        if note := written(info):
-            names.update(dict.fromkeys((name, *note.aliases), (name,)))
-        section = section_model(info)
-        if note and note.lifted and section:
-            names.update({key: (name, *path) for key, path in accepted_names(section).items()})
-    return names
-
-
-def _written_values(model: BaseModel) -> dict[str, Any]:
-    values: dict[str, Any] = {}
-    for name, info in type(model).model_fields.items():
-        note, value = written(info), getattr(model, name)
-        if note and (info.is_required() or value != info.default):
-            values[name] = _written_value(note, value, model)
-    return values
-
-
-def _written_value(note: Written, value: Any, model: BaseModel) -> Any:
-    if isinstance(value, BaseModel):
-        return _written_values(value)
-    if isinstance(model, WorkerResources) and note.form == "accelerators":
-        return units.format_accelerators(model.accelerator, value)
-    if isinstance(value, Mapping):
-        return dict(value)
-    if isinstance(value, tuple):
-        return list(value)
-    if value == "auto":
-        return value
-    formats = {
-        "duration": units.format_duration,
-        "duration_or_auto": units.format_duration,
-        "size": units.format_size,
-        "number": units.format_number,
-        "priority": units.format_priority,
-    }
-    return formats[note.form](value) if note.form in formats else value
-
-
-class _Dumper(yaml.SafeDumper):
-    """Scripts of several lines as blocks, everything else as PyYAML has it."""
-
-
-def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    # YAML takes these three for line breaks and would not give them back outside of double quotes.
-    if any(mark in text for mark in "\x85\u2028\u2029"):
-        style: str | None = '"'
-    else:
-        style = "|" if "\n" in text else None
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
-
-
-_Dumper.add_representer(str, _represent_text)
+    return to_yaml(spec)

@@ -78,15 +78,15 @@ def format_size(size: int) -> str:
 
 
 def parse_accelerators(text: str) -> tuple[str, int]:
-    """Kind and count from `H100:8`, `H100` (one) or `8` (of any kind); ("", 0) for `0`."""
+    """Kind, in upper case, and count from `H100:8`, `H100` (one) or `8` (of any kind); ("", 0) for `0`."""
     match = _ACCELERATORS.fullmatch(text.strip())
     if not match:
         raise Unfit
     bare, kind, count = match.groups()
+    if not bare and not count and (times := _TIMES.fullmatch(kind)):
+        raise Unfit(f"Write `{times[1].upper()}:{times[2]}`.")
     number = int(bare or count or 1)
-    if number == 0:
-        return "", 0
-    return (ANY_ACCELERATOR if not kind or kind.upper() == ANY_ACCELERATOR else kind), number
+    return (kind.upper() if kind else ANY_ACCELERATOR, number) if number else ("", 0)
 
 
 def format_accelerators(kind: str, count: int) -> str:
@@ -202,3 +202,5 @@ _BYTES: Final = {
 }
 _SIZE: Final = re.compile(rf"([0-9]{{1,24}}(?:\.[0-9]{{1,12}})?)\s*({'|'.join(sorted(_BYTES, key=len))})?")
 _ACCELERATORS: Final = re.compile(r"(?:([0-9]{1,6})|([A-Za-z][A-Za-z0-9._-]{0,63})(?::([0-9]{1,6}))?)")
+# `H100x8`, `L40Sx8`, `A100-80GBx8` and `GPUx8`, but not `RTX4090`: before the x stands a number, or one with a suffix.
+_TIMES: Final = re.compile(r"(.*[0-9](?:[A-Z]|GB)?|GPU)X([0-9]{1,4})", re.IGNORECASE)

@@ -1,0 +1,142 @@
+"""The text of a job file as plain data, with the line of everything in it, within limits that no file can get round."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NoReturn
+
+import yaml
+
+from muster.core.report import At, Plain, Report, cut, shown
+
+MAX_BYTES: Final = 1 << 20  # of a job file
+MAX_DEPTH: Final = 20  # levels of nesting; a job file needs four
+MAX_WEIGHT: Final = 4 << 20  # characters, plus 64 for every value, once each YAML alias is written out
+
+
+def read_document(job: object, report: Report) -> Mapping[Any, Any]:
+    """The job's keys and values: of text as they were written, of a mapping as they are. `Stop` for anything else."""
+    raw: object = job
+    if isinstance(job, bytes | str):
+        raw = _read_yaml(_checked_text(job, report), report)
+    if not isinstance(raw, Mapping):
+        given = "text without keys" if isinstance(raw, str) and raw else shown(raw)
+        mend = "Write one `key: value` a line, such as `run: python train.py`."
+        report.stop("the whole file", given, "a mapping with at least `run`", mend)
+    return raw
+
+
+def _checked_text(job: bytes | str, report: Report) -> str:
+    if len(job) > MAX_BYTES:
+        mend = "Move scripts and data into files of their own."
+        report.stop("the whole file", f"{len(job):,} characters", f"at most {MAX_BYTES:,}", mend)
+    try:
+        text = job.decode("utf-8") if isinstance(job, bytes) else job
+    except UnicodeDecodeError as error:
+        report.stop(f"byte {error.start}", "bytes that are not UTF-8", "text in UTF-8", "Save the file as UTF-8.")
+    if match := _FORBIDDEN.search(text):
+        line, column = text.count("\n", 0, match.start()) + 1, match.start() - text.rfind("\n", 0, match.start())
+        given = f"the control character {match[0]!r}"
+        report.stop(f"line {line}, column {column}", given, "printable text", "Remove it.")
+    return text
+
+
+def _read_yaml(text: str, report: Report) -> Any:
+    try:
+        return _Tree(yaml.parse(text, Loader=_LOADER), report).document()
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+        # The line itself is not quoted: it may hold a secret.
+        given = f"text that YAML can't read ({getattr(error, 'problem', None) or 'it breaks off'})"
+        mend = "Check the quotes, the colons and the indentation there."
+        if "\t" in "".join(text.splitlines()[line - 1 : line]):
+            mend = "There is a tab on that line: indent with spaces."
+        report.stop(f"line {line}, column {column}", given, "valid YAML", mend)
+
+
+class _Tree:
+    """Plain data from YAML events, read one by one so that no file can cost more than its limits."""
+
+    def __init__(self, events: Iterator[Any], report: Report) -> None:
+        self._events = events
+        self._report = report
+        self._anchors: dict[str, tuple[Any, int]] = {}  # name → value, and its weight when written out
+        self._weight = 0
+
+    def document(self) -> Any:
+        next(self._events)  # the start of the stream
+        if isinstance(next(self._events), yaml.StreamEndEvent):
+            return None
+        root = self._node(next(self._events), (), 0)
+        next(self._events)  # the end of the document
+        second = next(self._events)
+        if not isinstance(second, yaml.StreamEndEvent):
+            where = f"line {second.start_mark.line + 1}"
+            self._report.stop(where, "a second document", "one job in a file", "Put each job in a file of its own.")
+        return root
+
+    def _node(self, event: Any, at: At, depth: int) -> Any:
+        before = self._weight
+        self._weigh(64, event)
+        if depth > MAX_DEPTH:
+            self._stop(event, f"more than {MAX_DEPTH} levels of nesting", "a flat job file", "Nest less deeply.")
+        if isinstance(event, yaml.AliasEvent):
+            return self._alias(event)
+        if event.tag not in _TAGS:
+            self._report.add(at, f"the YAML tag {cut(event.tag)}", "a plain value", "Remove the tag.")
+        value: Any
+        if isinstance(event, yaml.ScalarEvent):
+            self._weigh(len(event.value), event)
+            plain = not event.style and event.tag != "tag:yaml.org,2002:str"
+            value = Plain(event.value) if plain else event.value
+        elif isinstance(event, yaml.SequenceStartEvent):
+            value = self._sequence(at, depth)
+        else:
+            value = self._mapping(at, depth)
+        if event.anchor:
+            self._anchors[event.anchor] = value, self._weight - before
+        return value
+
+    def _sequence(self, at: At, depth: int) -> list[Any]:
+        items: list[Any] = []
+        while not isinstance(event := next(self._events), yaml.SequenceEndEvent):
+            self._report.lines.setdefault((*at, len(items)), event.start_mark.line + 1)
+            items.append(self._node(event, (*at, len(items)), depth + 1))
+        return items
+
+    def _mapping(self, at: At, depth: int) -> dict[str, Any]:
+        items: dict[str, Any] = {}
+        while not isinstance(event := next(self._events), yaml.MappingEndEvent):
+            key = self._node(event, at, depth + 1)
+            if not isinstance(key, str):
+                self._stop(event, "a list or mapping as a key", "a name", "Check the braces, dashes and indentation.")
+            below, line = (*at, str(key)), event.start_mark.line + 1
+            if key in items:
+                given = f"the same key again on line {line}"
+                self._report.add(below, given, "each key once", "Keep one of the two.")
+            self._report.lines.setdefault(below, line)
+            items.setdefault(str(key), self._node(next(self._events), below, depth + 1))
+        return items
+
+    def _alias(self, event: Any) -> Any:
+        if event.anchor not in self._anchors:
+            self._stop(event, "a YAML alias to nothing", "an anchor before it", "Quote text that starts with `*`.")
+        value, weight = self._anchors[event.anchor]
+        self._weigh(weight, event)
+        return value
+
+    def _weigh(self, weight: int, event: Any) -> None:
+        self._weight += weight
+        if self._weight > MAX_WEIGHT:
+            self._stop(event, "more values than any job needs", "a smaller file", "Use fewer YAML anchors and values.")
+
+    def _stop(self, event: Any, given: str, expected: str, mend: str) -> NoReturn:
+        self._report.stop(f"line {event.start_mark.line + 1}", given, expected, mend)
+
+
+_LOADER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_CORE_TAGS: Final = ("str", "int", "float", "bool", "null", "map", "seq")
+_TAGS: Final = (None, "!", *(f"tag:yaml.org,2002:{kind}" for kind in _CORE_TAGS))
+_FORBIDDEN: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")

@@ -1,0 +1,65 @@
+"""A canonical model as the text of a job file: what differs from the defaults, in human units."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import yaml
+from pydantic import BaseModel
+
+from muster.core import units
+from muster.core.notation import Written, written
+
+
+def to_yaml(model: BaseModel) -> str:
+    return yaml.dump(
+        _written_values(model), Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False, width=120
+    )
+
+
+def _written_values(model: BaseModel) -> dict[str, Any]:
+    canonical, values = dict(model), dict[str, Any]()
+    for name, info in type(model).model_fields.items():
+        note, value = written(info), canonical[name]
+        if note and (info.is_required() or value != info.default):
+            values[name] = _written_value(note, value, canonical)
+    return values
+
+
+def _written_value(note: Written, value: Any, beside: Mapping[str, Any]) -> Any:
+    """`beside` are the values of the same section."""
+    if isinstance(value, BaseModel):
+        return _written_values(value)
+    if note.form == "accelerators":
+        return units.format_accelerators(beside["accelerator"], value)
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, tuple):
+        return list(value)
+    if value == "auto":
+        return value
+    return _FORMATS[note.form](value) if note.form in _FORMATS else value
+
+
+class _Dumper(yaml.SafeDumper):
+    """Scripts of several lines as blocks, everything else as PyYAML has it."""
+
+
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    # YAML takes these three for line breaks and would not give them back outside of double quotes.
+    if any(mark in text for mark in "\x85\u2028\u2029"):
+        style: str | None = '"'
+    else:
+        style = "|" if "\n" in text else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _represent_text)
+_FORMATS: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "duration": units.format_duration,
+    "duration_or_auto": units.format_duration,
+    "size": units.format_size,
+    "number": units.format_number,
+    "priority": units.format_priority,
+}

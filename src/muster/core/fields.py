@@ -1,0 +1,205 @@
+"""Plain data as fields: which field each key means, aliases resolved, and each value in its canonical form."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, get_args
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from muster.core import units
+from muster.core.notation import FieldPath, Written, accepted_names, section_model, written
+from muster.core.report import At, Report, is_clean, is_null, shown, spelled
+from muster.core.spec import JobSpec
+
+FAILED: Final = object()  # the value of an entry that has none, because of a problem that is reported already
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Field:
+    """A field of the job, or a section of it."""
+
+    path: FieldPath
+    note: Written
+    info: FieldInfo
+
+
+@dataclass(slots=True)
+class Entry:
+    """One field as the user wrote it; `value` is its canonical form, or FAILED."""
+
+    field: Field
+    at: At
+    raw: Any
+    value: Any = FAILED
+    keys: tuple[Any, ...] = ()  # of the items that made it into `value`: a bad one before them shifts their places
+
+    def item_at(self, key: Any) -> At:
+        if not isinstance(self.raw, Mapping | list | tuple):
+            return self.at
+        return (*self.at, key if isinstance(key, str | int) else shown(key))
+
+
+def read_fields(raw: Mapping[Any, Any], at: At, report: Report) -> dict[FieldPath, Entry]:
+    """What a job file, or its defaults, holds; `at` is where it stands."""
+    entries: dict[FieldPath, Entry] = {}
+    for entry in _entries((), raw, at, report):
+        path, note = entry.field.path, entry.field.note
+        if path in entries:
+            mend = f"They mean the same: keep `{'.'.join(path)}`."
+            given = f"both `{spelled(entries[path].at)}` and `{spelled(entry.at)}`"
+            report.add(entry.at, given, "one of the two", mend)
+            continue
+        entries[path] = entry
+        try:
+            entry.value = _canonical(entry, report)
+        except units.Unfit as unfit:
+            # `envs: HF_TOKEN=...` is a common slip, and not one to print.
+            given = "text" if note.form == "mapping" and isinstance(entry.raw, str) else shown(entry.raw)
+            report.add(entry.at, given, note.expected, unfit.mend or advice(entry.field, entry.raw))
+    return entries
+
+
+def advice(field: Field, raw: Any) -> str:
+    """What to do about a value that does not fit."""
+    path, note = field.path, field.note
+    if path == ("secrets",):
+        return "Set the value with `muster project secret set NAME`, and write only the name here."
+    if note.form == "name" and isinstance(raw, str):
+        return f"Call it `{units.mended_name(raw[:200])}`."
+    kinds = get_args(field.info.annotation)
+    choices = [*kinds, *(name for kind in kinds for name in get_args(kind))]
+    said = raw[:80].lower() if isinstance(raw, str) else ""
+    near = difflib.get_close_matches(said, [choice for choice in choices if isinstance(choice, str)], n=1)
+    return f"Did you mean `{near[0]}`?" if near else f"Write, for example, `{path[-1]}: {note.example}`."
+
+
+# --- keys -------------------------------------------------------------------------------------------------------------
+def _entries(section: FieldPath, raw: Mapping[Any, Any], at: At, report: Report) -> Iterator[Entry]:
+    known = _KEYS[section]
+    for key, value in raw.items():
+        # A YAML 1.1 reader turns the key `on` into True.
+        name = "on" if key is True and "on" in known else key
+        field = known.get(name) if isinstance(name, str) else None
+        if field is None:
+            _report_unknown(name, section, at, report)
+        elif not is_null(value):
+            below, note = (*at, str(name)), field.note
+            if note.form != "section":
+                yield Entry(field, below, value)
+            elif isinstance(value, Mapping):
+                yield from _entries(field.path, value, below, report)
+            elif note.shorthand and not isinstance(value, list | tuple):
+                yield Entry(FIELDS[(*field.path, note.shorthand)], below, value)
+            else:
+                report.add(below, shown(value), note.expected, f"Write, for example, `{name}: {note.example}`.")
+
+
+def _report_unknown(key: object, section: FieldPath, at: At, report: Report) -> None:
+    place = f"`{section[0]}`" if section else "the job file"
+    if not isinstance(key, str) or not is_clean(key):
+        report.add(at, f"the key {shown(key)}", f"a key of {place}, as text", "Remove it.")
+        return
+    text = str(key)[:80]
+    near = difflib.get_close_matches(text.lower().replace("-", "_"), _KEYS[section], n=1)
+    elsewhere = next((path for path in FIELDS if path[-1] == text), None)
+    if elsewhere:
+        mend = f"Write it under `{elsewhere[0]}`." if len(elsewhere) > 1 else "Write it at the top level."
+    elif near:
+        mend = f"Did you mean `{near[0]}`?"
+    else:
+        mend = "Remove it, or keep it under `tags` if it is a note of your own."
+    report.add((*at, text), "a key that does not exist", f"a key of {place}", mend)
+
+
+# --- values -----------------------------------------------------------------------------------------------------------
+def _canonical(entry: Entry, report: Report) -> Any:
+    raw, form = entry.raw, entry.field.note.form
+    if form == "mapping":
+        if not isinstance(raw, Mapping):
+            raise units.Unfit
+        return _item_texts(raw, entry, report)
+    if form == "list":
+        if isinstance(raw, Mapping):
+            raise units.Unfit
+        items = raw if isinstance(raw, list | tuple) else [raw]
+        return tuple(_item_texts(dict(enumerate(items)), entry, report).values())
+    if form == "commands" and isinstance(raw, list | tuple):
+        return _joined_commands(raw, entry)
+    if form == "accelerators" and isinstance(raw, Mapping):
+        if len(raw) != 1:
+            raise units.Unfit("A node has one kind of accelerator: name one.")
+        raw = ":".join(_text(part) for part in next(iter(raw.items())))
+    return _READ[form](_text(raw))
+
+
+def _item_texts(items: Mapping[Any, Any], entry: Entry, report: Report) -> dict[Any, str]:
+    note, texts = entry.field.note, dict[Any, str]()
+    for key, item in items.items():
+        try:
+            name = key if note.form == "list" else _text(key)
+            texts[name] = _text(item)
+        except units.Unfit as unfit:
+            report.add(entry.item_at(key), shown(item), note.item, unfit.mend or advice(entry.field, None))
+    entry.keys = tuple(texts)
+    return texts
+
+
+def _joined_commands(raw: list[Any] | tuple[Any, ...], entry: Entry) -> str:
+    if entry.at[-1] != "commands":
+        # Elsewhere a list is one command's arguments: taking it for several commands would run something else.
+        raise units.Unfit("Write the command as one text, or several of them as a list under `commands`.")
+    commands = [_text(command) for command in raw]
+    return "\n".join(["set -e", *commands] if len(commands) > 1 else commands)
+
+
+def _text(raw: Any) -> str:
+    """What was written, as text; numbers and truth values from a program become what YAML would have for them."""
+    if is_null(raw):
+        raise units.Unfit('Write `""` for empty text.')
+    if isinstance(raw, bool):
+        return "true" if raw else "false"
+    if isinstance(raw, int | float):
+        try:
+            return repr(raw)
+        except ValueError:  # an integer of thousands of digits
+            raise units.Unfit from None
+    if not isinstance(raw, str):
+        raise units.Unfit
+    if not is_clean(raw):
+        raise units.Unfit("Remove the NUL or broken character from it.")
+    return str.__str__(raw)
+
+
+# --- tables, made once: a batch reads thousands of jobs -------------------------------------------------------------
+def _noted(model: type[BaseModel], above: FieldPath = ()) -> Iterator[Field]:
+    for name, info in model.model_fields.items():
+        if note := written(info):
+            yield Field((*above, name), note, info)
+            if section := section_model(info):
+                yield from _noted(section, (*above, name))
+
+
+def _keys(model: type[BaseModel], above: FieldPath = ()) -> dict[str, Field]:
+    return {name: _NOTED[(*above, *path)] for name, path in accepted_names(model).items()}
+
+
+_NOTED: Final = {field.path: field for field in _noted(JobSpec)}
+_SECTIONS: Final = {field.path: model for field in _NOTED.values() if (model := section_model(field.info))}
+_KEYS: Final = {(): _keys(JobSpec), **{path: _keys(model, path) for path, model in _SECTIONS.items()}}
+FIELDS: Final = {path: field for path, field in _NOTED.items() if path not in _SECTIONS}
+_READ: Final[Mapping[str, Callable[[str], Any]]] = {
+    **dict.fromkeys(("text", "name", "path", "commands"), str),
+    "choice": lambda text: text.strip().lower(),
+    "integer": units.parse_integer,
+    "number": units.parse_number,
+    "flag": units.parse_flag,
+    "priority": units.parse_priority,
+    "duration": units.parse_duration,
+    "duration_or_auto": units.parse_duration_or_auto,
+    "size": units.parse_size,
+    "accelerators": units.parse_accelerators,
+}

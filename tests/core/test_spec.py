@@ -1,0 +1,285 @@
+"""The canonical form: what it refuses, what it asks of a node, its way to a file and back, its schema and its page."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import ClassVar
+
+import jsonschema_rs
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import BaseModel, ValidationError
+
+from muster.core.errors import SpecError
+from muster.core.notation import accepted_names, section_model, written
+from muster.core.parse import parse_job
+from muster.core.resources import Resources
+from muster.core.schema import muster_schema
+from muster.core.spec import (
+    RESERVED,
+    RESERVED_PREFIX,
+    Checkpoint,
+    JobSpec,
+    Retry,
+    WorkerResources,
+    ask,
+    dump_job,
+    ranks_per_node,
+)
+
+ROOT = Path(__file__).parents[2]
+VALIDATOR = jsonschema_rs.validator_for(muster_schema())
+MODELS: list[type[BaseModel]] = [JobSpec, WorkerResources, Checkpoint, Retry]
+
+# --- specs of every sort ----------------------------------------------------------------------------------------------
+text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=40)
+lines = st.sampled_from(["python train.py", "  indented", "# note", "", "a: b", "'", '"', "\t", " "])
+run = (text | st.lists(lines, max_size=5).map("\n".join)).filter(str.strip)
+labels = st.from_regex(r"\A[A-Za-z0-9][A-Za-z0-9._-]{0,20}\Z")
+env_names = st.from_regex(r"\A[A-Za-z_][A-Za-z0-9_]{0,20}\Z").filter(
+    lambda name: name not in RESERVED and not name.startswith(RESERVED_PREFIX)
+)
+seconds = st.floats(0, 86400, exclude_min=True) | st.integers(1, 86400).map(float)
+resources = st.builds(
+    lambda kind, count, cpus, memory: WorkerResources(
+        accelerator=kind if count else "", accelerators=count, cpus=cpus, memory=memory
+    ),
+    st.sampled_from(["GPU", "H100", "A100-80GB", "NO"]),
+    st.integers(0, 1024),
+    st.none() | st.floats(0.001, 100_000),
+    st.none() | st.integers(1, 2**60),
+)
+specs = st.builds(
+    JobSpec,
+    name=st.from_regex(r"\A[a-z]([a-z0-9-]{0,20}[a-z0-9])?\Z"),
+    kind=st.sampled_from(["train", "eval", "data", "sweep", "session"]),
+    project=labels,
+    queue=labels,
+    pool=st.none() | labels,
+    purpose=st.none() | text,
+    workdir=st.none() | text.filter(bool),
+    run=run,
+    num_nodes=st.integers(1, 10_000),
+    nproc=st.none() | st.integers(1, 1024),
+    resources=resources,
+    envs=st.dictionaries(env_names.map(str.upper).filter(lambda n: n not in RESERVED), text, max_size=3),
+    secrets=st.lists(env_names.map(lambda name: f"s_{name}"), max_size=2).map(tuple),
+    data=st.lists(st.sampled_from(["c4-en@v3", "s3://bucket/a#b", "-", "no", "1.0"]), max_size=2).map(tuple),
+    priority=st.integers(0, 100),
+    use_spot=st.booleans(),
+    max_duration=st.none() | seconds,
+    stop_grace=seconds,
+    checkpoint=st.builds(Checkpoint, every=st.none() | st.just("auto") | seconds, keep=st.integers(1, 9)),
+    retry=st.builds(
+        Retry,
+        max_restarts=st.integers(0, 9),
+        on=st.lists(st.sampled_from(["node", "worker", "preempted", "error"]), unique=True).map(tuple),
+        backoff=seconds,
+    ),
+    placement=st.sampled_from(["pack", "spread", "balanced", "group", "locality"]),
+    tags=st.dictionaries(st.from_regex(r"\A[A-Za-z0-9][A-Za-z0-9._/-]{0,20}\Z"), text, max_size=3),
+)
+
+
+@settings(deadline=None, max_examples=300)
+@given(specs)
+def test_a_spec_survives_a_file(spec):
+    assert parse_job(dump_job(spec)) == spec
+
+
+@settings(deadline=None)
+@given(specs)
+def test_a_spec_survives_json(spec):
+    assert JobSpec.model_validate_json(spec.model_dump_json()) == spec
+
+
+@settings(deadline=None)
+@given(specs)
+def test_what_is_dumped_fits_the_schema_and_any_yaml_reader(spec):
+    raw = yaml.safe_load(dump_job(spec))
+    VALIDATOR.validate(raw)
+    assert parse_job(raw) == spec
+
+
+def test_a_file_holds_what_differs_in_human_units():
+    spec = JobSpec(
+        name="a", run="set -e\npython a.py\n", priority=75, max_duration=5400, envs={"A": "1", "B": "no"},
+        resources=WorkerResources(accelerator="H100", accelerators=8, cpus=16.0, memory=64 * 2**30),
+        checkpoint=Checkpoint(every="auto"), retry=Retry(on=()),
+    )  # fmt: skip
+    assert dump_job(spec) == (
+        "name: a\nrun: |\n  set -e\n  python a.py\n"
+        "resources:\n  accelerators: H100:8\n  cpus: 16\n  memory: 64GiB\n"
+        "envs:\n  A: '1'\n  B: 'no'\npriority: high\nmax_duration: 1h30m\n"
+        "checkpoint:\n  every: auto\nretry:\n  'on': []\n"
+    )
+    assert dump_job(JobSpec(name="a", run="x")) == "name: a\nrun: x\n"
+
+
+# --- the models -------------------------------------------------------------------------------------------------------
+def test_a_spec_is_frozen_and_complete():
+    spec = JobSpec(name="a", run="x")
+    with pytest.raises(ValidationError, match="frozen"):
+        spec.name = "b"
+    with pytest.raises(ValidationError, match="extra"):
+        JobSpec.model_validate({"name": "a", "run": "x", "nodes": 2})
+    assert spec.retry == Retry(max_restarts=3, on=("node", "worker", "preempted"), backoff=10.0)
+    assert (spec.checkpoint.keep, spec.stop_grace, spec.priority, spec.queue) == (3, 30.0, 50, "default")
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"name": "A"}, {"name": "a_b"}, {"name": "-a"}, {"name": "a-"}, {"name": "a\n"}, {"name": "a" * 51},
+        {"name": ""}, {"run": ""}, {"run": " \n"}, {"run": "a\0"}, {"run": "x" * 32_001}, {"run": "\ud800"},
+        {"num_nodes": 0}, {"num_nodes": 10_001}, {"nproc": 0}, {"priority": -1}, {"priority": 101},
+        {"envs": {"A B": "x"}}, {"envs": {"A": "\0"}}, {"secrets": ["A=b"]}, {"data": ["a b"]}, {"tags": {"": "x"}},
+        {"max_duration": 0}, {"max_duration": float("inf")}, {"max_duration": float("nan")}, {"stop_grace": -1},
+        {"checkpoint": {"every": 0}}, {"checkpoint": {"every": "soon"}}, {"checkpoint": {"keep": 0}},
+        {"retry": {"on": ["always"]}}, {"retry": {"max_restarts": -1}}, {"kind": "other"}, {"placement": "any"},
+        {"resources": {"cpus": 0}}, {"resources": {"memory": 0}}, {"resources": {"accelerators": -1}},
+    ],
+)  # fmt: skip
+def test_the_canonical_form_has_bounds(changed):
+    with pytest.raises(ValidationError):
+        JobSpec.model_validate({"name": "a", "run": "x", **changed})
+
+
+def test_reading_a_spec_back_calls_no_python():
+    """100,000 of them are read when a server starts; a validator in Python would make that slow."""
+
+    def kinds(schema):
+        if isinstance(schema, dict):
+            if "type" in schema:
+                yield schema["type"]
+            schema = list(schema.values())
+        for inner in schema if isinstance(schema, list | tuple) else ():
+            yield from kinds(inner)
+
+    found = {kind for kind in kinds(JobSpec.__pydantic_core_schema__) if isinstance(kind, str)}
+    assert {"model", "str", "float"} <= found
+    assert not [kind for kind in found if kind.startswith("function")]
+
+
+@pytest.mark.parametrize(
+    ("job", "ranks", "wanted"),
+    [
+        ("run: x", 1, Resources(1000, 0, 0, "")),
+        ("run: x\nnproc: 4", 4, Resources(4000, 0, 0, "")),
+        ("run: x\ngpus: 8", 8, Resources(8000, 0, 8, "GPU")),
+        ("run: x\ngpus: H100:8\nnproc: 2\nmem: 64GB", 2, Resources(2000, 64 * 10**9, 8, "H100")),
+        ("run: x\ngpus: H100:8\ncpus: 0.5", 8, Resources(500, 0, 8, "H100")),
+        ("run: x\ncpus: 0.0014", 1, Resources(1, 0, 0, "")),
+    ],
+)
+def test_what_a_worker_asks_for(job, ranks, wanted):
+    spec = parse_job(job)
+    assert (ranks_per_node(spec), ask(spec)) == (ranks, wanted)
+
+
+# --- words, schema and page -------------------------------------------------------------------------------------------
+def test_every_field_says_what_it_is_and_its_example_is_right():
+    for model in MODELS:
+        for name, info in model.model_fields.items():
+            note = written(info)
+            if note is None:
+                assert (model, name) == (WorkerResources, "accelerator")
+                continue
+            assert info.description
+            section = next((n for n, i in JobSpec.model_fields.items() if section_model(i) is model), None)
+            field = {name: yaml.load(note.example, Loader=yaml.BaseLoader)}
+            job = {"run": "x", **({section: field} if section else field)}
+            parse_job(job)
+            assert bool(note.item) == (note.form in ("list", "mapping"))
+
+
+def test_no_name_means_two_things():
+    for model in MODELS:
+        names = [n for name, i in model.model_fields.items() if (w := written(i)) for n in (name, *w.aliases)]
+        assert len(names) == len(set(names))
+    lifted = set(accepted_names(WorkerResources))
+    own = {n for name, i in JobSpec.model_fields.items() if (w := written(i)) for n in (name, *w.aliases)}
+    assert not lifted & own
+
+
+class EditorLoader(yaml.SafeLoader):
+    """YAML 1.2, as editors read it: `on` and `no` are text."""
+
+    yaml_implicit_resolvers: ClassVar = {
+        first: [pair for pair in pairs if pair[0] != "tag:yaml.org,2002:bool" or first in "tTfF"]
+        for first, pairs in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+
+GOOD = [
+    {"run": "x"},
+    {"commands": ["a", "b"], "nodes": 2, "gpus": 8, "env": {"A": 1, "B": True, "C": "x"}, "time": "2:30:00"},
+    {"run": "x", "gpus": {"H100": 8}, "checkpoint": "15m", "retry": 3, "priority": 7, "memory": "64GiB"},
+    {"run": "x", "checkpoint": {"every": "auto"}, "retry": {"on": "node", "backoff": 5}, "time_limit": "1-12:00:00"},
+    {"run": "x", "resources": {"accelerators": "H100", "mem": "64G"}, "max_duration": "1h30m", "secrets": "A"},
+    *({"run": "x", "gpus": kind} for kind in ("h100:8", "rtx4090", "GTX1080", "MI300X:8", "JETSON-TX2")),
+]
+BAD = [
+    {},
+    {"run": "x", "commands": ["y"]},
+    {"run": "x", "nodes": 1, "num_nodes": 1},
+    {"run": "x", "resources": {"mem": "1GB", "memory": "1GB"}},
+    {"run": "x", "prioritty": 1},
+    {"run": ["python", "x"]},
+    {"run": "x", "memory": 64},
+    {"run": "x", "memory": "64"},
+    {"run": "x", "time": "2:30"},
+    {"run": "x", "time": "1m1h"},
+    {"run": "x", "time": ""},
+    {"run": "x", "name": "My_Run"},
+    {"run": "x", "secrets": {"A": "b"}},
+    {"run": "x", "secrets": ["A=b"]},
+    {"run": "x", "envs": {"1A": "b"}},
+    {"run": "x", "gpus": {"H100": 8, "A100": 8}},
+    {"run": "x", "gpus": "H100x8"},
+    {"run": "x", "gpus": "a100-80gbx8"},
+    {"run": "x", "gpus": "GPUx2"},
+    {"run": "x", "retry": {"on": ["always"]}},
+    {"run": "x", "checkpoint": "often"},
+    {"run": "x", "priority": "highest"},
+]
+
+
+def test_the_schema_agrees_with_the_parser():
+    jsonschema_rs.meta.validate(muster_schema())
+    for job in GOOD:
+        VALIDATOR.validate(job)
+        parse_job(job)
+    for job in BAD:
+        assert not VALIDATOR.is_valid(job), job
+        with pytest.raises(SpecError):
+            parse_job(job)
+
+
+def test_the_schema_has_every_name():
+    assert set(muster_schema()["properties"]) == set(accepted_names(JobSpec))
+
+
+def test_the_page_and_its_example():
+    page = (ROOT / "docs" / "job-file.md").read_text(encoding="utf-8")
+    example = page.split("```yaml\n")[1].split("```")[0]
+    assert parse_job(example).resources.accelerators == 8
+    VALIDATOR.validate(yaml.load(example, Loader=EditorLoader))
+    for name in accepted_names(JobSpec):
+        assert f"`{name}`" in page or f".{name}`" in page
+    assert json.loads((ROOT / "docs" / "job.schema.json").read_text(encoding="utf-8")) == muster_schema()
+
+
+def test_the_generated_pages_are_fresh_and_staleness_is_seen(tmp_path):
+    check = [sys.executable, str(ROOT / "docs" / "generate.py"), "--check"]
+    assert subprocess.run(check, check=False, timeout=60).returncode == 0
+    copy = tmp_path / "generate.py"
+    copy.write_text((ROOT / "docs" / "generate.py").read_text(encoding="utf-8"), encoding="utf-8")
+    run_copy = [sys.executable, str(copy)]
+    stale = subprocess.run([*run_copy, "--check"], check=False, timeout=60, capture_output=True, text=True)
+    assert (stale.returncode, "job-file.md is stale" in stale.stderr) == (1, True)
+    subprocess.run(run_copy, check=True, timeout=60)
+    assert subprocess.run([*run_copy, "--check"], check=False, timeout=60).returncode == 0
