@@ -1,0 +1,121 @@
+"""`muster init`: a starter directory that runs as it is, copied from the templates that come with Muster."""
+
+from __future__ import annotations
+
+import difflib
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from muster.cli.call import Json
+from muster.cli.output import emit, out, table
+from muster.core.errors import Invalid
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    name: str
+    title: str  # the first line of its README
+    files: tuple[str, ...]
+
+
+def init(
+    directory: Annotated[
+        Path | None,
+        typer.Argument(help="Where to put it: a new folder of the template's name unless given.", metavar="[DIR]"),
+    ] = None,
+    template: Annotated[str | None, typer.Option("--template", "-t", help="Which template; see --list.")] = None,
+    list_: Annotated[bool, typer.Option("--list", help="Show the templates and stop.")] = False,
+    json_: Json = False,
+) -> None:
+    """Copy a starter template: job.yaml, a training script and a README, ready to run."""
+    if list_:
+        _show(templates(), json_)
+        return
+    if template is None:
+        raise Invalid("init: no template was named.", f"Give one of them with --template: {_names()}.")
+    made = find(template)
+    target = directory if directory is not None else Path(made.name)
+    copy(made, target)
+    here = target.resolve() == Path.cwd()
+    command = "muster run job.yaml" if here else f"cd {shlex.quote(str(target))} && muster run job.yaml"
+    if json_:
+        document = {"template": made.name, "directory": str(target), "files": list(made.files), "next": command}
+        emit(document)
+        return
+    out().print(Text(f"Wrote {', '.join(made.files)} to {target}."))
+    out().print(Text.assemble("Next: ", (command, "bold")))
+
+
+def templates() -> list[Template]:
+    """Every template that comes with Muster, by name."""
+    folders = sorted(_root().iterdir(), key=lambda folder: folder.name)
+    return [_read(folder) for folder in folders if (folder / "job.yaml").is_file()]
+
+
+def find(name: str) -> Template:
+    """The template of that name; for another, an error that says what was probably meant."""
+    known = {one.name: one for one in templates()}
+    if name in known:
+        return known[name]
+    near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.5)
+    meant = f"Did you mean `{near[0]}`? " if near else ""
+    raise Invalid(f"--template: there is no template {name!r}.", f"{meant}There are: {_names()}.")
+
+
+def copy(template: Template, target: Path) -> None:
+    """Writes the template's files into `target`, made if need be; nothing is written if any of them is there."""
+    if target.exists() and not target.is_dir():
+        raise Invalid(f"init: {target} is a file.", "Name a folder, new or empty.")
+    taken = [name for name in template.files if (target / name).exists()]
+    if taken:
+        raise Invalid(
+            f"init: {target} already has {', '.join(taken)}, and nothing is overwritten.",
+            "Name another folder, or move those files away.",
+        )
+    for name in template.files:
+        path = target / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("xb") as file:
+            file.write((_root() / template.name).joinpath(name).read_bytes())
+
+
+def _root() -> Traversable:
+    return files("muster") / "templates"
+
+
+def _read(folder: Traversable) -> Template:
+    title = (folder / "README.md").read_text(encoding="utf-8").splitlines()[0].removeprefix("# ")
+    return Template(folder.name, title, tuple(sorted(_walk(folder))))
+
+
+def _walk(folder: Traversable, prefix: str = "") -> Iterator[str]:
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            if entry.name not in ("__pycache__", "checkpoints"):
+                yield from _walk(entry, f"{prefix}{entry.name}/")
+        else:
+            yield prefix + entry.name
+
+
+def _names() -> str:
+    return ", ".join(one.name for one in templates())
+
+
+def _show(found: list[Template], as_json: bool) -> None:
+    if as_json:
+        document = [{"name": one.name, "title": one.title, "files": list(one.files)} for one in found]
+        emit({"templates": document})
+        return
+    rows = table("NAME", "WHAT IT IS")
+    for one in found:
+        rows.add_row(Text(one.name, "bold"), one.title)
+    out().print(rows)
+    out().print(Text.assemble("Copy one with ", ("muster init --template NAME DIR", "bold")))

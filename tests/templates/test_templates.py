@@ -1,0 +1,231 @@
+"""Every starter template as a user would run it: by itself, as a gang where it is one, interrupted and continued."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from muster import wire
+from muster.cli.init import copy, find, templates
+from muster.core.parse import parse_job
+
+SOURCES = Path(__file__).parents[2] / "src"
+SMALL = ["--batch", "4", "--context", "32", "--dim", "64", "--layers", "2", "--characters", "20000", "--dropout", "0.1"]
+LIMIT = 120.0  # seconds after which a process counts as hung
+
+
+@pytest.fixture
+def folder(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    """The template that the test names, copied as `muster init` does."""
+    copy(find(request.param), tmp_path / request.param)
+    return tmp_path / request.param
+
+
+def _environment(**more: str) -> dict[str, str]:
+    drop = ("MUSTER_", "RANK", "WORLD_SIZE", "MASTER_", "LOCAL_", "CHECKPOINT")
+    return {**{k: v for k, v in os.environ.items() if not k.startswith(drop)}, "PYTHONUNBUFFERED": "1", **more}
+
+
+def _run(folder: Path, *words: str, **env: str) -> str:
+    """What the script printed; it must end well and warn of nothing."""
+    command = [sys.executable, *words]
+    ended = subprocess.run(command, cwd=folder, env=_environment(**env), capture_output=True, text=True, timeout=LIMIT)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert ended.stderr == ""
+    return ended.stdout
+
+
+class Gang:
+    """Two ranks of `train.py` with the environment that a launcher gives them."""
+
+    def __init__(self, folder: Path, *words: str, second: dict[str, str] | None = None) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            port = server.getsockname()[1]
+        common = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        self.ranks = []
+        for rank in (0, 1):
+            env = _environment(**common, RANK=str(rank), LOCAL_RANK=str(rank), **((second or {}) if rank else {}))
+            command = [sys.executable, "train.py", *SMALL, *words]
+            with (folder / f"err-{rank}").open("w") as err:
+                process = subprocess.Popen(command, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=err, text=True)
+            self.ranks.append(process)
+
+    def lines(self) -> Iterator[str]:
+        assert self.ranks[0].stdout is not None
+        yield from self.ranks[0].stdout
+
+    def end(self) -> list[int]:
+        """Exit codes; the output that nobody read yet is dropped."""
+        try:
+            for process in self.ranks:
+                process.communicate(timeout=LIMIT)
+        finally:
+            for process in self.ranks:
+                process.kill()
+                process.wait()
+        return [process.returncode for process in self.ranks]
+
+
+def _asked_to_stop(folder: Path) -> dict[str, str]:
+    """The environment of a rank that the platform has already asked to save and leave."""
+    (folder / "control").write_bytes(bytes([1]) + bytes(wire.CONTROL_BYTES - 1))
+    (folder / "rank").mkdir()
+    return {wire.CONTROL: str(folder / "control"), wire.RANK_DIR: str(folder / "rank")}
+
+
+def _losses(printed: str) -> dict[int, float]:
+    return {int(step): float(loss) for step, loss in re.findall(r"step +(\d+)  loss ([\d.]+)", printed)}
+
+
+def _last_state(folder: Path) -> dict[str, object]:
+    newest = max(folder.rglob("state.pt"), key=lambda file: torch.load(file)["step"])
+    state: dict[str, object] = torch.load(newest)
+    return state
+
+
+def _same(one: object, other: object) -> bool:
+    """Equal to the last bit, tensors included."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_same, one, other))
+    if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
+        return torch.equal(one, other)
+    return one == other
+
+
+@pytest.mark.parametrize("name", [one.name for one in templates()])
+def test_its_job_file_is_valid_and_names_a_script_that_is_there(name):
+    root = SOURCES / "muster" / "templates" / name
+    spec = parse_job((root / "job.yaml").read_text(), source=f"{name}/job.yaml")
+    script = re.search(r"python (\S+\.py)", spec.run)
+    assert script
+    assert (root / script[1]).is_file()
+    assert all(f"${variable}" in spec.run or variable == "CHECKPOINT" for variable in spec.envs)
+    assert len((root / "README.md").read_text().splitlines()) <= 15
+
+
+def test_the_evaluation_has_the_model_and_the_text_of_the_training():
+    for name in ("model.py", "grammar.py"):
+        both = [(SOURCES / "muster" / "templates" / template / name).read_bytes() for template in ("ddp", "eval")]
+        assert both[0] == both[1], name
+
+
+@pytest.mark.parametrize("folder", ["ddp"], indirect=True)
+def test_ddp_alone_learns_and_its_checkpoint_can_be_evaluated(folder, tmp_path):
+    printed = _run(folder, "train.py", *SMALL, "--steps", "60", "--lr", "5e-3", "--save-every", "30")
+    losses = _losses(printed)
+    assert losses[60] < 0.8 * losses[10]
+    copy(find("eval"), tmp_path / "eval")
+    trained = _run(tmp_path / "eval", "eval.py", "--batches", "2", CHECKPOINT=str(folder / "checkpoints"))
+    untrained = _run(tmp_path / "eval", "eval.py", "--batches", "2", CHECKPOINT="")
+    assert "step 60: " in trained
+    floor = _number(r"allows ([\d.]+)", trained)
+    assert floor < _number(r"loss ([\d.]+)", trained) < 0.8 * _number(r"loss ([\d.]+)", untrained)
+
+
+@pytest.mark.parametrize("folder", ["ddp"], indirect=True)
+def test_a_gang_that_was_killed_ends_bit_for_bit_like_one_that_was_not(folder, tmp_path):
+    words = ("--steps", "120", "--save-every", "20")
+    copy(find("ddp"), tmp_path / "straight")
+    straight = Gang(tmp_path / "straight", *words)
+    expected = _losses("".join(straight.lines()))
+    assert straight.end() == [0, 0]
+    assert [(tmp_path / "straight" / f"err-{rank}").read_text() for rank in (0, 1)] == ["", ""]
+
+    broken = Gang(folder, *words)
+    next(line for line in broken.lines() if line.startswith("step   30"))
+    broken.ranks[1].send_signal(signal.SIGKILL)
+    codes = broken.end()
+    assert codes[1] == -signal.SIGKILL
+    assert codes[0] > 0, "the other rank notices that its peer is gone and fails"
+
+    again = Gang(folder, *words)
+    printed = "".join(again.lines())
+    assert again.end() == [0, 0]
+    resumed_at = int(_number(r"continuing from step (\d+)", printed))
+    assert 20 <= resumed_at < 120
+    assert resumed_at % 20 == 0
+    losses = _losses(printed)
+    assert min(losses) == resumed_at + 10
+    assert losses == {step: loss for step, loss in expected.items() if step > resumed_at}
+    assert _same(_last_state(folder), _last_state(tmp_path / "straight"))
+
+
+@pytest.mark.parametrize("folder", ["ddp"], indirect=True)
+def test_one_rank_that_is_asked_to_stop_takes_the_gang_along_at_the_same_step(folder):
+    gang = Gang(folder, "--steps", "1000", second=_asked_to_stop(folder))
+    printed = "".join(gang.lines())
+    assert gang.end() == [0, 0]
+    assert "asked to stop: saved at step 1 and leaving" in printed
+    assert _last_state(folder)["step"] == 1
+
+
+@pytest.mark.parametrize("folder", ["single"], indirect=True)
+def test_single_learns_and_continues_bit_for_bit(folder, tmp_path):
+    words = ("train.py", "--steps", "1500", "--save-every", "100")
+    copy(find("single"), tmp_path / "straight")
+    losses = _losses(_run(tmp_path / "straight", *words))
+    assert losses[1500] < 0.2 * losses[20]
+
+    command = [sys.executable, *words]
+    with subprocess.Popen(command, cwd=folder, env=_environment(), stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        next(line for line in process.stdout if line.startswith("step  120"))
+        process.kill()
+    assert process.returncode == -signal.SIGKILL
+    printed = _run(folder, *words)
+    resumed_at = int(_number(r"continuing from step (\d+)", printed))
+    assert resumed_at >= 100
+    assert resumed_at % 100 == 0
+    assert _losses(printed) == {step: loss for step, loss in losses.items() if step > resumed_at}
+    assert _same(_last_state(folder), _last_state(tmp_path / "straight"))
+
+
+@pytest.mark.parametrize("folder", ["sklearn"], indirect=True)
+def test_sklearn_stops_after_a_fold_and_goes_on_with_the_next(folder, tmp_path):
+    words = ("train.py", "--samples", "400", "--trees", "20", "--folds", "5")
+    copy(find("sklearn"), tmp_path / "straight")
+    whole = re.findall(r"fold (\d) of 5: accuracy ([\d.]+)", _run(tmp_path / "straight", *words))
+    assert [fold for fold, _ in whole] == ["1", "2", "3", "4", "5"]
+    assert min(float(score) for _, score in whole) > 0.75
+    stopped = _run(folder, *words, **_asked_to_stop(folder))
+    assert "asked to stop: 1 of 5 folds are saved" in stopped
+    again = _run(folder, *words)
+    assert again.startswith("continuing after fold 1")
+    assert re.findall(r"fold (\d) of 5: accuracy ([\d.]+)", again) == whole[1:]
+
+
+@pytest.mark.parametrize("folder", ["sklearn"], indirect=True)
+def test_sklearn_without_scikit_learn_says_how_to_install_it(folder):
+    env = _environment(PYTHONPATH=str(SOURCES))
+    command = [sys.executable, "-S", "train.py"]  # -S: nothing that was installed can be imported
+    ended = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=LIMIT)
+    assert ended.returncode == 1
+    assert "-m pip install scikit-learn" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize("folder", ["eval"], indirect=True)
+def test_an_evaluation_of_nothing_says_what_to_give(folder):
+    command = [sys.executable, "eval.py"]
+    env = _environment(CHECKPOINT=str(folder))
+    ended = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=LIMIT)
+    assert ended.returncode == 1
+    assert "CHECKPOINT: no state.pt in" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def _number(pattern: str, text: str) -> float:
+    found = re.search(pattern, text)
+    assert found, text
+    return float(found[1])
