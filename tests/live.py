@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import ssl
 import subprocess
 import sys
 import time
@@ -38,12 +39,15 @@ class LiveServer:
 
     home: Path
     options: Sequence[str] = ()
+    config: str = ""  # of config.toml
     env: dict[str, str] = field(default_factory=dict)
+    ca: str | None = None  # a certificate to trust
     process: subprocess.Popen[bytes] | None = None
 
     def start(self, wait: bool = True, **env: str) -> None:
         self.home.mkdir(parents=True, exist_ok=True)
         (self.home / "server.json").unlink(missing_ok=True)
+        (self.home / "config.toml").write_text(self.config)
         environment = {**os.environ, **self.env, **env, "MUSTER_HOME": str(self.home), "PYTHONWARNINGS": "default"}
         for name in ("MUSTER_URL", "MUSTER_TOKEN"):
             environment.pop(name, None)
@@ -59,7 +63,8 @@ class LiveServer:
             if self.process.poll() is not None:
                 raise AssertionError(f"the server left with {self.process.returncode}:\n{self.log()[-3000:]}")
             try:
-                return httpx.get(f"{self.url}/readyz", timeout=5).status_code == 200
+                with self.http("none") as http:
+                    return http.get("/readyz").status_code == 200
             except (FileNotFoundError, httpx.TransportError):
                 return False
 
@@ -74,9 +79,9 @@ class LiveServer:
         return (self.home / "token").read_text().strip()
 
     def http(self, token: str | None = None) -> httpx.Client:
-        return httpx.Client(
-            base_url=self.url, headers={"Authorization": f"Bearer {token or self.token}"}, timeout=30, trust_env=False
-        )
+        trust = ssl.create_default_context(cafile=self.ca) if self.ca else False
+        headers = {"Authorization": f"Bearer {token or self.token}"}
+        return httpx.Client(base_url=self.url, headers=headers, timeout=30, trust_env=False, verify=trust)
 
     def kill(self) -> None:
         """SIGKILL, as a crash would."""
@@ -158,8 +163,8 @@ def marked_processes(home: Path) -> list[int]:
 
 
 @contextmanager
-def live_server(home: Path, *options: str, **env: str) -> Iterator[LiveServer]:
-    server = LiveServer(home, options, dict(env))
+def live_server(home: Path, *options: str, config: str = "", ca: str | None = None) -> Iterator[LiveServer]:
+    server = LiveServer(home, options, config, ca=ca)
     server.start()
     try:
         yield server

@@ -20,7 +20,7 @@ from muster.store.memory import MemoryStore
 from muster.wire import WorkerExit
 
 OK = WorkerExit("succeeded", "completed", "", 0.0)
-KILLED = WorkerExit("failed", "killed_by_signal", "SIGKILL (9), pid 7", 0.0, rank=1, signal=9)
+KILLED = WorkerExit("failed", "killed_by_signal", "rank 1 (pid 7) was killed by SIGKILL", 0.0, rank=1, signal=9)
 CRASHED = WorkerExit("failed", "user_error", "ValueError: no", 0.0, rank=0, exit_code=1)
 LOST = WorkerExit("failed", "launcher_lost", "", 0.0)
 TIMED_OUT = WorkerExit("stopped", "max_duration", "", 0.0)

@@ -49,7 +49,7 @@ def test_a_killed_worker_takes_the_gang_down_and_the_gang_comes_back(rig: Rig) -
     waiting = rig.job(job)
     assert waiting.phase == "queued"
     assert waiting.reason.code == "killed_by_signal"
-    assert "rank 1 on n1" in waiting.reason.message
+    assert waiting.reason.message == "rank 1 (pid 7) was killed by SIGKILL on n1"
     assert waiting.charges == {"worker": 1}
     rig.tick(seconds=9)
     assert rig.job(job).phase == "queued"

@@ -8,5 +8,6 @@ from live import live_server
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory):
-    with live_server(tmp_path_factory.mktemp("home"), "--nodes", "2", "--accelerators", "H100:4", "--cpus", "64") as made:
+    config = "nodes = 2\naccelerators = 'H100:4'\ncpus = 64\n"
+    with live_server(tmp_path_factory.mktemp("home"), config=config) as made:
         yield made

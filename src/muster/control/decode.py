@@ -1,4 +1,4 @@
-"""Turns the records of a rank's spool into columns, as they are stored: a metric's steps, times and values side by side.
+"""Turns the records of a rank's spool into columns, as they are stored: steps, times and values of each metric.
 
 Runs of rows of one shape, which is nearly everything, are cut into columns by strided copies, without a Python object a
 value. Little-endian machines only, like the memory-mapped spool itself.
@@ -9,13 +9,15 @@ from __future__ import annotations
 import json
 import math
 import re
+import struct
 from array import array
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn
 
 from muster import wire
 
-_SHORT_RUN: Final = 4  # rows; up to here, row by row is faster
+_FAR: Final = 7  # rows; a run that is not longer is taken row by row, which is faster then
 _FIRST_WINDOW: Final = 16  # headers compared at once at first; doubled while they agree
 _LAST_WINDOW: Final = 1 << 14
 _NUL: Final = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")  # escaped, and not the text of an escape
@@ -43,33 +45,51 @@ def decode(records: bytes, shapes: dict[int, tuple[str, ...]]) -> Decoded:
         raise ValueError(f"{len(records)} bytes are not whole records: their sizes are multiples of 8")
     found = Decoded({}, [], dict(shapes))
     words = memoryview(records).cast("Q")
+    layouts: dict[int, _Layout] = {}  # by header: kind, shape and size in one word
     at = 0
     while at < len(words):
-        head = words[at]  # kind, argument and size in one
-        kind, argument, size = head & 0xFFFF, head >> 16 & 0xFFFF, head >> 32
-        if size % 8 or size < wire.RECORD_HEADER.size or at + size // 8 > len(words):
-            raise ValueError(f"at byte {8 * at}: a record of {size} bytes; {len(records) - 8 * at} are left")
-        if kind == wire.KIND_ROW:
-            count = _run(words, at, size // 8)
-            _rows(found, words, at, count, argument)
-        elif kind == wire.KIND_SHAPE:
-            count = 1
-            found.shapes[argument] = _shape(_payload(records, at, size), 8 * at, argument)
-        elif kind == wire.KIND_DOC:
-            count = 1
-            found.docs.append(_doc(_payload(records, at, size), 8 * at))
+        head = words[at]
+        if head & 0xFFFF != wire.KIND_ROW:
+            at += _document(found, records, 8 * at, head) // 8
+            layouts.clear()  # a shape may have changed its meaning: a second process goes on in the same spool
+            continue
+        layout = layouts.get(head)
+        if layout is None:
+            layouts[head] = layout = _layout(found, head, 8 * at)
+        stride, unpack, columns = layout
+        if at + stride > len(words):
+            raise ValueError(f"at byte {8 * at}: a row of {8 * stride} bytes; {len(records) - 8 * at} are left")
+        after, far = at + stride, at + _FAR * stride
+        if far < len(words) and words[far] == head and words[after] == head:
+            after = at + _run(words, at, stride) * stride
+            _many(columns, words[at:after], stride, 8 * at)
         else:
-            raise ValueError(f"at byte {8 * at}: a record of kind {kind}, which does not exist")
-        at += count * size // 8
+            _one(columns, unpack(records, 8 * at), 8 * at)
+        at = after
     return found
+
+
+class _Layout(NamedTuple):
+    stride: int  # words a row
+    unpack: Callable[[bytes, int], tuple[Any, ...]]  # step, time, values
+    columns: list[Column]
+
+
+def _layout(found: Decoded, head: int, at: int) -> _Layout:
+    shape, size = head >> 16 & 0xFFFF, head >> 32
+    names = found.shapes.get(shape)
+    if names is None:
+        raise ValueError(f"at byte {at}: a row of shape {shape}, which no record has brought")
+    if size != wire.ROW_FIXED + 8 * len(names):
+        raise ValueError(f"at byte {at}: a row of {size} bytes for {len(names)} metrics")
+    columns = [found.columns.setdefault(name, Column()) for name in names]
+    return _Layout(size // 8, struct.Struct(f"<8xqd{len(names)}d").unpack_from, columns)
 
 
 def _run(words: memoryview[int], at: int, stride: int) -> int:
     """How many records with the same header follow each other from `at`, itself included."""
     head, most = words[at], (len(words) - at) // stride
     count, window = 1, _FIRST_WINDOW
-    if most == 1 or words[at + stride] != head:
-        return 1
     while count < most:
         upto = min(most, count + window)
         heads = words[at + count * stride : at + (upto - 1) * stride + 1 : stride].tolist()
@@ -81,50 +101,43 @@ def _run(words: memoryview[int], at: int, stride: int) -> int:
     return count
 
 
-def _rows(found: Decoded, words: memoryview[int], at: int, count: int, shape: int) -> None:
-    names = found.shapes.get(shape)
-    stride = (words[at] >> 32) // 8
-    if names is None:
-        raise ValueError(f"at byte {8 * at}: a row of shape {shape}, which no record has brought")
-    if 8 * stride != wire.ROW_FIXED + 8 * len(names):
-        raise ValueError(f"at byte {8 * at}: a row of {8 * stride} bytes for {len(names)} metrics")
-    columns = [found.columns.get(name) or found.columns.setdefault(name, Column()) for name in names]
-    part = words[at : at + count * stride]
-    if count <= _SHORT_RUN:
-        _few(columns, part, count, at, stride)
-    else:
-        _many(columns, part, at, stride)
+def _one(columns: list[Column], row: tuple[Any, ...], at: int) -> None:
+    step, time = row[0], row[1]
+    if not math.isfinite(time):
+        _no_time(at)
+    for place, column in enumerate(columns, start=2):
+        column.steps.append(step)
+        column.times.append(time)
+        column.values.append(row[place])
 
 
-def _few(columns: list[Column], part: memoryview[int], count: int, at: int, stride: int) -> None:
-    unpack = wire.row_struct(stride - 3).unpack_from
-    for row in range(count):
-        _, _, _, step, time, *values = unpack(part, 8 * stride * row)
-        if not math.isfinite(time):
-            _no_time(at + row * stride)
-        for column, value in zip(columns, values, strict=True):
-            column.steps.append(step)
-            column.times.append(time)
-            column.values.append(value)
-
-
-def _many(columns: list[Column], part: memoryview[int], at: int, stride: int) -> None:
-    times = part[2::stride].tobytes()
-    steps = part[1::stride].tobytes()
+def _many(columns: list[Column], rows: memoryview[int], stride: int, at: int) -> None:
+    steps, times = rows[1::stride].tobytes(), rows[2::stride].tobytes()
     if not math.isfinite(sum(array("d", times))):
         _no_time(at)
-    for place, column in enumerate(columns):
+    for place, column in enumerate(columns, start=3):
         column.steps.frombytes(steps)
         column.times.frombytes(times)
-        column.values.frombytes(part[3 + place :: stride].tobytes())
+        column.values.frombytes(rows[place::stride].tobytes())
 
 
 def _no_time(at: int) -> NoReturn:
-    raise ValueError(f"at byte {8 * at}: a row, or one of those that follow it, without a time")
+    raise ValueError(f"at byte {at}: a row, or one of those that follow it, without a time")
 
 
-def _payload(records: bytes, at: int, size: int) -> bytes:
-    return records[8 * at + wire.RECORD_HEADER.size : 8 * at + size]
+def _document(found: Decoded, records: bytes, at: int, head: int) -> int:
+    """Takes in a shape or a document and returns its size in bytes."""
+    kind, argument, size = head & 0xFFFF, head >> 16 & 0xFFFF, head >> 32
+    if size % 8 or size < wire.RECORD_HEADER.size or at + size > len(records):
+        raise ValueError(f"at byte {at}: a record of {size} bytes; {len(records) - at} are left")
+    payload = records[at + wire.RECORD_HEADER.size : at + size]
+    if kind == wire.KIND_SHAPE:
+        found.shapes[argument] = _shape(payload, at, argument)
+    elif kind == wire.KIND_DOC:
+        found.docs.append(_doc(payload, at))
+    else:
+        raise ValueError(f"at byte {at}: a record of kind {kind}, which does not exist")
+    return size
 
 
 def _shape(payload: bytes, at: int, shape: int) -> tuple[str, ...]:

@@ -29,7 +29,7 @@ def verdict(attempt: Attempt) -> tuple[str, Reason] | None:
     node = attempt.workers[worker].seat.node
     where = f"rank {first.rank} on {node}" if first.rank is not None else f"worker {worker} on {node}"
     code = first.reason if first.reason in REASONS else "user_error"
-    message = _describe(code, where, first)
+    message = _describe(code, where, node, first)
     return first.outcome, reason(
         code, message, detail=first.detail, rank=first.rank, node=node, exit_code=first.exit_code, signal=first.signal
     )
@@ -72,9 +72,10 @@ def _budget(job: Job, category: str) -> tuple[int, int]:
     return job.charges.get("worker", 0) + job.charges.get("error", 0), job.spec.retry.max_restarts
 
 
-def _describe(code: str, where: str, end: WorkerExit) -> str:
+def _describe(code: str, where: str, node: str, end: WorkerExit) -> str:
     if code == "killed_by_signal":
-        return f"{where} was killed: {end.detail}" if end.detail else f"{where} was killed by signal {end.signal}"
+        told = end.detail.strip().splitlines()
+        return f"{told[0]} on {node}" if told else f"{where} was killed by signal {end.signal}"
     if code == "user_error":
         last = end.detail.strip().splitlines()[-1] if end.detail.strip() else ""
         return f"{where} ended with exit code {end.exit_code}" + (f": {last[:200]}" if last else "")

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 
+from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 SMALL = 2 << 20  # bytes
 LARGE = 32 << 20  # of what launchers ship and of batches of jobs
 _LARGE_PATHS = ("/v1/ingest", "/v1/jobs/batch")
-
-
-class _TooLarge(Exception):
-    pass
 
 
 class Limits:
@@ -30,26 +27,21 @@ class Limits:
         if declared.isdigit() and int(declared) > limit:
             await _refuse(send, limit)
             return
-        read, begun = 0, False
+        read = 0
 
         async def counted() -> Message:
             nonlocal read
             message = await receive()
             read += len(message.get("body", b""))
             if read > limit:
-                raise _TooLarge
+                raise HTTPException(413, _words(limit))
             return message
 
-        async def noted(message: Message) -> None:
-            nonlocal begun
-            begun = True
-            await send(message)
+        await self._app(scope, counted, send)
 
-        try:
-            await self._app(scope, counted, noted)
-        except _TooLarge:
-            if not begun:
-                await _refuse(send, limit)
+
+def _words(limit: int) -> str:
+    return f"The request is larger than {limit >> 20} MiB."
 
 
 async def _refuse(send: Send, limit: int) -> None:

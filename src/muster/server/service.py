@@ -7,7 +7,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from muster.control.lease import Leadership
 from muster.control.secrets import Keyring
@@ -21,13 +21,16 @@ log = logging.getLogger("muster.server")
 
 
 class Service:
-    def __init__(self, settings: Settings, store: Store, keyring: Keyring, urls: Sequence[str]) -> None:
+    def __init__(
+        self, settings: Settings, store: Store, keyring: Keyring, urls: Sequence[str], announce: Callable[[], None]
+    ) -> None:
         self.settings, self.store, self.urls = settings, store, tuple(urls)
         self.hub = Hub()
         self.leader: Leader | None = None
         self.started_at = time.time()
         self.failure: Exception | None = None  # why leading did not work
         self._keyring = keyring
+        self._announce = announce  # tells this machine where the leader listens
         self._lock = threading.Lock()  # a leader is started and closed by one thread at a time
         holder = f"{socket.gethostname()}:{os.getpid()}"
         self._leadership = Leadership(store, holder, self.urls, self._lead, self._lose)
@@ -60,6 +63,7 @@ class Service:
         with self._lock:
             leader = Leader(self.settings, self.store, self._keyring, lambda: self.leads, self._news)
             try:
+                self._announce()
                 leader.start(lease)
                 self.leader = leader
             except Exception as error:

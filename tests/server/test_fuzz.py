@@ -1,0 +1,62 @@
+"""Whatever the API's own schema allows, and much that it does not: never a 500, never a hang, never a traceback."""
+
+from __future__ import annotations
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from live import LiveServer, live_server
+from schemathesis.checks import not_a_server_error
+
+from muster.control.secrets import load_keyring
+from muster.server.app import create_app
+
+# Streams do not end by themselves; they take the same parameters as the routes beside them.
+schema = schemathesis.openapi.from_dict(create_app(None).openapi()).exclude(path_regex="stream$")
+
+
+@pytest.fixture(scope="module")
+def fuzzed(tmp_path_factory):
+    """A server on which nothing is ever started: generated commands are not run."""
+    with live_server(tmp_path_factory.mktemp("fuzz")) as server:
+        server.post("/v1/nodes/local-0/health", {"health": "quarantined", "reason": "fuzzed"})
+        server.post("/v1/jobs", {"spec": {"name": "seed", "run": "true", "workdir": str(server.home)}})
+        yield server
+        assert "Traceback" not in server.log()
+
+
+@schema.parametrize()
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+def test_the_api_from_its_schema(case, fuzzed: LiveServer) -> None:
+    if case.path == "/v1/nodes/{name}/health":
+        case.path_parameters["name"] = "other"
+    headers = {"Authorization": f"Bearer {fuzzed.token}"}
+    case.call_and_validate(base_url=fuzzed.url, headers=headers, checks=[not_a_server_error], timeout=20)
+
+
+NAMES = st.sampled_from(["seed", "1", "seed-1", "0", "9" * 15, "9" * 40, "a%00b", "..", "%2e%2e", "é", " "])
+QUERIES = st.dictionaries(
+    st.sampled_from(["limit", "after", "before", "rank", "attempt", "tail", "points", "kind", "name", "last"]),
+    st.one_of(st.integers(-(2**70), 2**70).map(str), st.text(max_size=20), st.sampled_from(["\0", "nan", "1e9", ""])),
+    max_size=4,
+)
+
+
+@given(name=NAMES, leaf=st.sampled_from(["", "/why", "/logs", "/metrics", "/metrics/x", "/summary", "/spec"]), query=QUERIES)
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+def test_strange_references_and_queries(fuzzed: LiveServer, name: str, leaf: str, query: dict[str, str]) -> None:
+    with fuzzed.http() as http:
+        for path in (f"/v1/jobs/{name}{leaf}", "/v1/jobs", "/v1/events"):
+            answer = http.get(path, params=query)
+            assert answer.status_code < 500, (path, query, answer.text)
+            if answer.status_code >= 400:
+                assert answer.json()["error"]["message"]
+
+
+@given(body=st.binary(max_size=400))
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+def test_garbage_from_a_launcher_with_a_good_token(fuzzed: LiveServer, body: bytes) -> None:
+    token = load_keyring(fuzzed.home / "key").attempt_token("seed-1", 1)
+    with fuzzed.http(token) as http:
+        assert http.post("/v1/ingest", content=body).status_code in (400, 410)
