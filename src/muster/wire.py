@@ -9,9 +9,14 @@ A worker's folder, made by the engine and owned by one launcher:
     launcher.json   {"pid", "start_ticks", "boot_id"}; its presence means that ranks may have been started
     exit.json       how the worker ended (`WorkerExit`), written once, atomically, fsynced
     control         CONTROL_BYTES shared with the ranks by mmap: flags that a rank may read in nanoseconds
-    command.json    the last command in full (`Command`)
-    rank-N/spool.K  segments of the rank's reports, records as below
-    rank-N/log.K    segments of the rank's captured output
+    inbox.json      a command that the engine left here (`Command`); SIGUSR1 tells the launcher to look
+    command.json    the last command that was obeyed
+    done            the server has everything: the folder may be removed
+    launcher.log    what the launcher itself had to say
+    pkg/muster      a link to this package and nothing else, for the ranks' PYTHONPATH
+    reserve         space kept aside, so that the end can be written on a full disk
+    rank-N/spool.K  segments of the rank's reports, numbered from 0, records as below; N is the global rank
+    rank-N/log.K    segments of the rank's captured output, K being the stream offset of the first byte
 
 Everything shipped is a byte range of a *stream* (rank, "spool" | "log"). The offset is the sequence number: the server
 stores bytes and offset in one transaction, acknowledges the offset it has, and drops what it has already.

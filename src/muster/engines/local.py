@@ -1,0 +1,174 @@
+"""The local engine: workers on this machine, each under a launcher that outlives the server.
+
+All that it knows lies in the workers' folders, root/attempts/JOB/ATTEMPT/WORKER, so a new server finds what an old one
+started. A launcher that died is replaced by a recovering one, which kills what is left and tells what was not told.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from muster.engines.base import GangLaunch, NodeInfo, WorkerReport
+from muster.engines.local_launch import LocalConfig, describe_gang, free_port
+from muster.engines.local_nodes import describe_machine
+from muster.engines.local_warm import WarmProcess
+from muster.engines.local_watch import Watcher
+from muster.engines.local_worker import LocalWorker, read_launch, write_new
+from muster.wire import Launch
+
+__all__ = ["LocalConfig", "LocalEngine", "describe_machine"]
+
+_log = logging.getLogger(__name__)
+
+
+class LocalEngine:
+    """See `muster.engines.base.Engine`. Safe to call from any thread; call `start` first."""
+
+    name = "local"
+    patience = 5.0
+
+    def __init__(self, config: LocalConfig) -> None:
+        self._config = config
+        self._root = config.root.absolute()
+        self._workers: dict[tuple[str, int], list[LocalWorker]] = {}
+        self._forgotten: set[tuple[str, int]] = set()
+        self._warm = WarmProcess(config.python)
+        self._watcher = Watcher(self._changed)
+        self._wake: Callable[[], None] | None = None
+        self._lock = threading.RLock()
+
+    def start(self) -> None:
+        """Finds what is there from before, and gets ready to launch."""
+        (self._root / "attempts").mkdir(parents=True, exist_ok=True)
+        with self._lock:
+            self._watcher.start()
+            self._warm.start()
+            shutil.rmtree(self._root / "trash", ignore_errors=True)
+            for launch, folder in _scan(self._root / "attempts"):
+                self._take_up(launch, folder)
+                if (folder.parent / "forget").exists():
+                    self._forgotten.add((launch.job, launch.attempt))
+
+    def nodes(self) -> Sequence[NodeInfo]:
+        return tuple(self._config.nodes)
+
+    def launch(self, gang: GangLaunch) -> None:
+        """Raises EngineError when a seat can't exist here, OSError when the machine refuses for now."""
+        launches = describe_gang(self._config, gang)
+        with self._lock:
+            known = {worker.number: worker for worker in self._workers.get((gang.job, gang.attempt), ())}
+            taken = {worker.port for workers in self._workers.values() for worker in workers if not worker.exit}
+            port = known[0].port if 0 in known else free_port(taken)
+            for launch in launches:
+                worker = known.get(launch.worker) or self._new_worker(replace(launch, master_port=port))
+                port = worker.port
+                worker.wanted = True
+                worker.refresh()
+                if not (worker.alive or worker.started or worker.exit):
+                    self._start_launcher(worker, recover=False)
+
+    def stop(self, job: str, attempt: int, grace: float, reason: str) -> None:
+        now = time.monotonic()
+        with self._lock:
+            for worker in self._workers.get((job, attempt), ()):
+                worker.refresh()
+                if worker.exit or now + grace >= worker.kill_by:
+                    continue  # over, or ordered before to be over sooner
+                worker.kill_by = now + grace
+                worker.order(grace, reason)
+                if not worker.alive and not worker.started:
+                    self._start_launcher(worker, recover=False)  # it finds the order and tells that nothing was started
+
+    def poll(self) -> Sequence[WorkerReport]:
+        now = time.monotonic()
+        with self._lock:
+            for key, workers in list(self._workers.items()):
+                for worker in workers:
+                    if not worker.settled:
+                        self._tend(worker, now)
+                if key in self._forgotten and all(worker.removable for worker in workers):
+                    self._remove(key)
+            kept = [workers for key, workers in self._workers.items() if key not in self._forgotten]
+            return [worker.report() for workers in kept for worker in workers]
+
+    def forget(self, job: str, attempt: int) -> None:
+        key = (job, attempt)
+        with self._lock:
+            if workers := self._workers.get(key):
+                (workers[0].folder.parent / "forget").touch()
+                self._forgotten.add(key)
+                for worker in workers:
+                    worker.refresh()
+                if all(worker.removable for worker in workers):
+                    self._remove(key)
+
+    def on_change(self, wake: Callable[[], None]) -> None:
+        self._wake = wake
+
+    def close(self) -> None:
+        with self._lock:
+            self._warm.close()
+            workers = [worker for workers in self._workers.values() for worker in workers]
+            self._workers = {}
+        self._watcher.close()
+        for worker in workers:
+            worker.let_go()
+
+    def _changed(self) -> None:
+        if self._wake is not None:
+            self._wake()
+
+    def _new_worker(self, launch: Launch) -> LocalWorker:
+        """The first launch.json that is written decides; this one, or that of a server before."""
+        folder = self._root / "attempts" / launch.job / str(launch.attempt) / str(launch.worker)
+        folder.mkdir(parents=True, exist_ok=True)
+        Path(launch.checkpoint_dir).mkdir(parents=True, exist_ok=True)
+        write_new(folder / "launch.json", launch.to_json())
+        return self._take_up(read_launch(folder), folder)
+
+    def _take_up(self, launch: Launch, folder: Path) -> LocalWorker:
+        self._watcher.watch_folder(folder)  # before the first look, so that nothing falls in between
+        worker = LocalWorker(launch.job, launch.attempt, launch.worker, folder, self._watcher.watch_process)
+        worker.port = launch.master_port
+        worker.refresh()
+        self._workers.setdefault((launch.job, launch.attempt), []).append(worker)
+        return worker
+
+    def _tend(self, worker: LocalWorker, now: float) -> None:
+        worker.refresh()
+        if worker.needs_launcher(now):
+            worker.count_try(now)
+            try:
+                self._start_launcher(worker, recover=worker.started or worker.exit is not None)
+            except OSError as error:  # it is tried again later, and called lost if that goes on
+                _log.warning("no launcher could be started for %s: %s", worker.folder, error)
+
+    def _start_launcher(self, worker: LocalWorker, recover: bool) -> None:
+        worker.adopt(self._warm.ask(worker.folder, recover))
+
+    def _remove(self, key: tuple[str, int]) -> None:
+        """Out of sight in one step: a half-removed folder would look like a worker that was never started."""
+        folder = self._workers.pop(key)[0].folder.parent
+        self._forgotten.discard(key)
+        trash = self._root / "trash" / f"{key[0]}.{key[1]}"
+        trash.parent.mkdir(exist_ok=True)
+        shutil.rmtree(trash, ignore_errors=True)
+        folder.rename(trash)
+        shutil.rmtree(trash, ignore_errors=True)
+        with suppress(OSError):  # it has other attempts
+            folder.parent.rmdir()
+
+
+def _scan(attempts: Path) -> Iterator[tuple[Launch, Path]]:
+    for path in sorted(attempts.glob("*/*/*/launch.json")):
+        try:
+            yield read_launch(path.parent), path.parent
+        except (ValueError, TypeError, KeyError) as error:
+            _log.warning("%s makes no sense and is left alone: %r", path, error)

@@ -1,0 +1,108 @@
+"""What the local engine tells the launchers of a gang, from its own settings and from what the controller asks for."""
+
+from __future__ import annotations
+
+import random
+import socket
+import sys
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from muster.core.errors import EngineError
+from muster.engines.base import GangLaunch, NodeInfo, Seat
+from muster.engines.local_nodes import CUDA_DEVICES
+from muster.wire import Launch
+
+LOOPBACK: Final = "127.0.0.1"
+# Below the range from which Linux picks ports for outgoing connections, so that none is taken before a rank listens.
+PORTS: Final = range(20000, 30000)
+
+
+def _no_urls() -> Sequence[str]:
+    return ()
+
+
+@dataclass(frozen=True)
+class LocalConfig:
+    """`urls_file` holds the servers' addresses, JSON {"urls": [...]}, for launchers that outlive a server's address."""
+
+    root: Path
+    nodes: Sequence[NodeInfo]
+    urls: Callable[[], Sequence[str]] = _no_urls
+    urls_file: Path | None = None
+    log_limit: int = 64 << 20  # bytes a rank
+    ca_file: str | None = None
+    real_devices: bool = True  # False leaves CUDA_VISIBLE_DEVICES alone even where a node has real GPUs
+    python: str = sys.executable
+
+
+def describe_gang(config: LocalConfig, gang: GangLaunch) -> list[Launch]:
+    """What each worker's launcher is told, but for the port. Raises EngineError for a gang that can't exist here."""
+    if not gang.job or "/" in gang.job or gang.job.startswith("."):
+        raise EngineError(f"{gang.job!r} can't be a job's id.", "It is the name of a folder, without a slash.")
+    checkpoints = config.root.absolute() / "checkpoints" / gang.job
+    return [
+        Launch(
+            job=gang.job,
+            attempt=gang.attempt,
+            worker=number,
+            node=seat.node,
+            num_nodes=len(gang.seats),
+            nproc=gang.nproc,
+            run=gang.run,
+            workdir=gang.workdir,
+            envs=dict(gang.envs),
+            secrets=tuple(gang.secrets),
+            urls=tuple(config.urls()),
+            urls_file=str(config.urls_file.absolute()) if config.urls_file else None,
+            token=gang.token,
+            master_addr=LOOPBACK,
+            master_port=0,
+            checkpoint_dir=str(checkpoints),
+            checkpoint_keep=gang.checkpoint_keep,
+            checkpoint_every=gang.checkpoint_every,
+            devices=_devices(config, seat),
+            max_duration=gang.max_duration,
+            memory=gang.memory,
+            stop_grace=gang.stop_grace,
+            log_limit=config.log_limit,
+            ca_file=str(Path(config.ca_file).absolute()) if config.ca_file else None,
+        )
+        for number, seat in enumerate(gang.seats)
+    ]
+
+
+def free_port(taken: Collection[int]) -> int:
+    """A port on which nobody listens now and that no other attempt was given."""
+    start = random.randrange(len(PORTS))
+    for step in range(len(PORTS)):
+        port = PORTS[(start + step) % len(PORTS)]
+        if port not in taken and _can_listen(port):
+            return port
+    raise OSError(f"no port between {PORTS.start} and {PORTS.stop - 1} is free")
+
+
+def _devices(config: LocalConfig, seat: Seat) -> tuple[int, ...] | None:
+    """The machine's indices of a seat's accelerators; None where they are not real."""
+    nodes = {node.name: node for node in config.nodes}
+    if seat.node not in nodes:
+        raise EngineError(f"There is no node {seat.node!r} on this machine.", f"It has {', '.join(nodes) or 'none'}.")
+    label = nodes[seat.node].labels.get(CUDA_DEVICES)
+    if label is None or not config.real_devices:
+        return None
+    own = [int(index) for index in label.split(",") if index]
+    if any(index >= len(own) for index in seat.devices):
+        raise EngineError(f"{seat.node} has {len(own)} GPUs, there are no {seat.devices}.", "Was one taken out?")
+    return tuple(own[index] for index in seat.devices)
+
+
+def _can_listen(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("", port))
+        except OSError:
+            return False
+    return True

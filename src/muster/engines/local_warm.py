@@ -1,0 +1,82 @@
+"""The engine's end of the warm process, which forks launchers on request."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import subprocess
+import time
+from pathlib import Path
+from typing import Final
+
+ANSWER_SECONDS: Final = 30.0  # the first answer of a new process waits for its imports, on a machine that may be busy
+LEAVE_SECONDS: Final = 5.0
+
+
+class WarmProcess:
+    """Started when first needed, and again when it has died. One thread at a time."""
+
+    def __init__(self, python: str) -> None:
+        self._python = python
+        self._process: subprocess.Popen[bytes] | None = None
+        self._unread = b""
+
+    def start(self) -> None:
+        if self._process is None or self._process.poll() is not None:
+            self.close()
+            command = [self._python, "-P", "-m", "muster.runtime.warm"]
+            self._unread = b""
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, start_new_session=True
+            )
+
+    def ask(self, folder: Path, recover: bool) -> int:
+        """The process id of a launcher for this folder. Raises OSError when none could be started."""
+        try:
+            self.start()
+            return self._ask(folder, recover)
+        except OSError:  # it died, or hangs: a new one has no such past
+            self.close()
+            self.start()
+            return self._ask(folder, recover)
+
+    def close(self) -> None:
+        """The launchers stay."""
+        process, self._process = self._process, None
+        if process is None or process.stdin is None or process.stdout is None:
+            return
+        with contextlib.suppress(OSError):
+            process.stdin.close()
+        try:
+            process.wait(LEAVE_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        process.stdout.close()
+
+    def _ask(self, folder: Path, recover: bool) -> int:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps({"dir": str(folder), "recover": recover}).encode() + b"\n")
+        until = time.monotonic() + ANSWER_SECONDS
+        while True:
+            answer = json.loads(self._line(until))
+            if answer["dir"] == str(folder):
+                return int(answer["pid"])
+
+    def _line(self, until: float) -> bytes:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        out = self._process.stdout.fileno()
+        while b"\n" not in self._unread:
+            ready, _, _ = select.select([out], [], [], max(0.0, until - time.monotonic()))
+            if not ready:
+                raise TimeoutError(f"the warm process did not answer within {ANSWER_SECONDS:g} s")
+            data = os.read(out, 4096)
+            if not data:
+                raise ConnectionError("the warm process has ended")
+            self._unread += data
+        line, _, self._unread = self._unread.partition(b"\n")
+        return line

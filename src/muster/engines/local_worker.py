@@ -1,0 +1,180 @@
+"""One worker as the local engine sees it: its folder, the process that looks after it, and what that means."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from muster.engines.base import WorkerReport, WorkerStatus
+from muster.wire import Command, Launch, WorkerExit
+
+RETRY_FIRST: Final = 1.0  # seconds before a launcher that died is started again, doubled each time
+RETRY_LAST: Final = 60.0
+LOST_TRIES: Final = 3  # launchers that failed to recover it before a worker is called lost
+
+
+@dataclass(slots=True)
+class LocalWorker:
+    """Read from the folder by `refresh`; nothing here is kept anywhere else."""
+
+    job: str
+    attempt: int
+    number: int
+    folder: Path
+    watch: Callable[[int], None]  # called with the descriptor of every process that becomes its launcher
+    port: int = 0  # the gang's MASTER_PORT
+    wanted: bool = False  # the controller asked this engine to start it
+    exit: WorkerExit | None = None
+    started: bool = False  # launcher.json is there: ranks may have been started
+    done: bool = False  # the server has everything
+    rebooted: bool = False  # its launcher lived before the machine's last boot
+    pid: int = 0  # of the process that is, or is becoming, its launcher
+    pidfd: int = -1
+    tries: int = 0
+    next_try: float = 0.0  # monotonic
+    kill_by: float = float("inf")  # monotonic: the end of the grace that it was given
+
+    @property
+    def alive(self) -> bool:
+        return self.pidfd >= 0
+
+    @property
+    def settled(self) -> bool:
+        """Nothing about it will change any more."""
+        return self.done and self.exit is not None and not self.alive
+
+    @property
+    def removable(self) -> bool:
+        """No launcher lives there, and nothing is left to tell."""
+        return not self.alive and (self.done or not (self.started or self.exit))
+
+    def report(self) -> WorkerReport:
+        status: WorkerStatus = "starting"
+        if self.exit:
+            status = "ended"
+        elif self.started:
+            # Until a recovering launcher has killed what is left of the ranks, the worker is not gone.
+            gone = not self.alive and (self.rebooted or self.tries >= LOST_TRIES)
+            status = "lost" if gone else "running"
+        return WorkerReport(self.job, self.attempt, self.number, status, self.exit)
+
+    def refresh(self) -> None:
+        if self.alive and _readable(self.pidfd):
+            self.let_go()
+        if not self.alive and (identity := _read_json(self.folder / "launcher.json")):
+            self.started = True
+            self.rebooted = identity["boot_id"] != boot_id()
+            if not self.rebooted:
+                self._hold(identity["pid"], _open_process(identity["pid"], identity["start_ticks"]))
+        elif not self.started:
+            self.started = (self.folder / "launcher.json").exists()
+        if self.exit is None and (raw := _read_json(self.folder / "exit.json")):
+            self.exit = WorkerExit.from_dict(raw)
+        self.done = self.done or (self.folder / "done").exists()
+
+    def adopt(self, pid: int) -> None:
+        """Takes a process that was just started for it."""
+        self.let_go()
+        with suppress(ProcessLookupError):
+            self._hold(pid, os.pidfd_open(pid))
+
+    def needs_launcher(self, now: float) -> bool:
+        if self.alive or self.settled or now < self.next_try:
+            return False
+        return self.started or self.exit is not None or self.wanted
+
+    def count_try(self, now: float) -> None:
+        self.next_try = now + min(RETRY_FIRST * 2**self.tries, RETRY_LAST)
+        self.tries += 1
+
+    def order(self, grace: float, reason: str) -> None:
+        """Leaves a command to stop and, if a launcher is there to read it, tells it so."""
+        last = _read_json(self.folder / "inbox.json")
+        command = Command(last["id"] + 1 if last else 1, "stop", reason, grace)
+        write_new(self.folder / "inbox.json", json.dumps(asdict(command)), replace=True)
+        self.refresh()
+        identity = _read_json(self.folder / "launcher.json")
+        # One that has not signed yet is not ready for a signal; it reads the inbox after it has signed.
+        if self.alive and identity and identity["pid"] == self.pid:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self.pidfd, signal.SIGUSR1)
+
+    def let_go(self) -> None:
+        if self.pidfd >= 0:
+            os.close(self.pidfd)
+            self.pidfd = -1
+
+    def _hold(self, pid: int, pidfd: int) -> None:
+        self.pid, self.pidfd = pid, pidfd
+        if pidfd >= 0:
+            self.watch(pidfd)
+
+
+def write_new(path: Path, text: str, replace: bool = False) -> bool:
+    """Writes a whole file that only its owner may read; False when it was there and is not to be replaced."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        with os.fdopen(fd, "w") as file:
+            file.write(text)
+        if replace:
+            draft.replace(path)
+            return True
+        path.hardlink_to(draft)  # unlike a rename, this fails where another was first
+        return True
+    except FileExistsError:
+        return False
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def read_launch(folder: Path) -> Launch:
+    return Launch.from_json((folder / "launch.json").read_text())
+
+
+def boot_id() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def _open_process(pid: int, start_ticks: int) -> int:
+    """A descriptor of this very process; -1 when it has ended, whoever has its number now."""
+    try:
+        pidfd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return -1
+    # Looked at while the descriptor is held, so that the number can't pass to another in between.
+    if _readable(pidfd) or _start_ticks(pid) != start_ticks:
+        os.close(pidfd)
+        return -1
+    return pidfd
+
+
+def _start_ticks(pid: int) -> int:
+    try:
+        raw = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return -1
+    return int(raw[raw.rindex(b")") + 2 :].split()[19])
+
+
+def _readable(pidfd: int) -> bool:
+    """A process's descriptor becomes readable when the process ends."""
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    return bool(poll.poll(0))
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    """Empty when the file is not there, or was cut short by a power failure."""
+    try:
+        raw = json.loads(path.read_text())
+    except (FileNotFoundError, ValueError):
+        return {}
+    return raw if isinstance(raw, dict) else {}

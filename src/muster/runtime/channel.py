@@ -1,0 +1,115 @@
+"""The launcher's line to the platform: requests over one kept-alive connection, to whichever server answers."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import ssl
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+TIMEOUT: Final = 20.0  # seconds for a connection or an answer
+BACKOFF_FIRST: Final = 0.2  # seconds
+BACKOFF_LAST: Final = 5.0
+
+
+class Away(Exception):
+    """No answer, or one that asks to come again; everything is kept. `slow`: there is no hurry to ask again."""
+
+    def __init__(self, message: str, slow: bool = False) -> None:
+        super().__init__(message)
+        self.slow = slow
+
+
+class Gone(Exception):
+    """The server has no such thing, and never will."""
+
+
+class Channel:
+    """Requests with the attempt's token. One thread at a time."""
+
+    def __init__(self, urls: Sequence[str], urls_file: str | None, token: str, ca_file: str | None) -> None:
+        self._given = tuple(urls)
+        self._file = urls_file
+        self._token = token
+        self._ca_file = ca_file
+        self._turn = 0
+        self._server = "no server"
+        self._base = ""
+        self._connection: http.client.HTTPConnection | None = None
+
+    def call(self, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
+        """Status and body of the answer. Raises Away when there is none; the next call tries the next server."""
+        reused = self._connection is not None
+        try:
+            return self._call(method, path, body)
+        except (OSError, http.client.HTTPException) as error:
+            self.turn_away()
+            # A server may close a connection that was idle; that is no sign of trouble until a new one fails too.
+            if not reused or isinstance(error, TimeoutError):
+                raise Away(f"{self._server}: {error!r}") from error
+        self._turn -= 1
+        return self.call(method, path, body)
+
+    def turn_away(self) -> None:
+        """Lets go of the present server; the next one has its turn."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+        self._turn += 1
+
+    def _call(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
+        connection = self._connection or self._connect()
+        self._connection = connection
+        headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/octet-stream"}
+        connection.request(method, self._base + path, body, headers)
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+
+    def _connect(self) -> http.client.HTTPConnection:
+        urls = self._urls()
+        if not urls:
+            raise ConnectionError("no server's address is known")
+        self._server = urls[self._turn % len(urls)]
+        url = urlsplit(self._server)
+        self._base = url.path.rstrip("/")
+        if url.scheme == "https":
+            context = ssl.create_default_context(cafile=self._ca_file)
+            return http.client.HTTPSConnection(url.hostname or "", url.port, timeout=TIMEOUT, context=context)
+        return http.client.HTTPConnection(url.hostname or "", url.port, timeout=TIMEOUT)
+
+    def _urls(self) -> list[str]:
+        """The file's first, when there is one: it is newer than what the launch was given."""
+        newer: list[str] = []
+        if self._file:
+            with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+                newer = list(json.loads(Path(self._file).read_text())["urls"])
+        return list(dict.fromkeys([*newer, *self._given]))
+
+
+def fetch_secrets(channel: Channel, names: Sequence[str], wait: Callable[[float], bool]) -> dict[str, str]:
+    """The values of these secrets. `wait(seconds)` answers False to give up, and then so does this, with Away.
+
+    Raises Gone, saying which, when one does not exist.
+    """
+    delay = BACKOFF_FIRST
+    while True:
+        try:
+            status, body = channel.call("GET", "/v1/ingest/secrets")
+            if status in (404, 410):
+                raise Gone(f"the server has no secrets for this attempt (status {status})")
+            if status == 200:
+                values = json.loads(body)
+                if missing := [name for name in names if name not in values]:
+                    raise Gone(f"the project has no secret named {', '.join(missing)}")
+                return {name: str(values[name]) for name in names}
+            channel.turn_away()
+        except (Away, ValueError):
+            pass
+        if not wait(delay):
+            raise Away(f"pid {os.getpid()} was told to stop before the secrets were there")
+        delay = min(2 * delay, BACKOFF_LAST)

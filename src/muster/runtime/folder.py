@@ -1,0 +1,136 @@
+"""A worker's folder on disk: its lock, its control block, and files that are either whole or absent."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import mmap
+import os
+import struct
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+from muster import wire
+from muster.runtime import processes
+
+RESERVE_BYTES: Final = 64 << 10  # kept aside, so that the end can be written on a full disk
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Replaces a file, for its owner alone to read; a reader, or a power cut, meets the old content or the new."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(fd)
+        draft.replace(path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+class Folder:
+    """The files of one worker, as its launcher uses them."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = -1
+        self._control: mmap.mmap | None = None
+
+    def launch(self) -> wire.Launch:
+        return wire.Launch.from_json((self.path / "launch.json").read_text())
+
+    def lock(self) -> bool:
+        """False when another launcher lives here. The lock goes with the process, however it ends."""
+        self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def started(self) -> bool:
+        return (self.path / "launcher.json").exists()
+
+    def write_identity(self) -> None:
+        found = processes.stat(os.getpid())
+        ticks = found.start_ticks if found else 0
+        self._write_json("launcher.json", {"pid": os.getpid(), "start_ticks": ticks, "boot_id": processes.boot_id()})
+
+    def prepare(self) -> None:
+        """What must be there before a rank starts: the control block, the package link and the reserve."""
+        (self.path / "control").write_bytes(bytes(wire.CONTROL_BYTES))
+        with (self.path / "control").open("r+b") as file:
+            self._control = mmap.mmap(file.fileno(), wire.CONTROL_BYTES)
+        link = self.package_dir / "muster"
+        link.parent.mkdir(exist_ok=True)
+        if not link.is_symlink():
+            link.symlink_to(Path(wire.__file__).resolve().parent)
+        (self.path / "reserve").write_bytes(bytes(RESERVE_BYTES))
+
+    @property
+    def package_dir(self) -> Path:
+        """Holds nothing but `muster`, so that the user's environment sees no other package of the platform's."""
+        return self.path / "pkg"
+
+    def rank_dir(self, rank: int) -> Path:
+        return self.path / f"rank-{rank}"
+
+    def ask_stop(self, deadline: float) -> None:
+        """Raises the flag that ranks poll; `deadline` is wall-clock time."""
+        if self._control is not None:
+            struct.pack_into("<d", self._control, wire.CONTROL_DEADLINE_AT, deadline)
+            self._control[wire.CONTROL_STOP_AT] = 1
+
+    def ask_save(self) -> None:
+        if self._control is not None:
+            self._control[wire.CONTROL_SAVE_AT] = (self._control[wire.CONTROL_SAVE_AT] + 1) % 256
+
+    def write_command(self, command: wire.Command) -> None:
+        with contextlib.suppress(
+            OSError
+        ):  # for people to look at; a full disk must not keep a command from being obeyed
+            self._write_json("command.json", asdict(command))
+
+    def inbox(self) -> wire.Command | None:
+        """The command that the engine left here, if any."""
+        try:
+            return wire.Command.from_dict(json.loads((self.path / "inbox.json").read_text()))
+        except FileNotFoundError:
+            return None
+
+    def exit(self) -> wire.WorkerExit | None:
+        try:
+            return wire.WorkerExit.from_dict(json.loads((self.path / "exit.json").read_text()))
+        except FileNotFoundError:
+            return None
+
+    def write_exit(self, ended: wire.WorkerExit) -> bool:
+        """False when the disk is so full that not even the reserve helped."""
+        for _ in range(2):
+            try:
+                self._write_json("exit.json", ended.to_dict())
+                return True
+            except OSError:
+                (self.path / "reserve").unlink(missing_ok=True)
+        return False
+
+    def done(self) -> bool:
+        return (self.path / "done").exists()
+
+    def write_done(self) -> None:
+        """Marks that the server has everything, so that the folder may be removed."""
+        with contextlib.suppress(OSError):
+            write_whole(self.path / "done", b"")
+
+    def _write_json(self, name: str, value: dict[str, Any]) -> None:
+        write_whole(self.path / name, json.dumps(value).encode())

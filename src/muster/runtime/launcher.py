@@ -1,0 +1,217 @@
+"""The launcher: one process a worker that starts its ranks, stays until none is left, and tells the platform.
+
+`python -m muster.runtime.launcher DIR [--recover]`. With `--recover`, or where a launcher has been before, no rank is
+started: what is left of the worker is killed, and what it had not told is told.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from muster import wire
+from muster.runtime import processes, verdict
+from muster.runtime.bell import Bell, Commands
+from muster.runtime.channel import Away, Channel, Gone, fetch_secrets
+from muster.runtime.folder import Folder
+from muster.runtime.output import Masker, Output
+from muster.runtime.ranks import Gang
+from muster.runtime.segments import LogStore
+from muster.runtime.ship import Shipper
+from muster.runtime.streams import LogSource, SpoolSource, Stream
+from muster.runtime.supervise import DRAIN, STRAYS_EVERY, Supervisor
+
+LINGER: Final = 7 * 86400.0  # seconds that the launcher waits, after its ranks, for a server that is away
+FULL_DISK_LOOK: Final = 1.0  # seconds
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    recover = "--recover" in given
+    folders = [word for word in given if word != "--recover"]
+    if len(folders) != 1 or folders[0].startswith("-"):
+        print("usage: python -m muster.runtime.launcher DIR [--recover]", file=sys.stderr)  # noqa: T201
+        return 2
+    return run(Path(folders[0]), recover)
+
+
+def run(path: Path, recover: bool = False) -> int:
+    """The whole life of a launcher; returns its exit status. Returns at once, with 0, where another one lives."""
+    folder = Folder(path.resolve())
+    try:
+        launch = folder.launch()
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        print(f"{path}: launch.json can't be read: {error!r}", file=sys.stderr)  # noqa: T201
+        return 2
+    if not folder.lock() or folder.done():
+        return 0
+    processes.fault("after_lock")
+    _settle(folder)
+    launcher = Launcher(folder, launch)
+    return launcher.recover() if recover or folder.started() else launcher.start()
+
+
+class Launcher:
+    """A worker's launcher that holds its folder's lock."""
+
+    def __init__(self, folder: Folder, launch: wire.Launch) -> None:
+        self._folder = folder
+        self._launch = launch
+        self._bell = Bell()
+        self._commands = Commands(folder, self._bell)
+        self._gang = Gang(launch, folder)
+        self._outputs: dict[int, Output] = {}
+        self._secrets: dict[str, str] = {}
+        self._early: wire.WorkerExit | None = None  # how it ended, if that was before a rank was started
+
+    def start(self) -> int:
+        """Starts the ranks and stays until the server knows how they ended."""
+        self._bell.open()
+        self._folder.prepare()
+        self._folder.write_identity()
+        processes.fault("after_launcher_json")
+        ended = self._obstacle()
+        self._open_outputs(recover=False)
+        if not ended:
+            try:
+                self._gang.start(self._secrets)
+            except OSError as error:
+                ended = _failed(
+                    verdict.LAUNCH_FAILED, f"the machine refused to start rank {len(self._gang.ranks)}: {error}"
+                )
+        shipper = self._open_shipper()
+        if not ended:
+            ended = self._supervise(shipper)
+        self._until_gone(self._gang.kill_strays)
+        return self._hand_over(ended, shipper)
+
+    def recover(self) -> int:
+        """For a worker whose launcher is dead: kills what is left, writes its end if it has none, ships the rest."""
+        self._bell.open()
+        self._folder.write_identity()
+        self._until_gone(self._gang.kill_marked)
+        detail = "the launcher was killed; what was left of its ranks has been killed too"
+        ended = self._folder.exit() or _failed(verdict.LAUNCHER_LOST, detail)
+        self._open_outputs(recover=True)
+        return self._hand_over(ended, self._open_shipper())
+
+    def _obstacle(self) -> wire.WorkerExit | None:
+        """Fetches the secrets; says what keeps the ranks from being started, if anything does."""
+        if self._go_on() and self._launch.secrets:
+            try:
+                self._secrets = fetch_secrets(self._channel(), self._launch.secrets, self._wait)
+            except Gone as error:
+                return _failed(verdict.SECRET_MISSING, str(error))
+            except Away:
+                pass  # it was told to stop meanwhile, and `_early` says by whom
+        if not self._early and not Path(self._launch.workdir).is_dir():
+            return _failed(
+                verdict.WORKDIR_MISSING, f"{self._launch.workdir} is not a directory on node {self._launch.node}"
+            )
+        return self._early
+
+    def _wait(self, seconds: float) -> bool:
+        self._bell.wait(seconds)
+        return self._go_on()
+
+    def _go_on(self) -> bool:
+        """Whether the ranks are still to be started; if not, `_early` says why."""
+        if self._bell.terminated:
+            detail = "the launcher was told to leave its node before it had started a rank"
+            self._early = _failed(verdict.NODE_LOST, detail)
+        for command in self._commands.take():
+            if command.kind in ("stop", "kill"):
+                reason = command.reason or verdict.USER_STOP
+                self._early = wire.WorkerExit("stopped", reason, "stopped before its ranks were started", time.time())
+        return self._early is None
+
+    def _supervise(self, shipper: Shipper) -> wire.WorkerExit:
+        loop = Supervisor(self._launch, self._folder, self._gang, self._outputs, shipper, self._bell, self._commands)
+        try:
+            return loop.run()
+        except Exception:
+            processes.complain(traceback.format_exc())
+            return _failed(
+                verdict.LAUNCH_FAILED, f"the launcher broke, which is a bug: {traceback.format_exc()[-2000:]}"
+            )
+
+    def _until_gone(self, kill: Callable[[], bool]) -> None:
+        """Returns when no process of the worker is left, or when one has withstood SIGKILL for long."""
+        until = time.monotonic() + DRAIN
+        while not kill() and time.monotonic() < until:
+            self._bell.wait(STRAYS_EVERY)
+
+    def _hand_over(self, ended: wire.WorkerExit, shipper: Shipper) -> int:
+        """Writes the end, and stays until the server has it with everything before it."""
+        processes.fault("before_exit_json")
+        written = self._folder.write_exit(ended)
+        processes.fault("after_exit_json")
+        shipper.finish(ended)
+        # Nobody below this process is left; what the ranks may have had started by others is looked for meanwhile.
+        self._until_gone(self._gang.kill_marked)
+        until = time.monotonic() + LINGER
+        while not (written and shipper.result) and time.monotonic() < until and not self._bell.terminated:
+            self._bell.wait(LINGER if written else FULL_DISK_LOOK)
+            written = written or self._folder.write_exit(ended)
+        if shipper.result:
+            self._folder.write_done()
+        return 0
+
+    def _open_outputs(self, recover: bool) -> None:
+        first = self._launch.worker * self._launch.nproc
+        for rank in range(first, first + self._launch.nproc):
+            store = LogStore(self._folder.rank_dir(rank), self._launch.log_limit)
+            if recover:
+                store.recover()
+            self._outputs[rank] = Output(Masker(self._secrets.values()), store)
+
+    def _open_shipper(self) -> Shipper:
+        """Started after the ranks: to fork with a second thread running is not safe."""
+        streams = []
+        for rank, output in self._outputs.items():
+            streams.append(Stream(rank, "spool", SpoolSource(self._folder.rank_dir(rank), output.say)))
+            streams.append(Stream(rank, "log", LogSource(output.store)))
+        shipper = Shipper(
+            self._channel(),
+            self._launch.worker,
+            streams,
+            on_command=self._commands.post,
+            on_end=self._bell.ring,
+            say=lambda rank, text: self._outputs[rank].say(text),
+        )
+        shipper.start()
+        return shipper
+
+    def _channel(self) -> Channel:
+        launch = self._launch
+        return Channel(launch.urls, launch.urls_file, launch.token, launch.ca_file)
+
+
+def _settle(folder: Folder) -> None:
+    """Leaves the terminal, the working directory and the parent's care; what it has to say goes into its own log."""
+    with contextlib.suppress(PermissionError):  # it leads a session already
+        os.setsid()
+    processes.be_called("muster-launcher")
+    processes.adopt_orphans()
+    os.chdir("/")
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)
+    os.dup2(null, 1)
+    log = os.open(folder.path / "launcher.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(log, 2)
+    os.close(null)
+    os.close(log)
+
+
+def _failed(reason: str, detail: str) -> wire.WorkerExit:
+    return wire.WorkerExit("failed", reason, detail, time.time())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

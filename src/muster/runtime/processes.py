@@ -1,0 +1,156 @@
+"""What the launcher asks of the kernel about processes: identity, descendants, marks, memory."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from muster import wire
+
+FAULT: Final = "MUSTER_FAULT_LAUNCHER"  # tests name a point here, and the launcher kills itself when it gets there
+PAGE: Final = os.sysconf("SC_PAGE_SIZE")
+
+_PR_SET_PDEATHSIG: Final = 1
+_PR_SET_NAME: Final = 15
+_PR_SET_CHILD_SUBREAPER: Final = 36
+_LIBC: Final = ctypes.CDLL(None, use_errno=True)
+_CHILDREN_LISTED: Final = os.path.exists(f"/proc/self/task/{os.getpid()}/children")  # noqa: PTH110
+
+
+class Stat(NamedTuple):
+    """The fields of /proc/PID/stat that matter here; `start_ticks` tells a process from a later one of the same id."""
+
+    state: str
+    parent: int
+    start_ticks: int
+
+
+def fault(point: str) -> None:
+    """Dies here, as by SIGKILL, when a test asked for it."""
+    if os.environ.get(FAULT) == point:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def complain(text: str) -> None:
+    """A line on stderr, which is the launcher's log; a disk that is full must not end the launcher for it."""
+    with contextlib.suppress(OSError):
+        os.write(2, f"{time.strftime('%F %T')} {text}\n".encode(errors="replace"))
+
+
+def be_called(name: str) -> None:
+    """The name that `ps` and `top` show, at most 15 bytes; a forked launcher would look like its parent."""
+    _LIBC.prctl(_PR_SET_NAME, name.encode(), 0, 0, 0)
+
+
+def adopt_orphans() -> None:
+    """Descendants whose parent ends become children of this process, so that none can get away."""
+    _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def die_with_parent() -> None:
+    """The kernel kills this process when the thread that forked it ends."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+
+
+def boot_id() -> str:
+    """Differs after every boot, so that an old process id can't be taken for a live one."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def stat(pid: int) -> Stat | None:
+    """None when there is no such process."""
+    raw = _read(f"/proc/{pid}/stat")
+    if not raw:
+        return None
+    fields = raw[raw.rindex(b")") + 2 :].split()  # the command's name, in brackets, may hold anything
+    return Stat(fields[0].decode(), int(fields[1]), int(fields[19]))
+
+
+def group(pid: int) -> int:
+    """Its process group; 0 when it has ended."""
+    try:
+        return os.getpgid(pid)
+    except ProcessLookupError:
+        return 0
+
+
+def descendants(root: int) -> list[int]:
+    """Every process below `root`. One that comes or goes meanwhile may be missed."""
+    children = _children if _CHILDREN_LISTED else _parents_turned().get
+    below: list[int] = []
+    queue = [root]
+    while queue:
+        found = children(queue.pop()) or ()
+        below += found
+        queue += found
+    return below
+
+
+def marked(gang: str) -> list[int]:
+    """Every living process, but this one, that was started with this gang's mark in its environment."""
+    mark = f"{wire.GANG}={gang}".encode()
+    found = []
+    for pid in _all_pids():
+        if pid != os.getpid() and mark in _read(f"/proc/{pid}/environ").split(b"\0"):
+            found.append(pid)
+    return found
+
+
+def kill(pids: Iterable[int]) -> None:
+    for pid in pids:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            pass
+
+
+def private_memory(pids: Iterable[int]) -> int:
+    """Bytes that these processes hold and share with no file and no other process's mapping."""
+    pages = 0
+    for pid in pids:
+        if fields := _read(f"/proc/{pid}/statm").split():
+            pages += int(fields[1]) - int(fields[2])
+    return pages * PAGE
+
+
+def oom_kills() -> int:
+    """How many processes the kernel has killed for want of memory since boot; 0 when it does not say."""
+    _, _, found = _read("/proc/vmstat").partition(b"\noom_kill ")
+    return int(found.split(None, 1)[0]) if found else 0
+
+
+def _children(pid: int) -> list[int]:
+    """By thread, as the kernel lists them: it costs in proportion to the worker, not to the machine."""
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208
+    except OSError:
+        return []
+    return [int(word) for thread in threads for word in _read(f"/proc/{pid}/task/{thread}/children").split()]
+
+
+def _parents_turned() -> dict[int, list[int]]:
+    """The same for all processes of the machine, on kernels that are built without such lists."""
+    children: dict[int, list[int]] = {}
+    for pid in _all_pids():
+        if found := stat(pid):
+            children.setdefault(found.parent, []).append(pid)
+    return children
+
+
+def _all_pids() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208  (names alone, thousands of them)
+
+
+def _read(path: str) -> bytes:
+    """Empty when the process has ended, or is another user's."""
+    try:
+        with open(path, "rb", buffering=0) as file:  # noqa: PTH123  (thousands at a time)
+            return file.readall()
+    except OSError:
+        return b""

@@ -1,0 +1,193 @@
+"""The ranks of one worker: their environment, how they are started, signalled, reaped and cleaned up after."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import signal
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NoReturn
+
+from muster import wire
+from muster.runtime import processes
+from muster.runtime.folder import Folder
+
+PIPE_BYTES: Final = 1 << 20  # a rank may write this much before it waits for the launcher
+_SHELLS: Final = ("/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash", "/bin/sh")
+# What belongs to the server, or to a launcher further out, is no business of the ranks.
+_NOT_INHERITED: Final = ("MUSTER_", "TORCHELASTIC_")
+# Python and daemons ignore some of these, and what is ignored stays so across exec.
+_TO_DEFAULT: Final = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
+
+
+@dataclass(slots=True)
+class Rank:
+    rank: int
+    pid: int
+    pipe: int
+    exit: wire.RankExit | None = None
+
+
+def gang_mark(launch: wire.Launch) -> str:
+    return f"{launch.job}/{launch.attempt}/{launch.worker}"
+
+
+def workdir(launch: wire.Launch) -> str:
+    """Where the ranks start: where the job says, else at home."""
+    return launch.workdir or os.environ.get("HOME") or "/"
+
+
+def environment(
+    launch: wire.Launch, local: int, folder: Folder, secrets: Mapping[str, str], base: Mapping[str, str]
+) -> dict[str, str]:
+    """What one rank sees: the launcher's own, the job's, the secrets, torchrun's names and Muster's, in that order."""
+    rank = launch.worker * launch.nproc + local
+    env = {name: value for name, value in base.items() if not name.startswith(_NOT_INHERITED)}
+    env |= launch.envs
+    env |= secrets
+    env |= {
+        wire.RANK: str(rank),
+        wire.WORLD_SIZE: str(launch.num_nodes * launch.nproc),
+        wire.LOCAL_RANK: str(local),
+        wire.LOCAL_WORLD_SIZE: str(launch.nproc),
+        wire.GROUP_RANK: str(launch.worker),
+        wire.NODE_RANK: str(launch.worker),
+        wire.MASTER_ADDR: launch.master_addr,
+        wire.MASTER_PORT: str(launch.master_port),
+        wire.JOB: launch.job,
+        wire.ATTEMPT: str(launch.attempt),
+        wire.NODE: launch.node,
+        wire.GANG: gang_mark(launch),
+        wire.RANK_DIR: str(folder.rank_dir(rank)),
+        wire.CONTROL: str(folder.path / "control"),
+        wire.CHECKPOINT_DIR: launch.checkpoint_dir,
+        wire.CHECKPOINT_KEEP: str(launch.checkpoint_keep),
+    }
+    if launch.checkpoint_every is not None:
+        env[wire.CHECKPOINT_EVERY] = f"{launch.checkpoint_every:g}"
+    if launch.devices is not None:
+        env["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, launch.devices))
+        env.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")  # the order of the indices
+    if launch.nproc > 1:
+        env.setdefault("OMP_NUM_THREADS", "1")  # as torchrun does: the ranks share the cores
+    env.setdefault("PYTHONUNBUFFERED", "1")  # so that output is seen while it happens
+    env["PYTHONPATH"] = os.pathsep.join(filter(None, [env.get("PYTHONPATH"), str(folder.package_dir)]))
+    return env
+
+
+class Gang:
+    """The ranks that this launcher started, and everything that they started."""
+
+    def __init__(self, launch: wire.Launch, folder: Folder) -> None:
+        self.ranks: list[Rank] = []
+        self.children = False  # every process of the worker is a child of this one, or below a child
+        self._launch = launch
+        self._folder = folder
+        self._mark = gang_mark(launch)
+
+    def start(self, secrets: Mapping[str, str]) -> None:
+        """Raises OSError when the machine refuses another process."""
+        shell = next((path for path in _SHELLS if os.access(path, os.X_OK)), "/bin/sh")
+        for local in range(self._launch.nproc):
+            env = environment(self._launch, local, self._folder, secrets, os.environ)
+            rank = int(env[wire.RANK])
+            self._folder.rank_dir(rank).mkdir(exist_ok=True)
+            self.ranks.append(_start(rank, shell, self._launch, env))
+            self.children = True
+            if local == 0:
+                processes.fault("after_first_rank")
+
+    def alive(self) -> list[Rank]:
+        return [rank for rank in self.ranks if rank.exit is None]
+
+    def signal(self, numbers: Collection[int], signum: signal.Signals) -> None:
+        """To the whole process group of each of these ranks that still lives."""
+        for rank in self.alive():
+            if rank.rank in numbers:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(rank.pid, signum)
+
+    def has_left(self, numbers: Collection[int]) -> bool:
+        """Whether nothing of these ranks' process groups lives; their first processes may have ended before."""
+        groups = {rank.pid for rank in self.ranks if rank.rank in numbers}
+        return not any(processes.group(pid) in groups for pid in processes.descendants(os.getpid()))
+
+    def reap(self) -> list[Rank]:
+        """Collects every child that has ended; returns the ranks among them, the likeliest cause of trouble first."""
+        ended = []
+        by_pid = {rank.pid: rank for rank in self.alive()}
+        while self.children:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                self.children = False
+                break
+            if pid == 0:
+                break
+            if rank := by_pid.get(pid):
+                code = os.waitstatus_to_exitcode(status)
+                signum = -code if code < 0 else None
+                rank.exit = wire.RankExit(rank.rank, code if code >= 0 else None, signum, time.time())
+                ended.append(rank)
+        # Ranks that ended in the same instant: the one that was killed is the cause, the others lost their peer.
+        return sorted(ended, key=lambda r: (r.exit is None or r.exit.signal is None, r.rank))
+
+    def kill_strays(self) -> bool:
+        """Kills what is left of the worker below this process; True when nothing was."""
+        if self.children:
+            processes.kill(processes.descendants(os.getpid()))
+            self.reap()
+        return not self.children
+
+    def kill_marked(self) -> bool:
+        """Kills what is left of the worker anywhere on the machine; True when nothing was."""
+        left = processes.marked(self._mark)
+        processes.kill(left)
+        return not left
+
+    def reporting(self) -> set[int]:
+        """The ranks that use `muster.runtime`, and so can see the flag in the control block."""
+        return {r.rank for r in self.ranks if any(self._folder.rank_dir(r.rank).glob("spool.*"))}
+
+
+def _start(rank: int, shell: str, launch: wire.Launch, env: dict[str, str]) -> Rank:
+    read, write = os.pipe()
+    with contextlib.suppress(OSError):  # the system's limit for one user's pipes may be reached
+        fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+    os.set_blocking(read, False)
+    parent = os.getpid()
+    try:
+        pid = os.fork()
+    except OSError:
+        os.close(read)
+        os.close(write)
+        raise
+    if pid == 0:
+        _become(shell, launch, env, write, parent)
+    os.close(write)
+    return Rank(rank, pid, read)
+
+
+def _become(shell: str, launch: wire.Launch, env: dict[str, str], output: int, parent: int) -> NoReturn:
+    """In the child: turns into the shell, which a simple command replaces in its turn."""
+    try:
+        signal.set_wakeup_fd(-1)
+        for signum in _TO_DEFAULT:
+            signal.signal(signum, signal.SIG_DFL)
+        os.setsid()
+        processes.die_with_parent()
+        if os.getppid() != parent:
+            os._exit(1)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        os.chdir(workdir(launch))
+        os.execve(shell, [Path(shell).name, "-c", launch.run], env)  # noqa: S606  (the shell itself)
+    except BaseException as error:
+        os.write(2, f"muster: can't start the shell {shell} in {workdir(launch)}: {error}\n".encode())
+    finally:
+        os._exit(126)

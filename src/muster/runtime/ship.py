@@ -1,0 +1,162 @@
+"""The shipper: a thread that carries reports and output to the platform, at least once, and brings commands back."""
+
+from __future__ import annotations
+
+import threading
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from typing import Final, Literal
+
+from muster import wire
+from muster.runtime import processes
+from muster.runtime.channel import BACKOFF_FIRST, BACKOFF_LAST, Away, Channel
+from muster.runtime.streams import Stream
+
+BATCH_BYTES: Final = 4 << 20
+BATCH_MIN: Final = 4096  # bytes; what the server refuses at this size is skipped
+COALESCE: Final = 0.03  # seconds between two batches of a trickle
+SPOOL_LOOK: Final = 0.2  # seconds between two looks for reports, which come without a word
+HEARTBEAT: Final = 2.0  # seconds
+DONE_LOOK: Final = 0.05  # seconds before asking again whether the end is recorded, doubled up to HEARTBEAT
+UNKNOWN_FIRST: Final = 5.0  # seconds before a server that does not know the token is asked again, doubled
+UNKNOWN_LAST: Final = 30.0
+
+
+class Shipper:
+    """The loop calls `notify` and `finish`; `on_command`, `on_end` and `say` are called in the shipper's thread."""
+
+    def __init__(
+        self,
+        channel: Channel,
+        worker: int,
+        streams: Sequence[Stream],
+        on_command: Callable[[wire.Command], None],
+        on_end: Callable[[], None],
+        say: Callable[[int, str], None],
+    ) -> None:
+        self.result: Literal["", "done", "gone"] = ""
+        self._channel = channel
+        self._worker = worker
+        self._streams = list(streams)
+        self._on_command = on_command
+        self._on_end = on_end
+        self._say = say
+        self._wake = threading.Event()
+        self._finishing = threading.Event()
+        self._exit: wire.WorkerExit | None = None
+        self._answered = False  # until the server has said what it has, only an empty batch is sent
+        self._limit = BATCH_BYTES
+        self._delay = 0.0
+        self._trouble = ""
+        self._data_at = 0.0
+        self._beat_at = 0.0
+        self._done_look = DONE_LOOK
+        self._end_told = False
+        self._seen = 0
+
+    def start(self) -> None:
+        threading.Thread(target=self._run, name="shipper", daemon=True).start()
+
+    def notify(self) -> None:
+        """There may be something new."""
+        self._wake.set()
+
+    def finish(self, ended: wire.WorkerExit) -> None:
+        """Nothing new will come: ship the rest and this, until the server has it all."""
+        self._exit = ended
+        self._finishing.set()
+        self._wake.set()
+
+    def _run(self) -> None:
+        while not self.result:
+            try:
+                self._round()
+            except Away as error:
+                self._back_off(str(error), error.slow)
+            except Exception:
+                self._back_off(traceback.format_exc(), slow=True)
+        self._on_end()
+
+    def _round(self) -> None:
+        self._wake.wait(max(0.0, min(SPOOL_LOOK, self._beat_at - time.monotonic())))
+        self._wake.clear()
+        self._finishing.wait(max(0.0, self._data_at + COALESCE - time.monotonic()))
+        ended = self._exit  # looked at before gathering: nothing is written after it was set
+        pieces, all_of_it = self._gather(ended is not None) if self._answered else ([], False)
+        # The end is told with the last bytes, not before them: whoever follows the log stops reading at the end.
+        end = ended if all_of_it else None
+        if pieces or time.monotonic() >= self._beat_at or (end and not self._end_told):
+            self._post(pieces, end)
+
+    def _gather(self, final: bool) -> tuple[list[wire.Piece], bool]:
+        """A batch's worth, and whether that is all there is; another stream is first each time, so none is silenced."""
+        pieces: list[wire.Piece] = []
+        room, all_of_it = self._limit, final
+        for stream in self._streams:
+            piece = stream.take(room, final) if room > 0 else None
+            if piece:
+                pieces.append(piece)
+                # At the least size one at a time, to find the one that the server refuses.
+                room = room - len(piece.data) if self._limit > BATCH_MIN else 0
+            all_of_it = all_of_it and not stream.more_than(piece)  # never all while more may be written
+        self._streams.append(self._streams.pop(0))
+        return pieces, all_of_it
+
+    def _post(self, pieces: list[wire.Piece], ended: wire.WorkerExit | None) -> None:
+        state: wire.WorkerState = "ended" if ended else "running"
+        batch = wire.Batch(self._worker, state, ended, tuple(pieces), self._seen)
+        status, body = self._channel.call("POST", "/v1/ingest", batch.encode())
+        if status == 200:
+            self._accept(wire.Reply.from_json(body), pieces, ended)
+        elif status == 410:
+            self.result = "gone"
+        elif status in (400, 413) and pieces:
+            self._shrink(pieces, f"status {status}: {body[:500].decode(errors='replace')}")
+        else:
+            self._channel.turn_away()
+            unknown = status in (400, 401, 403, 404)  # perhaps for good, but only 410 says so
+            raise Away(f"status {status}: {body[:500].decode(errors='replace')}", slow=unknown)
+
+    def _accept(self, reply: wire.Reply, pieces: list[wire.Piece], ended: wire.WorkerExit | None) -> None:
+        now = time.monotonic()
+        by_key = {(stream.rank, stream.name): stream for stream in self._streams}
+        for key, offset in reply.acked.items():
+            if stream := by_key.get(key):
+                stream.settle(offset)
+        if reply.command and reply.command.id > self._seen:
+            self._seen = reply.command.id
+            self._on_command(reply.command)
+        if ended and reply.done:
+            self.result = "done"
+        if pieces and all(by_key[p.rank, p.stream].position <= p.offset for p in pieces):
+            raise Away("the server answered but took nothing")
+        if not self._answered or pieces:
+            self._wake.set()  # there may be more already
+        self._answered = True
+        self._delay = 0.0
+        self._limit = min(2 * self._limit, BATCH_BYTES)
+        self._data_at = now if pieces else self._data_at
+        self._beat_at = now + (self._done_look if ended else HEARTBEAT)
+        if ended:
+            self._end_told = True
+            self._done_look = min(2 * self._done_look, HEARTBEAT)
+
+    def _shrink(self, pieces: list[wire.Piece], why: str) -> None:
+        """Too large, or a piece is damaged: halves the batch until what is wrong stands alone, and leaves that out."""
+        self._wake.set()
+        if self._limit > BATCH_MIN:
+            self._limit = max(BATCH_MIN, min(self._limit, sum(len(p.data) for p in pieces)) // 2)
+            return
+        piece = pieces[0]
+        next(s for s in self._streams if (s.rank, s.name) == (piece.rank, piece.stream)).skip(piece)
+        text = f"{len(piece.data)} bytes of the {piece.stream} at offset {piece.offset} are left out"
+        self._say(piece.rank, f"{text}: the server refused them with {why}")
+
+    def _back_off(self, why: str, slow: bool) -> None:
+        first, last = (UNKNOWN_FIRST, UNKNOWN_LAST) if slow else (BACKOFF_FIRST, BACKOFF_LAST)
+        self._delay = min(max(2 * self._delay, first), last)
+        if why != self._trouble:  # once: it may stay the same for days
+            processes.complain(f"the server can't be told: {why}")
+            self._trouble = why
+        time.sleep(self._delay)

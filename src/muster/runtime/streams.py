@@ -1,0 +1,128 @@
+"""The byte streams that a launcher ships, with how far the server has got in each."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, Protocol
+
+from muster import wire
+from muster.runtime.segments import LogStore
+from muster.runtime.spool import SpoolDamaged, SpoolReader
+
+_FILLER_BYTES: Final = wire.DOC_MAX // 4
+
+
+class Source(Protocol):
+    """Where a stream's bytes come from."""
+
+    def read(self, offset: int, limit: int, final: bool) -> tuple[int, bytes]:
+        """Bytes from `offset`, or from the oldest that is left, with their offset. `final`: no more will be written."""
+
+    def end(self) -> int:
+        """The offset after the last byte that can be had."""
+
+    def drop(self, offset: int) -> None:
+        """The server has everything before this offset."""
+
+
+class Stream:
+    """One stream and the next offset to send."""
+
+    def __init__(self, rank: int, name: wire.Stream, source: Source) -> None:
+        self.rank = rank
+        self.name: wire.Stream = name
+        self.position = 0
+        self._source = source
+        self._filled = 0  # records before it were refused, and are sent as records that say so
+        self._floor = 0  # bytes before it were refused for good, and are not sent again
+
+    def take(self, limit: int, final: bool) -> wire.Piece | None:
+        if self.position < self._filled:
+            return wire.Piece(self.rank, self.name, self.position, filler(self._filled - self.position))
+        offset, data = self._source.read(self.position, limit, final)
+        return wire.Piece(self.rank, self.name, offset, data) if data else None
+
+    def more_than(self, piece: wire.Piece | None) -> bool:
+        """Whether something is left to send when this is sent."""
+        return self._source.end() > (piece.offset + len(piece.data) if piece else self.position)
+
+    def settle(self, acked: int) -> None:
+        """Follows the server, backwards too: what it lost is sent again as far as it is still here."""
+        self.position = max(acked, self._floor)
+        self._source.drop(acked)
+
+    def skip(self, piece: wire.Piece) -> None:
+        """The server refuses this piece."""
+        end = piece.offset + len(piece.data)
+        if self.name == "spool" and self._filled < end:
+            self._filled = end
+        else:
+            self._floor = self.position = end
+
+
+class LogSource:
+    """A rank's output."""
+
+    def __init__(self, store: LogStore) -> None:
+        self._store = store
+
+    def read(self, offset: int, limit: int, final: bool) -> tuple[int, bytes]:
+        return self._store.read(offset, limit, final)
+
+    def end(self) -> int:
+        return self._store.end
+
+    def drop(self, offset: int) -> None:
+        self._store.ack(offset)
+
+
+class SpoolSource:
+    """A rank's reports, in whole records. Damaged ones are replaced, and `say` is told so once."""
+
+    def __init__(self, folder: Path, say: Callable[[str], None]) -> None:
+        self._reader = SpoolReader(folder)
+        self._say = say
+        self._dropped = 0
+        self._damaged_at = -1
+        self._broken_at: int | None = None  # nothing after it can be read
+
+    def read(self, offset: int, limit: int, final: bool) -> tuple[int, bytes]:
+        try:
+            return offset, self._reader.read(offset, limit, final)
+        except SpoolDamaged as damage:
+            if damage.position != self._damaged_at and (final or damage.resume is not None):
+                self._damaged_at = damage.position
+                rest = "the rest is" if damage.resume is None else f"{damage.resume - damage.position} bytes are"
+                self._say(f"{damage}; {rest} left out")
+            if damage.resume is None:
+                self._broken_at = offset
+                return offset, b""
+            return offset, filler(damage.resume - offset)
+
+    def end(self) -> int:
+        end = self._reader.committed()
+        return end if self._broken_at is None else min(end, self._broken_at)
+
+    def drop(self, offset: int) -> None:
+        if offset > self._dropped:
+            self._reader.drop_before(offset)
+            self._dropped = offset
+
+
+def filler(size: int) -> bytes:
+    """Records of this many bytes, a multiple of eight, in place of damaged ones: the offsets after them stay right."""
+    doc: dict[str, object] = {"type": "note", "time": time.time()}
+    doc["text"] = f"{size} bytes of reports were damaged and are left out"
+    parts, left = [], size
+    while left:
+        whole = left if left < 2 * _FILLER_BYTES else _FILLER_BYTES
+        payload = json.dumps(doc).encode()
+        if len(payload) + wire.RECORD_HEADER.size > whole:
+            payload = b"{}"
+        parts.append((wire.RECORD_HEADER.pack(wire.KIND_DOC, 0, whole) + payload).ljust(whole, b"\0"))
+        left -= whole
+        doc = {"type": "filler", "time": doc["time"]}
+    return b"".join(parts)

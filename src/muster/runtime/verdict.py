@@ -1,0 +1,104 @@
+"""How a worker ended, in the platform's words: a reason and its detail from exit codes, signals and the last output."""
+
+from __future__ import annotations
+
+import re
+import signal
+from typing import Final, NamedTuple
+
+from muster import wire
+
+# Codes of `core.reasons`; this side of the wire can't import it.
+COMPLETED: Final = "completed"
+USER_ERROR: Final = "user_error"
+USER_STOP: Final = "user_stop"
+COMMAND_NOT_FOUND: Final = "command_not_found"
+COMMAND_NOT_EXECUTABLE: Final = "command_not_executable"
+HOST_OUT_OF_MEMORY: Final = "host_out_of_memory"
+OUT_OF_MEMORY: Final = "out_of_memory"
+KILLED_BY_SIGNAL: Final = "killed_by_signal"
+WORKDIR_MISSING: Final = "workdir_missing"
+SECRET_MISSING: Final = "secret_missing"  # noqa: S105
+LAUNCH_FAILED: Final = "launch_failed"
+LAUNCHER_LOST: Final = "launcher_lost"
+NODE_LOST: Final = "node_lost"
+MAX_DURATION: Final = "max_duration"
+REASONS: Final = (
+    COMPLETED,
+    USER_ERROR,
+    USER_STOP,
+    COMMAND_NOT_FOUND,
+    COMMAND_NOT_EXECUTABLE,
+    HOST_OUT_OF_MEMORY,
+    OUT_OF_MEMORY,
+    KILLED_BY_SIGNAL,
+    WORKDIR_MISSING,
+    SECRET_MISSING,
+    LAUNCH_FAILED,
+    LAUNCHER_LOST,
+    NODE_LOST,
+    MAX_DURATION,
+)
+
+DETAIL_BYTES: Final = 4096
+DETAIL_LINES: Final = 10
+TRACEBACK: Final = "Traceback (most recent call last):"
+
+# A shell answers 128 + N when the command that it waited for was ended by signal N.
+_SHELL_SIGNALS: Final = {128 + number for number in (4, 6, 7, 8, 9, 11, 15)}
+_SHELL_LINE: Final = re.compile(r"^(?:\S*/)?(?:ba|da)?sh: .*$", re.MULTILINE)
+
+
+class Cause(NamedTuple):
+    reason: str
+    detail: str
+
+
+def judge_rank(ended: wire.RankExit, pid: int, tail: str, oom_killed: bool) -> Cause:
+    """Why a rank failed. `tail` is the end of its output; `oom_killed` says that the kernel was killing for memory."""
+    code = ended.exit_code
+    signum = ended.signal
+    if signum is None and code in _SHELL_SIGNALS:
+        signum = code - 128
+    if signum == signal.SIGKILL and oom_killed:
+        detail = f"rank {ended.rank} (pid {pid}) was killed by the kernel: the machine had no memory left"
+        return Cause(HOST_OUT_OF_MEMORY, detail)
+    if signum is not None:
+        last = excerpt(tail)
+        detail = f"rank {ended.rank} (pid {pid}) was killed by {signal_name(signum)}"
+        return Cause(KILLED_BY_SIGNAL, f"{detail}\n{last}" if last else detail)
+    if code in (126, 127) and (line := _shell_line(tail)):
+        missing = code == 127 and ("not found" in line or "No such file or directory" in line)
+        if missing or code == 126:
+            return Cause(COMMAND_NOT_FOUND if missing else COMMAND_NOT_EXECUTABLE, line)
+    last = excerpt(tail) or "it printed nothing"
+    return Cause(USER_ERROR, f"rank {ended.rank} ended with exit code {code}\n{last}")
+
+
+def excerpt(tail: str) -> str:
+    """The last Python traceback of an output, else its last lines."""
+    found = tail.rfind(TRACEBACK)
+    if found < 0:
+        return "\n".join(tail.rstrip().splitlines()[-DETAIL_LINES:])[-DETAIL_BYTES:]
+    # The end of a long traceback says what went wrong, its first line that it is one.
+    text = tail[found:].rstrip()
+    if len(text) <= DETAIL_BYTES:
+        return text
+    return f"{TRACEBACK}\n  ...\n{text[-(DETAIL_BYTES - len(TRACEBACK) - 10) :]}"
+
+
+def signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def in_words(size: int) -> str:
+    """Bytes, for people."""
+    return f"{size / 1e9:.2f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB"
+
+
+def _shell_line(tail: str) -> str:
+    lines = _SHELL_LINE.findall(tail)
+    return lines[-1][:DETAIL_BYTES] if lines else ""

@@ -1,0 +1,124 @@
+"""Real launchers for tests: folders to start them in, commands for them, and nothing left running afterwards."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import ssl
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ingest_kit import PATIENCE, IngestServer, ingest_server
+from muster import wire
+from muster.runtime import processes
+
+
+class Workshop:
+    """Makes worker folders under one root, starts launchers in them, and leaves nothing running."""
+
+    def __init__(self, root: Path, server: IngestServer) -> None:
+        self.root = root
+        self.server = server
+        self._launchers: list[subprocess.Popen[bytes]] = []
+        self._gangs: set[str] = set()
+
+    def folder(self, run: str, **changes: Any) -> Path:
+        """A worker's folder with its launch.json; rank 0 of one unless told otherwise."""
+        (self.root / "work").mkdir(exist_ok=True)
+        launch = wire.Launch(
+            job=f"job-{os.getpid()}-{self.root.name}",
+            attempt=1,
+            worker=0,
+            node="local-0",
+            num_nodes=1,
+            nproc=1,
+            run=run,
+            workdir=str(self.root / "work"),
+            envs={},
+            secrets=(),
+            urls=(self.server.url,),
+            urls_file=None,
+            token="token",
+            master_addr="127.0.0.1",
+            master_port=29500,
+            checkpoint_dir=str(self.root / "checkpoints"),
+            checkpoint_keep=3,
+            checkpoint_every=None,
+            devices=None,
+            max_duration=None,
+            memory=None,
+            stop_grace=5.0,
+            log_limit=1 << 20,
+        )
+        launch = replace(launch, **changes)
+        self._gangs.add(f"{launch.job}/{launch.attempt}/{launch.worker}")
+        folder = self.root / f"worker-{launch.attempt}-{launch.worker}"
+        folder.mkdir()
+        (folder / "launch.json").write_text(launch.to_json())
+        return folder
+
+    def start(self, folder: Path, *options: str, **env: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "muster.runtime.launcher", str(folder), *options]
+        return self.start_command(command, **env)
+
+    def start_command(self, command: list[str], **env: str) -> subprocess.Popen[bytes]:
+        launcher = subprocess.Popen(command, env={**os.environ, **env}, start_new_session=True)
+        self._launchers.append(launcher)
+        return launcher
+
+    def run(self, folder: Path, *options: str, **env: str) -> wire.WorkerExit:
+        """From start to end; the exit that the folder holds, which must be the one that the server got."""
+        launcher = self.start(folder, *options, **env)
+        assert launcher.wait(PATIENCE) == 0
+        return self.ended(folder)
+
+    def ended(self, folder: Path) -> wire.WorkerExit:
+        ended = read_exit(folder)
+        assert ended is not None
+        launch = wire.Launch.from_json((folder / "launch.json").read_text())
+        assert self.server.attempt(launch.token).exits[launch.worker] == ended
+        return ended
+
+    def left(self) -> list[int]:
+        """Processes that carry the mark of one of these gangs."""
+        return [pid for gang in self._gangs for pid in processes.marked(gang)]
+
+    def close(self) -> None:
+        for launcher in self._launchers:
+            if launcher.poll() is None:
+                launcher.kill()
+            launcher.wait()
+        processes.kill(self.left())
+
+
+@contextmanager
+def workshop(root: Path, tls: ssl.SSLContext | None = None) -> Iterator[Workshop]:
+    with ingest_server(tls) as server:
+        made = Workshop(root, server)
+        try:
+            yield made
+        finally:
+            made.close()
+
+
+def order(folder: Path, launcher: int, command: wire.Command) -> None:
+    """As the engine does it: a command in the inbox, and a signal."""
+    draft = folder / ".inbox"
+    draft.write_text(
+        json.dumps({"id": command.id, "kind": command.kind, "reason": command.reason, "grace": command.grace})
+    )
+    draft.replace(folder / "inbox.json")
+    os.kill(launcher, signal.SIGUSR1)
+
+
+def read_exit(folder: Path) -> wire.WorkerExit | None:
+    try:
+        return wire.WorkerExit.from_dict(json.loads((folder / "exit.json").read_text()))
+    except FileNotFoundError:
+        return None

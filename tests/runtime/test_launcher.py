@@ -1,0 +1,239 @@
+"""The launcher end to end: what ranks are given, what comes back, and how each way of ending is judged."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from components import require
+from ingest_kit import PATIENCE, wait_for
+from launcher_kit import Workshop, read_exit, workshop
+from muster import wire
+from muster.core.reasons import REASONS
+from muster.runtime import processes, verdict
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Iterator[Workshop]:
+    with workshop(tmp_path) as made:
+        yield made
+
+
+def test_two_ranks_get_what_torchrun_gives_and_musters_names(shop: Workshop) -> None:
+    folder = shop.folder(
+        f"{sys.executable} -c 'import os, json; print(json.dumps(dict(os.environ)))'",
+        nproc=2,
+        num_nodes=3,
+        worker=1,
+        envs={"LR": "3e-4", "PYTHONPATH": "/mine"},
+        devices=(4, 5),
+        checkpoint_every=90.0,
+    )
+    ended = shop.run(folder, MUSTER_SERVER_KEY="the server's own", TORCHELASTIC_RUN_ID="an outer one")
+    assert (ended.outcome, ended.reason, [r.rank for r in ended.ranks]) == ("succeeded", "completed", [2, 3])
+    for rank, local in ((2, 0), (3, 1)):
+        env = json.loads(shop.server.log(rank))
+        wanted = {
+            "RANK": str(rank),
+            "LOCAL_RANK": str(local),
+            "WORLD_SIZE": "6",
+            "LOCAL_WORLD_SIZE": "2",
+            "GROUP_RANK": "1",
+            "NODE_RANK": "1",
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": "29500",
+            "MUSTER_ATTEMPT": "1",
+            "MUSTER_NODE": "local-0",
+            "MUSTER_RANK_DIR": str(folder / f"rank-{rank}"),
+            "MUSTER_CONTROL": str(folder / "control"),
+            "MUSTER_CHECKPOINT_KEEP": "3",
+            "MUSTER_CHECKPOINT_EVERY": "90",
+            "CUDA_VISIBLE_DEVICES": "4,5",
+            "OMP_NUM_THREADS": "1",
+            "PYTHONUNBUFFERED": "1",
+            "LR": "3e-4",
+            "PYTHONPATH": f"/mine{os.pathsep}{folder / 'pkg'}",
+        }
+        assert {name: env.get(name) for name in wanted} == wanted
+        assert env["MUSTER_GANG"].endswith("/1/1")
+        assert not {"MUSTER_SERVER_KEY", "TORCHELASTIC_RUN_ID"} & env.keys()
+
+
+def test_a_rank_can_import_the_runtime_and_nothing_else_of_the_platforms(shop: Workshop) -> None:
+    code = "import muster.runtime, importlib.util as u; print(muster.__file__, u.find_spec('fastapi'))"
+    bare = f'{sys.executable} -S -c "{code}"'  # -S: an environment without the platform's site-packages
+    assert shop.run(shop.folder(bare)).reason == "completed"
+    assert re.search(r"/pkg/muster/__init__.py None$", shop.server.log().strip())
+
+
+def test_a_simple_command_replaces_the_shell_in_a_session_of_its_own(shop: Workshop) -> None:
+    code = "import os; print(os.getpid(), os.getpgrp(), os.getsid(0), os.readlink('/proc/self/fd/0'))"
+    ended = shop.run(shop.folder(f'{sys.executable} -c "{code}"'))
+    pid, group, session, stdin = shop.server.log().split()
+    assert ended.reason == "completed"
+    assert pid == group == session
+    assert stdin == "/dev/null"
+
+
+def test_output_comes_while_the_rank_runs_even_without_a_newline(shop: Workshop) -> None:
+    folder = shop.folder("printf 'password? '; sleep 600")
+    launcher = shop.start(folder)
+    wait_for(lambda: shop.server.log() == "password? ")
+    assert read_exit(folder) is None
+    assert launcher.poll() is None
+
+
+@pytest.mark.parametrize(
+    ("run", "reason", "detail"),
+    [
+        ("exit 0", "completed", r"^$"),
+        ("surely-no-such-program --x", "command_not_found", r"surely-no-such-program: command not found$"),
+        ("./nowhere.sh", "command_not_found", r"nowhere.sh: No such file or directory$"),
+        ("touch it; ./it", "command_not_executable", r"\./it: Permission denied$"),
+        ("echo one; echo two; exit 7", "user_error", r"exit code 7\none\ntwo$"),
+        ("exit 127", "user_error", r"exit code 127\nit printed nothing$"),
+        ("kill -SEGV $$", "killed_by_signal", r"^rank 0 \(pid \d+\) was killed by SIGSEGV"),
+        ("bash -c 'kill -KILL $$'; exit $?", "killed_by_signal", r"was killed by SIGKILL"),
+    ],
+)
+def test_each_way_of_ending_has_its_reason(shop: Workshop, run: str, reason: str, detail: str) -> None:
+    ended = shop.run(shop.folder(run))
+    assert ended.reason == reason
+    assert ended.outcome == ("succeeded" if reason == "completed" else "failed")
+    assert re.search(detail, ended.detail), ended.detail
+
+
+def test_the_detail_of_an_error_is_the_last_traceback(shop: Workshop) -> None:
+    (shop.root / "train.py").write_text(
+        "print('noise\\n' * 50)\n"
+        "try:\n    1 / 0\nexcept ZeroDivisionError as e:\n    raise ValueError('the loss is gone') from e\n"
+    )
+    ended = shop.run(shop.folder(f"{sys.executable} {shop.root}/train.py"))
+    assert (ended.reason, ended.exit_code, ended.rank) == ("user_error", 1, 0)
+    assert "Traceback (most recent call last):" in ended.detail
+    assert ended.detail.endswith("ValueError: the loss is gone")
+    assert "noise" not in ended.detail
+
+
+def test_a_missing_workdir_is_named(shop: Workshop) -> None:
+    ended = shop.run(shop.folder("true", workdir=str(shop.root / "gone")))
+    assert ended.reason == "workdir_missing"
+    assert str(shop.root / "gone") in ended.detail
+
+
+def test_the_first_rank_that_fails_is_the_cause_and_takes_the_gang_down(shop: Workshop) -> None:
+    wait = "until [ -e up0 ] && [ -e up2 ]; do sleep 0.02; done"
+    run = f"if [ $RANK = 1 ]; then {wait}; exit 3; fi; touch up$RANK; sleep 600"
+    ended = shop.run(shop.folder(run, nproc=3))
+    assert (ended.reason, ended.rank, ended.exit_code) == ("user_error", 1, 3)
+    assert [(r.rank, r.exit_code, r.signal) for r in ended.ranks] == [(0, None, 15), (1, 3, None), (2, None, 15)]
+    assert not shop.left()
+
+
+def test_a_rank_that_is_killed_takes_the_gang_down_even_one_that_ignores_sigterm(shop: Workshop) -> None:
+    folder = shop.folder("trap '' TERM; echo $$; while :; do sleep 0.05; done", nproc=2)
+    launcher = shop.start(folder)
+    wait_for(lambda: shop.server.log(0) and shop.server.log(1))
+    victim = int(shop.server.log(1))
+    os.kill(victim, signal.SIGKILL)
+    assert launcher.wait(PATIENCE) == 0
+    ended = shop.ended(folder)
+    assert (ended.reason, ended.rank, ended.signal) == ("killed_by_signal", 1, signal.SIGKILL)
+    assert f"pid {victim}" in ended.detail
+    assert ended.ranks[0].signal == signal.SIGKILL
+    assert not shop.left()
+
+
+def test_a_daemon_that_a_rank_leaves_behind_is_killed_and_the_job_succeeds(shop: Workshop) -> None:
+    run = "setsid sleep 600 & echo $! > daemon; env -i setsid sleep 601 & echo done"
+    ended = shop.run(shop.folder(run))
+    assert ended.outcome == "succeeded"
+    assert processes.stat(int((shop.root / "work" / "daemon").read_text())) is None
+    assert not shop.left()
+    running = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+    assert "sleep 601" not in running  # found as a descendant: it carries no mark
+
+
+def test_memory_over_the_limit_ends_the_worker_with_both_figures(shop: Workshop) -> None:
+    hog = f"{sys.executable} -c 'x = bytearray(300 << 20); import time; time.sleep(600)'"
+    ended = shop.run(shop.folder(hog, memory=100 << 20))
+    assert (ended.outcome, ended.reason) == ("failed", "out_of_memory")
+    used, limit = map(int, re.findall(r"(\d+)/(\d+) bytes", ended.detail)[0])
+    assert limit == 100 << 20
+    assert used > limit
+    assert ended.peak_memory == used
+
+
+def test_shared_pages_are_not_counted(shop: Workshop) -> None:
+    code = "import mmap; m = mmap.mmap(-1, 200 << 20); m.write(bytes(200 << 20)); print(1); input()"
+    folder = shop.folder(f"mkfifo gate; {sys.executable} -c '{code}' < gate", memory=150 << 20)
+    launcher = shop.start(folder)
+    with wait_for(lambda: _fifo(shop.root / "work" / "gate")).open("w") as gate:
+        wait_for(lambda: shop.server.log())
+        assert 1 << 20 < processes.private_memory(processes.descendants(launcher.pid)) < 150 << 20
+        gate.write("\n")
+    assert launcher.wait(PATIENCE) == 0
+    assert shop.ended(folder).reason == "completed"
+
+
+@pytest.mark.component("cgroup")
+def test_a_machine_without_memory_is_told_from_a_rank_that_was_killed(shop: Workshop) -> None:
+    group = Path("/sys/fs/cgroup/memory") / f"muster-test-{os.getpid()}"
+    require("a memory control group, version 1", os.access(group.parent, os.W_OK), "Mount it, and be root.")
+    group.mkdir()
+    (group / "memory.limit_in_bytes").write_text(str(120 << 20))
+    folder = shop.folder(f"exec {sys.executable} -c 'bytearray(400 << 20)'")
+    enter = f"echo $$ > {group}/cgroup.procs; exec {sys.executable} -m muster.runtime.launcher {folder}"
+    launcher = shop.start_command(["sh", "-c", enter])
+    assert launcher.wait(PATIENCE) == 0
+    group.rmdir()
+    ended = shop.ended(folder)
+    assert (ended.reason, ended.signal) == ("host_out_of_memory", signal.SIGKILL)
+
+
+def test_a_kernel_that_killed_for_memory_is_told_from_any_other_kill() -> None:
+    killed = wire.RankExit(2, None, signal.SIGKILL, 0.0)
+    assert verdict.judge_rank(killed, 17, "", oom_killed=True).reason == "host_out_of_memory"
+    assert verdict.judge_rank(killed, 17, "", oom_killed=False).reason == "killed_by_signal"
+    by_shell = wire.RankExit(2, 137, None, 0.0)
+    assert verdict.judge_rank(by_shell, 17, "", oom_killed=True).reason == "host_out_of_memory"
+    other = wire.RankExit(2, None, signal.SIGSEGV, 0.0)
+    assert verdict.judge_rank(other, 17, "", oom_killed=True).reason == "killed_by_signal"
+
+
+def test_descendants_are_the_same_with_and_without_the_kernels_lists(monkeypatch: pytest.MonkeyPatch) -> None:
+    command = ["sh", "-c", "sleep 651 & (sleep 652 & sleep 653 & wait) & wait"]
+    with subprocess.Popen(command, start_new_session=True) as top:
+        try:
+            found = wait_for(lambda: pids if len(pids := processes.descendants(top.pid)) == 4 else None)
+            monkeypatch.setattr(processes, "_CHILDREN_LISTED", False)
+            assert sorted(processes.descendants(top.pid)) == sorted(found)
+        finally:
+            os.killpg(top.pid, signal.SIGKILL)
+
+
+def test_every_reason_that_the_launcher_gives_is_in_the_list() -> None:
+    assert set(verdict.REASONS) <= REASONS.keys()
+    values = [value for name, value in vars(verdict).items() if name.isupper() and isinstance(value, str)]
+    constants = {value for value in values if value in REASONS}
+    assert constants == set(verdict.REASONS)
+
+
+def test_a_long_traceback_keeps_its_first_line_and_its_end() -> None:
+    text = "x\n" + verdict.TRACEBACK + "\n" + "  File a\n" * 5000 + "ValueError: the end"
+    found = verdict.excerpt(text)
+    assert found.startswith(verdict.TRACEBACK)
+    assert found.endswith("ValueError: the end")
+    assert len(found) <= verdict.DETAIL_BYTES
+
+
+def _fifo(path: Path) -> Path | None:
+    return path if path.is_fifo() else None

@@ -1,0 +1,161 @@
+"""A rank's output between the pipe and the server: masking wherever it is cut, rotation, renumbering, a full disk."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from components import small_disk
+from ingest_kit import PATIENCE, wait_for
+from launcher_kit import Workshop, read_exit, workshop
+from muster.runtime.output import Masker
+from muster.runtime.segments import NOTE_BYTES, LogStore
+
+SMALL = "ab\n"  # few letters, so that secrets overlap each other and the cuts
+LIMIT = 8 * 4096
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Iterator[Workshop]:
+    with workshop(tmp_path) as made:
+        yield made
+
+
+def masked(secrets: list[str], text: str) -> str:
+    """All at once: leftmost, then longest."""
+    whole = sorted(filter(None, secrets), key=len, reverse=True)
+    return re.sub("|".join(map(re.escape, whole)), "***", text) if whole else text
+
+
+@given(
+    st.lists(st.text(SMALL, max_size=6), max_size=4),
+    st.text(SMALL, max_size=60),
+    st.lists(st.integers(0, 60), max_size=8),
+)
+def test_masking_does_not_depend_on_where_the_chunks_are_cut(secrets: list[str], text: str, cuts: list[int]) -> None:
+    masker, out, at = Masker(secrets), b"", 0
+    for cut in [*sorted(cuts), len(text)]:
+        out += masker.feed(text[at:cut].encode())
+        at = max(at, cut)
+    assert (out + masker.finish()).decode() == masked(secrets, text)
+
+
+@given(st.lists(st.text(SMALL, min_size=1, max_size=6), min_size=1, max_size=4), st.text(SMALL, max_size=60))
+def test_only_the_beginning_of_a_secret_is_held_back(secrets: list[str], text: str) -> None:
+    masker = Masker(secrets)
+    masker.feed(text.encode())
+    held = masker.finish().decode()
+    whole = masked(secrets, text)
+    assert whole.endswith(held)
+    assert held == "" or any(secret.startswith(text[at:]) for secret in secrets for at in range(len(text)))
+
+
+def test_a_line_goes_through_at_once_and_a_secret_in_three_parts_does_not() -> None:
+    masker = Masker(["hunter2"])
+    assert masker.feed(b"a line\n") == b"a line\n"
+    assert masker.feed(b"prompt: ") == b"prompt: "
+    assert masker.feed(b"hun") == b""
+    assert masker.feed(b"ter") == b""
+    assert masker.feed(b"2!") == b"***!"
+    assert masker.feed(b"hungry") == b"hungry"
+
+
+def test_the_lines_of_a_long_secret_are_secret_too() -> None:
+    masker = Masker(["-----BEGIN KEY-----\nMIIEvQIBADAN\n=\n"])
+    assert masker.mask("key MIIEvQIBADAN = 3") == "key *** = 3"
+
+
+class Server:
+    """Takes pieces as the real one does."""
+
+    def __init__(self) -> None:
+        self.stream = bytearray()
+
+    def take(self, offset: int, data: bytes) -> None:
+        assert offset <= len(self.stream), f"a gap from {len(self.stream)} to {offset}"
+        self.stream += data[len(self.stream) - offset :]
+
+
+OPERATIONS = st.lists(
+    st.one_of(
+        st.tuples(st.just("write"), st.integers(1, 30_000)),
+        st.tuples(st.just("ship"), st.integers(1, 20_000)),
+        st.tuples(st.just("lose the reply"), st.integers(1, 20_000)),
+        st.tuples(st.just("crash"), st.just(0)),
+    ),
+    max_size=40,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(OPERATIONS)
+def test_a_log_reaches_the_server_without_gaps_and_what_is_dropped_is_counted(
+    operations: list[tuple[str, int]],
+) -> None:
+    folder = Path(tempfile.mkdtemp())
+    store, server, written, acked, crashed = LogStore(folder, LIMIT), Server(), b"", 0, False
+    for what, size in operations:
+        if what == "write" and not crashed:
+            line = b"%09d" % len(written) + b"." * size + b"\n"
+            store.append(line)
+            written += line
+        elif what == "crash":
+            store.close()
+            store, crashed = LogStore(folder, LIMIT), True
+            store.recover()
+        else:
+            server.take(*store.read(acked, size, final=False))
+            if what == "ship":
+                acked = len(server.stream)
+                store.ack(acked)
+        assert sum(path.stat().st_size for path in folder.glob("log.*")) <= LIMIT + 2 * 4096 + 3 * NOTE_BYTES
+    while acked < store.end:
+        server.take(*store.read(acked, 10_000, final=True))
+        acked = len(server.stream)
+    store.close()
+    shutil.rmtree(folder)
+    text = bytes(server.stream)
+    notes = re.findall(rb"\n\[muster\] +(\d+) bytes of output were dropped here[^\n]*\n", text)
+    assert len(text) - len(notes) * NOTE_BYTES + sum(map(int, notes)) == len(written)
+    if not notes:
+        assert text == written
+    assert text[-1000:] == written[-1000:] or len(text) < 1000
+
+
+def test_what_the_server_has_goes_first(tmp_path: Path) -> None:
+    store = LogStore(tmp_path, LIMIT)
+    for number in range(100):
+        store.append(b"%04d" % number * 1024)
+        offset, data = store.read(4096 * number, 4096, final=False)
+        assert (offset, data) == (4096 * number, b"%04d" % number * 1024)
+        store.ack(4096 * (number + 1))
+    assert sum(path.stat().st_size for path in tmp_path.iterdir()) == LIMIT
+    assert store.end == 100 * 4096
+    store.close()
+
+
+@pytest.mark.component("mount")
+@pytest.mark.parametrize("relief", ["rm $MUSTER_RANK_DIR/../ballast", "true"])
+def test_a_full_disk_costs_no_output_and_no_rank(shop: Workshop, relief: str) -> None:
+    shop.server.go_away()
+    fill = "head -c 4000000 /dev/zero > $MUSTER_RANK_DIR/../ballast || true"
+    with small_disk(shop.root / "disk", "2m") as disk:
+        given = shop.folder(f"{fill}; seq 300000; {relief}; seq 10; exit 5", log_limit=64 << 20)
+        folder = Path(shutil.copytree(given, disk / "worker"))
+        launcher = shop.start(folder)
+        ended = wait_for(lambda: read_exit(folder))
+        shop.server.come()
+        assert launcher.wait(PATIENCE) == 0
+    assert ended.exit_code == 5
+    assert shop.server.attempt().exits[0] == ended
+    lines = shop.server.log().splitlines()
+    first = lines.index("1")
+    assert lines[first : first + 300_000] == [str(n) for n in range(1, 300_001)]
+    assert lines[-10:] == [str(n) for n in range(1, 11)]
