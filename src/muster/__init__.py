@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # not imported: ranks load this module, and `typing` is most of what that would cost
 if TYPE_CHECKING:
+    from typing import Any
+
     from muster.client import Client
 
 __all__ = ["Client", "__version__"]

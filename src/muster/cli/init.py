@@ -26,12 +26,20 @@ class Template:
     files: tuple[str, ...]
 
 
+def offered(incomplete: str) -> list[tuple[str, str]]:
+    """For the shell, after TAB."""
+    return [(one.name, one.title) for one in templates() if one.name.startswith(incomplete)]
+
+
 def init(
     directory: Annotated[
         Path | None,
         typer.Argument(help="Where to put it: a new folder of the template's name unless given.", metavar="[DIR]"),
     ] = None,
-    template: Annotated[str | None, typer.Option("--template", "-t", help="Which template; see --list.")] = None,
+    template: Annotated[
+        str | None,
+        typer.Option("--template", "-t", autocompletion=offered, help="Which template; see --list."),
+    ] = None,
     list_: Annotated[bool, typer.Option("--list", help="Show the templates and stop.")] = False,
     json_: Json = False,
 ) -> None:

@@ -1,0 +1,1 @@
+"""The command `muster`: one file a verb family, each imported when one of its verbs is called."""

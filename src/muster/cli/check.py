@@ -1,0 +1,21 @@
+"""One finding of `muster doctor`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """`warn` is worth knowing, `fail` keeps Muster from working; `mend` says what to do about either."""
+
+    name: str
+    status: Literal["ok", "warn", "fail"]
+    detail: str
+    mend: str = ""
+
+
+Checker = Callable[[Path], Iterator[Check]]  # given the home folder

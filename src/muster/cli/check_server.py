@@ -1,0 +1,93 @@
+"""What `muster doctor` asks of the server: whether it is there, whether it leads, whether the token opens it."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from muster.cli import daemon
+from muster.cli.check import Check, Checker
+from muster.cli.connect import client
+from muster.core.errors import ConfigError, MusterError
+from muster.server.settings import Settings
+
+_SKEW = 5.0  # seconds; the server's Date header is cut to whole ones
+_PATIENCE = 5.0  # seconds
+
+
+def port(home: Path) -> Iterator[Check]:
+    """The port that a server of this home would listen on is free, or is ours."""
+    try:
+        settings = Settings.load(home, {})
+    except ConfigError as error:
+        yield Check("config", "fail", error.message, error.mend)
+        return
+    server = daemon.find(home)
+    if server is not None:
+        ours = ", ".join(str(urlsplit(url).port) for url in server.urls)
+        yield Check("port", "ok", f"{ours}, of the server that runs (pid {server.pid})")
+        return
+    try:
+        with socket.socket(socket.AF_INET6 if ":" in settings.host else socket.AF_INET) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((settings.host, settings.port))
+    except OSError as error:
+        detail = f"{settings.host}:{settings.port}: {error.strerror}"
+        yield Check("port", "warn", detail, "Stop what uses it, or choose another: `muster up --port`.")
+    else:
+        yield Check("port", "ok", f"{settings.port} is free" if settings.port else "any that is free")
+
+
+def server(home: Path) -> Iterator[Check]:
+    """Reachable, ready, in the lead, with the same clock, and open to our token."""
+    with client(timeout=_PATIENCE) as to:
+        try:
+            answer = to.ready()
+            where = ", ".join(to.target.urls)
+        except MusterError as error:
+            yield Check("server", "warn", error.message, error.mend)
+            return
+        if not answer.get("ready"):
+            holder = answer.get("holder") or "nobody"
+            mend = "It takes over when the other one is gone; see its log if there is no other."
+            yield Check("server", "warn", f"{where} does not lead; {holder} holds the lease", mend)
+            return
+        yield Check("server", "ok", f"{where} is ready and leads")
+        skew = time.time() - to.clock()
+        if abs(skew) > _SKEW:
+            mend = "Set both clocks by NTP: times and rates that you see are off by as much."
+            yield Check("clock", "warn", f"this machine is {skew:+.0f} s from the server", mend)
+        else:
+            yield Check("clock", "ok", "as the server's")
+        try:
+            me = to.whoami()
+        except MusterError as error:
+            yield Check("token", "fail", error.message, error.mend)
+        else:
+            yield Check("token", "ok", f"valid: {me['user']}, {'superuser' if me['superuser'] else me['role']}")
+
+
+def launchers(home: Path) -> Iterator[Check]:
+    """Jobs that go on while no server watches them."""
+    if daemon.find(home) is not None:
+        return
+    alive = sorted({path.parts[-4] for path in home.glob("local/attempts/*/*/*/launcher.json") if _lives(path)})
+    if alive:
+        detail = f"{len(alive)} job(s) go on without a server: {', '.join(alive[:5])}"
+        yield Check("jobs", "warn", detail, "`muster up -d` takes them up again.")
+
+
+CHECKS: Final[tuple[Checker, ...]] = (port, server, launchers)
+
+
+def _lives(path: Path) -> bool:
+    try:
+        identity = json.loads(path.read_text())
+        return daemon.start_ticks(int(identity["pid"])) == int(identity["start_ticks"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return False

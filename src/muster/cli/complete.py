@@ -1,0 +1,36 @@
+"""What the shell offers after TAB: quick, quiet, and nothing at all where the server can't be asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from muster.cli.connect import client
+from muster.client import Client
+from muster.core.errors import MusterError
+
+_PATIENCE = 2.0  # seconds
+
+
+def jobs(incomplete: str) -> list[tuple[str, str]]:
+    """The newest jobs, with their phases."""
+    return _offered(incomplete, lambda to: [(job.id, job.phase) for job in to.jobs(limit=200)])
+
+
+def queues(incomplete: str) -> list[tuple[str, str]]:
+    return _offered(incomplete, lambda to: [(queue["name"], queue["project"]) for queue in to.queues()])
+
+
+def nodes(incomplete: str) -> list[tuple[str, str]]:
+    return _offered(incomplete, lambda to: [(node["name"], node["health"]) for node in to.nodes()])
+
+
+def projects(incomplete: str) -> list[tuple[str, str]]:
+    return _offered(incomplete, lambda to: [(project["name"], project["description"]) for project in to.projects()])
+
+
+def _offered(incomplete: str, ask: Callable[[Client], list[tuple[str, str]]]) -> list[tuple[str, str]]:
+    try:
+        with client(timeout=_PATIENCE) as to:
+            return [offer for offer in ask(to) if offer[0].startswith(incomplete)]
+    except MusterError:
+        return []

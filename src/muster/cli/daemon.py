@@ -1,0 +1,117 @@
+"""The server as a process of this machine: whether one lives in a home folder, starting it apart, ending it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from muster.client import Client
+from muster.core.errors import ConfigError, MusterError, Unavailable
+
+START_PATIENCE: Final = 120.0  # seconds until a server that lives is expected to be ready
+STANDBY_PATIENCE: Final = 5.0  # seconds after which a server that does not lead is taken for a stand-by
+STOP_PATIENCE: Final = 60.0
+_LOOK_EVERY: Final = 0.05
+_TAIL: Final = 15  # lines of the log
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A server that lives: its process, told from a later one of the same id by when it was started."""
+
+    pid: int
+    start_ticks: int
+    urls: tuple[str, ...]
+
+    def alive(self) -> bool:
+        return start_ticks(self.pid) == self.start_ticks
+
+
+def find(home: Path) -> Running | None:
+    """The server that lives in this home. The file of one that was killed may still be there; it counts for nothing."""
+    try:
+        raw = json.loads((home / "server.json").read_text())
+        found = Running(int(raw["pid"]), int(raw["start_ticks"]), tuple(raw["urls"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return found if found.alive() else None
+
+
+def start(home: Path, words: Sequence[str]) -> Running:
+    """A server in a session of its own, once it is ready. Raises ConfigError with the end of its log if it died."""
+    home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    log = home / "server.log"
+    fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    began_at = os.fstat(fd).st_size
+    # -P: the home, where it is started so that it keeps no other folder busy, is no place to import modules from.
+    command = [sys.executable, "-P", "-m", "muster", "--home", str(home), "up", *words]
+    try:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=fd, stderr=fd, start_new_session=True, cwd=home
+        )
+    finally:
+        os.close(fd)
+    deadline = time.monotonic() + START_PATIENCE
+    standby_at = None
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            raise ConfigError(_last_words(log, began_at), f"Mend that and start it again. The whole log is {log}.")
+        found = find(home)
+        if found is not None and found.pid == process.pid:
+            answer = _readiness(found, home)
+            if answer.get("ready"):
+                return found
+            if answer.get("holder") and not answer.get("leader"):
+                standby_at = standby_at or time.monotonic()
+                if time.monotonic() - standby_at > STANDBY_PATIENCE:
+                    return found
+        time.sleep(_LOOK_EVERY)
+    raise Unavailable(f"The server (pid {process.pid}) is not ready after {START_PATIENCE:.0f} s.", f"See {log}.")
+
+
+def stop(server: Running) -> None:
+    """Asks it to end and waits until it is gone."""
+    try:
+        os.kill(server.pid, signal.SIGTERM)
+    except ProcessLookupError:
+        return
+    except PermissionError:
+        raise ConfigError(f"The server (pid {server.pid}) belongs to another user.", "Ask them to stop it.") from None
+    deadline = time.monotonic() + STOP_PATIENCE
+    while server.alive():
+        if time.monotonic() > deadline:
+            mend = f"See its log; `kill -9 {server.pid}` ends it at once, and jobs go on all the same."
+            raise Unavailable(f"The server (pid {server.pid}) has not ended after {STOP_PATIENCE:.0f} s.", mend)
+        time.sleep(_LOOK_EVERY)
+
+
+def start_ticks(pid: int) -> int | None:
+    """When a process was started, in clock ticks since boot; None when it is gone or only waits to be collected."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in "ZX" else int(fields[19])
+
+
+def _readiness(server: Running, home: Path) -> dict[str, Any]:
+    try:
+        with Client(",".join(server.urls), home=home, timeout=5) as to:
+            return to.ready()
+    except MusterError:
+        return {}  # it has its address, and does not answer yet
+
+
+def _last_words(log: Path, began_at: int) -> str:
+    with log.open("rb") as file:
+        file.seek(began_at)
+        lines = file.read().decode(errors="replace").splitlines()
+    return "\n".join(["The server ended before it was ready. It said:", *(f"  {line}" for line in lines[-_TAIL:])])

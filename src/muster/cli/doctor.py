@@ -1,0 +1,39 @@
+"""`muster doctor`: what may be wrong with this machine, this home or the server, and how to mend it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import typer
+from rich.text import Text
+
+from muster.cli import check_machine, check_server
+from muster.cli.call import Json, home_folder
+from muster.cli.check import Check
+from muster.cli.output import emit, out
+
+_STYLES = {"ok": "green", "warn": "yellow", "fail": "red"}
+
+
+def doctor(json: Json = False) -> None:
+    """Check this machine, the home folder and the server. The exit code is 1 if anything fails."""
+    home = home_folder()
+    checks: list[Check] = []
+    screen = out()
+    for check in (*check_machine.CHECKS, *check_server.CHECKS):
+        for found in check(home):
+            checks.append(found)
+            if not json:
+                screen.print(_line(found))
+    failed = any(found.status == "fail" for found in checks)
+    if json:
+        emit({"ok": not failed, "checks": [asdict(found) for found in checks]})
+    if failed:
+        raise typer.Exit(1)
+
+
+def _line(found: Check) -> Text:
+    line = Text.assemble((f"{found.status:<4}", _STYLES[found.status]), f"  {found.name}: {found.detail}")
+    if found.mend:
+        line.append(f"\n      {found.mend}", style="green")
+    return line

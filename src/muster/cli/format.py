@@ -1,0 +1,93 @@
+"""Numbers as people read them: how long, how much, how far. Rounded, unlike `core.units`, which is exact."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from muster.core.units import format_accelerators
+
+_BAR = 20  # characters
+
+
+def span(seconds: float | None) -> str:
+    """`45s`, `3m20s`, `2h05m` or `3d04h`: two units are enough to go by."""
+    if seconds is None or not math.isfinite(seconds):
+        return "-"
+    whole = max(0, round(seconds))
+    if whole < 60:
+        return f"{whole}s"
+    for unit, below, length, part in (("m", "s", 60, 1), ("h", "m", 3600, 60), ("d", "h", 86400, 3600)):
+        if unit == "d" or whole < length * (60 if unit == "m" else 24):
+            return f"{whole // length}{unit}{whole % length // part:02d}{below}"
+    raise AssertionError("days hold any length")
+
+
+def since(moment: float | None, now: float | None = None) -> str:
+    """How long ago; a clock that is a little behind the server's does not make it negative."""
+    return "-" if moment is None else span((time.time() if now is None else now) - moment)
+
+
+def clock(moment: float | None) -> str:
+    """Local date and time."""
+    return "-" if moment is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(moment))
+
+
+def size(count: float | None) -> str:
+    """Bytes in decimal units, three digits: `1.21 GB`."""
+    if count is None:
+        return "-"
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if count < 1000:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.4g} PB"
+
+
+def number(value: float | None) -> str:
+    """A metric's value in four digits; a value that is not finite arrives as None."""
+    if value is None:
+        return "nan"
+    return f"{value:.4g}"
+
+
+def resources(needs: Mapping[str, Any]) -> str:
+    """`8 cpus, 64 GB, H100:8`, of which only what there is."""
+    parts = [f"{needs['cpus']:g} cpu{'' if needs['cpus'] == 1 else 's'}"]
+    if needs.get("memory"):
+        parts.append(size(needs["memory"]))
+    if needs.get("accelerators"):
+        parts.append(format_accelerators(needs.get("accelerator") or "", needs["accelerators"]))
+    return ", ".join(parts)
+
+
+def steps(progress: Mapping[str, Any] | None) -> str:
+    """`120/350` or `120`, for a column of a table."""
+    if not progress or progress["step"] is None:
+        return "-"
+    return f"{progress['step']}/{progress['total']}" if progress.get("total") else f"{progress['step']}"
+
+
+def progress_line(progress: Mapping[str, Any] | None) -> str:
+    """A bar where the end is known, the step, the loss or else the first metric, the rate and the time left."""
+    if not progress or progress["step"] is None:
+        return ""
+    parts = []
+    total, step = progress.get("total"), progress["step"]
+    if total:
+        done = min(1.0, max(0.0, step / total))
+        filled = round(done * _BAR)
+        parts.append(f"{'━' * filled}{'╌' * (_BAR - filled)} {step}/{total} {done:.0%}")
+    else:
+        parts.append(f"{progress.get('unit') or 'step'} {step}")
+    metrics = progress.get("metrics") or {}
+    shown = "loss" if "loss" in metrics else next(iter(metrics), None)
+    if shown is not None:
+        parts.append(f"{shown} {number(metrics[shown])}")
+    if progress.get("rate"):
+        parts.append(f"{number(progress['rate'])}/s")
+    if progress.get("eta"):
+        parts.append(f"{span(progress['eta'])} left")
+    return "  ".join(parts)

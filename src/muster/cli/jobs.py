@@ -1,0 +1,130 @@
+"""`muster ls`, `stop` and `resume`: jobs in numbers, and the two things that are asked of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from muster.cli import complete, format
+from muster.cli.call import Json, Usage
+from muster.cli.connect import client
+from muster.cli.output import emit, note, out, phase_text, show_error, table
+from muster.client import Client, Job, MusterError
+from muster.core.units import Unfit, parse_duration
+
+PHASES = ("queued", "starting", "running", "stopping", "succeeded", "failed", "stopped")
+UNFINISHED, FINISHED = PHASES[:4], PHASES[4:]
+_RECENT = 10  # finished jobs that `ls` shows below the unfinished ones
+
+JobRef = Annotated[str, typer.Argument(metavar="JOB", help="Id, number or name.", autocompletion=complete.jobs)]
+JobRefs = Annotated[
+    list[str], typer.Argument(metavar="JOB", help="Ids, numbers or names.", autocompletion=complete.jobs)
+]
+
+
+def ls(
+    phase: Annotated[list[str] | None, typer.Option(help="Only of this phase; may be repeated.")] = None,
+    project: Annotated[str | None, typer.Option(help="Only of this project.", autocompletion=complete.projects)] = None,
+    queue: Annotated[str | None, typer.Option(help="Only of this queue.", autocompletion=complete.queues)] = None,
+    user: Annotated[str | None, typer.Option(help="Only of this user.")] = None,
+    name: Annotated[str | None, typer.Option(help="Only of this name.")] = None,
+    everything: Annotated[bool, typer.Option("--all", "-a", help="All there are, also those ended long ago.")] = False,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many.")] = 100,
+    json: Json = False,
+) -> None:
+    """List jobs: those that are not over, and the last few that are."""
+    for one in phase or ():
+        if one not in PHASES:
+            raise Usage(f"--phase: got {one!r}.", f"Expected one of {', '.join(PHASES)}.")
+    with client() as to:
+
+        def find(phases: tuple[str, ...], most: int | None) -> list[Job]:
+            return to.jobs(project=project, phase=phases, queue=queue, user=user, name=name, limit=most)
+
+        if everything or phase:
+            jobs = find(tuple(phase or ()), None if everything else limit)
+        else:
+            jobs = [*find(UNFINISHED, limit), *find(FINISHED, min(limit, _RECENT))]
+            jobs = sorted(jobs, key=lambda job: job.number, reverse=True)[:limit]
+    if json:
+        emit({"jobs": [job.raw for job in jobs]})
+    elif jobs:
+        _print_jobs(jobs)
+    else:
+        note("No jobs", " match." if phase or project or queue or user or name else ". Submit one with `muster run`.")
+
+
+def stop(
+    refs: JobRefs,
+    grace: Annotated[
+        str | None, typer.Option(help="Time to save and leave, such as 30s; the job's own if unset.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Kill at once, without saving.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Return when they have ended.")] = False,
+    json: Json = False,
+) -> None:
+    """Stop jobs: they are asked to save and leave, and `muster resume` continues them."""
+    patience = None if grace is None else seconds("--grace", grace)
+
+    def one(to: Client, ref: str) -> Job:
+        job = to.stop(ref, patience, force)
+        return to.wait(job.id) if wait else job
+
+    _each(refs, one, json, lambda job: f"{job.id} {'ended' if job.final else 'is stopping'}")
+
+
+def resume(refs: JobRefs, json: Json = False) -> None:
+    """Continue stopped or failed jobs: the same run goes on from its last checkpoint."""
+    _each(refs, lambda to, ref: to.resume(ref), json, _resumed)
+
+
+def seconds(option: str, text: str) -> float:
+    """A duration that was given with an option."""
+    try:
+        return parse_duration(text)
+    except Unfit as unfit:
+        raise Usage(f"{option}: got {text!r}.", unfit.mend or "Expected a duration such as 30s, 5m or 1h30m.") from None
+
+
+def _print_jobs(jobs: list[Job]) -> None:
+    now = time.time()
+    made = table("id", "phase", "reason", "att", "progress", "nodes", "user", "age", right=("att", "progress", "age"))
+    for job in jobs:
+        code = job.reason.code if job.reason and job.reason.code != "completed" else ""
+        reason = Text(code, style="dim")
+        where = ",".join(job.nodes) if job.nodes and not job.final else str(job.num_nodes)
+        cells = [str(job.attempt), format.steps(job.progress), where, job.user, format.since(job.submitted_at, now)]
+        made.add_row(Text(job.id, style="bold"), phase_text(job.phase), reason, *cells)
+    out().print(made, soft_wrap=False, crop=False)
+
+
+def _each(refs: list[str], act: Callable[[Client, str], Job], json: bool, say: Callable[[Job], str]) -> None:
+    """Does it to every job; one that fails does not keep the others from it, and makes the exit code 1."""
+    results: list[dict[str, object]] = []
+    failed = False
+    with client() as to:
+        for ref in refs:
+            try:
+                job = act(to, ref)
+            except MusterError as error:
+                failed = True
+                results.append({"error": error.to_dict()})
+                if not json:
+                    show_error(error.to_dict(), as_json=False)
+            else:
+                results.append(job.raw)
+                if not json:
+                    out().print(Text(say(job)))
+    if json:
+        emit({"jobs": results})
+    if failed:
+        raise typer.Exit(1)
+
+
+def _resumed(job: Job) -> str:
+    place = f"from step {job.checkpoint['step']}" if job.checkpoint else "from the beginning: it has no checkpoint"
+    return f"{job.id} is {job.phase} again, {place}"

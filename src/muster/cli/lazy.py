@@ -1,0 +1,60 @@
+"""Verbs by import path: a module is imported when its verb is called or completed, never to print the list of verbs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+from typer.main import get_command
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """One verb: `target` is "module:name" of a function, or of a Typer app that has verbs of its own."""
+
+    name: str
+    target: str
+    help: str
+    panel: str
+    settings: dict[str, Any] = field(default_factory=dict)  # of its Click context
+
+
+def lazy_app(verbs: Sequence[Verb], **settings: Any) -> typer.Typer:
+    """An app of these verbs, in this order."""
+    table = {verb.name: verb for verb in verbs}
+
+    class LazyGroup(TyperGroup):
+        """Lists stand-ins, which know their help line alone, and calls what they stand for."""
+
+        def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+            name, stand_in, rest = super().resolve_command(ctx, args)
+            return name, command_of(table[name]) if name and stand_in else None, rest
+
+    app = typer.Typer(cls=LazyGroup, **settings)
+    for verb in verbs:
+        app.command(verb.name, help=verb.help, rich_help_panel=verb.panel)(_stand_in)
+    return app
+
+
+def command_of(verb: Verb) -> Any:
+    """The verb's Click command, imported now."""
+    found = load(verb.target)
+    if not isinstance(found, typer.Typer):
+        single = typer.Typer(add_completion=False, rich_markup_mode="rich")
+        single.command(verb.name, context_settings=verb.settings)(found)
+        found = single
+    return get_command(found)
+
+
+def load(target: str) -> Any:
+    """What "module:name" names."""
+    module, _, name = target.partition(":")
+    return getattr(import_module(module), name)
+
+
+def _stand_in() -> None:
+    raise AssertionError("a stand-in is never called")

@@ -1,0 +1,37 @@
+"""`muster logs`: what a job's ranks wrote, now or as they write it."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from muster.cli.call import Json
+from muster.cli.connect import client
+from muster.cli.jobs import JobRef
+from muster.cli.output import emit, note
+from muster.cli.ranks import RankPrinter
+
+
+def logs(
+    ref: JobRef,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job has ended.")] = False,
+    rank: Annotated[int | None, typer.Option(min=0, help="Only of this rank.")] = None,
+    attempt: Annotated[int | None, typer.Option(min=1, help="Only of this attempt.")] = None,
+    tail: Annotated[int | None, typer.Option("--tail", "-n", min=0, help="Only the last so many lines.")] = None,
+    json: Json = False,
+) -> None:
+    """Print what a job wrote, every attempt in order; with --json one object a line: attempt, rank, text."""
+    with client() as to:
+        job = to.job(ref)
+        printer = RankPrinter(sys.stdout, named=job.ranks > 1 and rank is None)
+        empty = True
+        for line in to.logs(job.id, follow=follow, rank=rank, attempt=attempt, tail=tail):
+            empty = False
+            if json:
+                emit({"attempt": line.attempt, "rank": line.rank, "text": line.text})
+            else:
+                printer.write(line)
+        if empty and not json:
+            note(f"{job.id} is {job.phase} and has written nothing", f" as rank {rank}." if rank is not None else ".")

@@ -1,0 +1,142 @@
+"""The entry point of `muster`: the table of verbs, and how any error is told without a traceback."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+from typer.main import get_command
+
+from muster import __version__
+from muster.cli import call
+from muster.cli.call import CALL, Usage
+from muster.cli.lazy import Verb, lazy_app, load
+from muster.core.errors import MusterError
+
+_JOBS, _PLATFORM, _PEOPLE, _START = "Jobs", "What jobs run on", "Who may do what", "Begin here"
+# What follows the first word of the command belongs to the command, not to `muster run`.
+_COMMAND_LINE: Final = {"allow_interspersed_args": False}
+VERBS: Final = (
+    Verb("demo", "muster.cli.demo:demo", "See a job fail, recover and finish, in about a minute.", _START),
+    Verb("init", "muster.cli.init:init", "Copy a starter template: a job file and a script that runs.", _START),
+    Verb("up", "muster.cli.server:up", "Start a server on this machine.", _START),
+    Verb("down", "muster.cli.server:down", "Stop the server; running jobs go on.", _START),
+    Verb("doctor", "muster.cli.doctor:doctor", "Check this machine and the server, and say what to mend.", _START),
+    Verb("run", "muster.cli.run:run", "Run a command, or a job file, as a job and watch it.", _JOBS, _COMMAND_LINE),
+    Verb("submit", "muster.cli.submit:submit", "Submit job files.", _JOBS),
+    Verb("ls", "muster.cli.jobs:ls", "List jobs.", _JOBS),
+    Verb("status", "muster.cli.status:status", "Show one job: where it stands, its attempts, its checkpoint.", _JOBS),
+    Verb("why", "muster.cli.status:why", "Say why a job waits, restarted or ended, and what would change it.", _JOBS),
+    Verb("logs", "muster.cli.logs:logs", "Print what a job wrote.", _JOBS),
+    Verb("stop", "muster.cli.jobs:stop", "Stop jobs: they save, then leave.", _JOBS),
+    Verb("resume", "muster.cli.jobs:resume", "Continue a stopped or failed job from its checkpoint.", _JOBS),
+    Verb("schema", "muster.cli.schema:schema", "Print the JSON Schema of a job file.", _JOBS),
+    Verb("queue", "muster.cli.queues:app", "List, show and create queues.", _PLATFORM),
+    Verb("nodes", "muster.cli.nodes:app", "List nodes, drain them and put them back.", _PLATFORM),
+    Verb("events", "muster.cli.events:events", "Print the event log, which is the audit log.", _PLATFORM),
+    Verb("project", "muster.cli.projects:app", "Projects, their members and their secrets.", _PEOPLE),
+    Verb("token", "muster.cli.tokens:app", "Create, list and revoke access tokens.", _PEOPLE),
+)
+# Typer shows its usage errors under names that move between its versions; the base of this public one is them all.
+_UsageError: Final[type[Any]] = typer.BadParameter.__bases__[0]
+
+app = lazy_app(
+    VERBS,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Muster: a training platform in one install. Begin with [bold]muster demo[/].",
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command line and returns its exit code: 0, 1 for an error, 2 for a command line that makes no sense."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    call.reset()
+    try:
+        code = get_command(app)(words, prog_name="muster", standalone_mode=False)
+        return code if isinstance(code, int) else 0
+    except MusterError as error:
+        load("muster.cli.output:show_error")(error.to_dict(), _json_wanted(words))
+        return 2 if isinstance(error, Usage) else 1
+    except _UsageError as error:
+        return _usage(error, words)
+    except (typer.Abort, KeyboardInterrupt):
+        return 130
+    except BrokenPipeError:
+        # Whoever read our output has enough: what is still buffered must not raise again when Python exits.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        return _crash(error, words)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"muster {__version__}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    ctx: typer.Context,
+    url: Annotated[
+        str | None, typer.Option(help="Server, or several with commas between; else MUSTER_URL, else this machine's.")
+    ] = None,
+    home: Annotated[Path | None, typer.Option(help="Home folder; else MUSTER_HOME, else ~/.muster.")] = None,
+    _version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    CALL.url, CALL.home = url, home
+    if ctx.invoked_subcommand is None:
+        typer.echo(ctx.get_help())
+
+
+def _usage(error: Any, words: list[str]) -> int:
+    path = error.ctx.command_path if error.ctx else "muster"
+    told = {"code": "usage", "message": error.format_message(), "mend": f"See `{path} --help`."}
+    load("muster.cli.output:show_error")(told, _json_wanted(words))
+    return 2
+
+
+def _crash(error: Exception, words: list[str]) -> int:
+    """A bug of ours: one line for the user, the rest in a file that can be sent to us."""
+    verb = next((word for word in words if not word.startswith("-")), "")
+    path = call.home_folder() / "crash.log"
+    when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    # Only the verb: the other words may hold what is private.
+    head = f"--- {when} muster {__version__} python {sys.version.split()[0]} verb {verb!r}\n"
+    told = {"code": "bug", "message": f"Muster failed: {type(error).__name__}: {error}", "mend": ""}
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path.touch(mode=0o600)
+        with path.open("a") as file:
+            file.write(head + "".join(traceback.format_exception(error)))
+        told["mend"] = f"This is a bug of Muster's. Details are in {path}."
+    except OSError as refused:
+        told["mend"] = (
+            f"This is a bug of Muster's. {path} can't be written ({refused.strerror}), so its details are lost."
+        )
+    if _json_wanted(words):
+        sys.stdout.write(json.dumps({"error": told}) + "\n")
+    else:
+        sys.stderr.write(f"{told['message']}\n{told['mend']}\n")
+    return 1
+
+
+def _json_wanted(words: list[str]) -> bool:
+    """Whether `--json` was given, also where the command line could not be read to its end."""
+    if CALL.json:
+        return True
+    if "--" in words:
+        words = words[: words.index("--")]
+    elif "run" in words:
+        return False  # it may be an option of the command that was to be run
+    return "--json" in words

@@ -1,0 +1,74 @@
+"""Printing: JSON for programs, Rich text for people, and errors as what happened and what to do."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+PHASE_STYLES = {
+    "queued": "yellow",
+    "starting": "cyan",
+    "running": "blue",
+    "stopping": "magenta",
+    "succeeded": "green",
+    "failed": "red",
+    "stopped": "bright_black",
+}
+
+
+def out() -> Console:
+    return Console(highlight=False, soft_wrap=True)
+
+
+def err() -> Console:
+    return Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def emit(document: Any) -> None:
+    """One JSON document on one line of stdout."""
+    sys.stdout.write(json.dumps(document) + "\n")
+    sys.stdout.flush()  # a program may be reading along
+
+
+def note(*parts: str | tuple[str, str]) -> None:
+    """A line for people on stderr, so that stdout holds the result alone."""
+    err().print(Text.assemble(*parts))
+
+
+def table(*columns: str, right: tuple[str, ...] = ()) -> Table:
+    """A table without a frame; `right` names the columns of numbers."""
+    made = Table(box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0))
+    for column in columns:
+        made.add_column(column, justify="right" if column in right else "left", no_wrap=True)
+    return made
+
+
+def phase_text(phase: str) -> Text:
+    return Text(phase, style=PHASE_STYLES.get(phase, ""))
+
+
+def mend_of(job_id: str, mend: str) -> str:
+    """The advice with the job's id in the commands that it names, so that they can be copied."""
+    return re.sub(r"`muster (logs|resume|status|why)`", rf"`muster \1 {job_id}`", mend)
+
+
+def show_error(error: dict[str, Any], as_json: bool) -> None:
+    """`error` as the API writes it: {"code", "message", "mend"} and, for a job file, "problems"."""
+    if as_json:
+        emit({"error": error})
+        return
+    lines = [Text.assemble(("error: ", "bold red"), error["message"])]
+    problems = error.get("problems") or []
+    for problem in problems:
+        lines.append(Text.assemble("  ", (problem["where"], "bold"), f": got {problem['given']}"))
+        lines.append(Text(f"    expected {problem['expected']}"))
+        lines.append(Text.assemble("    ", (problem["mend"], "green")))
+    if error["mend"] and not problems:
+        lines.append(Text.assemble("  ", (error["mend"], "green")))
+    err().print(Text("\n").join(lines))

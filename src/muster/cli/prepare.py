@@ -1,0 +1,114 @@
+"""A command or a job file, with the options given to it, as a whole job: checked here, before anything is sent."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from muster.cli.call import Usage
+from muster.core.errors import Invalid, NotFound
+from muster.core.parse import parse_job
+from muster.core.spec import JobSpec, dump_job
+
+# So that `python` is the python of the shell in which the command was typed.
+SHELL_ENVS = ("PATH", "VIRTUAL_ENV", "CONDA_PREFIX")
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    source: str  # what the user called it
+    spec: JobSpec
+    text: str  # a job file that says the same, with every path absolute
+
+
+def from_file(name: str, overrides: Mapping[str, Any], local: bool) -> Prepared:
+    """A job file, `-` for standard input; its `workdir` starts from its own folder, and is that folder unless given."""
+    text, source, folder = _read(name)
+    spec = parse_job(text, source=source, base=folder, defaults=_defaults(folder, local))
+    return _prepared(source, _overridden(spec, overrides))
+
+
+def from_command(command: str, overrides: Mapping[str, Any], local: bool) -> Prepared:
+    """A shell command, run in the current folder."""
+    defaults = _defaults(Path.cwd(), local)
+    written = {"run": command, **overrides}
+    return _prepared("muster run", parse_job(written, source="The job", base=Path.cwd(), defaults=defaults))
+
+
+def parse_overrides(pairs: Sequence[str]) -> dict[str, Any]:
+    """`name=value` with dots for what is inside: `resources.cpus=4`, `envs.LR=1e-3`, `retry.on=[node]`."""
+    made: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        *path, last = name.split(".")
+        if not equals or not last or not all(path):
+            raise Usage(f"-o: got {pair!r}.", "Write a field of the job file and its value, as in -o envs.LR=1e-3.")
+        place = made
+        for part in path:
+            place = place.setdefault(part, {})
+            if not isinstance(place, dict):
+                raise Usage(f"-o: {name!r} is inside of a field that has a value already.", "Leave one of the two out.")
+        place[last] = _value(text, pair)
+    return made
+
+
+def parse_envs(pairs: Sequence[str]) -> dict[str, str]:
+    """`K=V`; a bare `K` takes its value from this shell."""
+    envs = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals and name not in os.environ:
+            raise Usage(f"--env {name}: no value, and {name} is not set in this shell.", f"Write --env {name}=VALUE.")
+        envs[name] = value if equals else os.environ[name]
+    return envs
+
+
+def _read(name: str) -> tuple[str, str, Path]:
+    if name == "-":
+        return sys.stdin.read(), "standard input", Path.cwd()
+    path = Path(name)
+    try:
+        return path.read_text(), name, path.absolute().parent
+    except FileNotFoundError:
+        raise NotFound(f"There is no job file {name}.", "Check the path, or begin with `muster init`.") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise Invalid(f"{name} can't be read: {error}.", "Name a job file, as in `job.yaml`.") from None
+
+
+def _defaults(folder: Path, local: bool) -> dict[str, Any]:
+    envs = _shell_envs() if local else {}
+    return {"workdir": str(folder), **({"envs": envs} if envs else {})}
+
+
+def _shell_envs() -> dict[str, str]:
+    """This shell's Python environment; where none is active and `muster` was called by its path, the one it is in."""
+    envs = {name: os.environ[name] for name in SHELL_ENVS if os.environ.get(name)}
+    if sys.prefix != sys.base_prefix and not {"VIRTUAL_ENV", "CONDA_PREFIX"} & envs.keys():
+        envs["PATH"] = os.pathsep.join(filter(None, [str(Path(sys.prefix) / "bin"), envs.get("PATH")]))
+    return envs
+
+
+def _overridden(spec: JobSpec, overrides: Mapping[str, Any]) -> JobSpec:
+    """`overrides` over the file, in canonical names, so that `nodes` there and `num_nodes` here are one field."""
+    if not overrides:
+        return spec
+    # Every scalar stays the text that it is, as in a job file.
+    written = yaml.load(dump_job(spec), yaml.BaseLoader)  # noqa: S506  (it makes strings, lists and mappings alone)
+    return parse_job(overrides, source="The command line", base=Path.cwd(), defaults=written)
+
+
+def _prepared(source: str, spec: JobSpec) -> Prepared:
+    return Prepared(source, spec, dump_job(spec))
+
+
+def _value(text: str, pair: str) -> Any:
+    try:
+        return yaml.load(text, yaml.BaseLoader) if text[:1] in "[{" else text  # noqa: S506  (as above)
+    except yaml.YAMLError:
+        raise Usage(f"-o: got {pair!r}.", "Close the bracket, as in -o secrets=[HF_TOKEN].") from None

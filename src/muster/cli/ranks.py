@@ -1,0 +1,40 @@
+"""Lines of several ranks on one screen: each with its rank in front, in its own colour on a terminal."""
+
+from __future__ import annotations
+
+from typing import TextIO
+
+from rich.console import Console
+from rich.text import Text
+
+from muster.client import LogLine
+
+COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "bright_cyan", "bright_magenta", "bright_green")
+
+
+class RankPrinter:
+    """Writes lines to a stream; `named` puts `[r0]` in front of each."""
+
+    def __init__(self, stream: TextIO, named: bool) -> None:
+        self._stream = stream
+        self._named = named
+        self._console = Console(file=stream, highlight=False, soft_wrap=True)
+        self._attempt = 1
+
+    def write(self, line: LogLine) -> None:
+        if self._console.is_terminal:
+            self._console.print(self.styled(line))
+            return
+        # As it was written, for a file or another program.
+        self._stream.write(f"[r{line.rank}] {line.text}\n" if self._named else f"{line.text}\n")
+        self._stream.flush()
+
+    def styled(self, line: LogLine) -> Text:
+        """The line for a terminal, with the colours that the rank gave it; a new attempt is announced above it."""
+        parts = [Text.from_ansi(line.text)]
+        if self._named:
+            parts.insert(0, Text(f"[r{line.rank}] ", COLOURS[line.rank % len(COLOURS)]))
+        if line.attempt > self._attempt:
+            self._attempt = line.attempt
+            parts.insert(0, Text(f"--- attempt {line.attempt} ---\n", style="dim"))
+        return Text.assemble(*parts)

@@ -1,0 +1,70 @@
+"""`muster run`: a command, or a job file, as a job that is watched like a process of one's own."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from muster.cli import complete
+from muster.cli.call import Json, Usage
+from muster.cli.connect import client
+from muster.cli.output import emit, out
+from muster.cli.prepare import Prepared, from_command, from_file, parse_envs, parse_overrides
+from muster.cli.submit import Overrides
+from muster.cli.watch import watch
+
+
+def run(
+    words: Annotated[list[str], typer.Argument(metavar="COMMAND", help="The command, or one job file.")],
+    nproc: Annotated[int | None, typer.Option(min=1, help="Ranks on each node.")] = None,
+    nodes: Annotated[int | None, typer.Option(min=1, help="Nodes.")] = None,
+    gpus: Annotated[str | None, typer.Option(help="Accelerators on each node: 8, H100 or H100:8.")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the job; from the command if unset.")] = None,
+    env: Annotated[
+        list[str] | None, typer.Option("--env", "-e", metavar="K=V", help="Environment; repeatable.")
+    ] = None,
+    secret: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Secret of the project; repeatable.")] = None,
+    project: Annotated[str | None, typer.Option(autocompletion=complete.projects, help="Who owns and pays.")] = None,
+    queue: Annotated[str | None, typer.Option(autocompletion=complete.queues, help="Whose share it uses.")] = None,
+    priority: Annotated[str | None, typer.Option(help="low, normal, high, urgent, or 0 to 100.")] = None,
+    max_duration: Annotated[str | None, typer.Option(metavar="TIME", help="Stop it after so long: 6h.")] = None,
+    override: Overrides = None,
+    detach: Annotated[bool, typer.Option("--detach", "-d", help="Return as soon as it is submitted.")] = False,
+    json: Json = False,
+) -> None:
+    """Run a command, or a job file, as a job and watch it: `muster run --nproc 2 -- python train.py --lr 3e-4`.
+
+    The exit code is 0 if it succeeded, else the failing rank's, or 1. With --json one object a line: log, job, end.
+    """
+    given: dict[str, Any] = {"nproc": nproc, "num_nodes": nodes, "accelerators": gpus, "name": name, "secrets": secret}
+    given |= {"project": project, "queue": queue, "priority": priority, "max_duration": max_duration}
+    options = {key: value for key, value in given.items() if value is not None}
+    if env:
+        options["envs"] = parse_envs(env)
+    overrides = _joined(options, parse_overrides(override or ()))
+    with client() as to:
+        job = to.submit(_prepare(words, overrides, to.target.local).text)
+        if not detach:
+            raise typer.Exit(watch(to, job, json))
+    if json:
+        emit(job.raw)
+    else:
+        out().print(Text.assemble("submitted ", (job.id, "bold"), (f"  see `muster logs -f {job.id}`", "dim")))
+
+
+def _prepare(words: list[str], overrides: dict[str, Any], local: bool) -> Prepared:
+    if len(words) == 1 and Path(words[0]).suffix in (".yaml", ".yml"):
+        return from_file(words[0], overrides, local)
+    return from_command(shlex.join(words), overrides, local)
+
+
+def _joined(options: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
+    twice = sorted(options.keys() & overrides.keys() - {"envs"})
+    if twice:
+        raise Usage(f"`{twice[0]}` is given both by an option and with -o.", "Leave one of the two out.")
+    envs = {**options.get("envs", {}), **overrides.get("envs", {})}
+    return {**options, **overrides, **({"envs": envs} if envs else {})}

@@ -1,0 +1,128 @@
+"""`muster up` and `muster down`: the server on this machine."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from muster.cli import daemon
+from muster.cli.call import Json, home_folder
+from muster.cli.jobs import UNFINISHED
+from muster.cli.lazy import load
+from muster.cli.output import emit, note, out
+from muster.client import Client, Job, MusterError
+from muster.core.errors import Conflict, Invalid
+
+
+def up(
+    detach: Annotated[bool, typer.Option("--detach", "-d", help="Start it apart from this terminal.")] = False,
+    host: Annotated[str | None, typer.Option(help="Address to listen on; 127.0.0.1 if unset.")] = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port; 8265 if unset, 0 for any free one.")] = None,
+    nodes: Annotated[int | None, typer.Option(min=1, help="Logical nodes on this machine.")] = None,
+    accelerators: Annotated[str | None, typer.Option(help="Logical accelerators of each node: H100:8.")] = None,
+    store: Annotated[str | None, typer.Option(metavar="URL", help="Database; SQLite in the home if unset.")] = None,
+    tls_cert: Annotated[Path | None, typer.Option(help="Certificate, to listen with TLS.")] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="Key of the certificate.")] = None,
+    allow_insecure: Annotated[
+        bool, typer.Option("--allow-insecure", help="Listen beyond this machine without TLS.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Start a server on this machine. Jobs that outlived the last one are taken up again."""
+    home = home_folder()
+    options: dict[str, Any] = {"host": host, "port": port, "nodes": nodes, "accelerators": accelerators}
+    options |= {"store_url": store, "allow_insecure": allow_insecure or None}
+    # Absolute: a server that is started apart has another current folder.
+    options |= {"tls_cert": _absolute(tls_cert), "tls_key": _absolute(tls_key)}
+    given = {name: value for name, value in options.items() if value is not None}
+    server = daemon.find(home)
+    if detach:
+        started = server is None
+        server = server or daemon.start(home, _words(given))
+        _say_up(home, server, started, json)
+        return
+    if server is not None:
+        where = ", ".join(server.urls)
+        raise Conflict(f"A server of {home} runs already at {where} (pid {server.pid}).", "Stop it with `muster down`.")
+    settings = load("muster.server.settings:Settings").load(home, given)
+    where = f"{settings.host}:{settings.port}" if settings.port else f"a free port of {settings.host}"
+    if json:
+        emit({"host": settings.host, "port": settings.port, "home": str(home), "token_file": str(home / "token")})
+    else:
+        note(f"Muster listens on {where}. Token: in {home / 'token'}. Ctrl-C stops the server, not the jobs.")
+    load("muster.server.main:serve")(settings)
+
+
+def down(
+    stop_jobs: Annotated[bool, typer.Option("--stop-jobs", help="First stop every job that is not over.")] = False,
+    json: Json = False,
+) -> None:
+    """Stop the server. Running jobs go on without it, and the next `muster up` takes them up again."""
+    home = home_folder()
+    server = daemon.find(home)
+    if server is None:
+        if json:
+            emit({"stopped": False, "running": []})
+        else:
+            note(f"No server is running for {home}.")
+        return
+    with Client(",".join(server.urls), home=home) as to:
+        left = _stop_all(to, json) if stop_jobs else _active(to)
+    daemon.stop(server)
+    if json:
+        emit({"stopped": True, "running": [job.id for job in left]})
+        return
+    out().print(Text(f"The server (pid {server.pid}) has ended."))
+    if left:
+        names = ", ".join(job.id for job in left[:5]) + (" and others" if len(left) > 5 else "")
+        note(f"{names} {'goes' if len(left) == 1 else 'go'} on; the next `muster up` takes up what is left.")
+
+
+def _say_up(home: Path, server: daemon.Running, started: bool, json: bool) -> None:
+    token_file = home / "token"
+    if json:
+        urls = list(server.urls)
+        emit({"urls": urls, "pid": server.pid, "home": str(home), "token_file": str(token_file), "started": started})
+        return
+    word = "Muster is up at" if started else "Muster is up already at"
+    out().print(Text.assemble(f"{word} ", (", ".join(server.urls), "bold"), f" (pid {server.pid})"))
+    note((f"token: in {token_file}   log: {home / 'server.log'}   stop it: muster down", "dim"))
+
+
+def _words(given: dict[str, Any]) -> list[str]:
+    names = {"store_url": "store"}
+    words = []
+    for name, value in given.items():
+        words.append(f"--{names.get(name, name).replace('_', '-')}")
+        words += [] if value is True else [str(value)]
+    return words
+
+
+def _absolute(path: Path | None) -> str | None:
+    return None if path is None else os.path.abspath(path.expanduser())  # noqa: PTH100  (keeps links as they are)
+
+
+def _active(to: Client) -> list[Job]:
+    """What goes on without the server; nothing is known where it does not answer, and it is stopped all the same."""
+    try:
+        return to.jobs(phase=("starting", "running", "stopping"), limit=100)
+    except MusterError:
+        return []
+
+
+def _stop_all(to: Client, json: bool) -> list[Job]:
+    """Those that wait first, the next in line before the others: else they would start as soon as others leave."""
+    jobs = sorted(to.jobs(phase=UNFINISHED, limit=None), key=lambda job: (job.phase != "queued", job.number))
+    for job in jobs:
+        with suppress(Invalid):  # it has ended meanwhile
+            to.stop(job.id)
+    for job in jobs:
+        ended = job.wait()
+        if not json:
+            note((f"{ended.id} {ended.phase}", "dim"))
+    return []

@@ -1,0 +1,124 @@
+"""`muster status` and `muster why`: one job, where it stands and how it came to it."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from muster.cli import format
+from muster.cli.call import Json
+from muster.cli.connect import client
+from muster.cli.jobs import JobRef
+from muster.cli.output import emit, mend_of, out, phase_text
+from muster.client import Job
+from muster.core.units import format_priority
+
+_SHOWN_ATTEMPTS = 8
+
+
+def status(ref: JobRef, json: Json = False) -> None:
+    """Show one job: where it stands and why, its attempts, its checkpoint, where it runs."""
+    with client() as to:
+        job = to.job(ref)
+        attempts = to.attempts(job.id)
+    if json:
+        emit({**job.raw, "attempts": attempts})
+        return
+    screen = out()
+    screen.print(_headline(job))
+    card = Table.grid(padding=(0, 2))
+    card.add_column(style="dim")
+    card.add_column(overflow="fold")
+    for name, value in _rows(job, attempts):
+        card.add_row(f"  {name}", value)
+    screen.print(card, soft_wrap=False)
+
+
+def why(ref: JobRef, json: Json = False) -> None:
+    """Say why a job waits, restarted or ended, what would change it, and how it came to it."""
+    with client() as to:
+        answer = to.why(ref)
+        job = Job.from_view(answer["job"], to)
+    if json:
+        emit(answer)
+        return
+    screen = out()
+    reason, causes = answer["reason"], answer["all"]
+    screen.print(Text.assemble(_headline(job), (f": {reason['message']}" if reason else "", "bold")))
+    if reason and reason["mend"]:
+        screen.print(Text.assemble(("  what would change it: ", "dim"), (mend_of(job.id, reason["mend"]), "green")))
+    for cause in [one for one in causes if one != reason]:
+        screen.print(Text.assemble("  also ", (cause["code"], "bold"), f": {cause['message']}"))
+        if cause["mend"]:
+            screen.print(Text.assemble("    ", (mend_of(job.id, cause["mend"]), "green")))
+    if answer["ahead"]:
+        ahead = ", ".join(f"{one['id']} ({one['phase']})" for one in answer["ahead"])
+        screen.print(Text.assemble(("  ahead of it: ", "dim"), ahead))
+    screen.print(Text("  how it came to it:", style="dim"))
+    for step in answer["timeline"]:
+        screen.print(_timeline_line(step))
+
+
+def _headline(job: Job) -> Text:
+    lasted = format.span((job.finished_at or time.time()) - (job.started_at or job.submitted_at))
+    told = f"after {lasted}" if job.final else f"for {format.since(job.since)}"
+    return Text.assemble((job.id, "bold"), " ", phase_text(job.phase), f" {told}")
+
+
+def _rows(job: Job, attempts: list[dict[str, Any]]) -> list[tuple[str, Text]]:
+    rows: list[tuple[str, Text]] = []
+    if job.reason and job.reason.code != "completed":
+        rows.append(("why", Text.assemble(job.reason.message, (f"  {mend_of(job.id, job.reason.mend)}", "green"))))
+    if job.purpose:
+        rows.append(("purpose", Text(job.purpose)))
+    rows.append(("command", Text(job.run)))
+    rows.append(("folder", Text(job.workdir or "-")))
+    if bar := format.progress_line(job.progress):
+        rows.append(("progress", Text(bar)))
+        metrics = (job.progress or {}).get("metrics") or {}
+        rows.append(("metrics", Text("  ".join(f"{name} {format.number(value)}" for name, value in metrics.items()))))
+    if mark := job.checkpoint:
+        told = f"step {mark['step']}, {format.since(mark['time'])} ago, {format.size(mark['bytes'])}: {mark['path']}"
+        rows.append(("checkpoint", Text(told)))
+    ranks = f"{job.ranks} rank{'' if job.ranks == 1 else 's'}"
+    where = f"{', '.join(job.nodes)} ({ranks})" if job.nodes else f"{ranks} on {job.num_nodes} node(s), not placed"
+    rows.append(("where", Text(f"{where}, {format.resources(job.resources)} a node")))
+    rank = format_priority(job.priority)
+    rows.append(("queue", Text(f"{job.queue} of project {job.project}, priority {rank}")))
+    rows.append(("submitted", Text(f"by {job.user} at {format.clock(job.submitted_at)}")))
+    if job.tags:
+        rows.append(("tags", Text(", ".join(f"{name}={value}" for name, value in job.tags.items()))))
+    left_out = len(attempts) - _SHOWN_ATTEMPTS
+    rows += [("attempts" if not i else "", _attempt_line(one)) for i, one in enumerate(attempts[-_SHOWN_ATTEMPTS:])]
+    if left_out > 0:
+        rows.append(("", Text(f"and {left_out} before them; see `muster why {job.id}`", style="dim")))
+    rows.append(("look", Text(_next_commands(job), style="dim")))
+    return rows
+
+
+def _attempt_line(attempt: dict[str, Any]) -> Text:
+    began = attempt["running_at"] or attempt["planned_at"]
+    lasted = format.span((attempt["ended_at"] or time.time()) - began)
+    step = f" from step {attempt['from_step']}" if attempt["from_step"] is not None else ""
+    outcome = attempt["outcome"] or ("running" if attempt["running_at"] else "starting")
+    reason = attempt["reason"]
+    told = f": {reason['message']}" if reason and reason["code"] != "completed" else ""
+    return Text.assemble(f"{attempt['number']} ", phase_text(outcome), f" {lasted}{step}{told}")
+
+
+def _timeline_line(step: dict[str, Any]) -> Text:
+    reason = step["reason"]
+    attempt = f" (attempt {step['attempt']})" if step["attempt"] and step["phase"] in ("starting", "running") else ""
+    told = f"  {reason['message']}" if reason else ""
+    return Text.assemble((f"    {format.clock(step['time'])}  ", "dim"), phase_text(step["phase"]), f"{attempt}{told}")
+
+
+def _next_commands(job: Job) -> str:
+    last = f"muster stop {job.id}"
+    if job.final:
+        last = f"muster resume {job.id}" if job.phase != "succeeded" else f"muster events --job {job.id}"
+    follow = "" if job.final else "-f "
+    return f"muster logs {follow}{job.id} · muster why {job.id} · {last}"

@@ -1,0 +1,83 @@
+"""`muster submit`: job files into the queue."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from muster.cli.call import Json, Usage
+from muster.cli.connect import client
+from muster.cli.output import emit, out, show_error
+from muster.cli.prepare import Prepared, from_file, parse_overrides
+from muster.cli.watch import watch
+from muster.client import Client, Job, MusterError
+
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option("--override", "-o", metavar="KEY=VALUE", help="Set a field of the job file: -o envs.LR=1e-3."),
+]
+
+
+def submit(
+    files: Annotated[list[str], typer.Argument(metavar="FILE", help="Job files; - reads one from standard input.")],
+    override: Overrides = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything, submit nothing.")] = False,
+    follow: Annotated[bool, typer.Option("--watch", "-w", help="Watch the job until it ends; for one file.")] = False,
+    key: Annotated[
+        str | None, typer.Option(help="Submitting again with the same key gives the same job; for one file.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Submit job files. Nothing is sent unless every file is in order."""
+    if len(files) > 1 and (follow or key):
+        raise Usage(f"{'--watch' if follow else '--key'} is for one job file, {len(files)} were given.", "Give one.")
+    with client() as to:
+        jobs = _prepare(files, parse_overrides(override or ()), to.target.local)
+        if dry_run:
+            _check(to, jobs, json)
+            return
+        results = [_submitted(to, one, key, json and not follow) for one in jobs]
+        if follow and isinstance(results[0], Job):
+            raise typer.Exit(watch(to, results[0], json))
+    if json:
+        emit({"jobs": [one.raw if isinstance(one, Job) else {"error": one.to_dict()} for one in results]})
+    if not all(isinstance(one, Job) for one in results):
+        raise typer.Exit(1)
+
+
+def _prepare(files: list[str], overrides: dict[str, Any], local: bool) -> list[Prepared]:
+    """Every file, or an error; with several files, each one's own mistakes are told before the first is raised."""
+    prepared, failure = list[Prepared](), None
+    for name in files:
+        try:
+            prepared.append(from_file(name, overrides, local))
+        except MusterError as error:
+            if failure is not None:
+                show_error(failure.to_dict(), as_json=False)
+            failure = error
+    if failure is not None:
+        raise failure
+    return prepared
+
+
+def _check(to: Client, jobs: list[Prepared], json: bool) -> None:
+    for one in jobs:
+        answer = to.check(one.text)
+        if json:
+            emit({**answer, "source": one.source})
+        else:
+            out().print(Text(f"{one.source} is in order and would be accepted as {one.spec.name}"))
+
+
+def _submitted(to: Client, one: Prepared, key: str | None, quiet: bool) -> Job | MusterError:
+    try:
+        job = to.submit(one.text, key)
+    except MusterError as error:
+        if not quiet:
+            show_error(error.to_dict(), as_json=False)
+        return error
+    if not quiet:
+        out().print(Text.assemble("submitted ", (job.id, "bold")))
+    return job

@@ -1,0 +1,86 @@
+"""`muster token`: access for people and programs."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from muster.cli import format
+from muster.cli.call import Json, Usage
+from muster.cli.connect import client
+from muster.cli.jobs import seconds
+from muster.cli.output import emit, note, out, table
+
+app = typer.Typer(add_completion=False, rich_markup_mode="rich", help="Create, list and revoke access tokens.")
+
+
+@app.callback(invoke_without_command=True)
+def bare(ctx: typer.Context, json: Json = False) -> None:
+    if ctx.invoked_subcommand is None:
+        ls(json)
+
+
+@app.command()
+def ls(json: Json = False) -> None:
+    """List tokens: yours, or everybody's for an administrator."""
+    with client() as to:
+        tokens = to.tokens()
+    if json:
+        emit({"tokens": tokens})
+        return
+    now = time.time()
+    made = table("id", "name", "user", "role", "created", "state")
+    for token in tokens:
+        role = f"{token['role']}{', superuser' if token['superuser'] else ''}"
+        cells = [token["name"], token["user"], role, format.clock(token["created_at"])]
+        made.add_row(Text(token["id"], style="bold"), *cells, _state(token, now))
+    out().print(made, soft_wrap=False, crop=False)
+
+
+@app.command()
+def create(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="What it is for, such as ci.")],
+    user: Annotated[str | None, typer.Option(help="Whose it is; yours if unset.")] = None,
+    role: Annotated[str, typer.Option(help="The most it may be used for: viewer, member or admin.")] = "member",
+    superuser: Annotated[bool, typer.Option("--superuser", help="Administrator of everything.")] = False,
+    expires: Annotated[
+        str | None, typer.Option(metavar="TIME", help="How long it is valid: 30d. For ever if unset.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Create a token. It is printed once, alone on stdout, and can't be shown again."""
+    if role not in ("viewer", "member", "admin"):
+        raise Usage(f"--role: got {role!r}.", "Expected viewer, member or admin.")
+    lasts = None if expires is None else seconds("--expires", expires)
+    with client() as to:
+        made = to.create_token(name, user or to.whoami()["user"], role, superuser, lasts)
+    if json:
+        emit(made)
+        return
+    out().print(Text(made["token"]))
+    note(("Keep it: it is not shown again. Use it as MUSTER_TOKEN.", "dim"))
+
+
+@app.command()
+def revoke(
+    token_id: Annotated[str, typer.Argument(metavar="ID", help="See muster token ls.")], json: Json = False
+) -> None:
+    """Make a token worthless, at once and for ever."""
+    with client() as to:
+        to.revoke_token(token_id)
+    if json:
+        emit({"id": token_id})
+    else:
+        out().print(Text(f"token {token_id} is revoked"))
+
+
+def _state(token: dict[str, Any], now: float) -> Text:
+    if token["revoked_at"]:
+        return Text("revoked", style="red")
+    if not token["expires_at"]:
+        return Text("valid", style="green")
+    left = token["expires_at"] - now
+    return Text(f"valid for {format.span(left)}", style="green") if left > 0 else Text("expired", style="red")

@@ -1,0 +1,10 @@
+"""The Python SDK: `muster.Client` submits jobs, watches them and looks after what they run on."""
+
+from __future__ import annotations
+
+from muster.client.client import Client
+from muster.client.job import Job
+from muster.client.stream import LogLine
+from muster.core.errors import MusterError
+
+__all__ = ["Client", "Job", "LogLine", "MusterError"]

@@ -1,0 +1,221 @@
+"""How the client reaches a server: going on to the next of several, and its errors as exceptions again."""
+
+from __future__ import annotations
+
+import os
+import ssl
+import time
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, closing
+from email.utils import parsedate_to_datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+
+from muster import __version__
+from muster.client.target import START_A_SERVER, Target, find_target, is_loopback
+from muster.core import errors
+from muster.core.errors import ConfigError, MusterError, Problem, Refused, SpecError, Unauthenticated, Unavailable
+from muster.core.reasons import Reason
+
+ROUNDS: Final = 3  # times that every server is asked while at least one of them answers "not now"
+LONGEST_WAIT: Final = 2.0  # seconds between two rounds, whatever Retry-After says
+SHORT_WAIT: Final = 0.2
+_LOST: Final = "See `muster doctor`; before you repeat it, look whether it was done."
+
+
+class Transport:
+    """Sends requests to the first server that answers; safe to share between threads."""
+
+    def __init__(self, url: str | None, token: str | None, home: Path, timeout: float) -> None:
+        self.home = home
+        self._given = (url, token)
+        self._timeout = timeout
+        self._preferred = ""  # the server that answered last
+
+    def target(self) -> Target:
+        """Looked up every time: a server that was started again may listen elsewhere."""
+        return find_target(*self._given, self.home)
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, Any] | None = None,
+        body: Any = None,
+        key: str | None = None,
+    ) -> Any:
+        """The JSON that the server answered. Raises what the server raised, or Unavailable."""
+        headers = {"Idempotency-Key": key} if key else {}
+        repeatable = key is not None or method in ("GET", "PUT")
+        parts = {"params": _given(params), "json": body, "headers": headers}
+        response = self._send(method, path, parts, repeatable, stream=False)
+        return _json(response) if response.content else {}
+
+    def open(
+        self, path: str, params: Mapping[str, Any], headers: Mapping[str, str], read_timeout: float
+    ) -> AbstractContextManager[httpx.Response]:
+        """A response whose body is still to come; closed with its `with` block."""
+        timeout = httpx.Timeout(self._timeout, read=read_timeout)
+        parts = {"params": _given(params), "headers": headers, "timeout": timeout}
+        return closing(self._send("GET", path, parts, True, stream=True))
+
+    def ready(self) -> dict[str, Any]:
+        """What /readyz of the first server that answers says, whether it is ready or not."""
+        return dict(_json(self._ask("/readyz")))
+
+    def clock(self) -> float:
+        """The server's time, in whole seconds."""
+        date = self._ask("/healthz").headers.get("Date")
+        return parsedate_to_datetime(date).timestamp() if date else time.time()
+
+    def close(self) -> None:
+        if "_http" in self.__dict__:
+            self._http.close()
+
+    def _ask(self, path: str) -> httpx.Response:
+        """What the first server that is there answers, without a token."""
+        target = self.target()
+        failure = Unavailable("No server is known.", START_A_SERVER)
+        for url in self._in_turn(target):
+            try:
+                return self._http.get(f"{url}{path}")
+            except httpx.TransportError as error:
+                failure = self._unreachable(url, error)
+        raise failure
+
+    def _send(self, method: str, path: str, parts: dict[str, Any], repeatable: bool, stream: bool) -> httpx.Response:
+        for turn in range(ROUNDS):
+            target = self.target()
+            if target.token is None:
+                raise Unauthenticated(f"No token for {target.urls[0]}.", "Set MUSTER_TOKEN to one that is valid there.")
+            failure: MusterError = Unavailable("No server is known.", START_A_SERVER)
+            wait: float | None = None  # seconds to the next round; None when there is no use in one
+            for url in self._in_turn(target):
+                headers = {**parts["headers"], "Authorization": f"Bearer {target.token}"}
+                try:
+                    request = self._http.build_request(method, f"{url}{path}", **{**parts, "headers": headers})
+                    response = self._http.send(request, stream=stream)
+                except httpx.TransportError as error:
+                    failure = self._unreachable(url, error)
+                    if not repeatable and not _unsent(error):
+                        raise failure from error
+                    if not isinstance(error, httpx.ConnectError | httpx.TimeoutException):
+                        wait = SHORT_WAIT  # broken off, as a connection is that was kept while the server restarted
+                    continue
+                if response.is_success:
+                    self._preferred = url
+                    return response
+                response.read()
+                response.close()
+                failure = error_from(response, url)
+                if response.status_code != 503:
+                    raise failure
+                wait = _retry_after(response)
+            if wait is None or turn == ROUNDS - 1:
+                raise failure
+            time.sleep(wait)
+        raise AssertionError("the last round returns or raises")
+
+    def _in_turn(self, target: Target) -> list[str]:
+        return sorted(target.urls, key=lambda url: url != self._preferred)
+
+    def _unreachable(self, url: str, error: httpx.TransportError) -> Unavailable:
+        if _unsent(error):
+            why = "connection refused" if "refused" in str(error).lower() else str(error) or "timed out"
+            mend = START_A_SERVER if is_loopback(url) else "Check the address, and that a server runs there."
+            return Unavailable(f"No server answers at {url} ({why}).", mend)
+        why = "in time" if isinstance(error, httpx.TimeoutException) else f"({error or type(error).__name__})"
+        return Unavailable(
+            f"The server at {url} did not answer {why}.", "See `muster doctor`; then look what was done."
+        )
+
+    @cached_property
+    def _http(self) -> httpx.Client:
+        urls = self.target().urls
+        # Loopback never goes through the proxy that a company's machine has set for everything else.
+        proxied = not all(is_loopback(url) for url in urls)
+        headers = {"User-Agent": f"muster/{__version__}"}
+        return httpx.Client(timeout=self._timeout, verify=_trust(urls), trust_env=proxied, headers=headers)
+
+
+def error_from(response: httpx.Response, url: str) -> MusterError:
+    """The exception that an answer describes."""
+    try:
+        return error_body(response.json()["error"])
+    except (ValueError, KeyError, TypeError):
+        text = " ".join(response.text[:200].split()) or "nothing"
+        return Unavailable(f"{url} answered HTTP {response.status_code}: {text}", "Is it a Muster server?")
+
+
+def error_body(raw: Mapping[str, Any]) -> MusterError:
+    """The exception that the server described, as the class that it raised itself."""
+    code, message, mend = str(raw["code"]), str(raw["message"]), str(raw.get("mend") or "")
+    problems = [Problem(**problem) for problem in raw.get("problems") or ()]
+    reasons = [Reason(**reason) for reason in raw.get("reasons") or ()]
+    if code == SpecError.code and problems:
+        error: MusterError = SpecError(problems)
+        error.message = message
+        return error
+    if code == Refused.code and reasons:
+        return Refused(reasons)
+    error = _CLASSES.get(code, MusterError)("\n".join([message, *(f"  - {one}" for one in problems)]), mend)
+    error.code = code
+    return error
+
+
+def _unsent(error: httpx.TransportError) -> bool:
+    """Whether the server can't have got anything of the request."""
+    return isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
+
+
+def _given(params: Mapping[str, Any] | None) -> dict[str, Any]:
+    return {name: value for name, value in (params or {}).items() if value is not None}
+
+
+def _json(response: httpx.Response) -> Any:
+    try:
+        return response.json()
+    except ValueError as error:
+        url = f"{response.url.scheme}://{response.url.netloc.decode()}"
+        raise Unavailable(f"{url} did not answer with JSON.", "Is it a Muster server?") from error
+
+
+def _retry_after(response: httpx.Response) -> float:
+    try:
+        return min(float(response.headers["Retry-After"]), LONGEST_WAIT)
+    except (KeyError, ValueError):
+        return SHORT_WAIT
+
+
+def _trust(urls: tuple[str, ...]) -> ssl.SSLContext:
+    if not any(url.startswith("https:") for url in urls):
+        # Reading the certificates of the world costs more than a whole request; this context trusts none.
+        return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context = httpx.create_ssl_context()
+    if ca_file := os.environ.get("MUSTER_CA_FILE"):
+        try:
+            context.load_verify_locations(cafile=ca_file)
+        except OSError as error:
+            raise ConfigError(
+                f"MUSTER_CA_FILE is {ca_file}: {error.strerror}.", "Name a file of certificates."
+            ) from None
+    return context
+
+
+_CLASSES: Final[dict[str, type[MusterError]]] = {
+    kind.code: kind
+    for kind in (
+        errors.NotFound,
+        errors.Unauthenticated,
+        errors.NotAllowed,
+        errors.Invalid,
+        errors.Conflict,
+        errors.Unavailable,
+        errors.EngineError,
+        errors.ConfigError,
+    )
+}

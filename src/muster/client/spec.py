@@ -1,0 +1,78 @@
+"""What a user hands to `Client.submit`, in any of its forms, as the body of a request."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from muster.core.errors import Invalid, NotFound
+
+Spec = Mapping[str, Any] | str | Path | Any  # Any: an object with `model_dump`, such as `muster.core.spec.JobSpec`
+
+
+def submission(spec: Spec, overrides: Mapping[str, Any], base: Path | None) -> dict[str, Any]:
+    """The request's body. A path, or text without a line break, names a job file; text with one is the file itself."""
+    if not isinstance(spec, str | Path):
+        return {"spec": {**_from_data(spec), **overrides}, "base": str(base or Path.cwd())}
+    text, source, folder = _text(spec)
+    written = _from_text(text) if overrides else None
+    where = {"source": source, "base": str(base or folder)}
+    # Text that can't be read as data goes as it is: the server says what is wrong with it, and on which line.
+    return {"yaml": text, **where} if written is None else {"spec": {**written, **overrides}, **where}
+
+
+def batch_item(spec: Spec, key: str) -> dict[str, Any]:
+    """One job of a batch, which has no room for text or a folder: the job file as data, with an absolute `workdir`."""
+    if isinstance(spec, str | Path):
+        text, source, folder = _text(spec)
+        written = _from_text(text)
+        if written is None:
+            raise Invalid(f"{source} is not a job file.", "See what is wrong with it: `muster submit --dry-run FILE`.")
+    else:
+        written, folder = _from_data(spec), Path.cwd()
+    name = next((name for name in ("workdir", "working_dir") if written.get(name)), None)
+    if name is not None:
+        written[name] = str(folder / Path(written[name]).expanduser())
+    return {"spec": written, "key": key}
+
+
+def _text(spec: str | Path) -> tuple[str, str, Path]:
+    """The job file's text, what errors should call it, and the folder it is in."""
+    if isinstance(spec, str) and "\n" in spec:
+        return spec, "the job", Path.cwd()
+    path = Path(spec).expanduser()
+    try:
+        return path.read_text(), str(path), path.absolute().parent
+    except OSError as error:
+        raise NotFound(f"{path} can't be read: {error.strerror}.", "Name a job file, as in `job.yaml`.") from None
+    except UnicodeDecodeError:
+        raise Invalid(f"{path} is not text.", "Name a job file, as in `job.yaml`.") from None
+
+
+def _from_text(text: str) -> dict[str, Any] | None:
+    try:
+        # The base loader keeps every value as the text that was written, so that `LR: 3e-4` stays `3e-4`.
+        written = yaml.load(text, yaml.BaseLoader)  # noqa: S506  (it makes strings, lists and mappings alone)
+    except yaml.YAMLError:
+        return None
+    if not isinstance(written, dict):
+        return None
+    return {name: value for name, value in written.items() if value not in ("", "~", "null")}
+
+
+def _from_data(spec: Any) -> dict[str, Any]:
+    return dict(spec) if isinstance(spec, Mapping) else _from_model(spec)
+
+
+def _from_model(spec: Any) -> dict[str, Any]:
+    """A job file's values from the canonical form, where sizes are bare bytes and accelerators are in two fields."""
+    written: dict[str, Any] = spec.model_dump(mode="json", exclude_defaults=True)
+    resources = written.get("resources", {})
+    if "memory" in resources:
+        resources["memory"] = f"{resources['memory']}B"
+    if kind := resources.pop("accelerator", ""):
+        resources["accelerators"] = f"{kind}:{resources['accelerators']}"
+    return written

@@ -1,0 +1,185 @@
+"""Streams that outlive a server: server-sent events, followed over restarts without losing or repeating one."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import httpx
+
+from muster.client.http import Transport
+from muster.core.errors import Unavailable
+
+PING_EVERY: Final = 10.0  # seconds between two comments of a server that has nothing to say
+READ_TIMEOUT: Final = 3.5 * PING_EVERY  # three missed ones mean that it is gone
+RETRY_FOR: Final = 60.0  # seconds that a lost server is waited for, unless told otherwise
+FIRST_DELAY: Final = 0.1  # seconds before the first reconnection; doubled up to LAST_DELAY
+LAST_DELAY: Final = 2.0
+BAR_EVERY: Final = 5.0  # seconds between two states that are shown of a bar which draws over itself
+
+Link = Callable[[bool], None]  # called with False when the server is lost and with True when it is back
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One server-sent event; `id` is None where the server gave none."""
+
+    event: str
+    data: Any
+    id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """One line that a rank wrote, without its line break."""
+
+    attempt: int
+    rank: int
+    text: str
+
+
+def follow(
+    transport: Transport,
+    path: str,
+    params: Mapping[str, Any],
+    *,
+    retry_for: float = RETRY_FOR,
+    deadline: float | None = None,
+    on_link: Link | None = None,
+) -> Iterator[Message]:
+    """Every message once, up to and with `end`; a server that goes away is waited for and the stream goes on after it.
+
+    `deadline` is monotonic time; passing it raises TimeoutError.
+    """
+    last_id: int | None = None
+    lost_at: float | None = None
+    delay = FIRST_DELAY
+    while True:
+        try:
+            for message in _connection(transport, path, params, last_id, deadline):
+                if lost_at is not None and on_link is not None:
+                    on_link(True)
+                lost_at, delay = None, FIRST_DELAY
+                if message is None or (message.id is not None and last_id is not None and message.id <= last_id):
+                    continue
+                last_id = last_id if message.id is None else message.id
+                yield message
+                if message.event == "end":
+                    return
+            failure = Unavailable("The server closed the stream.", "See `muster doctor`.")
+        except Unavailable as error:
+            failure = error
+        now = time.monotonic()
+        if lost_at is None:
+            lost_at = now
+            if on_link is not None:
+                on_link(False)
+        if now - lost_at >= retry_for:
+            raise failure
+        time.sleep(min(delay, _left(deadline, LAST_DELAY)))
+        delay = min(delay * 2, LAST_DELAY)
+
+
+def parse_events(chunks: Iterable[bytes]) -> Iterator[Message | None]:
+    """Messages of a text/event-stream; None for a comment, which says that the server is alive."""
+    event, data, ident = "message", list[bytes](), None
+    for line in _byte_lines(chunks):
+        if line.startswith(b":"):
+            yield None
+        elif line:
+            name, _, value = line.partition(b":")
+            value = value.removeprefix(b" ")
+            if name == b"event":
+                event = value.decode()
+            elif name == b"data":
+                data.append(value)
+            elif name == b"id" and value.isdigit():
+                ident = int(value)
+        elif data:
+            yield Message(event, json.loads(b"\n".join(data)), ident)
+            event, data, ident = "message", [], None
+
+
+class Lines:
+    """Joins pieces of output to lines, for each rank by itself.
+
+    A bar draws over itself with carriage returns: of such a line only what a terminal would show at the end is kept,
+    and while it is drawn its state is shown now and then, so that somebody who follows sees it move.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._open: dict[tuple[int, int], str] = {}
+        self._shown: dict[tuple[int, int], float] = {}
+        self._clock = clock
+
+    def feed(self, attempt: int, rank: int, text: str) -> Iterator[LogLine]:
+        """The lines that this piece completes."""
+        for older in [key for key in self._open if key[0] < attempt]:
+            yield from self._close(older)
+        key = (attempt, rank)
+        *whole, rest = (self._open.pop(key, "") + text).split("\n")
+        yield from (LogLine(attempt, rank, _shown_text(line)) for line in whole)
+        if not rest:
+            return
+        if "\r" in rest and self._clock() - self._shown.get(key, 0.0) >= BAR_EVERY:
+            self._shown[key] = self._clock()
+            yield LogLine(attempt, rank, _shown_text(rest))
+            rest = rest[rest.rfind("\r") + 1 :]
+        self._open[key] = rest
+
+    def close(self) -> Iterator[LogLine]:
+        """What was written without a line break at its end."""
+        for key in list(self._open):
+            yield from self._close(key)
+
+    def _close(self, key: tuple[int, int]) -> Iterator[LogLine]:
+        if text := _shown_text(self._open.pop(key)):
+            yield LogLine(*key, text)
+
+
+def _connection(
+    transport: Transport, path: str, params: Mapping[str, Any], last_id: int | None, deadline: float | None
+) -> Iterator[Message | None]:
+    """One connection's messages, from after `last_id`; ends when the server closes it, Unavailable when it breaks."""
+    headers = {"Accept": "text/event-stream", "Accept-Encoding": "identity", "Cache-Control": "no-cache"}
+    if last_id is not None:
+        headers["Last-Event-ID"] = str(last_id)
+        params = {**params, "tail": None, "last": None}  # where it began is behind us
+    try:
+        while True:
+            opened_at = time.monotonic()
+            with transport.open(path, params, headers, _left(deadline, READ_TIMEOUT)) as response:
+                for message in parse_events(response.iter_bytes()):
+                    yield message
+                    if message is None and deadline is not None and time.monotonic() - opened_at > PING_EVERY / 2:
+                        break  # opened again with what is left, so that the next silence ends at the deadline
+                else:
+                    return
+    except httpx.TransportError as error:
+        _left(deadline, READ_TIMEOUT)
+        raise Unavailable(f"The server went away ({type(error).__name__}).", "See `muster doctor`.") from error
+
+
+def _left(deadline: float | None, most: float) -> float:
+    if deadline is None:
+        return most
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError("It took longer than the given time.")
+    return min(left, most)
+
+
+def _byte_lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    # Not httpx's iter_lines: that also breaks at characters which are ordinary inside of JSON, such as U+2028.
+    rest = b""
+    for chunk in chunks:
+        *whole, rest = (rest + chunk).split(b"\n")
+        yield from (line.removesuffix(b"\r") for line in whole)
+
+
+def _shown_text(line: str) -> str:
+    parts = [part for part in line.split("\r") if part.strip()]
+    return parts[-1] if parts else ""

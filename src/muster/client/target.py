@@ -1,0 +1,74 @@
+"""Which server, and with which token: from the arguments, the environment, or the home folder of a server here."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from muster.core.errors import ConfigError, Unavailable
+
+START_A_SERVER: Final = "Start a server with `muster up -d`."
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where to send requests, and with which token."""
+
+    urls: tuple[str, ...]
+    token: str | None
+    home: Path
+
+    @property
+    def local(self) -> bool:
+        """Whether every server is on this machine, so that it sees the same files."""
+        return all(is_loopback(url) for url in self.urls)
+
+
+def default_home() -> Path:
+    return Path(os.environ.get("MUSTER_HOME") or "~/.muster").expanduser().absolute()
+
+
+def find_target(url: str | None, token: str | None, home: Path) -> Target:
+    """Arguments first, then MUSTER_URL and MUSTER_TOKEN, then what a server of this home left in its folder."""
+    given = url or os.environ.get("MUSTER_URL") or ""
+    urls = tuple(part.strip().rstrip("/") for part in given.split(",") if part.strip())
+    for one in urls:
+        if urlsplit(one).scheme not in ("http", "https") or not urlsplit(one).hostname:
+            where = "url" if url else "MUSTER_URL"
+            raise ConfigError(f"{where} is {one!r}, which is no address.", "Write it as http://HOST:PORT.")
+    at_home = _home_urls(home)
+    if not urls and not at_home:
+        raise Unavailable(f"No server is running for {home}.", f"{START_A_SERVER} For one elsewhere set MUSTER_URL.")
+    urls = urls or at_home
+    token = token or os.environ.get("MUSTER_TOKEN") or None
+    # The home's token opens the home's own server: it is never sent to an address that came from somewhere else.
+    if token is None and set(urls) <= set(at_home):
+        token = _home_token(home)
+    return Target(urls, token, home)
+
+
+def is_loopback(url: str) -> bool:
+    host = urlsplit(url).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
+
+
+def _home_urls(home: Path) -> tuple[str, ...]:
+    try:
+        return tuple(url.rstrip("/") for url in json.loads((home / "server.json").read_text())["urls"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return ()  # none, or one that is being replaced at this moment
+
+
+def _home_token(home: Path) -> str | None:
+    try:
+        return (home / "token").read_text().strip() or None
+    except OSError:
+        return None

@@ -1,0 +1,49 @@
+"""Numbers as people read them."""
+
+from __future__ import annotations
+
+import pytest
+
+from muster.cli import format
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [(0, "0s"), (59.4, "59s"), (60, "1m00s"), (3599, "59m59s"), (3600, "1h00m"), (86399, "23h59m"), (90000, "1d01h"),
+     (-3, "0s"), (None, "-"), (float("inf"), "-")],
+)  # fmt: skip
+def test_spans(seconds, told):
+    assert format.span(seconds) == told
+
+
+@pytest.mark.parametrize(
+    ("count", "told"), [(0, "0 B"), (999, "999 B"), (1500, "1.5 kB"), (64e9, "64 GB"), (2e18, "2000 PB"), (None, "-")]
+)
+def test_sizes(count, told):
+    assert format.size(count) == told
+
+
+def _progress(**changes):
+    return {"step": 50, "total": 200, "unit": "step", "time": 0, "rate": 10.0, "eta": 15.0,
+            "metrics": {"acc": 0.5, "loss": 1.25}, **changes}  # fmt: skip
+
+
+def test_progress_is_a_bar_where_the_end_is_known():
+    assert format.progress_line(_progress()) == "━━━━━╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌ 50/200 25%  loss 1.25  10/s  15s left"
+    bare = _progress(total=None, rate=None, eta=None, unit=None, metrics={"acc": None})
+    assert format.progress_line(bare) == "step 50  acc nan"
+    assert format.progress_line(_progress(step=None)) == format.progress_line(None) == ""
+
+
+def test_steps_for_a_table():
+    assert format.steps(_progress()) == "50/200"
+    assert format.steps(_progress(total=None)) == "50"
+    assert format.steps(None) == "-"
+
+
+def test_resources_leave_out_what_there_is_none_of():
+    none = {"cpus": 1.0, "memory": 0, "accelerator": "", "accelerators": 0}
+    assert format.resources(none) == "1 cpu"
+    assert format.resources({"cpus": 16, "memory": 64e9, "accelerator": "H100", "accelerators": 8}) == (
+        "16 cpus, 64 GB, H100:8"
+    )

@@ -1,0 +1,202 @@
+"""Jobs from the command line, on a real server: run, submit, ls, status, why, logs, stop, resume."""
+
+from __future__ import annotations
+
+import io
+import sys
+
+import pytest
+
+from live import until
+
+PYTHON = sys.executable
+WAITS = "echo begun; while true; do sleep 0.05; done"
+
+
+def _job_file(folder, text, name="job.yaml"):
+    (folder / name).write_text(text)
+    return str(folder / name)
+
+
+@pytest.fixture
+def waiting(live):
+    """A job that has begun and goes on until it is stopped."""
+    job = live.submit(WAITS, name="waits", stop_grace=1)
+    until(lambda: "begun" in live.output(job["id"]), "the job's first line")
+    yield job["id"]
+    if live.job(job["id"])["phase"] == "running":
+        live.post(f"/v1/jobs/{job['id']}/stop", {"force": True})
+    live.wait(job["id"])
+
+
+# --- run --------------------------------------------------------------------------------------------------------------
+def test_run_shows_the_output_and_ends_as_the_job_does(at_home, tmp_path):
+    found = at_home("run", "--", PYTHON, "-c", "import os; print('here:', os.getcwd(), 'two  words')")
+    assert found.code == 0
+    assert found.out == f"here: {tmp_path} two  words\n"
+    assert "succeeded after" in found.err
+
+
+def test_the_words_of_a_command_reach_it_as_they_were_typed(at_home):
+    found = at_home("run", PYTHON, "-c", "import sys; print(sys.argv[1:])", "a b", "$HOME", "--nproc", "'q'")
+    assert found.out == f"{['a b', '$HOME', '--nproc', chr(39) + 'q' + chr(39)]}\n"
+
+
+def test_run_ends_with_the_exit_code_of_the_rank_that_failed(at_home):
+    code = "import os, sys, time; time.sleep(0.2 * (os.environ['RANK'] == '0')); sys.exit(7)"
+    found = at_home("run", "--nproc", "2", "--name", "fails", "--", PYTHON, "-c", code)
+    assert found.code == 7
+    assert "exit code 7" in found.err
+    assert "See `muster logs fails-" in found.err
+
+
+def test_several_ranks_are_told_apart(at_home):
+    found = at_home("run", "--nproc", "2", "--", PYTHON, "-c", "import os; print('I am', os.environ['RANK'])")
+    assert sorted(found.out.splitlines()) == ["[r0] I am 0", "[r1] I am 1"]
+
+
+def test_run_as_json_is_a_line_for_everything_that_happens(at_home):
+    found = at_home("run", "--json", "--env", "WORD=hello", "--", "printenv", "WORD")
+    assert found.code == 0
+    assert [line["text"] for line in found.lines if line["event"] == "log"] == ["hello"]
+    assert [line["job"]["phase"] for line in found.lines if line["event"] == "end"] == ["succeeded"]
+    assert found.lines[-1]["event"] == "end"
+    assert {line["event"] for line in found.lines} == {"job", "log", "end"}
+
+
+def test_run_takes_a_job_file_and_its_options_go_over_it(at_home, tmp_path):
+    path = _job_file(tmp_path, "name: filed\nrun: printenv A B\nenvs: {A: '1', B: '2'}\n")
+    found = at_home("run", "--env", "B=3", "--name", "renamed", path)
+    assert (found.code, found.out) == (0, "1\n3\n")
+    assert "renamed-" in found.err
+
+
+def test_run_detached_returns_the_job(at_home, live):
+    found = at_home("run", "-d", "--json", "--priority", "high", "--max-duration", "1h", "--", "true")
+    assert found.json["priority"] == 75
+    assert live.wait(found.json["id"])["phase"] == "succeeded"
+    assert "submitted true-" in at_home("run", "-d", "true").out
+
+
+def test_a_command_that_does_not_exist_is_refused_before_it_starts(at_home):
+    found = at_home("run", "--json", "--", "no-such-program")
+    assert found.code == 1
+    assert [one["code"] for one in found.json["error"]["reasons"]] == ["no_command"]
+
+
+# --- submit -----------------------------------------------------------------------------------------------------------
+def test_submit_takes_files_and_standard_input(at_home, live, tmp_path, monkeypatch):
+    first = _job_file(tmp_path, "name: one\nrun: pwd\n", "one.yaml")
+    monkeypatch.setattr("sys.stdin", io.StringIO("name: two\nrun: 'true'\n"))
+    found = at_home("submit", "--json", "-o", "tags.by=test", first, "-")
+    assert found.code == 0
+    assert [(job["name"], job["tags"]) for job in found.json["jobs"]] == [
+        ("one", {"by": "test"}),
+        ("two", {"by": "test"}),
+    ]
+    live.wait(found.json["jobs"][0]["id"])
+    assert live.output(found.json["jobs"][0]["id"]) == f"{tmp_path}\n"
+
+
+def test_submit_watched_is_run(at_home, tmp_path):
+    found = at_home("submit", "--watch", _job_file(tmp_path, "run: echo seen; exit 3\n"))
+    assert found.code == 3
+    assert "seen\n" in found.out
+
+
+def test_the_same_key_is_the_same_job(at_home, tmp_path):
+    path = _job_file(tmp_path, "name: keyed\nrun: 'true'\n")
+    ids = [at_home("submit", "--json", "--key", "k1", path).json["jobs"][0]["id"] for _ in range(2)]
+    assert ids[0] == ids[1]
+
+
+def test_nothing_is_submitted_when_one_file_has_mistakes(at_home, live, tmp_path):
+    good = _job_file(tmp_path, "name: goodone\nrun: 'true'\n", "good.yaml")
+    bad = _job_file(tmp_path, "name: Bad Name\nrun: 'true'\nnprok: 2\n", "bad.yaml")
+    found = at_home("submit", good, bad)
+    assert found.code == 1
+    assert f"{bad} has 2 mistakes." in found.err
+    assert "Did you mean `nproc`?" in found.err
+    assert live.get("/v1/jobs", name="goodone")["jobs"] == []
+    assert len(at_home("submit", "--json", good, bad).json["error"]["problems"]) == 2
+
+
+def test_a_dry_run_checks_and_submits_nothing(at_home, live, tmp_path):
+    good = _job_file(tmp_path, "name: checked\nrun: 'true'\n")
+    assert at_home("submit", "--dry-run", good).code == 0
+    found = at_home("submit", "--dry-run", "--json", "-o", "num_nodes=1000", good)
+    assert found.code == 1
+    assert found.json["error"]["code"] == "refused"
+    assert live.get("/v1/jobs", name="checked")["jobs"] == []
+
+
+# --- looking ----------------------------------------------------------------------------------------------------------
+def test_ls_shows_what_is_there(at_home, waiting):
+    shown = at_home("ls", "--name", "waits").out.splitlines()
+    assert shown[0].split() == ["id", "phase", "reason", "att", "progress", "nodes", "user", "age"]
+    assert shown[1].split()[:2] == [waiting, "running"]
+    assert at_home("ls", "--json", "--phase", "running", "--name", "waits").json["jobs"][0]["id"] == waiting
+    assert at_home("ls", "--name", "nobody").err == "No jobs match.\n"
+    wrong = at_home("ls", "--phase", "done")
+    assert wrong.code == 2
+    assert "Expected one of queued" in wrong.err
+
+
+def test_status_is_a_card_and_its_json_is_the_job(at_home, waiting):
+    shown = at_home("status", waiting).out
+    assert shown.startswith(f"{waiting} running for ")
+    assert "local-0 (1 rank), 1 cpu a node" in shown
+    assert f"muster logs -f {waiting}" in shown
+    told = at_home("status", waiting, "--json").json
+    assert (told["id"], told["phase"], told["attempts"][0]["number"]) == (waiting, "running", 1)
+
+
+def test_why_says_what_holds_a_job_back_and_what_would_change_it(at_home, live, waiting):
+    free = live.get("/v1/nodes")["nodes"][0]["total"]["cpus"]
+    blocked = live.submit("true", name="blocked", resources={"cpus": free})["id"]
+    told = at_home("why", blocked, "--json").json
+    assert told["reason"]["code"] == "no_capacity"
+    shown = at_home("why", blocked).out
+    assert shown.startswith(f"{blocked} queued for ")
+    assert told["reason"]["message"] in shown
+    assert "what would change it: " in shown
+    assert "how it came to it:" in shown
+    assert blocked in at_home("queue", "show", "default").out
+    assert at_home("stop", blocked).out == f"{blocked} ended\n"
+
+
+def test_logs_of_one_rank_of_one_attempt_or_the_last_lines(at_home, live):
+    command = f"{PYTHON} -c \"import os; print('from', os.environ['RANK'], 'a'); print('b')\""
+    job = live.wait(live.submit(command, name="speaks", nproc=2)["id"])["id"]
+    assert at_home("logs", job, "--rank", "1").out == "from 1 a\nb\n"
+    assert sorted(at_home("logs", job, "-f").out.splitlines()) == ["[r0] b", "[r0] from 0 a", "[r1] b", "[r1] from 1 a"]
+    assert at_home("logs", job, "--rank", "0", "--tail", "1").out == "b\n"
+    assert at_home("logs", job, "--rank", "0", "--json").lines[0] == {"attempt": 1, "rank": 0, "text": "from 0 a"}
+    assert at_home("logs", job, "--attempt", "2").err == f"{job} is succeeded and has written nothing.\n"
+
+
+def test_a_job_that_is_not_there(at_home):
+    found = at_home("status", "nobody-77")
+    assert found.code == 1
+    assert "nobody-77" in found.err
+    assert "muster ls --all" in found.err
+
+
+# --- stop and resume --------------------------------------------------------------------------------------------------
+def test_stop_and_resume(at_home, live, waiting):
+    assert at_home("stop", waiting, "--wait").out == f"{waiting} ended\n"
+    assert live.job(waiting)["phase"] == "stopped"
+    assert at_home("resume", waiting).out == f"{waiting} is queued again, from the beginning: it has no checkpoint\n"
+    until(lambda: live.job(waiting)["phase"] == "running", "the job to run again")
+    found = at_home("stop", "nobody-77", waiting, "--force", "--wait", "--json")
+    assert found.code == 1
+    assert found.json["jobs"][0]["error"]["code"] == "not_found"
+    assert found.json["jobs"][1]["phase"] == "stopped"
+    assert "has ended already" in at_home("stop", waiting).err
+
+
+def test_a_grace_that_is_no_duration_is_told_before_anything_is_stopped(at_home, live, waiting):
+    found = at_home("stop", waiting, "--grace", "soon")
+    assert found.code == 2
+    assert "--grace: got 'soon'" in found.err
+    assert live.job(waiting)["phase"] == "running"

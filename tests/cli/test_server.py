@@ -1,0 +1,145 @@
+"""`muster up` and `muster down`: a server of one's own, started apart, found again, ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from live import LiveServer, stop_everything, until
+from muster.cli import daemon
+
+MUSTER = [sys.executable, "-m", "muster"]
+WAITS = "echo begun; while true; do sleep 0.05; done"
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    folder = tmp_path / "home"
+    monkeypatch.setenv("MUSTER_HOME", str(folder))
+    yield folder
+    server = daemon.find(folder)
+    if server is not None:
+        os.kill(server.pid, signal.SIGKILL)
+        until(lambda: not server.alive(), "the server to be gone")
+    stop_everything(LiveServer(folder))
+
+
+def _call(*words):
+    return subprocess.run([*MUSTER, *words], capture_output=True, text=True, timeout=120)
+
+
+def test_up_apart_is_ready_on_return_and_down_ends_it(home):
+    first = _call("up", "-d", "--port", "0", "--nodes", "2", "--json")
+    assert first.returncode == 0, first.stderr
+    told = json.loads(first.stdout)
+    assert told["started"] is True
+    assert told["token_file"] == str(home / "token")
+    assert (home / "token").read_text().strip() not in first.stdout + first.stderr + (home / "server.log").read_text()
+    assert len(json.loads(_call("nodes", "--json").stdout)["nodes"]) == 2
+    again = json.loads(_call("up", "-d", "--json").stdout)
+    assert (again["started"], again["pid"], again["urls"]) == (False, told["pid"], told["urls"])
+    refused = _call("up")
+    assert refused.returncode == 1
+    assert "runs already" in refused.stderr
+    ended = _call("down", "--json")
+    assert json.loads(ended.stdout) == {"stopped": True, "running": []}
+    assert daemon.start_ticks(told["pid"]) is None
+    assert _call("down").stderr == f"No server is running for {home}.\n"
+
+
+def test_jobs_go_on_without_the_server_and_are_taken_up_by_the_next(home):
+    _call("up", "-d", "--port", "0")
+    job = json.loads(_call("run", "-d", "--json", "--name", "stays", "--", "bash", "-c", WAITS).stdout)["id"]
+    until(lambda: "begun" in _call("logs", job).stdout, "the job to begin")
+    ended = _call("down")
+    assert f"{job} goes on" in ended.stderr
+    assert "1 job(s) go on without a server" in _call("doctor").stdout
+    assert _call("up", "-d", "--port", "0").returncode == 0
+    shown = json.loads(_call("status", job, "--json").stdout)
+    assert (shown["phase"], shown["attempt"]) == ("running", 1)
+    down = _call("down", "--stop-jobs")
+    assert f"{job} stopped" in down.stderr
+
+
+def test_watching_goes_on_over_a_restart_of_the_server(home):
+    _call("up", "-d", "--port", "0")
+    script = "for i in 1 2 3 4 5 6; do echo line $i; until [ -e go$i ]; do sleep 0.02; done; done"
+    folder = home.parent
+    watching = subprocess.Popen(
+        [*MUSTER, "run", "--", "bash", "-c", script],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    for number in (1, 2, 3):
+        assert watching.stdout.readline() == f"line {number}\n"
+        (folder / f"go{number}").touch()
+    _call("down")
+    (folder / "go4").touch()
+    _call("up", "-d", "--port", "0")
+    for number in (5, 6):
+        (folder / f"go{number}").touch()
+    out, err = watching.communicate(timeout=60)
+    assert out == "line 4\nline 5\nline 6\n"
+    assert "server away, retrying" in err
+    assert "server is back" in err
+    assert watching.returncode == 0
+
+
+def test_watching_is_given_up_when_the_server_does_not_come_back(home, monkeypatch):
+    _call("up", "-d", "--port", "0")
+    monkeypatch.setenv("MUSTER_RETRY_FOR", "300ms")
+    command = [*MUSTER, "run", "--name", "stays", "--", "bash", "-c", WAITS]
+    watching = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert watching.stdout.readline() == "begun\n"
+    os.kill(daemon.find(home).pid, signal.SIGKILL)
+    _, err = watching.communicate(timeout=60)
+    assert watching.returncode == 1
+    assert "stays-1 goes on. Come back with `muster logs -f stays-1`." in err
+    assert "No server answers at" in err
+    assert "muster up -d" in err
+
+
+def test_a_server_that_can_not_start_says_why(home):
+    found = _call("up", "-d", "--host", "0.0.0.0")
+    assert found.returncode == 1
+    assert "The server ended before it was ready. It said:" in found.stderr
+    assert "can be reached from other machines" in found.stderr
+    assert str(home / "server.log") in found.stderr
+
+
+def test_a_server_in_front_ends_with_ctrl_c(home):
+    server = subprocess.Popen([*MUSTER, "up", "--port", "0"], stderr=subprocess.PIPE, text=True)
+    try:
+        assert f"Token: in {home / 'token'}" in server.stderr.readline()
+        until(lambda: daemon.find(home), "the server's address")
+        server.send_signal(signal.SIGINT)
+        server.communicate(timeout=60)
+    finally:
+        server.kill()
+    assert server.returncode == 0
+    assert daemon.find(home) is None
+
+
+# --- whose process ----------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("ticks_off", [1, -1])
+def test_a_process_that_took_over_the_id_is_not_the_server(tmp_path, ticks_off):
+    home = tmp_path  # no fixture that ends what it finds there: it would find this process
+    ours = daemon.start_ticks(os.getpid())
+    record = {"urls": ["http://127.0.0.1:1"], "pid": os.getpid(), "start_ticks": ours + ticks_off}
+    (home / "server.json").write_text(json.dumps(record))
+    assert daemon.find(home) is None
+    (home / "server.json").write_text(json.dumps({**record, "start_ticks": ours}))
+    assert daemon.find(home) == daemon.Running(os.getpid(), ours, ("http://127.0.0.1:1",))
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"pid": 1}', '{"pid": "x", "start_ticks": 1, "urls": []}'])
+def test_a_broken_address_file_is_no_server(tmp_path, text):
+    (tmp_path / "server.json").write_text(text)
+    assert daemon.find(tmp_path) is None
