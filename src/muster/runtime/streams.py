@@ -13,6 +13,7 @@ from muster.runtime.segments import LogStore
 from muster.runtime.spool import SpoolDamaged, SpoolReader
 
 _FILLER_BYTES: Final = wire.DOC_MAX // 4
+_CHARACTER_MAX: Final = 4  # bytes of a UTF-8 character
 
 
 class Source(Protocol):
@@ -70,13 +71,26 @@ class LogSource:
         self._store = store
 
     def read(self, offset: int, limit: int, final: bool) -> tuple[int, bytes]:
-        return self._store.read(offset, limit, final)
+        start, data = self._store.read(offset, limit, final)
+        return start, data[: len(data) - _cut_short(data)] if len(data) > _CHARACTER_MAX else data
 
     def end(self) -> int:
         return self._store.end
 
     def drop(self, offset: int) -> None:
         self._store.ack(offset)
+
+
+def _cut_short(data: bytes) -> int:
+    """How many bytes at the end begin a UTF-8 character that goes on after them: it stays for the next piece."""
+    for back in range(1, _CHARACTER_MAX):
+        byte = data[-back]
+        if byte >= 0xC0:  # the first of a character; how many follow stands in its upper bits
+            size = 2 + (byte >= 0xE0) + (byte >= 0xF0)
+            return back if size > back else 0
+        if byte < 0x80:
+            return 0
+    return 0
 
 
 class SpoolSource:

@@ -1,0 +1,75 @@
+"""What a training script sees of Muster: reports, progress, checkpoints and requests to stop.
+
+    from muster import runtime
+
+    folder = runtime.last_checkpoint()                # where to go on from, or None
+    for step in range(start, total):
+        loss = train_step()
+        runtime.report(step=step, loss=loss)          # about a microsecond; survives the death of the process
+        runtime.progress(step + 1, total=total)
+        if runtime.should_save() or runtime.should_stop():
+            with runtime.checkpoint(step) as folder:  # committed, verified and pruned when the block ends
+                torch.save(model.state_dict(), folder / "model.pt")
+        if runtime.should_stop():
+            break
+
+The same script runs alone: outside Muster reports do nothing and checkpoints go to ./checkpoints. Processes that a rank
+forks (data loaders) may call everything; their reports do nothing. Standard library only.
+"""
+
+from __future__ import annotations
+
+import os
+
+PROCESS = os.getpid()  # whoever has another number but found this module loaded is a forked child
+
+TYPE_CHECKING = False  # typing alone would double the cost of this import
+if TYPE_CHECKING:
+    from muster.runtime.checkpoints import checkpoint, checkpoint_dir, checkpoint_every, last_checkpoint
+    from muster.runtime.place import active, attempt, job, local_rank, rank, world_size
+    from muster.runtime.reporter import flush, note, params, progress, report
+    from muster.runtime.signals import should_save, should_stop, stop_deadline
+
+__all__ = [
+    "active",
+    "attempt",
+    "checkpoint",
+    "checkpoint_dir",
+    "checkpoint_every",
+    "flush",
+    "job",
+    "last_checkpoint",
+    "local_rank",
+    "note",
+    "params",
+    "progress",
+    "rank",
+    "report",
+    "should_save",
+    "should_stop",
+    "stop_deadline",
+    "world_size",
+]
+
+_HOMES = {
+    "checkpoints": ("checkpoint", "checkpoint_dir", "checkpoint_every", "last_checkpoint"),
+    "place": ("active", "attempt", "job", "local_rank", "rank", "world_size"),
+    "reporter": ("flush", "note", "params", "progress", "report"),
+    "signals": ("should_save", "should_stop", "stop_deadline"),
+}
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        # Loaded at first use and then kept as plain attributes, so that the import costs next to nothing. A module here
+        # must not be called like a public name: importing it would put the module in the function's place.
+        for home, names in _HOMES.items():
+            if name in names:
+                module = __import__(f"{__name__}.{home}", fromlist=names)
+                globals().update({each: getattr(module, each) for each in names})
+                return globals()[name]
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

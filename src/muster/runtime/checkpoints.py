@@ -1,0 +1,216 @@
+"""Checkpoints that are either committed and verified or not there at all.
+
+A folder of checkpoints:
+
+    step-000000123      committed: the user's files and manifest.json
+    step-000000123.1    the same step, saved again: the older one goes only when this one is committed
+    .saving-A-...       being saved by attempt A; what a killed process left is removed by the next save
+    .removing-...       being removed
+    .lock               held, shared, by everyone who saves
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import re
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from operator import index
+from pathlib import Path
+from typing import Final, NamedTuple, SupportsIndex
+
+from muster import wire
+from muster.runtime import manifest, place, reporter
+from muster.runtime.manifest import Manifest
+
+ALONE: Final = "checkpoints"  # where they go outside Muster, in the working directory
+KEEP_ALONE: Final = 3
+_COMMITTED: Final = re.compile(r"step-(\d{9,})(?:\.(\d+))?")
+_SAVING: Final = re.compile(r"\.saving-(\d+)-.*")
+
+
+class CheckpointError(OSError):
+    """A checkpoint that could not be saved for want of room; those before it are intact."""
+
+
+def checkpoint_dir() -> Path | None:
+    """The run's folder of checkpoints, the same for all its attempts; None outside Muster."""
+    named = os.environ.get(wire.CHECKPOINT_DIR)
+    return Path(named) if named else None
+
+
+def checkpoint_every() -> float | None:
+    """Seconds between saves that the job file asks for; None when it doesn't, and outside Muster."""
+    text = os.environ.get(wire.CHECKPOINT_EVERY)
+    return float(text) if text else None
+
+
+@contextmanager
+def checkpoint(step: SupportsIndex, dir: Path | str | None = None) -> Iterator[Path]:
+    """Gives an empty folder to save into, and commits what is in it when the block ends without an exception:
+
+        with checkpoint(step) as folder:
+            torch.save(state, folder / "state.pt")
+
+    One process saves one checkpoint: in a gang, rank 0 does, or each rank gives a `dir` of its own. `dir` defaults to
+    the run's folder, and outside Muster to ./checkpoints. The newest ones stay, as many as the job file says.
+    """
+    number, parent, started = index(step), _parent(dir), time.monotonic()
+    if number < 0:
+        raise ValueError(f"checkpoint(): step got {number}; expected 0 or more.")
+    if dir is None and place.rank() != 0:
+        raise ValueError(
+            f"checkpoint(step={number}): rank {place.rank()} of {place.world_size()} would replace what rank 0 saves. "
+            "Call it on rank 0 alone, or give each rank a `dir` of its own."
+        )
+    with _saving(parent, number) as folder:
+        yield folder
+        found = manifest.seal(folder, number, _next_serial(parent), time.time())
+        final = _commit(parent, folder, number)
+    seconds = time.monotonic() - started
+    reporter.document("checkpoint", step=number, path=str(final), bytes=found.total, seconds=seconds)
+    _prune(parent, keep=final)
+
+
+def last_checkpoint(dir: Path | str | None = None, *, checksums: bool = True) -> Path | None:
+    """The newest checkpoint whose files are all as they were saved, or None. Damaged ones are skipped, with a warning.
+
+    Reads every byte of it; `checksums=False` looks at sizes only.
+    """
+    for candidate in sorted(_candidates(_parent(dir)), key=lambda each: each.manifest is not None):
+        what = candidate.damage
+        if candidate.manifest is not None:
+            what = manifest.damage(candidate.path, candidate.manifest, checksums)
+        if what is None:
+            return candidate.path
+        text = f"checkpoint {candidate.path} is damaged and is not used: {what}"
+        place.warn(f"{text}.")
+        reporter.note(text)
+    return None
+
+
+class _Candidate(NamedTuple):
+    path: Path
+    manifest: Manifest | None
+    damage: str | None  # why there is no manifest
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """By commit and not by step or clock: a run may go back to an earlier step, and nodes' clocks differ."""
+        found = _COMMITTED.fullmatch(self.path.name)
+        step = int(found[1]) if found else 0
+        return (self.manifest.serial, step) if self.manifest else (-1, step)
+
+
+def _parent(dir: Path | str | None) -> Path:
+    return Path(dir if dir is not None else checkpoint_dir() or ALONE).absolute()
+
+
+@contextmanager
+def _saving(parent: Path, step: int) -> Iterator[Path]:
+    """A fresh folder, removed again if what is done with it fails."""
+    folder = parent / f".saving-{place.attempt()}-{step:09d}-{os.urandom(4).hex()}"
+    try:
+        if not parent.is_dir():
+            parent.mkdir(parents=True, exist_ok=True)
+            manifest.sync_folder(parent.parent)
+        with _cleaned(parent):
+            folder.mkdir()
+            yield folder
+    except BaseException as error:
+        free = _free(parent)
+        shutil.rmtree(folder, ignore_errors=True)
+        text = f"the checkpoint of step {step} was not saved ({free}); those before it in {parent} are intact"
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            mend = "Free some space, or keep fewer checkpoints."
+            raise CheckpointError(error.errno, f"{error.strerror}: {text}. {mend}", error.filename) from error
+        error.add_note(f"muster: {text}.")
+        raise
+
+
+@contextmanager
+def _cleaned(parent: Path) -> Iterator[None]:
+    """Removes what dead processes left, then marks this one as saving."""
+    fd = os.open(parent / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        alone = _flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        for path in parent.iterdir():
+            saving = _SAVING.fullmatch(path.name)
+            abandoned = alone or (saving and int(saving[1]) < place.attempt())
+            if abandoned and (saving or path.name.startswith(".removing-")):
+                _remove(path)
+        _flock(fd, fcntl.LOCK_SH)
+        yield
+    finally:
+        os.close(fd)
+
+
+def _flock(fd: int, how: int) -> bool:
+    try:
+        fcntl.flock(fd, how)
+    except OSError as error:  # held by another, or a file system without locks: then only earlier attempts' leavings go
+        if error.errno is None:  # a timeout that a signal handler raised
+            raise
+        return False
+    return True
+
+
+def _commit(parent: Path, folder: Path, step: int) -> Path:
+    """Gives the folder its name; those of the same step go after it, so there is always a good one."""
+    name = f"step-{step:09d}"
+    others = [path for path in parent.iterdir() if (found := _COMMITTED.fullmatch(path.name)) and int(found[1]) == step]
+    suffixes = [int(found[2] or 0) for path in others if (found := _COMMITTED.fullmatch(path.name))]
+    final = parent / (f"{name}.{max(suffixes) + 1}" if suffixes else name)
+    folder.rename(final)
+    manifest.sync_folder(parent)
+    for path in others:
+        _remove(path)
+    return final
+
+
+def _prune(parent: Path, keep: Path) -> None:
+    """Leaves the newest good ones, and `keep` in any case. Sizes are looked at, not every byte: that is for loading."""
+    text = os.environ.get(wire.CHECKPOINT_KEEP)
+    wanted = max(1, int(text)) if text else KEEP_ALONE
+    good = 0
+    for candidate in _candidates(parent):
+        if good >= wanted and candidate.path != keep:
+            _remove(candidate.path)
+        elif candidate.manifest and manifest.damage(candidate.path, candidate.manifest, checksums=False) is None:
+            good += 1
+
+
+def _candidates(parent: Path) -> list[_Candidate]:
+    """All that was committed, the newest first; without a readable manifest last."""
+    found = []
+    with suppress(FileNotFoundError, NotADirectoryError):
+        for path in parent.iterdir():
+            if _COMMITTED.fullmatch(path.name):
+                try:
+                    found.append(_Candidate(path, manifest.load(path), None))
+                except ValueError as error:
+                    found.append(_Candidate(path, None, str(error)))
+    return sorted(found, key=lambda candidate: candidate.order, reverse=True)
+
+
+def _next_serial(parent: Path) -> int:
+    return 1 + max((c.manifest.serial for c in _candidates(parent) if c.manifest), default=0)
+
+
+def _remove(path: Path) -> None:
+    """Takes the name away first: whoever is still writing under it fails, and nobody sees half of it."""
+    with suppress(OSError):
+        gone = path.rename(Path(tempfile.mkdtemp(prefix=".removing-", dir=path.parent)) / path.name)
+        shutil.rmtree(gone.parent, ignore_errors=True)
+
+
+def _free(parent: Path) -> str:
+    try:
+        return f"{shutil.disk_usage(parent).free} bytes were free"
+    except OSError as error:
+        return f"free space unknown: {error}"

@@ -1,0 +1,58 @@
+"""What the platform asks of a rank, read from a shared page in nanoseconds: no system call, no signal handler.
+
+Every rank of a gang sees a request at its own step. Where they must act together, let one decide and broadcast it, or
+reduce the flag over the gang.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+from pathlib import Path
+from typing import Final
+
+from muster import wire
+from muster.runtime import reporter
+from muster.runtime.place import warn
+
+_DEADLINE: Final = struct.Struct("=d")  # native: copied as eight bytes at once
+_NO_REQUESTS: Final = bytes(wire.CONTROL_BYTES)
+
+_block: mmap.mmap | bytes | None = None
+_saves_seen = 0  # requests before the first look count: an attempt starts with none
+
+
+def should_stop() -> bool:
+    """True once the platform wants the rank to save and leave. Call it every step. Always False alone."""
+    return (_block or _open())[wire.CONTROL_STOP_AT] != 0
+
+
+def stop_deadline() -> float | None:
+    """The wall-clock time (as `time.time()`) after which a rank that still runs is killed; None when there is none."""
+    (deadline,) = _DEADLINE.unpack_from(_block or _open(), wire.CONTROL_DEADLINE_AT)
+    return float(deadline) or None
+
+
+def should_save() -> bool:
+    """True once for each request to save now (requests between two looks count as one). Always False alone."""
+    global _saves_seen
+    asked = (_block or _open())[wire.CONTROL_SAVE_AT]
+    changed = asked != _saves_seen
+    _saves_seen = asked
+    return changed
+
+
+def _open() -> mmap.mmap | bytes:
+    global _block
+    path = os.environ.get(wire.CONTROL)
+    block: mmap.mmap | bytes = _NO_REQUESTS
+    if path is not None:
+        reporter.start()  # its spool tells the launcher that this rank looks at the block
+        try:
+            with Path(path).open("rb") as file:
+                block = mmap.mmap(file.fileno(), wire.CONTROL_BYTES, access=mmap.ACCESS_READ)
+        except (OSError, ValueError) as error:  # ValueError: shorter than a block
+            warn(f"requests to stop or save will not be seen: {wire.CONTROL}={path!r} cannot be mapped: {error}.")
+    _block = block
+    return block
