@@ -29,7 +29,7 @@ import struct
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal
 
-# --- environment: torchrun's names, so that an unmodified script works -------------------------------------------------
+# --- environment: torchrun's names, so that an unmodified script works -----------------------------------------------
 RANK: Final = "RANK"
 WORLD_SIZE: Final = "WORLD_SIZE"
 LOCAL_RANK: Final = "LOCAL_RANK"
@@ -39,7 +39,7 @@ NODE_RANK: Final = "NODE_RANK"  # the same, under the name that many launch scri
 MASTER_ADDR: Final = "MASTER_ADDR"
 MASTER_PORT: Final = "MASTER_PORT"
 
-# --- environment: Muster's own -----------------------------------------------------------------------------------------
+# --- environment: Muster's own ---------------------------------------------------------------------------------------
 JOB: Final = "MUSTER_JOB"
 ATTEMPT: Final = "MUSTER_ATTEMPT"  # number, from 1
 NODE: Final = "MUSTER_NODE"
@@ -50,7 +50,7 @@ CHECKPOINT_DIR: Final = "MUSTER_CHECKPOINT_DIR"
 CHECKPOINT_KEEP: Final = "MUSTER_CHECKPOINT_KEEP"
 CHECKPOINT_EVERY: Final = "MUSTER_CHECKPOINT_EVERY"  # seconds between saves that the job file asked for
 
-# --- spool segment -----------------------------------------------------------------------------------------------------
+# --- spool segment ---------------------------------------------------------------------------------------------------
 SEGMENT_MAGIC: Final = b"MUSTSP01"
 SEGMENT_BYTES: Final = 4 << 20
 # magic, segment number, flags (1 = sealed), stream offset of the first record, committed bytes after the header
@@ -59,7 +59,7 @@ SEGMENT_SEALED: Final = 1
 SEGMENT_FLAGS_AT: Final = 12
 SEGMENT_COMMITTED_AT: Final = 24  # u64, written after the record it counts
 
-# --- spool record: every record starts with this header and its size is a multiple of eight ----------------------------
+# --- spool record: every record starts with this header and its size is a multiple of eight --------------------------
 RECORD_HEADER: Final = struct.Struct("<HHI")  # kind, argument, whole size in bytes
 KIND_ROW: Final = 1  # argument: shape id; then step i64, time f64, one f64 a name of the shape
 KIND_SHAPE: Final = 2  # argument: shape id; then a JSON list of metric names, zero padded
@@ -71,7 +71,7 @@ SHAPES_MAX: Final = 4096
 
 DocType = Literal["progress", "checkpoint", "params", "note", "started"]
 
-# --- control block -----------------------------------------------------------------------------------------------------
+# --- control block ---------------------------------------------------------------------------------------------------
 CONTROL_BYTES: Final = 64
 CONTROL_STOP_AT: Final = 0  # u8: 1 when the rank should save and leave
 CONTROL_SAVE_AT: Final = 1  # u8: counts save requests, modulo 256
@@ -209,7 +209,9 @@ class Batch:
             header = json.loads(body[4 : 4 + head_len])
             at, pieces = 4 + head_len, []
             for rank, stream, offset, length in header["pieces"]:
-                if stream not in ("spool", "log") or not all(isinstance(v, int) and v >= 0 for v in (rank, offset, length)):
+                if stream not in ("spool", "log") or not all(
+                    isinstance(v, int) and v >= 0 for v in (rank, offset, length)
+                ):
                     raise ValueError(f"bad piece {[rank, stream, offset, length]}")
                 if at + length > len(body):
                     raise ValueError("the body is shorter than its header says")
@@ -235,7 +237,9 @@ class Reply:
 
     def to_json(self) -> str:
         acked = [[rank, stream, offset] for (rank, stream), offset in self.acked.items()]
-        return json.dumps({"acked": acked, "command": asdict(self.command) if self.command else None, "done": self.done})
+        return json.dumps(
+            {"acked": acked, "command": asdict(self.command) if self.command else None, "done": self.done}
+        )
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Reply:

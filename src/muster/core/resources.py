@@ -56,7 +56,8 @@ class Resources:
         return words
 
     def __str__(self) -> str:
-        words = [f"{self.milli_cpus / 1000:g} CPUs", f"{self.memory / 1e9:.1f} GB"]
-        if self.accelerators:
-            words.append(f"{self.accelerator}:{self.accelerators}")
+        words = [f"{self.accelerator}:{self.accelerators}"] if self.accelerators else []
+        words.append(f"{self.milli_cpus / 1000:g} CPU{'' if self.milli_cpus == 1000 else 's'}")
+        if self.memory:
+            words.append(f"{self.memory / 1e9:.1f} GB")
         return ", ".join(words)

@@ -54,7 +54,8 @@ def _capacity(state: State, job: Job) -> Reason:
     held = f"; held by {', '.join(holders[:_NAMED])}" if holders else ""
     return reason(
         "no_capacity",
-        f"{wanted} with {job.ask} needed, {free} of {len(healthy)} nodes have it free{held}",
+        f"needs {wanted} {'node' if wanted == 1 else 'nodes'} with {job.ask}; "
+        f"{free} of {len(healthy)} nodes have it free{held}",
         wanted=wanted,
         free=free,
         holders=holders[:_NAMED],

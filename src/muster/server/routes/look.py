@@ -206,7 +206,7 @@ class _Logs:
             for view in views:
                 key = (view["attempt"], view["rank"])
                 text = kept.get(key, "") + view["text"]
-                kept[key] = "".join(text.splitlines(keepends=True)[-lines:]) if lines else ""
+                kept[key] = _last_lines(text, lines)
                 marks[key] = view["id"]
         newest = max((attempt for attempt, _ in kept), default=0)
         return [
@@ -223,6 +223,13 @@ class _Logs:
             for chunk in self._store.logs(self._job, number, self._rank, after, _PAGE)
         ]
         return sorted(found, key=lambda item: item[1].id)[:_PAGE]
+
+
+def _last_lines(text: str, lines: int) -> str:
+    """Lines as a terminal has them: only a line feed ends one."""
+    whole = text.split("\n")
+    unfinished = 1 if whole[-1] else 0
+    return "\n".join(whole[-(lines + 1 - unfinished) :]) if lines else ""
 
 
 def _chunk_view(attempt: int, chunk: LogChunk) -> View:
