@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import given
-from worlds import estate, fold, job_event, node_event, worlds
 
 from muster.core.state import State
 from muster.sched.place import Free
 from muster.sched.placements import PLACEMENTS
+from worlds import estate, fold, job_event, node_event, worlds
 
 
 @pytest.mark.parametrize("name", sorted(PLACEMENTS))
@@ -31,7 +31,12 @@ class TestPlacement:
 
     def test_only_healthy_nodes_of_the_pool(self, name: str) -> None:
         state = fold(
-            [*estate(), node_event("a", 1, 4), node_event("b", 1, 4, pool="other"), job_event(1, pool="main", num_nodes=1)]
+            [
+                *estate(),
+                node_event("a", 1, 4),
+                node_event("b", 1, 4, pool="other"),
+                job_event(1, pool="main", num_nodes=1),
+            ]
         )
         seats = PLACEMENTS.get(name).place(state.jobs["job-1"], Free(state))
         assert [seat.node for seat in seats] == ["a"]

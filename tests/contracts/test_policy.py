@@ -7,13 +7,13 @@ from collections import Counter
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from worlds import fold, job_event, node_event, worlds
 
 from muster.core.event import Event
 from muster.core.resources import Resources
 from muster.core.state import State, apply
 from muster.sched.policies import POLICIES
 from muster.sched.schedule import Memo, schedule
+from worlds import fold, job_event, node_event, worlds
 
 NOW = 100.0
 
@@ -29,7 +29,10 @@ def start_all(state: State, plan) -> None:
         seats = [{"node": seat.node, "devices": seat.devices} for seat in start.seats]
         job = state.jobs[start.job]
         number = (job.attempt.number if job.attempt else 0) + 1
-        apply(state, Event("attempt.planned", NOW, job=job.id, attempt=number, data={"seats": seats}, seq=state.version + 1))
+        apply(
+            state,
+            Event("attempt.planned", NOW, job=job.id, attempt=number, data={"seats": seats}, seq=state.version + 1),
+        )
 
 
 def finish(state: State, job_id: str) -> None:
@@ -79,9 +82,12 @@ class TestPolicy:
         assert not state.jobs
 
     def test_waiting_jobs_are_not_looked_at_one_by_one(self, policy: str) -> None:
-        events = [Event("project.set", 0.0, data={"name": "default"}), Event("queue.set", 0.0, data={"name": "default"})]
+        events = [
+            Event("project.set", 0.0, data={"name": "default"}),
+            Event("queue.set", 0.0, data={"name": "default"}),
+        ]
         events += [node_event("n0", 1, 4)]
-        state = in_policy(fold(events + [job_event(1, gpus=1), *(job_event(n, gpus=1) for n in range(2, 200))]), policy)
+        state = in_policy(fold([*events, *(job_event(n, gpus=1) for n in range(1, 200))]), policy)
         start_all(state, schedule(state, NOW))
         looked: list[str] = []
 

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from live import LiveServer, stop_everything
 
 # Each rank adds one line for every start, so that a second start can't hide, then reports `steps` numbered values.

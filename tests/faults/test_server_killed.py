@@ -9,6 +9,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+
 from live import LiveServer, marked_processes, until
 
 POINTS = [
@@ -113,7 +114,9 @@ def launcher_pids(server: LiveServer, job: str) -> list[int]:
 
 
 @pytest.mark.parametrize("with_server", [False, True])
-def test_a_killed_launcher_costs_an_attempt_and_no_orphans(server: LiveServer, program, marks, with_server: bool) -> None:
+def test_a_killed_launcher_costs_an_attempt_and_no_orphans(
+    server: LiveServer, program, marks, with_server: bool
+) -> None:
     server.start()
     run = f"if [ $MUSTER_ATTEMPT = 1 ]; then setsid sleep 600 & {program(100_000, 0.01)}; else {program(STEPS)}; fi"
     job = server.submit(run, num_nodes=2, retry={"max_restarts": 0, "backoff": "50ms"})["id"]

@@ -6,8 +6,9 @@ import signal
 
 import httpx
 import pytest
-from live import LiveServer, stop_everything, until
 from test_server_killed import STEPS, assert_whole, settle
+
+from live import LiveServer, stop_everything, until
 
 
 @pytest.fixture

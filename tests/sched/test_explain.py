@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from worlds import estate, fold, job_event, node_event
-
 from muster.core.event import Event
 from muster.core.state import State, apply
 from muster.sched.explain import explain
+from worlds import estate, fold, job_event, node_event
 
 
 def world(*jobs: Event) -> State:

@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from live import LiveServer, live_server
 
+from live import LiveServer, live_server
 from muster.core.errors import ConfigError
 from muster.server.settings import Settings
 
@@ -104,13 +104,24 @@ def test_a_revoked_or_capped_token_does_no_more_than_it_may(server: LiveServer) 
 def test_secrets_reach_ranks_and_nothing_else(server: LiveServer) -> None:
     with server.http() as http:
         assert http.put("/v1/projects/default/secrets/API_KEY", json={"value": SECRET}).json() == {"name": "API_KEY"}
-    check = f"{sys.executable} -c \"import os; v = os.environ['API_KEY']; print(len(v), v); raise ValueError('with ' + v)\""
+    check = (
+        f"{sys.executable} -c \"import os; v = os.environ['API_KEY']; print(len(v), v); raise ValueError('with ' + v)\""
+    )
     job = server.submit(check, secrets=["API_KEY"])
     done = server.wait(job["id"])
     output = server.output(job["id"])
     assert output.startswith(f"{len(SECRET)} ***")
-    seen = [output, str(done), str(server.get("/v1/events", limit=10_000)), str(server.get(f"/v1/jobs/{job['id']}/attempts"))]
-    seen += [str(server.get(f"/v1/jobs/{job['id']}/spec")), str(server.get("/v1/projects/default/secrets")), server.log()]
+    seen = [
+        output,
+        str(done),
+        str(server.get("/v1/events", limit=10_000)),
+        str(server.get(f"/v1/jobs/{job['id']}/attempts")),
+    ]
+    seen += [
+        str(server.get(f"/v1/jobs/{job['id']}/spec")),
+        str(server.get("/v1/projects/default/secrets")),
+        server.log(),
+    ]
     assert all(SECRET not in text for text in seen)
     dump = sqlite3.connect(f"file:{server.home / 'muster.db'}?mode=ro", uri=True)
     assert all(SECRET not in line for line in dump.iterdump())

@@ -6,9 +6,9 @@ import pytest
 import schemathesis
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from live import LiveServer, live_server
 from schemathesis.checks import not_a_server_error
 
+from live import LiveServer, live_server
 from muster.control.secrets import load_keyring
 from muster.server.app import create_app
 
@@ -43,7 +43,11 @@ QUERIES = st.dictionaries(
 )
 
 
-@given(name=NAMES, leaf=st.sampled_from(["", "/why", "/logs", "/metrics", "/metrics/x", "/summary", "/spec"]), query=QUERIES)
+@given(
+    name=NAMES,
+    leaf=st.sampled_from(["", "/why", "/logs", "/metrics", "/metrics/x", "/summary", "/spec"]),
+    query=QUERIES,
+)
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 def test_strange_references_and_queries(fuzzed: LiveServer, name: str, leaf: str, query: dict[str, str]) -> None:
     with fuzzed.http() as http:

@@ -15,7 +15,7 @@ from typing import Any
 from muster.control.clock import Clock
 from muster.control.decode import decode
 from muster.control.observe import worker_ended, workers_running
-from muster.core.errors import Invalid, NotFound
+from muster.core.errors import Conflict, Invalid, NotFound, Unavailable
 from muster.core.event import SYSTEM, Event
 from muster.core.job import Job
 from muster.core.state import State
@@ -64,7 +64,11 @@ class Ingest:
                 told = _worker_news(state.jobs.get(job_id), number, batch, now)
                 return Entry([*events, *told], writes, [RunPatch(job_id, patch)] if patch else [])
 
-            self._commit.submit(propose).result()
+            try:
+                self._commit.submit(propose).result()
+            except (Unavailable, Conflict):
+                self._forget(job_id, number)  # it may have been written all the same: the store is asked again
+                raise
             attempt.run.update(patch)
             for write in writes:
                 attempt.streams[(write.rank, write.stream)] = StreamState(write.end, write.shapes)
@@ -86,10 +90,9 @@ class Ingest:
                 self._attempts.popitem(last=False)
             return self._attempts.setdefault(key, opened)
 
-    def forget_all(self) -> None:
-        """Drops what is held in memory: after the store was loaded anew, it may be ahead of what is durable."""
+    def _forget(self, job_id: str, number: int) -> None:
         with self._lock:
-            self._attempts.clear()
+            self._attempts.pop((job_id, number), None)
 
     def _write(
         self, job_id: str, number: int, attempt: _Attempt, piece: Piece

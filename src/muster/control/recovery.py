@@ -77,7 +77,7 @@ def _describe(code: str, where: str, node: str, end: WorkerExit) -> str:
         told = end.detail.strip().splitlines()
         return f"{told[0]} on {node}" if told else f"{where} was killed by signal {end.signal}"
     if code == "user_error":
-        last = end.detail.strip().splitlines()[-1] if end.detail.startswith("Traceback") else ""
+        last = end.detail.strip().splitlines()[-1] if "Traceback" in end.detail else ""
         return f"{where} ended with exit code {end.exit_code}" + (f": {last[:200]}" if last else "")
     summary = REASONS[code].summary
     return f"{summary} ({where})" + (f": {end.detail.strip()[:300]}" if end.detail.strip() else "")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,11 +31,11 @@ def admit(submission: Submission, context: Context) -> None:
 
 
 def submit(store: Store, submission: Submission, now: float, local: bool) -> Proposal:
-    """Accepts the job in one event. A key that this user has used before accepts nothing: see `already`."""
+    """Accepts the job in one event, or nothing when its key was used since `earlier` was asked."""
 
     def propose(state: State) -> Entry:
         spec, user = submission.spec, submission.user
-        if submission.key and already(store, state, user, submission.key):
+        if submission.key and (user, submission.key) in state.keys:
             return Entry()
         admit(submission, Context(state, user, lambda p, n: store.secret(p, n) is not None, local))
         number = state.next_number
@@ -53,9 +53,9 @@ def submit(store: Store, submission: Submission, now: float, local: bool) -> Pro
     return propose
 
 
-def already(store: Store, state: State, user: str, key: str) -> str | None:
-    """The job that this user submitted under this key."""
-    return state.keys.get((user, key)) or store.job_by_key(user, key)
+def earlier(store: Store, user: str, keys: Sequence[str]) -> dict[str, str]:
+    """The jobs that this user has submitted under these keys."""
+    return store.jobs_by_key(user, keys) if keys else {}
 
 
 def stop(job_id: str, actor: str, now: float, grace: float | None, why: Reason | None = None) -> Proposal:

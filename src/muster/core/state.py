@@ -19,6 +19,8 @@ from muster.core.reasons import Reason
 from muster.core.resources import Resources
 from muster.core.spec import JobSpec, ask
 
+KEYS_KEPT = 200_000  # idempotency keys in memory; the store has them all
+
 EntityKind = Literal["node", "pool", "queue", "project", "token"]
 
 
@@ -73,7 +75,7 @@ class State:
     jobs: dict[str, Job] = field(default_factory=dict)
     lines: dict[str, Line] = field(default_factory=dict)  # queue name → its queued jobs
     active: dict[str, None] = field(default_factory=dict)  # ids of jobs that hold resources, oldest first
-    keys: dict[tuple[str, str], str] = field(default_factory=dict)  # (user, idempotency key) → live job
+    keys: dict[tuple[str, str], str] = field(default_factory=dict)  # (user, idempotency key) → job, the newest of them
     by_number: dict[int, str] = field(default_factory=dict)
     capacity: int = 0  # grows whenever something that was not free became free
     later: dict[str, float] = field(default_factory=dict)  # queued jobs that may not start before a time
@@ -85,7 +87,7 @@ class State:
         self.by_number[job.number] = job.id
         self.next_number = max(self.next_number, job.number + 1)
         if job.key:
-            self.keys[(job.user, job.key)] = job.id
+            self._remember_key(job.user, job.key, job.id)
         if job.phase == "queued":
             self._enqueue(job)
         elif job.active:
@@ -100,10 +102,14 @@ class State:
         self.kinds[(node.pool, node.total)] += 1
         node.free, node.free_devices = node.total, (1 << node.total.accelerators) - 1
         self.nodes[node.name] = node
-        if known is not None:
-            for job_id in known.jobs:
-                self._take(node, self.jobs[job_id])
+        # One that left and came back finds the jobs that still sit there among those that hold resources.
+        for job_id in known.jobs if known is not None else [j for j in self.active if self._sits_on(j, node.name)]:
+            self._take(node, self.jobs[job_id])
         self.capacity += 1
+
+    def _sits_on(self, job_id: str, node: str) -> bool:
+        attempt = self.jobs[job_id].attempt
+        return attempt is not None and any(worker.seat.node == node for worker in attempt.workers)
 
     def drop_node(self, name: str) -> None:
         node = self.nodes.pop(name, None)
@@ -154,8 +160,12 @@ class State:
 
     def _remove(self, job: Job) -> None:
         del self.jobs[job.id], self.by_number[job.number]
-        if job.key:
-            self.keys.pop((job.user, job.key), None)
+
+    def _remember_key(self, user: str, key: str, job_id: str) -> None:
+        """Beyond the job's own life: a job may end between a look into the store and the commit that relies on it."""
+        self.keys[(user, key)] = job_id
+        if len(self.keys) > KEYS_KEPT:
+            del self.keys[next(iter(self.keys))]
 
 
 def apply(state: State, event: Event) -> Changes:
@@ -207,7 +217,7 @@ def _running(state: State, event: Event, changes: Changes) -> None:
     job.started_at = job.started_at or event.time
     if job.phase == "starting":
         _enter(job, "running", event, changes)
-    changes.jobs[job.id] = job
+    _touch(job, changes)
 
 
 def _worker_running(state: State, event: Event, changes: Changes) -> None:

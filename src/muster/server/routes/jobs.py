@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,11 +10,12 @@ from fastapi import APIRouter, Header, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from muster.control.admission import Context
-from muster.control.submit import Submission, admit, already, resume, stop, submit
+from muster.control.submit import Submission, admit, earlier, resume, stop, submit
 from muster.core.errors import Conflict, Invalid, MusterError
-from muster.core.job import PHASES, Job, Phase
+from muster.core.event import Event
+from muster.core.job import PHASES, Phase
 from muster.core.parse import parse_job
-from muster.core.spec import JobSpec, dump_job
+from muster.core.spec import dump_job
 from muster.server.auth import Identity
 from muster.server.context import Asking, Leading, Ref, find_job, job_views, view_of
 from muster.server.leader import Leader
@@ -77,37 +79,38 @@ def submit_job(
         leader.look(lambda state: admit(submission, _context(leader, asking, state)))
         response.status_code = 200
         return {"ok": True, "spec": spec.model_dump(mode="json"), "yaml": dump_job(spec)}
-    events = leader.propose(submit(leader.store, submission, leader.clock.now(), leader.local))
-    if events:
-        return view_of(leader, events[0].job)
+    if not _known(leader, submission):
+        events = leader.propose(submit(leader.store, submission, leader.clock.now(), leader.local))
+        if events:
+            return view_of(leader, events[0].job)
     response.status_code = 200
-    return _earlier(leader, asking, submission)
+    return _earlier(leader, submission)
 
 
 @router.post("/jobs/batch")
 def submit_batch(body: BatchBody, leader: Leading, asking: Asking) -> View:
     """Accepts or refuses each job by itself; what is accepted is durable on return."""
     state, now = leader.store.state(), leader.clock.now()
+    known = earlier(leader.store, asking.user, [item.key for item in body.jobs if item.key])
     results: list[View | None] = [None] * len(body.jobs)
-    pending = []
+    pending: list[tuple[int, Submission, Future[list[Event]] | None]] = []
     for index, item in enumerate(body.jobs):
         try:
             spec = parse_job(item.spec, source=f"job {index}")
             asking.need(state, spec.project, "member")
             submission = Submission(spec, asking.user, item.key)
-            pending.append(
-                (index, submission, leader.commit.submit(submit(leader.store, submission, now, leader.local)))
-            )
+            proposal = submit(leader.store, submission, now, leader.local)
+            pending.append((index, submission, None if item.key in known else leader.commit.submit(proposal)))
         except MusterError as error:
             results[index] = {"error": error.to_dict()}
     for index, submission, future in pending:
         try:
-            events = future.result()
+            events = future.result() if future is not None else []
             if events:
                 results[index] = {"id": events[0].job, "number": events[0].data["number"]}
             else:
-                known = _earlier(leader, asking, submission)
-                results[index] = {"id": known["id"], "number": known["number"]}
+                job = _earlier(leader, submission)
+                results[index] = {"id": job["id"], "number": job["number"]}
         except MusterError as error:
             results[index] = {"error": error.to_dict()}
     return {"jobs": results}
@@ -175,18 +178,15 @@ def _context(leader: Leader, asking: Identity, state: Any) -> Context:
     return Context(state, asking.user, lambda p, n: leader.store.secret(p, n) is not None, leader.local)
 
 
-def _earlier(leader: Leader, asking: Identity, submission: Submission) -> View:
+def _known(leader: Leader, submission: Submission) -> bool:
+    return submission.key is not None and bool(earlier(leader.store, submission.user, [submission.key]))
+
+
+def _earlier(leader: Leader, submission: Submission) -> View:
     """The job that was submitted under the same key before; the same key for another job is a mistake."""
     assert submission.key is not None
-    job_id = already(leader.store, leader.store.state(), asking.user, submission.key)
-    job: Job | None = leader.store.job(job_id) if job_id else None
+    job = leader.store.job(earlier(leader.store, submission.user, [submission.key])[submission.key])
     assert job is not None
-    if not _same(job.spec, submission.spec):
-        raise Conflict(
-            f"The idempotency key was used for {job.id}, which is another job.", "Use a new key for a new job."
-        )
+    if job.spec != submission.spec:
+        raise Conflict(f"The idempotency key was used for {job.id}, another job.", "Use a new key for a new job.")
     return job_views(leader, [job])[0]
-
-
-def _same(first: JobSpec, second: JobSpec) -> bool:
-    return first == second

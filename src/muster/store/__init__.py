@@ -1,0 +1,1 @@
+"""Where the event log and the tables that reads need are kept."""

@@ -1,0 +1,194 @@
+"""The store seam: a durable log folded into a live state, with the rows that reads need written beside it.
+
+`transact` is the one way in. It runs proposals one after another against the live state, each seeing what those before
+it did, and makes all of them durable in one transaction: that is the group commit. A proposal that raises is refused
+alone. If the transaction fails, nothing of it happened: the state is loaded anew and everyone is told.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from muster.core.event import Event
+from muster.core.job import Attempt, Job
+from muster.core.state import State
+from muster.wire import Stream
+
+
+@dataclass(slots=True)
+class Column:
+    """Points of one metric, in the order in which they were reported; three arrays of one length."""
+
+    steps: array[int]  # 'q'
+    times: array[float]  # 'd'
+    values: array[float]  # 'd'
+
+
+@dataclass(slots=True)
+class StreamWrite:
+    """New bytes of one stream: what they hold, and the offset that is acknowledged once this is durable."""
+
+    job: str
+    attempt: int
+    rank: int
+    stream: Stream
+    start: int
+    end: int
+    log: bytes = b""  # of a log stream
+    columns: dict[str, Column] = field(default_factory=dict)  # of a spool stream
+    shapes: dict[int, tuple[str, ...]] = field(default_factory=dict)  # every shape that the stream has declared so far
+    keep: int | None = None  # bytes of a log that are kept; the oldest beyond it go
+
+
+@dataclass(slots=True)
+class RunPatch:
+    """Facts of a run that change too often to be events: merged, key by key, into its document."""
+
+    job: str
+    values: dict[str, Any]
+
+
+@dataclass(slots=True)
+class SecretWrite:
+    """An encrypted value; `cipher` None removes it."""
+
+    project: str
+    name: str
+    cipher: bytes | None
+
+
+@dataclass(slots=True)
+class Entry:
+    """What one proposal wants written, all of it or nothing."""
+
+    events: Sequence[Event] = ()
+    streams: Sequence[StreamWrite] = ()
+    patches: Sequence[RunPatch] = ()
+    secrets: Sequence[SecretWrite] = ()
+
+
+Proposal = Callable[[State], Entry]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamState:
+    """How far a stream is stored, and the shapes that its records refer to."""
+
+    acked: int
+    shapes: dict[int, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class LogChunk:
+    rank: int
+    offset: int
+    data: bytes
+    id: int  # grows in the order of arrival over all ranks of a job
+
+
+@dataclass(frozen=True, slots=True)
+class JobFilter:
+    """Which jobs a listing wants. `projects` None means all; `before` pages back from a job number."""
+
+    projects: Sequence[str] | None = None
+    phases: Sequence[str] | None = None
+    queue: str | None = None
+    user: str | None = None
+    name: str | None = None
+    before: int | None = None
+    limit: int = 100
+
+
+@dataclass(frozen=True, slots=True)
+class EventFilter:
+    """Which events a listing wants, oldest first, after `after`; with `last`, the newest `limit` of them."""
+
+    projects: Sequence[str] | None = None  # events of no project are listed only when this is None
+    job: str | None = None
+    actor: str | None = None
+    kind: str | None = None  # a whole kind, or a prefix ending in "."
+    after: int = 0
+    last: bool = False
+    limit: int = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    holder: str
+    epoch: int  # grows with every change of holder
+    beat: int  # grows with every renewal
+    urls: tuple[str, ...]  # where the holder listens
+
+
+class Store(Protocol):
+    """Durable on return; the same behaviour on memory, SQLite and PostgreSQL. Methods may be called from any thread."""
+
+    def open(self) -> None:
+        """Brings the schema up to date and loads the state. Raises ConfigError when it can't."""
+
+    def close(self) -> None: ...
+
+    def state(self) -> State:
+        """The live state; only `transact` changes it."""
+
+    def reload(self) -> None:
+        """Loads the state anew from what is durable."""
+
+    def catch_up(self) -> None:
+        """Loads the state anew if another server has written since it was loaded."""
+
+    def transact(self, proposals: Sequence[Proposal]) -> list[list[Event] | Exception]:
+        """One result a proposal: its stamped events, or what it raised. Raises Unavailable when nothing could be
+        written, and Conflict when another server has written meanwhile."""
+
+    def append(self, events: Sequence[Event], expected_version: int | None = None) -> list[Event]:
+        """Appends events if the state's version is still the expected one, else raises Conflict."""
+
+    # --- reads ---
+    def job(self, job_id: str) -> Job | None: ...
+
+    def job_by_number(self, number: int) -> Job | None: ...
+
+    def jobs_by_key(self, user: str, keys: Sequence[str]) -> dict[str, str]:
+        """The ids of the jobs that this user submitted under these idempotency keys, as far as there are any."""
+
+    def jobs(self, want: JobFilter) -> list[Job]:
+        """Newest first."""
+
+    def attempts(self, job_id: str) -> list[Attempt]: ...
+
+    def events(self, want: EventFilter) -> list[Event]: ...
+
+    def run(self, job_id: str) -> dict[str, Any]:
+        """The run's document: progress, parameters, notes; empty when there is none."""
+
+    def runs(self, job_ids: Sequence[str]) -> dict[str, dict[str, Any]]: ...
+
+    def streams(self, job_id: str, attempt: int) -> Mapping[tuple[int, Stream], StreamState]: ...
+
+    def logs(self, job_id: str, attempt: int, rank: int | None, after: int, limit: int) -> list[LogChunk]:
+        """Chunks with an id above `after`, in order of arrival."""
+
+    def metric_names(self, job_id: str) -> list[str]: ...
+
+    def metric(self, job_id: str, name: str, rank: int | None = None) -> dict[int, Column]:
+        """The points of one metric by attempt."""
+
+    def secret(self, project: str, name: str) -> bytes | None: ...
+
+    def secret_names(self, project: str) -> list[str]: ...
+
+    # --- the leader's lease ---
+    def lease(self) -> Lease | None: ...
+
+    def take_lease(self, holder: str, urls: Sequence[str], after: Lease | None) -> Lease | None:
+        """Takes the lease if it is still as it was seen (None: there is none); None when somebody else was faster."""
+
+    def renew_lease(self, lease: Lease) -> Lease | None:
+        """Renews it; None when it is no longer this holder's."""
+
+    def drop_lease(self, lease: Lease) -> None:
+        """Gives it up, so that the next server need not wait."""

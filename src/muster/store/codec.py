@@ -1,0 +1,150 @@
+"""How values become text and bytes in a store, and values again."""
+
+from __future__ import annotations
+
+import json
+import sys
+import zlib
+from array import array
+from typing import Any, Final
+
+from pydantic_core import PydanticSerializationError, from_json, to_json
+
+from muster.core.errors import Invalid
+from muster.core.estate import Node, Pool, Project, Queue, Token
+from muster.core.job import Attempt, Job
+from muster.core.spec import JobSpec
+from muster.core.state import EntityKind
+from muster.store.base import Column
+
+Entity = Node | Pool | Queue | Project | Token
+
+POINT_BYTES: Final = 24  # step i64, time f64, value f64
+_WORTH_PACKING: Final = 128  # bytes; below it zlib costs time and saves nothing
+_JOB_FIELDS: Final = (
+    "id", "number", "project", "queue", "user", "submitted_at", "phase", "since", "reason", "key", "started_at",
+    "finished_at", "attempt", "charges", "not_before", "stop", "checkpoint", "ran",
+)  # fmt: skip
+
+
+def dumps(value: Any) -> str:
+    """Compact JSON; takes dataclasses as they are, without a copy of them first."""
+    return to_json(value).decode()
+
+
+def loads(text: str | bytes) -> Any:
+    return from_json(text)
+
+
+def seal(data: dict[str, Any]) -> tuple[dict[str, Any], str]:
+    """An event's data with its JSON. What UTF-8 can't hold (half a surrogate pair) becomes `?` in both."""
+    try:
+        return data, to_json(data).decode()
+    except PydanticSerializationError:
+        text = json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace").decode()
+        return from_json(text), text
+
+
+def check_text(*values: str | None) -> None:
+    """Refuses what can't stand in a text column: PostgreSQL holds no NUL, and no store half a surrogate pair."""
+    for value in values:
+        if value and ("\0" in value or not (value.isascii() or _encodes(value))):
+            raise Invalid(
+                f"The text {value!r} can't be stored: it holds a NUL or half a surrogate pair.",
+                "Use valid Unicode text without NUL characters.",
+            )
+
+
+def job_text(job: Job) -> str:
+    """`Job.to_doc` as JSON, several times faster than by way of it."""
+    return to_json({name: getattr(job, name) for name in _JOB_FIELDS}).decode()
+
+
+def job_from(spec: str, doc: str) -> Job:
+    return Job.from_doc(from_json(doc), spec_from(spec))
+
+
+def spec_from(text: str) -> JobSpec:
+    """The spec, without what only repeats a default: then all specs share one copy of it, and take half the memory."""
+    raw = from_json(text)
+    for name, default in _DEFAULTS:
+        if name in raw and raw[name] == default:
+            del raw[name]
+    return JobSpec.model_validate(raw)
+
+
+def attempt_from(doc: str) -> Attempt:
+    return Attempt.from_doc(from_json(doc))
+
+
+def entity_text(entity: Entity) -> str:
+    return dumps(entity.to_doc() if isinstance(entity, Node) else entity)
+
+
+def entity_from(kind: EntityKind, doc: str) -> Entity:
+    raw = from_json(doc)
+    return Node.from_doc(raw) if kind == "node" else _ENTITIES[kind](**raw)
+
+
+def pack(raw: bytes) -> bytes:
+    """Compressed if that is smaller; `unpack` tells by the length which it is."""
+    if len(raw) < _WORTH_PACKING:
+        return raw
+    packed = zlib.compress(raw, 1)
+    return packed if len(packed) < len(raw) else raw
+
+
+def unpack(blob: bytes, length: int) -> bytes:
+    return blob if len(blob) == length else zlib.decompress(blob)
+
+
+def column_bytes(column: Column) -> bytes:
+    """Steps, then times, then values, little-endian, end to end."""
+    return b"".join(_little(part).tobytes() for part in (column.steps, column.times, column.values))
+
+
+def extend_column(column: Column, raw: bytes) -> None:
+    """Adds the points that `column_bytes` wrote."""
+    third = len(raw) // 3
+    parts: tuple[array[Any], ...] = (column.steps, column.times, column.values)
+    for index, part in enumerate(parts):
+        new = array(part.typecode, raw[index * third : (index + 1) * third])
+        part.extend(_little(new))
+
+
+def new_column() -> Column:
+    return Column(array("q"), array("d"), array("d"))
+
+
+def shapes_from(text: str) -> dict[int, tuple[str, ...]]:
+    return {int(shape): tuple(names) for shape, names in from_json(text).items()}
+
+
+def _little(values: array[Any]) -> array[Any]:
+    if sys.byteorder == "little":
+        return values
+    swapped = array(values.typecode, values)
+    swapped.byteswap()
+    return swapped
+
+
+def _encodes(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+# As they stand in JSON. Not those that are mappings: pydantic gives every spec a copy of its own, at a price.
+_DEFAULTS: Final = tuple(
+    (name, from_json(to_json(field.default)))
+    for name, field in JobSpec.model_fields.items()
+    if not field.is_required() and not isinstance(field.default, dict)
+)
+_ENTITIES: Final[dict[str, type[Pool] | type[Queue] | type[Project] | type[Token]]] = {
+    "pool": Pool,
+    "queue": Queue,
+    "project": Project,
+    "token": Token,
+}

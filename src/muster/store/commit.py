@@ -1,0 +1,99 @@
+"""Group commit: one thread gathers what everybody wants written and makes it durable in one transaction.
+
+While a transaction is on its way to the disk the next one gathers, so a lone proposal waits for nobody and a crowd of
+them shares one flush.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Final
+
+from muster.core.errors import Unavailable
+from muster.core.event import Event
+from muster.store.base import Proposal, Store
+
+_LOG: Final = logging.getLogger(__name__)
+
+Pending = tuple[Proposal, "Future[list[Event]]"]
+
+
+class GroupCommit:
+    """`on_commit` gets a transaction's events, if it has any, before those who wait are told. It must be quick."""
+
+    def __init__(self, store: Store, on_commit: Callable[[Sequence[Event]], None]) -> None:
+        self._store = store
+        self._on_commit = on_commit
+        self._pending: queue.SimpleQueue[Pending | None] = queue.SimpleQueue()
+        self._gate = threading.Lock()  # so that nothing is let in behind the end
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name="group-commit", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        """Commits what was submitted before, then ends. May be called twice."""
+        with self._gate:
+            if not self._closed:
+                self._closed = True
+                self._pending.put(None)
+        if self._thread.ident is None:
+            self._thread.start()  # so that those who submitted to one that was never started get their answer
+        self._thread.join()
+
+    def submit(self, proposal: Proposal) -> Future[list[Event]]:
+        """Its events once they are durable; or what the proposal raised, Unavailable or Conflict."""
+        future: Future[list[Event]] = Future()
+        with self._gate:
+            if self._closed:
+                raise Unavailable("This server is stopping.", "Try again when it is back.")
+            self._pending.put((proposal, future))
+        return future
+
+    def _run(self) -> None:
+        more = True
+        while more:
+            batch, more = self._gather()
+            batch = [(proposal, future) for proposal, future in batch if future.set_running_or_notify_cancel()]
+            if batch:
+                self._commit(batch)
+
+    def _gather(self) -> tuple[list[Pending], bool]:
+        """Waits for one, then takes all that there are; False when the end was among them."""
+        batch: list[Pending] = []
+        item = self._pending.get()
+        while item is not None:
+            batch.append(item)
+            try:
+                item = self._pending.get_nowait()
+            except queue.Empty:
+                return batch, True
+        return batch, False
+
+    def _commit(self, batch: Sequence[Pending]) -> None:
+        try:
+            results = self._store.transact([proposal for proposal, _ in batch])
+        except Exception as error:
+            for _, future in batch:
+                future.set_exception(error)
+            return
+        events = [event for result in results if not isinstance(result, Exception) for event in result]
+        if events:
+            self._tell(events)
+        for (_, future), result in zip(batch, results, strict=True):
+            if isinstance(result, Exception):
+                future.set_exception(result)
+            else:
+                future.set_result(result)
+
+    def _tell(self, events: Sequence[Event]) -> None:
+        try:
+            self._on_commit(events)
+        except Exception:
+            # What was committed is committed: a listener's mistake must not look like a failed write.
+            _LOG.exception("a listener failed after a commit of %d events", len(events))

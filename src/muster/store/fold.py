@@ -1,0 +1,217 @@
+"""The part that all stores share: proposals run against the live state, are folded into it and written in one go.
+
+The state runs ahead of what is durable between the first event of a batch and its write. Whatever goes wrong in
+between, the state is loaded anew before anyone sees it again.
+"""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from muster.core.errors import Conflict, Invalid, MusterError
+from muster.core.event import Event
+from muster.core.state import Changes, State, apply
+from muster.store.base import Entry, Proposal, SecretWrite, StreamWrite
+from muster.store.codec import check_text, dumps, seal
+from muster.store.marks import Marked, Marks
+
+
+@dataclass(slots=True)
+class Batch:
+    """Everything that one transaction writes. `texts` holds the JSON of each event's data."""
+
+    events: list[Event] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+    specs: dict[str, str] = field(default_factory=dict)  # JSON by job id, of the jobs that are new
+    changes: Changes = field(default_factory=Changes)
+    streams: list[StreamWrite] = field(default_factory=list)
+    values: dict[tuple[str, str], str] = field(default_factory=dict)  # (job, key of its run document) → JSON
+    secrets: dict[tuple[str, str], bytes | None] = field(default_factory=dict)  # (project, name) → cipher
+
+    def fold(self, state: State, event: Event) -> None:
+        """Applies the event, and gathers what it touched."""
+        touched = apply(state, event)
+        self.changes.jobs |= touched.jobs
+        self.changes.attempts |= touched.attempts
+        self.changes.entities |= touched.entities
+        for job in touched.jobs.values():
+            if job.attempt is not None:  # so that its own row never says less than the job's does
+                self.changes.attempts[(job.id, job.attempt.number)] = job.attempt
+
+    def take(self, sealed: Sealed) -> None:
+        self.events += sealed.events
+        self.texts += sealed.texts
+        self.specs.update(sealed.specs)
+        self.values.update(sealed.values)
+        self.secrets.update(((secret.project, secret.name), secret.cipher) for secret in sealed.secrets)
+
+    def tips(self) -> Iterable[StreamWrite]:
+        """The last write of each stream."""
+        return {(write.job, write.attempt, write.rank, write.stream): write for write in self.streams}.values()
+
+    @property
+    def empty(self) -> bool:
+        return not (self.events or self.streams or self.values or self.secrets)
+
+
+@dataclass(slots=True)
+class Sealed:
+    """An entry that can be written: stamped, encoded and checked."""
+
+    events: list[Event] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+    specs: dict[str, str] = field(default_factory=dict)
+    values: dict[tuple[str, str], str] = field(default_factory=dict)
+    secrets: Sequence[SecretWrite] = ()
+
+
+class FoldStore(ABC):
+    """`transact`, `append`, `state` and `reload` over three hooks: load the state, load marks, write a batch."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._state = State()
+        self._stale = False  # the state holds what is not durable, and could not be loaded anew yet
+        self._marks = Marks(self._load_marks)
+
+    def state(self) -> State:
+        """The live state. Ask again after every transaction: one that fails puts another object in its place."""
+        if self._stale:
+            with self._lock:
+                self._freshen()
+        return self._state
+
+    def reload(self) -> None:
+        with self._lock:
+            self._stale = True
+            self._freshen()
+
+    def catch_up(self) -> None:
+        with self._lock:
+            self._stale = self._stale or self._behind()
+            self._freshen()
+
+    def transact(self, proposals: Sequence[Proposal]) -> list[list[Event] | Exception]:
+        with self._lock:
+            self._freshen()
+            batch = Batch()
+            try:
+                results = [self._consider(proposal, batch) for proposal in proposals]
+                if not batch.empty:
+                    self._write(batch)
+            except BaseException:
+                self._stale = True
+                self._try_to_freshen()
+                raise
+            self._marks.trim()
+            return results
+
+    def append(self, events: Sequence[Event], expected_version: int | None = None) -> list[Event]:
+        def proposal(state: State) -> Entry:
+            if expected_version is not None and state.version != expected_version:
+                raise Conflict(
+                    f"The log is at version {state.version}, not at {expected_version} any more.",
+                    "Decide again from the present state.",
+                )
+            return Entry(events)
+
+        (result,) = self.transact([proposal])
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    @abstractmethod
+    def _load(self) -> State:
+        """The state as it is durable. Raises Unavailable."""
+
+    @abstractmethod
+    def _behind(self) -> bool:
+        """Whether another server has written since the last load."""
+
+    @abstractmethod
+    def _load_marks(self, job_id: str, attempt: int) -> Marked:
+        """How far the streams of an attempt are durable. Raises Unavailable."""
+
+    @abstractmethod
+    def _write(self, batch: Batch) -> None:
+        """All of it or nothing. Raises Unavailable, or Conflict when someone else has written since the last load."""
+
+    def _consider(self, proposal: Proposal, batch: Batch) -> list[Event] | Exception:
+        try:
+            entry = proposal(self._state)
+            sealed = _sealed(entry, self._state)
+            streams = self._marks.admit(entry.streams) if entry.streams else []
+        except Exception as error:  # it is the proposer's, who gets it back
+            return error
+        try:
+            for event in sealed.events:
+                batch.fold(self._state, event)
+        except Exception as error:  # an event that makes no sense here; half of the entry is folded
+            self._undo(batch)
+            return error
+        batch.take(sealed)
+        batch.streams += streams
+        return sealed.events
+
+    def _undo(self, batch: Batch) -> None:
+        """Brings the state back to where the batch stands. Costs a load: only a mistaken proposer makes us pay it."""
+        self._stale = True
+        self._freshen()
+        batch.changes = Changes()
+        for event in batch.events:
+            batch.fold(self._state, event)
+        self._marks.admit(batch.streams)
+
+    def _freshen(self) -> None:
+        if not self._stale:
+            return
+        self._marks.clear()
+        fresh = self._load()
+        # Whoever remembers a capacity must see another one now: anything may have become free meanwhile.
+        fresh.capacity += self._state.capacity + 1
+        self._state = fresh
+        self._stale = False
+
+    def _try_to_freshen(self) -> None:
+        try:
+            self._freshen()
+        except MusterError:
+            pass  # the next caller tries again, and is told
+
+
+def _sealed(entry: Entry, state: State) -> Sealed:
+    sealed = Sealed(secrets=entry.secrets)
+    seq, time = state.version, state.time
+    for event in entry.events:
+        data, text = seal(event.data)
+        _check(event, data, state)
+        # Times never run backwards along the log, whatever the clock did and whoever was faster in the queue.
+        seq, time = seq + 1, max(time, event.time)
+        stamped = Event(event.kind, time, event.actor, event.project, event.job, event.attempt, data, seq)
+        sealed.events.append(stamped)
+        sealed.texts.append(text)
+        if event.kind == "job.submitted":
+            sealed.specs[event.job] = dumps(data["spec"])
+    for patch in entry.patches:
+        values, _ = seal(patch.values)
+        check_text(patch.job, *values)
+        sealed.values.update({(patch.job, key): dumps(value) for key, value in values.items()})
+    for secret in entry.secrets:
+        check_text(secret.project, secret.name)
+    return sealed
+
+
+def _check(event: Event, data: dict[str, Any], state: State) -> None:
+    """What becomes a column of its own must be text that every database holds."""
+    own: tuple[str | None, ...] = ()
+    if event.kind == "job.submitted":
+        if event.job in state.jobs:
+            raise Invalid(f"There is a job {event.job!r} already.", "Give every job an id of its own.")
+        own = (data["queue"], data["user"], data.get("key"))
+    elif not event.job:
+        own = (data.get("name"), data.get("id"))
+    check_text(event.kind, event.actor, event.project, event.job, *own)

@@ -1,0 +1,97 @@
+"""How far each stream is stored, kept in memory so that a write needs no read, and the rule that stores bytes once."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from muster.core.errors import Invalid
+from muster.store.base import StreamWrite
+from muster.store.codec import check_text
+from muster.wire import Stream
+
+_ATTEMPTS: Final = 16_384  # remembered; those not written to for longest are forgotten, and read again when needed
+_OFFSET_MAX: Final = 2**63 - 1
+_RANK_MAX: Final = 2**31 - 1
+
+
+@dataclass(slots=True)
+class Mark:
+    acked: int = 0
+    kept: int = 0  # bytes of a log that are stored, before compression
+
+
+Marked = dict[tuple[int, Stream], Mark]
+
+
+class Marks:
+    """Offsets by attempt, loaded when an attempt is first written to."""
+
+    def __init__(self, load: Callable[[str, int], Marked]) -> None:
+        self._load = load
+        self._known: OrderedDict[tuple[str, int], Marked] = OrderedDict()
+
+    def admit(self, writes: Sequence[StreamWrite]) -> list[StreamWrite]:
+        """The writes that bring something new, counted as stored; raises Invalid, and counts none, for bad ones."""
+        acked: dict[tuple[str, int, int, Stream], int] = {}
+        fresh = []
+        for write in writes:
+            key = (write.job, write.attempt, write.rank, write.stream)
+            if key not in acked:
+                acked[key] = self.get(write).acked
+            if _brings_news(write, acked[key]):
+                acked[key] = write.end
+                fresh.append(write)
+        for write in fresh:
+            mark = self.get(write)
+            mark.acked = write.end
+            mark.kept += len(write.log)
+        return fresh
+
+    def get(self, write: StreamWrite) -> Mark:
+        """The mark of the stream that this writes to."""
+        attempt = (write.job, write.attempt)
+        marked = self._known.get(attempt)
+        if marked is None:
+            marked = self._known[attempt] = self._load(*attempt)
+        self._known.move_to_end(attempt)
+        return marked.setdefault((write.rank, write.stream), Mark())
+
+    def trim(self) -> None:
+        """Forgets what is not in use. Between transactions only: within one, the marks run ahead of what is stored."""
+        while len(self._known) > _ATTEMPTS:
+            self._known.popitem(last=False)
+
+    def clear(self) -> None:
+        self._known.clear()
+
+
+def beyond(chunks: Iterable[tuple[int, int]], over: int) -> tuple[list[int], int]:
+    """The oldest of these (id, length), as many as it takes to free `over` bytes, and the bytes that they free."""
+    gone, freed = [], 0
+    for chunk, length in chunks:
+        if freed >= over:
+            break
+        gone.append(chunk)
+        freed += length
+    return gone, freed
+
+
+def _brings_news(write: StreamWrite, acked: int) -> bool:
+    if not (0 <= write.start <= write.end <= _OFFSET_MAX and 0 <= write.rank <= _RANK_MAX):
+        raise Invalid(f"{_name(write)} is no range of bytes.", "Send 0 <= start <= end.")
+    check_text(write.job, *write.columns)
+    if write.end <= acked:
+        return False
+    if write.start < acked:
+        raise Invalid(f"{_name(write)} overlaps what is stored up to {acked}.", f"Send from offset {acked}.")
+    if write.start > acked and write.stream == "spool":
+        raise Invalid(f"{_name(write)} leaves a gap after {acked}.", f"Send from offset {acked}: a spool has no gaps.")
+    return True
+
+
+def _name(write: StreamWrite) -> str:
+    stream = f"{write.stream} stream of rank {write.rank}, attempt {write.attempt} of job {write.job!r}"
+    return f"{write.start} to {write.end} of the {stream}"

@@ -1,0 +1,231 @@
+"""The store that forgets everything with the process: for tests and for the simulator. Same behaviour, no database."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from heapq import merge
+from itertools import islice
+from typing import Any
+
+from muster.core.event import Event
+from muster.core.job import Attempt, Job
+from muster.core.state import Changes, State
+from muster.store import codec
+from muster.store.base import Column, EventFilter, JobFilter, Lease, LogChunk, StreamState, StreamWrite
+from muster.store.fold import Batch, FoldStore
+from muster.store.marks import Mark, Marked, beyond
+from muster.wire import Stream
+
+
+class MemoryStore(FoldStore):
+    """Jobs and attempts are the live state's own objects, so that a write costs nothing; reads make copies."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._log: list[tuple[Event, str]] = []  # the text is the truth of an event's data: the dict may be shared
+        self._jobs: dict[str, Job] = {}  # in the order of their numbers
+        self._numbers: dict[int, str] = {}
+        self._keys: dict[tuple[str, str], str] = {}
+        self._attempts: dict[str, dict[int, Attempt]] = {}
+        self._streams: dict[tuple[str, int], dict[tuple[int, Stream], StreamState]] = {}
+        self._logs: dict[tuple[str, int], dict[int, list[LogChunk]]] = {}  # (job, attempt) → rank → oldest first
+        self._last_chunk = 0
+        self._metrics: dict[str, dict[str, list[tuple[int, int, bytes]]]] = {}  # job → name → (attempt, rank, points)
+        self._runs: dict[str, dict[str, str]] = {}
+        self._secrets: dict[tuple[str, str], bytes] = {}
+        self._lease = Lease("", 0, 0, ())  # no holder: it is free
+
+    def open(self) -> None:
+        self.reload()
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def job(self, job_id: str) -> Job | None:
+        with self._lock:
+            job = self._jobs.get(job_id)
+            return _copy(job) if job else None
+
+    def job_by_number(self, number: int) -> Job | None:
+        with self._lock:
+            return self.job(self._numbers.get(number, ""))
+
+    def jobs_by_key(self, user: str, keys: Sequence[str]) -> dict[str, str]:
+        with self._lock:
+            return {key: self._keys[(user, key)] for key in keys if (user, key) in self._keys}
+
+    def jobs(self, want: JobFilter) -> list[Job]:
+        with self._lock:
+            wanted = (job for job in reversed(self._jobs.values()) if _wants_job(want, job))
+            return [_copy(job) for job in islice(wanted, want.limit)]
+
+    def attempts(self, job_id: str) -> list[Attempt]:
+        with self._lock:
+            attempts = self._attempts.get(job_id, {})
+            return [codec.attempt_from(codec.dumps(attempts[number])) for number in sorted(attempts)]
+
+    def events(self, want: EventFilter) -> list[Event]:
+        with self._lock:
+            newest = len(self._log)  # the seq of an event is its place in the log, from 1
+            order = range(newest, want.after, -1) if want.last else range(want.after + 1, newest + 1)
+            rows = (self._log[seq - 1] for seq in order)
+            found = [_event(row) for row in islice((row for row in rows if _wants_event(want, row[0])), want.limit)]
+            return found[::-1] if want.last else found
+
+    def run(self, job_id: str) -> dict[str, Any]:
+        with self._lock:
+            return {key: codec.loads(text) for key, text in self._runs.get(job_id, {}).items()}
+
+    def runs(self, job_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
+        return {job_id: doc for job_id in job_ids if (doc := self.run(job_id))}
+
+    def streams(self, job_id: str, attempt: int) -> Mapping[tuple[int, Stream], StreamState]:
+        with self._lock:
+            found = self._streams.get((job_id, attempt), {})
+            return {key: StreamState(stream.acked, dict(stream.shapes)) for key, stream in found.items()}
+
+    def logs(self, job_id: str, attempt: int, rank: int | None, after: int, limit: int) -> list[LogChunk]:
+        with self._lock:
+            ranks = self._logs.get((job_id, attempt), {})
+            lists = ranks.values() if rank is None else [ranks.get(rank, [])]
+            newer = (chunk for chunk in merge(*lists, key=lambda chunk: chunk.id) if chunk.id > after)
+            return list(islice(newer, limit))
+
+    def metric_names(self, job_id: str) -> list[str]:
+        with self._lock:
+            return sorted(self._metrics.get(job_id, {}))
+
+    def metric(self, job_id: str, name: str, rank: int | None = None) -> dict[int, Column]:
+        found: dict[int, Column] = {}
+        with self._lock:
+            for attempt, of_rank, points in self._metrics.get(job_id, {}).get(name, []):
+                if rank is None or rank == of_rank:
+                    codec.extend_column(found.setdefault(attempt, codec.new_column()), points)
+        return found
+
+    def secret(self, project: str, name: str) -> bytes | None:
+        return self._secrets.get((project, name))
+
+    def secret_names(self, project: str) -> list[str]:
+        with self._lock:
+            return sorted(name for owner, name in self._secrets if owner == project)
+
+    def lease(self) -> Lease | None:
+        return self._lease if self._lease.holder else None
+
+    def take_lease(self, holder: str, urls: Sequence[str], after: Lease | None) -> Lease | None:
+        with self._lock:
+            seen = self.lease()
+            if (seen and (seen.epoch, seen.beat)) != (after and (after.epoch, after.beat)):
+                return None
+            self._lease = Lease(holder, self._lease.epoch + 1, self._lease.beat + 1, tuple(urls))
+            return self._lease
+
+    def renew_lease(self, lease: Lease) -> Lease | None:
+        with self._lock:
+            if not self._holds(lease):
+                return None
+            self._lease = replace(self._lease, beat=self._lease.beat + 1)
+            return self._lease
+
+    def drop_lease(self, lease: Lease) -> None:
+        with self._lock:
+            if self._holds(lease):
+                self._lease = Lease("", lease.epoch, self._lease.beat + 1, ())
+
+    def _holds(self, lease: Lease) -> bool:
+        return (self._lease.holder, self._lease.epoch) == (lease.holder, lease.epoch)
+
+    def _behind(self) -> bool:
+        return False  # nobody else can reach this memory
+
+    def _load(self) -> State:
+        """The log alone makes the state, and the jobs and attempts with it."""
+        state, batch = State(), Batch()
+        for row in self._log:
+            batch.fold(state, _event(row))
+        self._jobs, self._numbers, self._keys, self._attempts = {}, {}, {}, {}
+        self._keep(batch.changes)
+        return state
+
+    def _load_marks(self, job_id: str, attempt: int) -> Marked:
+        logs = self._logs.get((job_id, attempt), {})
+        return {
+            (rank, stream): Mark(state.acked, sum(len(c.data) for c in logs.get(rank, [])) if stream == "log" else 0)
+            for (rank, stream), state in self._streams.get((job_id, attempt), {}).items()
+        }
+
+    def _write(self, batch: Batch) -> None:
+        self._log += zip(batch.events, batch.texts, strict=True)
+        self._keep(batch.changes)
+        for write in batch.streams:
+            self._write_stream(write)
+        for write in batch.tips():
+            self._prune(write)
+        for (job_id, key), text in batch.values.items():
+            self._runs.setdefault(job_id, {})[key] = text
+        for name, cipher in batch.secrets.items():
+            if cipher is None:
+                self._secrets.pop(name, None)
+            else:
+                self._secrets[name] = cipher
+
+    def _keep(self, changes: Changes) -> None:
+        for job in changes.jobs.values():
+            self._jobs[job.id] = job
+            self._numbers[job.number] = job.id
+            if job.key:
+                self._keys[(job.user, job.key)] = job.id
+        for (job_id, number), attempt in changes.attempts.items():
+            self._attempts.setdefault(job_id, {})[number] = attempt
+
+    def _write_stream(self, write: StreamWrite) -> None:
+        streams = self._streams.setdefault((write.job, write.attempt), {})
+        streams[(write.rank, write.stream)] = StreamState(write.end, dict(write.shapes))
+        for name, column in write.columns.items():
+            if column.steps:
+                chunks = self._metrics.setdefault(write.job, {}).setdefault(name, [])
+                chunks.append((write.attempt, write.rank, codec.column_bytes(column)))
+        if write.log:
+            self._last_chunk += 1
+            chunk = LogChunk(write.rank, write.start, bytes(write.log), self._last_chunk)
+            self._logs.setdefault((write.job, write.attempt), {}).setdefault(write.rank, []).append(chunk)
+
+    def _prune(self, write: StreamWrite) -> None:
+        mark = self._marks.get(write)
+        if write.stream != "log" or write.keep is None or mark.kept <= write.keep:
+            return
+        chunks = self._logs[(write.job, write.attempt)][write.rank]
+        gone, freed = beyond(((chunk.id, len(chunk.data)) for chunk in chunks[1:-1]), mark.kept - write.keep)
+        mark.kept -= freed
+        del chunks[1 : 1 + len(gone)]
+
+
+def _copy(job: Job) -> Job:
+    return Job.from_doc(codec.loads(codec.job_text(job)), job.spec.model_copy(deep=True))
+
+
+def _event(row: tuple[Event, str]) -> Event:
+    return replace(row[0], data=codec.loads(row[1]))
+
+
+def _wants_job(want: JobFilter, job: Job) -> bool:
+    return (
+        (want.projects is None or job.project in want.projects)
+        and (want.phases is None or job.phase in want.phases)
+        and (want.queue is None or job.queue == want.queue)
+        and (want.user is None or job.user == want.user)
+        and (want.name is None or job.spec.name == want.name)
+        and (want.before is None or job.number < want.before)
+    )
+
+
+def _wants_event(want: EventFilter, event: Event) -> bool:
+    kind = want.kind or ""
+    return (
+        (want.projects is None or (event.project != "" and event.project in want.projects))
+        and (want.job is None or event.job == want.job)
+        and (want.actor is None or event.actor == want.actor)
+        and (event.kind.startswith(kind) if kind.endswith(".") or not kind else event.kind == kind)
+    )

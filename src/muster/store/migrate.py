@@ -1,0 +1,50 @@
+"""Brings a database's schema to this version's, in one transaction, or says why it can't."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from alembic import command
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, func, select
+
+from muster.core.errors import ConfigError
+from muster.store.connect import Database
+from muster.store.tables import REVISION
+
+VERSION_TABLE: Final = "schema_version"  # not Alembic's default: a database may be shared with other users of Alembic
+_LOCK: Final = 0x6D7573746572  # any number that nobody else would lock
+
+
+def upgrade(database: Database) -> None:
+    """Does nothing but look when the schema is this version's already."""
+    with database.reading() as connection:
+        if revision(connection) == REVISION:
+            return
+    with database.writing() as connection:
+        if database.kind == "postgresql":  # SQLite's transaction keeps a second server out by itself
+            connection.execute(select(func.pg_advisory_xact_lock(_LOCK)))
+        _upgrade(connection, database.where)
+
+
+def revision(connection: Connection) -> str | None:
+    """What the database is at; None when it is empty."""
+    return MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE}).get_current_revision()
+
+
+def _upgrade(connection: Connection, where: str) -> None:
+    config = Config()
+    folder = Path(__file__).parent / "migrations"
+    config.set_main_option("script_location", str(folder).replace("%", "%%"))
+    config.attributes["connection"] = connection
+    known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
+    current = revision(connection)
+    if current is not None and current not in known:
+        raise ConfigError(
+            f"The database {where} has the schema {current!r}; this version of Muster knows up to {REVISION!r}.",
+            "Install the version of Muster that last used it, or a newer one.",
+        )
+    command.upgrade(config, "head")

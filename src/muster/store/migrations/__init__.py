@@ -1,0 +1,1 @@
+"""The Alembic environment: how the schema grew, one file a step."""

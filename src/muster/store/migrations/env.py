@@ -1,0 +1,14 @@
+"""Run by Alembic for every upgrade: uses the connection, and so the transaction, of `store.migrate`."""
+
+from __future__ import annotations
+
+from alembic import context
+
+from muster.store.migrate import VERSION_TABLE
+from muster.store.tables import metadata
+
+context.configure(
+    connection=context.config.attributes["connection"], target_metadata=metadata, version_table=VERSION_TABLE
+)
+with context.begin_transaction():
+    context.run_migrations()

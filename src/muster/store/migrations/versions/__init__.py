@@ -1,0 +1,1 @@
+"""One file for each step of the schema; never changed once it is released."""

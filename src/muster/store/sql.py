@@ -1,0 +1,183 @@
+"""The durable store: one code for SQLite, which a laptop has, and PostgreSQL, which several servers can share.
+
+A transaction first moves the one row of `head` on from the turn that this server last saw. If another server has
+written meanwhile, no row matches and nothing is written; until the transaction ends, nobody else gets past that row.
+"""
+
+from __future__ import annotations
+
+import gc
+import re
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+from sqlalchemy import Connection, func, make_url, select
+from sqlalchemy.exc import ArgumentError
+
+from muster.core import faults
+from muster.core.errors import ConfigError, Unavailable
+from muster.core.estate import Node
+from muster.core.job import FINAL, PHASES, Job
+from muster.core.state import State
+from muster.store import codec, tables
+from muster.store.base import Lease
+from muster.store.connect import connect
+from muster.store.fold import Batch, FoldStore
+from muster.store.leases import FileLease, RowLease
+from muster.store.marks import Mark, Marked
+from muster.store.migrate import upgrade
+from muster.store.reads import SqlReads
+from muster.store.trouble import taken_by_another
+from muster.store.writes import Turn, Writes
+
+_ROWS: Final = 2_000  # jobs held as text at a time while loading
+
+
+class SqlStore(SqlReads, FoldStore):
+    """`url` as in `sqlite:///path` or `postgresql://user@host/database`. Nothing happens before `open`."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__()
+        self._url = url
+        self._turn = 0
+        self._opened = False
+
+    def open(self) -> None:
+        """Opening an open store does nothing."""
+        if self._opened:
+            return
+        try:
+            self._db = connect(make_url(self._url))
+        except (ArgumentError, ValueError):  # a port that is no number
+            shown = re.sub(r"(?<=:)[^:@/]*(?=@)", "***", self._url)
+            raise ConfigError(
+                f"{shown!r} is no database URL.", "Give `sqlite:///path` or `postgresql://user@host/database`."
+            ) from None
+        try:
+            upgrade(self._db)
+            self._writes = Writes(self._db.writer.dialect)
+            self._lease = FileLease(self._db) if self._db.kind == "sqlite" else RowLease(self._db)
+            self.reload()
+        except Unavailable as error:
+            self._db.close()
+            raise ConfigError(error.message, error.mend) from error
+        except BaseException:
+            self._db.close()
+            raise
+        self._opened = True
+
+    def close(self) -> None:
+        with self._lock:
+            if self._opened:
+                self._lease.close()
+                self._db.close()
+                self._opened = False
+
+    def lease(self) -> Lease | None:
+        return self._lease.look()
+
+    def take_lease(self, holder: str, urls: Sequence[str], after: Lease | None) -> Lease | None:
+        return self._lease.take(holder, urls, after)
+
+    def renew_lease(self, lease: Lease) -> Lease | None:
+        return self._lease.renew(lease)
+
+    def drop_lease(self, lease: Lease) -> None:
+        self._lease.drop(lease)
+
+    def _write(self, batch: Batch) -> None:
+        turn = Turn(self._turn + 1, secrets.token_hex(8), self._state.version, self._state.time)
+        try:
+            with self._db.writing() as connection:
+                if not self._writes.move_head(connection, turn):
+                    raise taken_by_another(self._db.where)
+                self._writes.write(connection, batch, self._marks.get)
+                faults.point("store.before_commit")
+        except Unavailable:
+            # A connection that breaks during the commit leaves open whether it happened. The token tells.
+            if not self._landed(turn):
+                raise
+        faults.point("store.after_commit")
+        self._turn = turn.number
+
+    def _landed(self, turn: Turn) -> bool:
+        try:
+            with self._db.reading() as connection:
+                return connection.execute(select(tables.head.c.token)).scalar() == turn.token
+        except Unavailable:
+            return False
+
+    def _behind(self) -> bool:
+        with self._db.reading() as connection:
+            return connection.execute(select(tables.head.c.turn)).scalar() != self._turn
+
+    def _load(self) -> State:
+        with self._db.reading() as connection, _uncollected():
+            turn, version, time = connection.execute(
+                select(tables.head.c.turn, tables.head.c.version, tables.head.c.time)
+            ).one()
+            state = State(version=version, time=time)
+            _load_entities(connection, state)
+            _load_jobs(connection, state)
+        self._turn = turn
+        return state
+
+    def _load_marks(self, job_id: str, attempt: int) -> Marked:
+        streams = tables.streams.c
+        query = select(streams.rank, streams.stream, streams.acked, streams.kept)
+        with self._db.reading() as connection:
+            rows = connection.execute(query.where(streams.job == job_id, streams.attempt == attempt)).all()
+        return {(rank, stream): Mark(acked, kept) for rank, stream, acked, kept in rows}
+
+
+def _load_entities(connection: Connection, state: State) -> None:
+    places: dict[str, dict[str, Any]] = {
+        "pool": state.pools,
+        "queue": state.queues,
+        "project": state.projects,
+        "token": state.tokens,
+    }
+    for kind, name, doc in connection.execute(select(tables.entities)):
+        entity = codec.entity_from(kind, doc)
+        if isinstance(entity, Node):
+            state.add_node(entity)
+        else:
+            places[kind][name] = entity
+
+
+def _load_jobs(connection: Connection, state: State) -> None:
+    jobs = tables.jobs.c
+    live = jobs.phase.in_([phase for phase in PHASES if phase not in FINAL])
+    rows = connection.execute(select(jobs.number, jobs.spec, jobs.doc).where(live))
+    loaded = [_load_job(*row) for part in rows.partitions(_ROWS) for row in part]
+    # Queued ones in the order of their lines, so that each goes to the end; those that run, oldest first.
+    loaded.sort(key=lambda job: (-job.spec.priority, job.number))
+    loaded.sort(key=lambda job: job.attempt.planned_at if job.active and job.attempt else 0.0)
+    for job in loaded:
+        state.add_job(job)
+    newest = connection.execute(select(func.max(jobs.number))).scalar()
+    state.next_number = (newest or 0) + 1
+
+
+def _load_job(number: int, spec: str, doc: str) -> Job:
+    try:
+        return codec.job_from(spec, doc)
+    except (ValueError, TypeError, KeyError) as error:
+        raise ConfigError(
+            f"The record of job {number} can't be read: {error!r}.",
+            "Use the version of Muster that wrote it, or restore the database from a backup.",
+        ) from error
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Nothing that is being loaded is garbage; looking for some, again and again, would take longer than the load."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()

@@ -1,0 +1,164 @@
+"""The tables, as SQLAlchemy Core sees them; `migrations/versions` makes them, and a test holds the two together.
+
+head            one row: which transaction was the last. Every writer moves it on, and fails if it was moved already
+events          the log
+jobs, attempts, entities      what the log folds into, as JSON documents, with the columns that listings ask for
+streams         how far each rank's spool and log are stored
+log_chunks, metric_chunks     what they held
+run_values      a run's document, one row for each of its top-level keys
+secrets         ciphertext
+lease           who leads
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlalchemy import BigInteger, Column, Double, Index, Integer, LargeBinary, MetaData, Table, Text, text
+
+REVISION: Final = "0001"  # the newest in `migrations/versions`
+
+metadata = MetaData()
+
+# SQLite numbers rows by itself in a column of this very type only.
+RowId = BigInteger().with_variant(Integer, "sqlite")
+
+head = Table(
+    "head",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("turn", BigInteger, nullable=False),  # transactions so far
+    Column("token", Text, nullable=False),  # of the last one, so that a writer can tell whether it was its own
+    Column("version", BigInteger, nullable=False),  # seq of the last event
+    Column("time", Double, nullable=False),  # of the last event
+)
+
+events = Table(
+    "events",
+    metadata,
+    Column("seq", RowId, primary_key=True, autoincrement=False),
+    Column("time", Double, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("actor", Text, nullable=False),
+    Column("project", Text, nullable=False),
+    Column("job", Text, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("data", Text, nullable=False),
+    Index("events_by_job", "job", "seq"),
+    Index("events_by_project", "project", "seq"),
+    Index("events_by_actor", "actor", "seq"),
+    Index("events_by_kind", "kind", "seq"),
+)
+
+_KEYED = text("key IS NOT NULL")
+
+# The number is the key because it grows: new rows go to the end of the table, whatever the ids look like.
+jobs = Table(
+    "jobs",
+    metadata,
+    Column("number", RowId, primary_key=True, autoincrement=False),
+    Column("id", Text, nullable=False),
+    Column("project", Text, nullable=False),
+    Column("queue", Text, nullable=False),
+    Column("user", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("phase", Text, nullable=False),
+    Column("priority", Integer, nullable=False),
+    Column("submitted_at", Double, nullable=False),
+    Column("finished_at", Double),
+    Column("key", Text),
+    Column("spec", Text, nullable=False),
+    Column("doc", Text, nullable=False),
+    Index("jobs_by_id", "id", unique=True),
+    Index("jobs_by_project", "project", "number"),
+    Index("jobs_by_user", "user", "number"),
+    Index("jobs_by_name", "name", "number"),
+    Index("jobs_by_phase", "phase", "number"),
+    Index("jobs_by_key", "user", "key", sqlite_where=_KEYED, postgresql_where=_KEYED),
+)
+
+attempts = Table(
+    "attempts",
+    metadata,
+    Column("job", Text, primary_key=True),
+    Column("number", Integer, primary_key=True),
+    Column("doc", Text, nullable=False),
+)
+
+entities = Table(
+    "entities",
+    metadata,
+    Column("kind", Text, primary_key=True),
+    Column("id", Text, primary_key=True),
+    Column("doc", Text, nullable=False),
+)
+
+streams = Table(
+    "streams",
+    metadata,
+    Column("job", Text, primary_key=True),
+    Column("attempt", Integer, primary_key=True),
+    Column("rank", Integer, primary_key=True),
+    Column("stream", Text, primary_key=True),
+    Column("acked", BigInteger, nullable=False),
+    Column("kept", BigInteger, nullable=False),  # bytes of a log in log_chunks, before compression
+    Column("shapes", Text, nullable=False),
+)
+
+log_chunks = Table(
+    "log_chunks",
+    metadata,
+    Column("id", RowId, primary_key=True),
+    Column("job", Text, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("rank", Integer, nullable=False),
+    Column("start", BigInteger, nullable=False),  # offset in the stream
+    Column("length", Integer, nullable=False),  # before compression
+    Column("data", LargeBinary, nullable=False),
+    Index("log_chunks_by_attempt", "job", "attempt", "id"),
+    Index("log_chunks_by_rank", "job", "attempt", "rank", "id"),
+    sqlite_autoincrement=True,  # an id is never given twice, even when the newest chunk was pruned
+)
+
+metric_chunks = Table(
+    "metric_chunks",
+    metadata,
+    Column("id", RowId, primary_key=True),
+    Column("job", Text, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("rank", Integer, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("step_min", BigInteger, nullable=False),
+    Column("step_max", BigInteger, nullable=False),
+    Column("n", Integer, nullable=False),
+    Column("data", LargeBinary, nullable=False),
+    Index("metric_chunks_by_name", "job", "name", "id"),
+    sqlite_autoincrement=True,
+)
+
+run_values = Table(
+    "run_values",
+    metadata,
+    Column("job", Text, primary_key=True),
+    Column("key", Text, primary_key=True),
+    Column("value", Text, nullable=False),
+)
+
+secrets = Table(
+    "secrets",
+    metadata,
+    Column("project", Text, primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("cipher", LargeBinary, nullable=False),
+)
+
+lease = Table(
+    "lease",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("holder", Text, nullable=False),  # empty when nobody holds it; the epoch stays, so that it only ever grows
+    Column("epoch", BigInteger, nullable=False),
+    Column("beat", BigInteger, nullable=False),
+    Column("urls", Text, nullable=False),
+)

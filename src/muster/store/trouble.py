@@ -1,0 +1,80 @@
+"""What the drivers raise, turned into the errors that Muster's callers know, with what to do about each."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+
+from muster.core.errors import Conflict, MusterError, Unavailable
+
+_FULL: Final = ("Its disk is full; nothing was written.", "Free some space there: writing goes on by itself.")
+_AWAY: Final = (
+    "It can't be reached.",
+    "Check that it runs and that the network is up: Muster connects again by itself.",
+)
+_BUSY: Final = (
+    "Another process has held it for too long; nothing was written.",
+    "End whatever else works on it, such as a backup or a shell with an open transaction.",
+)
+_READ_ONLY: Final = ("It can't be written to.", "Mend its permissions, or point Muster at the primary.")
+_BROKEN: Final = ("Its file is damaged or unreadable.", "Check the disk, then restore the file from a backup.")
+
+_SQLITE: Final = {
+    sqlite3.SQLITE_FULL: _FULL,
+    sqlite3.SQLITE_BUSY: _BUSY,
+    sqlite3.SQLITE_LOCKED: _BUSY,
+    sqlite3.SQLITE_READONLY: _READ_ONLY,
+    sqlite3.SQLITE_CANTOPEN: _AWAY,
+    sqlite3.SQLITE_IOERR: _BROKEN,
+    sqlite3.SQLITE_CORRUPT: _BROKEN,
+    sqlite3.SQLITE_NOTADB: _BROKEN,
+}
+# By SQLSTATE, or by its class of two characters.
+_POSTGRES: Final = {
+    "53100": _FULL,
+    "55P03": _BUSY,
+    "25006": _READ_ONLY,
+    "08": _AWAY,
+    "53": _AWAY,
+    "57": _AWAY,
+}
+_TAKEN: Final = {"23505", "40001", "40P01"}  # a key that is there already, a serialization failure, a deadlock
+
+
+@contextmanager
+def translated(where: str, driver: type[Exception]) -> Iterator[None]:
+    """Turns errors into Unavailable or Conflict. `where` names the database, without a password.
+
+    SQLAlchemy wraps what the `driver` raises, but not when a connection is being set up.
+    """
+    try:
+        yield
+    except (SQLAlchemyError, driver) as error:
+        raise translate(error, where) from error
+
+
+def translate(error: Exception, where: str) -> MusterError:
+    cause = error.orig if isinstance(error, DBAPIError) else error
+    if isinstance(cause, sqlite3.Error):
+        code = getattr(cause, "sqlite_errorcode", 0) & 0xFF  # the low byte is the class of an extended code
+        taken, known = code == sqlite3.SQLITE_CONSTRAINT, _SQLITE.get(code)
+    else:
+        state = getattr(cause, "sqlstate", None) or ""
+        lost = not isinstance(cause, SQLAlchemyError) and not state  # the driver says so of a server that is gone
+        taken, known = state in _TAKEN, _POSTGRES.get(state) or _POSTGRES.get(state[:2]) or (_AWAY if lost else None)
+    if taken:
+        return taken_by_another(where)
+    what, mend = known or ("It refused.", "See the detail, and the database's own log.")
+    detail = (str(cause) or type(cause).__name__).splitlines()[0]
+    return Unavailable(f"The database {where}: {what} ({detail})", mend)
+
+
+def taken_by_another(where: str) -> Conflict:
+    return Conflict(
+        f"Another server has written to the database {where} meanwhile; nothing of this was written.",
+        "Decide again from the present state. Only the server that holds the lease should write.",
+    )

@@ -1,0 +1,167 @@
+"""One batch as rows: the statements of a transaction, made once for a database and run with plain tuples.
+
+SQLAlchemy writes the SQL; the rows then go to the driver as they are, because a thousand jobs a batch leave no time for
+a dictionary and a bind processor per row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlalchemy import Connection, Dialect, Table, bindparam, delete, func, insert, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.sql.dml import UpdateBase
+
+from muster.core.job import Job
+from muster.store import tables
+from muster.store.base import StreamWrite
+from muster.store.codec import POINT_BYTES, column_bytes, dumps, entity_text, job_text, pack
+from muster.store.fold import Batch
+from muster.store.marks import Mark, beyond
+
+_PAGE: Final = 500  # chunks looked at in one go when a log is pruned
+
+Row = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """Where the log stands after a transaction; `token` is its own, and no other's."""
+
+    number: int
+    token: str
+    version: int
+    time: float
+
+
+class Writes:
+    """The statements for one dialect."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self._dialect = dialect
+        self._move_head = self._update(tables.head, ["turn", "token", "version", "time"], ["id", "turn"])
+        self._add_event = self._insert(tables.events)
+        self._add_job = self._insert(tables.jobs)
+        self._set_job = self._update(tables.jobs, ["phase", "finished_at", "doc"], ["number"])
+        self._add_log = self._insert(tables.log_chunks, without="id")
+        self._add_metric = self._insert(tables.metric_chunks, without="id")
+        self._drop_log = self._delete(tables.log_chunks, ["id"])
+        self._set_attempt = self._upsert(tables.attempts)
+        self._set_entity = self._upsert(tables.entities)
+        self._drop_entity = self._delete(tables.entities, ["kind", "id"])
+        self._set_stream = self._upsert(tables.streams)
+        self._set_value = self._upsert(tables.run_values)
+        self._set_secret = self._upsert(tables.secrets)
+        self._drop_secret = self._delete(tables.secrets, ["project", "name"])
+
+    def move_head(self, connection: Connection, turn: Turn) -> bool:
+        """Whether nobody else has written since the turn before this one. Holds off other writers until the end."""
+        values = (turn.number, turn.token, turn.version, turn.time, 1, turn.number - 1)
+        return connection.exec_driver_sql(self._move_head, values).rowcount == 1
+
+    def write(self, connection: Connection, batch: Batch, mark: Callable[[StreamWrite], Mark]) -> None:
+        run = _Runner(connection)
+        run(self._add_event, _event_rows(batch))
+        new = [job for job in batch.changes.jobs.values() if job.id in batch.specs]
+        old = [job for job in batch.changes.jobs.values() if job.id not in batch.specs]
+        run(self._add_job, [_job_row(job, batch.specs[job.id]) for job in new])
+        run(self._set_job, [(job.phase, job.finished_at, job_text(job), job.number) for job in old])
+        run(self._set_attempt, [(*key, dumps(attempt)) for key, attempt in batch.changes.attempts.items()])
+        entities = batch.changes.entities.items()
+        run(self._set_entity, [(*key, entity_text(entity)) for key, entity in entities if entity is not None])
+        run(self._drop_entity, [key for key, entity in entities if entity is None])
+        run(self._add_log, [_log_row(write) for write in batch.streams if write.log])
+        run(self._add_metric, [row for write in batch.streams for row in _metric_rows(write)])
+        run(self._drop_log, [(gone,) for write in batch.tips() for gone in _pruned(connection, write, mark(write))])
+        run(self._set_stream, [_stream_row(write, mark(write)) for write in batch.tips()])
+        run(self._set_value, [(*key, text) for key, text in batch.values.items()])
+        run(self._set_secret, [(*key, cipher) for key, cipher in batch.secrets.items() if cipher is not None])
+        run(self._drop_secret, [key for key, cipher in batch.secrets.items() if cipher is None])
+
+    def _insert(self, table: Table, without: str = "") -> str:
+        names = [column.name for column in table.columns if column.name != without]
+        return self._sql(insert(table), names)
+
+    def _upsert(self, table: Table) -> str:
+        make = sqlite.insert if self._dialect.name == "sqlite" else postgresql.insert
+        statement = make(table)
+        keys = [column.name for column in table.primary_key]
+        names = [column.name for column in table.columns]
+        values = {name: statement.excluded[name] for name in names if name not in keys}
+        return self._sql(statement.on_conflict_do_update(index_elements=keys, set_=values), names)
+
+    def _update(self, table: Table, names: Sequence[str], where: Sequence[str]) -> str:
+        values: dict[str, Any] = {name: bindparam(f"new_{name}") for name in names}
+        statement = update(table).where(*(table.c[name] == bindparam(f"old_{name}") for name in where)).values(values)
+        return self._sql(statement, names, [f"new_{name}" for name in names] + [f"old_{name}" for name in where])
+
+    def _delete(self, table: Table, where: Sequence[str]) -> str:
+        statement = delete(table).where(*(table.c[name] == bindparam(f"old_{name}") for name in where))
+        return self._sql(statement, [], [f"old_{name}" for name in where])
+
+    def _sql(self, statement: UpdateBase, names: Sequence[str], order: Sequence[str] | None = None) -> str:
+        compiled = statement.compile(dialect=self._dialect, column_keys=list(names))
+        assert compiled.positiontup == list(order or names), "rows are given in this order"
+        return str(compiled)
+
+
+class _Runner:
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def __call__(self, sql: str, rows: Sequence[Row]) -> None:
+        if rows:
+            self._connection.exec_driver_sql(sql, list(rows))
+
+
+def _event_rows(batch: Batch) -> list[Row]:
+    return [
+        (event.seq, event.time, event.kind, event.actor, event.project, event.job, event.attempt, text)
+        for event, text in zip(batch.events, batch.texts, strict=True)
+    ]
+
+
+def _job_row(job: Job, spec: str) -> Row:
+    return (
+        job.number, job.id, job.project, job.queue, job.user, job.spec.name, job.spec.kind, job.phase,
+        job.spec.priority, job.submitted_at, job.finished_at, job.key, spec, job_text(job),
+    )  # fmt: skip
+
+
+def _log_row(write: StreamWrite) -> Row:
+    return write.job, write.attempt, write.rank, write.start, len(write.log), pack(write.log)
+
+
+def _metric_rows(write: StreamWrite) -> Iterable[Row]:
+    for name, column in write.columns.items():
+        raw = column_bytes(column)
+        if raw:
+            steps, points = column.steps, len(raw) // POINT_BYTES
+            yield write.job, write.attempt, write.rank, name, min(steps), max(steps), points, pack(raw)
+
+
+def _stream_row(write: StreamWrite, mark: Mark) -> Row:
+    return write.job, write.attempt, write.rank, write.stream, mark.acked, mark.kept, dumps(write.shapes)
+
+
+def _pruned(connection: Connection, write: StreamWrite, mark: Mark) -> list[int]:
+    """Ids of the chunks of a log that must go: the oldest beyond `keep` bytes, but never the first, nor the newest."""
+    if write.stream != "log" or write.keep is None or mark.kept <= write.keep:
+        return []
+    chunks = tables.log_chunks.c
+    of_rank = (chunks.job == write.job) & (chunks.attempt == write.attempt) & (chunks.rank == write.rank)
+    first, newest = connection.execute(select(func.min(chunks.id), func.max(chunks.id)).where(of_rank)).one()
+    gone: list[int] = []
+    last = first
+    while mark.kept > write.keep:
+        page = select(chunks.id, chunks.length).where(of_rank, chunks.id > last, chunks.id < newest)
+        oldest = connection.execute(page.order_by(chunks.id).limit(_PAGE))
+        ids, freed = beyond(((chunk, length) for chunk, length in oldest), mark.kept - write.keep)
+        if not ids:
+            break
+        gone += ids
+        mark.kept -= freed
+        last = ids[-1]
+    return gone

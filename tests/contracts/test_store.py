@@ -1,0 +1,460 @@
+"""What every store must do, whatever it keeps things in: one suite over memory, SQLite and a real PostgreSQL."""
+
+from __future__ import annotations
+
+import random
+import threading
+from array import array
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from muster.core.errors import Conflict, Invalid
+from muster.core.event import Event
+from muster.core.reasons import reason
+from muster.core.state import State
+from muster.store.base import Column, Entry, EventFilter, JobFilter, RunPatch, SecretWrite, Store, StreamWrite
+from muster.store.registry import open_store
+from store_kit import History, check_against_log, picture
+from worlds import job_event, node_event
+
+NOTE = Event("server.leads", 5.0, data={"holder": "a", "epoch": 1})
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgresql"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    urls = {"memory": lambda: "memory:", "sqlite": lambda: f"sqlite:///{tmp_path}/muster.db"}
+    url = urls.get(request.param, lambda: request.getfixturevalue("postgres_url"))()
+    opened = open_store(url)
+    yield opened
+    opened.close()
+
+
+def submit(store: Store, count: int = 1, **spec: object) -> list[str]:
+    ids = []
+    for _ in range(count):
+        (event,) = store.append([job_event(store.state().next_number, **spec)])
+        ids.append(event.job)
+    return ids
+
+
+def start(store: Store, job_id: str, attempt: int = 1) -> None:
+    if "n1" not in store.state().nodes:
+        store.append([node_event("n1", 0, 64)])
+    seats = [{"node": "n1", "devices": []}]
+    store.append([of(job_id, "attempt.planned", attempt, seats=seats)])
+
+
+def finish(store: Store, job_id: str, kind: str = "job.failed") -> None:
+    why = reason("user_error").to_dict()
+    store.append([of(job_id, "attempt.ended", 1, outcome="failed", reason=why), of(job_id, kind, 0, reason=why)])
+
+
+def of(job_id: str, kind: str, attempt: int, **data: object) -> Event:
+    return Event(kind, 50.0, "muster", "default", job_id, attempt, data)
+
+
+def log(start: int, text: bytes, rank: int = 0, keep: int | None = None, attempt: int = 1) -> StreamWrite:
+    return StreamWrite("j", attempt, rank, "log", start, start + len(text), log=text, keep=keep)
+
+
+def spool(start: int, end: int, rank: int = 0, attempt: int = 1, **points: list[tuple[int, float]]) -> StreamWrite:
+    columns = {
+        name: Column(
+            array("q", [step for step, _ in rows]),
+            array("d", [100.0 + step for step, _ in rows]),
+            array("d", [value for _, value in rows]),
+        )
+        for name, rows in points.items()
+    }
+    return StreamWrite("j", attempt, rank, "spool", start, end, columns=columns, shapes={3: tuple(points)})
+
+
+def write(store: Store, *streams: StreamWrite) -> list[Event] | Exception:
+    (result,) = store.transact([lambda state: Entry(streams=streams)])
+    return result
+
+
+class TestAppend:
+    def test_stamps_in_order(self, store: Store) -> None:
+        first = store.append([NOTE, NOTE])
+        (third,) = store.append([NOTE])
+        assert [event.seq for event in (*first, third)] == [1, 2, 3]
+        assert store.state().version == 3
+
+    def test_what_is_read_is_what_was_appended(self, store: Store) -> None:
+        appended = store.append([job_event(1, envs={"A": "é\u2028 ' \" \\u0000"}), NOTE, node_event("n", 4, 8)])
+        assert store.events(EventFilter()) == appended
+
+    def test_time_never_runs_backwards(self, store: Store) -> None:
+        store.append([Event("server.leads", 90.0)])
+        assert [event.time for event in store.append([Event("server.leads", 20.0), Event("server.leads", 95.0)])] == [
+            90,
+            95,
+        ]
+        assert store.state().time == 95
+
+    def test_expected_version(self, store: Store) -> None:
+        store.append([NOTE], expected_version=0)
+        with pytest.raises(Conflict, match="version 1"):
+            store.append([job_event(1)], expected_version=0)
+        assert store.state().version == 1
+        assert not store.state().jobs
+        assert len(store.events(EventFilter())) == 1
+        store.append([NOTE], expected_version=1)
+
+    def test_nothing_is_something(self, store: Store) -> None:
+        assert store.append([]) == []
+        assert store.state().version == 0
+
+    def test_from_many_threads(self, store: Store) -> None:
+        def work() -> None:
+            for _ in range(10):
+                store.append([NOTE])
+                store.events(EventFilter(last=True, limit=3))
+
+        threads = [threading.Thread(target=work) for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert [event.seq for event in store.events(EventFilter())] == list(range(1, 61))
+
+
+class TestTransact:
+    def test_each_sees_those_before(self, store: Store) -> None:
+        def propose(state: State) -> Entry:
+            return Entry([job_event(state.next_number)])
+
+        results = store.transact([propose] * 3)
+        assert [event.job for result in results if isinstance(result, list) for event in result] == [
+            "job-1", "job-2", "job-3",
+        ]  # fmt: skip
+        check_against_log(store)
+
+    def test_one_that_raises_is_refused_alone(self, store: Store) -> None:
+        def refuse(state: State) -> Entry:
+            raise Invalid("not like this")
+
+        before, refused, after = store.transact([lambda s: Entry([NOTE]), refuse, lambda s: Entry([NOTE])])
+        assert isinstance(refused, Invalid)
+        assert [event.seq for result in (before, after) if isinstance(result, list) for event in result] == [1, 2]
+
+    def test_an_event_that_makes_no_sense_is_refused_with_its_entry(self, store: Store) -> None:
+        submit(store)
+        nonsense = [job_event(3), of("nobody", "attempt.planned", 1, seats=[]), job_event(4)]
+        results = store.transact([
+            lambda s: Entry([job_event(2)], streams=[spool(0, 8, loss=[(1, 1.0)])]),
+            lambda s: Entry(nonsense, streams=[spool(8, 16, loss=[(2, 2.0)])]),
+            lambda s: Entry([job_event(s.next_number)], streams=[spool(8, 16, loss=[(3, 3.0)])]),
+        ])  # fmt: skip
+        assert [type(result) for result in results] == [list, KeyError, list]
+        assert [job.id for job in store.jobs(JobFilter())] == ["job-3", "job-2", "job-1"]
+        assert list(store.metric("j", "loss")[1].steps) == [1, 3]
+        check_against_log(store)
+
+    def test_an_id_that_is_taken_is_refused_alone(self, store: Store) -> None:
+        submit(store)
+        again, fine = store.transact([lambda s: Entry([job_event(1)]), lambda s: Entry([job_event(2)])])
+        assert isinstance(again, Invalid)
+        assert isinstance(fine, list)
+
+    def test_what_no_column_can_hold_is_refused_alone(self, store: Store) -> None:
+        bad = [
+            Entry([Event("server.leads", 1.0, actor="a\0")]),
+            Entry([Event("server.leads", 1.0, data={"x": object()})]),
+            Entry([Event("pool.set", 1.0, data={"name": "\0"})]),
+            Entry(streams=[spool(0, 8, **{"lo\0ss": [(1, 1.0)]})]),
+            Entry(streams=[spool(0, 8, **{"lo\ud800ss": [(1, 1.0)]})]),
+            Entry(streams=[StreamWrite("j", 1, 0, "log", 0, 2**63, log=b"x")]),
+            Entry(streams=[StreamWrite("j", 1, 2**31, "log", 0, 1, log=b"x")]),
+            Entry(patches=[RunPatch("j", {"a\0": 1})]),
+            Entry(secrets=[SecretWrite("p", "\0", b"x")]),
+        ]
+        *refused, fine = store.transact([lambda s, e=entry: e for entry in [*bad, Entry([NOTE])]])
+        assert all(isinstance(result, Exception) for result in refused), refused
+        assert isinstance(fine, list)
+        assert len(store.events(EventFilter())) == 1
+        assert not store.streams("j", 1)
+
+    def test_half_a_surrogate_pair_in_data_is_replaced(self, store: Store) -> None:
+        store.append([Event("server.leads", 1.0, data={"detail": "bad \udc80 bytes and \0"})])
+        (event,) = store.events(EventFilter())
+        assert event.data == {"detail": "bad ? bytes and \0"}
+
+    def test_empty_entries_write_nothing(self, store: Store) -> None:
+        assert store.transact([lambda s: Entry(), lambda s: Entry()]) == [[], []]
+        assert store.transact([]) == []
+        assert store.state().version == 0
+
+
+class TestState:
+    def test_reload_brings_the_same_state(self, store: Store) -> None:
+        history = History(random.Random(7))
+        for _ in range(60):
+            store.append(history.entry(store))
+        before, capacity = picture(store.state()), store.state().capacity
+        store.reload()
+        assert picture(store.state()) == before
+        assert store.state().capacity > capacity
+        check_against_log(store)
+
+    def test_a_finished_job_leaves_the_state_and_stays_readable(self, store: Store) -> None:
+        (job_id,) = submit(store)
+        start(store, job_id)
+        finish(store, job_id)
+        assert job_id not in store.state().jobs
+        job = store.job(job_id)
+        assert job is not None
+        assert (job.phase, job.attempt and job.attempt.outcome) == ("failed", "failed")
+        assert store.state().next_number == 2
+        store.reload()
+        assert store.state().next_number == 2
+
+    def test_a_resumed_job_comes_back_under_its_number(self, store: Store) -> None:
+        (job_id,) = submit(store)
+        start(store, job_id)
+        finish(store, job_id)
+        job = store.job(job_id)
+        assert job is not None
+        data = {"doc": job.to_doc(), "spec": job.spec.model_dump(mode="json"), "reason": reason("resumed").to_dict()}
+        store.append([of(job_id, "job.resumed", 0, **data)])
+        start(store, job_id, attempt=2)
+        assert [attempt.number for attempt in store.attempts(job_id)] == [1, 2]
+        assert [job.number for job in store.jobs(JobFilter())] == [1]
+        check_against_log(store)
+
+
+class TestJobs:
+    def test_by_id_number_and_key(self, store: Store) -> None:
+        event = job_event(1)
+        store.append([Event(event.kind, 1.0, "ada", "default", event.job, data={**event.data, "key": "once"})])
+        job = store.job("job-1")
+        assert job == store.job_by_number(1)
+        assert store.jobs_by_key("ada", ["once", "twice"]) == {"once": "job-1"}
+        assert (store.job("x"), store.job_by_number(9)) == (None, None)
+        assert (store.jobs_by_key("bob", ["once"]), store.jobs_by_key("ada", [])) == ({}, {})
+
+    def test_listing(self, store: Store) -> None:
+        submit(store, 3)
+        submit(store, 2, queue="q1", project="other", name="gpt")
+        start(store, "job-2")
+
+        def found(**want: object) -> list[int]:
+            return [job.number for job in store.jobs(JobFilter(**want))]
+
+        assert found() == [5, 4, 3, 2, 1]
+        assert found(limit=2) == [5, 4]
+        assert found(before=4, limit=2) == [3, 2]
+        assert found(projects=["other"]) == [5, 4]
+        assert found(projects=[]) == []
+        assert found(projects=["other", "default"], queue="default") == [3, 2, 1]
+        assert found(phases=["starting"]) == [2]
+        assert found(phases=["starting", "queued"], name="job") == [3, 2, 1]
+        assert found(user="ada", limit=1) == [5]
+        assert found(user="bob") == []
+
+    def test_nobody_gets_hold_of_the_live_state(self, store: Store) -> None:
+        (job_id,) = submit(store, envs={"A": "1"})
+        start(store, job_id)
+        before = picture(store.state())
+        for job in (store.job(job_id), store.job_by_number(1), *store.jobs(JobFilter())):
+            assert job is not None
+            assert job.attempt is not None
+            job.phase, job.attempt.outcome, job.attempt.workers[0].state = "failed", "x", "ended"
+            job.charges["node"] = 9
+            job.spec.envs["A"] = "2"
+        store.attempts(job_id)[0].workers.clear()
+        store.events(EventFilter(job=job_id))[0].data.clear()
+        assert picture(store.state()) == before
+        check_against_log(store)
+
+
+class TestEvents:
+    def test_filters(self, store: Store) -> None:
+        submit(store, 2)
+        store.append([Event("node.health", 9.0, "bob", data={"name": "x", "health": "healthy", "reason": ""})])
+        submit(store, 1, project="other")
+
+        def found(**want: object) -> list[int]:
+            return [event.seq for event in store.events(EventFilter(**want))]
+
+        assert found() == [1, 2, 3, 4]
+        assert found(projects=["default"]) == [1, 2]
+        assert found(projects=["", "other"]) == [4]
+        assert found(projects=[]) == []
+        assert found(job="job-2") == [2]
+        assert found(actor="bob") == [3]
+        assert found(kind="job.submitted") == [1, 2, 4]
+        assert found(kind="job.") == [1, 2, 4]
+        assert found(kind="job") == []
+        assert found(kind="Job.") == []
+        assert found(after=2) == [3, 4]
+        assert found(after=1, limit=2) == [2, 3]
+        assert found(last=True, limit=2) == [3, 4]
+        assert found(last=True, limit=5, after=3) == [4]
+
+
+class TestRuns:
+    def test_patches_are_merged_key_by_key(self, store: Store) -> None:
+        patches = [RunPatch("a", {"step": 1, "params": {"lr": 0.1, "x": [1, None]}}), RunPatch("b", {"step": 7})]
+        store.transact([lambda s: Entry(patches=patches)])
+        store.transact([lambda s: Entry(patches=[RunPatch("a", {"step": 2, "params": {"lr": 0.2}, "eta": None})])])
+        assert store.run("a") == {"step": 2, "params": {"lr": 0.2}, "eta": None}
+        assert store.runs(["b", "a", "c"]) == {"a": store.run("a"), "b": {"step": 7}}
+        assert (store.run("c"), store.runs([])) == ({}, {})
+
+
+class TestStreams:
+    def test_offsets_and_shapes(self, store: Store) -> None:
+        write(store, spool(0, 64, loss=[(1, 2.5)]), log(0, b"hello"))
+        write(store, spool(64, 128, loss=[(2, 2.0)]))
+        found = store.streams("j", 1)
+        assert {key: state.acked for key, state in found.items()} == {(0, "spool"): 128, (0, "log"): 5}
+        assert found[(0, "spool")].shapes == {3: ("loss",)}
+        assert store.streams("j", 2) == {}
+
+    @pytest.mark.parametrize("reloaded", [False, True])
+    def test_a_repeated_delivery_is_stored_once(self, store: Store, reloaded: bool) -> None:
+        for _ in range(2):
+            assert write(store, spool(0, 64, loss=[(1, 2.5)]), log(0, b"hello")) == []
+            if reloaded:
+                store.reload()
+        assert list(store.metric("j", "loss")[1].values) == [2.5]
+        assert [chunk.data for chunk in store.logs("j", 1, None, 0, 10)] == [b"hello"]
+
+    def test_twice_in_one_transaction(self, store: Store) -> None:
+        entry = Entry(streams=[log(0, b"ab"), log(2, b"cd"), log(0, b"ab")])
+        store.transact([lambda s: entry, lambda s: entry])
+        assert b"".join(chunk.data for chunk in store.logs("j", 1, 0, 0, 10)) == b"abcd"
+
+    @pytest.mark.parametrize("bad", [spool(8, 24), spool(24, 32), log(3, b"defg"), spool(20, 10), log(-1, b"a")])
+    def test_an_overlap_or_a_gap_is_refused_alone(self, store: Store, bad: StreamWrite) -> None:
+        write(store, spool(0, 16), log(0, b"abcde"))
+        refused, fine = store.transact([
+            lambda s: Entry([NOTE], streams=[spool(16, 24, rank=1), bad]),
+            lambda s: Entry([NOTE]),
+        ])  # fmt: skip
+        assert isinstance(refused, Invalid)
+        assert isinstance(fine, list)
+        assert store.state().version == 1
+        assert {key: state.acked for key, state in store.streams("j", 1).items()} == {(0, "spool"): 16, (0, "log"): 5}
+
+    def test_a_log_may_have_gaps(self, store: Store) -> None:
+        write(store, log(0, b"begin"))
+        write(store, log(1000, b"end"))
+        assert [(c.offset, c.data) for c in store.logs("j", 1, 0, 0, 9)] == [(0, b"begin"), (1000, b"end")]
+        assert store.streams("j", 1)[(0, "log")].acked == 1003
+
+
+class TestLogs:
+    def test_pages_in_order_of_arrival(self, store: Store) -> None:
+        big = b"0123456789" * 1000
+        write(store, log(0, b"a", rank=1), log(0, b"b", rank=0))
+        write(store, log(1, big, rank=1), log(0, b"other", attempt=2))
+        everything = store.logs("j", 1, None, 0, 10)
+        assert [(c.rank, c.data) for c in everything] == [(1, b"a"), (0, b"b"), (1, big)]
+        assert [c.data for c in store.logs("j", 1, 1, 0, 10)] == [b"a", big]
+        assert store.logs("j", 1, None, everything[0].id, 1) == everything[1:2]
+        assert store.logs("j", 1, None, everything[2].id, 9) == []
+
+    @pytest.mark.parametrize("reloaded", [False, True])
+    def test_the_oldest_go_but_the_first_stays(self, store: Store, reloaded: bool) -> None:
+        write(store, log(0, b"other rank", rank=1, keep=30))
+        for index in range(50):
+            write(store, log(index * 10, f"line {index:03}.\n".encode(), keep=30))
+            if reloaded:
+                store.reload()
+        assert [c.offset for c in store.logs("j", 1, 0, 0, 99)] == [0, 480, 490]
+        assert [c.data for c in store.logs("j", 1, 1, 0, 99)] == [b"other rank"]
+
+    def test_many_go_at_once_and_the_newest_never(self, store: Store) -> None:
+        chunks = [log(index * 10, b"0123456789") for index in range(1200)]
+        write(store, *chunks)
+        write(store, log(12000, b"x" * 500, keep=100))
+        assert [c.offset for c in store.logs("j", 1, 0, 0, 9999)] == [0, 12000]
+        write(store, log(12500, b"yy", keep=100))
+        assert [c.offset for c in store.logs("j", 1, 0, 0, 9999)] == [0, 12500]
+
+
+class TestMetrics:
+    def test_points_by_attempt_in_the_order_of_reports(self, store: Store) -> None:
+        nan = float("nan")
+        write(store, spool(0, 8, loss=[(1, 3.0), (2, nan)], acc=[(1, 0.5)]), spool(0, 8, rank=1, loss=[(1, 9.0)]))
+        write(store, spool(8, 16, loss=[(-(2**62), float("-inf"))], empty=[]))
+        write(store, spool(0, 8, attempt=2, loss=[(i, i / 7) for i in range(1000)]))
+        assert store.metric_names("j") == ["acc", "loss"]
+        assert (store.metric_names("k"), store.metric("j", "none"), store.metric("k", "loss")) == ([], {}, {})
+        found = store.metric("j", "loss", rank=0)
+        assert sorted(found) == [1, 2]
+        assert list(found[1].steps) == [1, 2, -(2**62)]
+        assert list(found[1].times) == [101.0, 102.0, 100.0 - 2**62]
+        assert str(list(found[1].values)) == "[3.0, nan, -inf]"
+        assert found[2].values == array("d", [i / 7 for i in range(1000)])
+        assert list(store.metric("j", "loss")[1].steps) == [1, 2, 1, -(2**62)]
+
+
+class TestSecrets:
+    def test_set_read_list_remove(self, store: Store) -> None:
+        entries = [SecretWrite("p", "B", b"\x00\xff"), SecretWrite("p", "A", b"1"), SecretWrite("q", "C", b"2")]
+        store.transact([lambda s: Entry([Event("secret.set", 1.0, project="p", data={"name": "B"})], secrets=entries)])
+        assert (store.secret("p", "B"), store.secret("q", "B")) == (b"\x00\xff", None)
+        assert store.secret_names("p") == ["A", "B"]
+        store.transact([lambda s: Entry(secrets=[SecretWrite("p", "A", None), SecretWrite("p", "B", b"new")])])
+        assert store.secret_names("p") == ["B"]
+        assert store.secret("p", "B") == b"new"
+
+
+class TestLease:
+    def test_one_takes_it(self, store: Store) -> None:
+        assert store.lease() is None
+        mine = store.take_lease("a", ["http://a"], None)
+        assert mine is not None
+        assert (mine.holder, mine.epoch, mine.urls) == ("a", 1, ("http://a",))
+        assert store.lease() == mine
+        assert store.take_lease("b", [], None) is None
+
+    def test_a_renewal_shows_and_keeps_others_out(self, store: Store) -> None:
+        mine = store.take_lease("a", [], None)
+        assert mine is not None
+        renewed = store.renew_lease(mine)
+        assert renewed is not None
+        assert (renewed.epoch, renewed.beat > mine.beat) == (mine.epoch, True)
+        assert store.take_lease("b", [], mine) is None
+        assert store.lease() == renewed
+
+    def test_a_stale_one_changes_hands(self, store: Store) -> None:
+        mine = store.take_lease("a", [], None)
+        assert mine is not None
+        theirs = store.take_lease("b", ["http://b"], mine)
+        assert theirs is not None
+        assert theirs.epoch == mine.epoch + 1
+        assert store.renew_lease(mine) is None
+        store.drop_lease(mine)
+        assert store.lease() == theirs
+
+    def test_an_epoch_is_never_given_twice(self, store: Store) -> None:
+        mine = store.take_lease("a", [], None)
+        assert mine is not None
+        store.drop_lease(mine)
+        assert store.lease() is None
+        assert store.renew_lease(mine) is None
+        again = store.take_lease("a", [], None)
+        assert again is not None
+        assert again.epoch == mine.epoch + 1
+
+    def test_of_many_at_once_one_wins(self, store: Store) -> None:
+        won: list[object] = []
+        gate = threading.Barrier(8)
+
+        def work(name: str) -> None:
+            gate.wait()
+            won.append(store.take_lease(name, [], None))
+
+        threads = [threading.Thread(target=work, args=(f"server-{i}",)) for i in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert [lease for lease in won if lease is not None] == [store.lease()]
