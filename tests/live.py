@@ -46,7 +46,8 @@ class LiveServer:
 
     def start(self, wait: bool = True, **env: str) -> None:
         self.home.mkdir(parents=True, exist_ok=True)
-        (self.home / "server.json").unlink(missing_ok=True)
+        if wait:  # what a killed server left; a second server beside a living one leaves its address alone
+            (self.home / "server.json").unlink(missing_ok=True)
         (self.home / "config.toml").write_text(self.config)
         environment = {**os.environ, **self.env, **env, "MUSTER_HOME": str(self.home), "PYTHONWARNINGS": "default"}
         for name in ("MUSTER_URL", "MUSTER_TOKEN"):

@@ -31,6 +31,9 @@ def up(
     allow_insecure: Annotated[
         bool, typer.Option("--allow-insecure", help="Listen beyond this machine without TLS.")
     ] = False,
+    standby: Annotated[
+        bool, typer.Option("--standby", help="Beside a server that runs: wait, and take over when it dies.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Start a server on this machine. Jobs that outlived the last one are taken up again."""
@@ -41,14 +44,17 @@ def up(
     options |= {"tls_cert": _absolute(tls_cert), "tls_key": _absolute(tls_key)}
     given = {name: value for name, value in options.items() if value is not None}
     server = daemon.find(home)
+    if detach and standby:
+        raise Invalid("--detach waits until the server leads, which one that stands by may never do.", "Leave one out.")
     if detach:
         started = server is None
         server = server or daemon.start(home, _words(given))
         _say_up(home, server, started, json)
         return
-    if server is not None:
+    if server is not None and not standby:
         where = ", ".join(server.urls)
-        raise Conflict(f"A server of {home} runs already at {where} (pid {server.pid}).", "Stop it with `muster down`.")
+        mend = "Stop it with `muster down`, or stand by for it with --standby."
+        raise Conflict(f"A server of {home} runs already at {where} (pid {server.pid}).", mend)
     settings = load("muster.server.settings:Settings").load(home, given)
     where = f"{settings.host}:{settings.port}" if settings.port else f"a free port of {settings.host}"
     if json:

@@ -13,6 +13,10 @@ from muster.wire import WorkerExit
 
 WorkerKey = tuple[str, int, int]  # job, attempt, worker
 
+# Seconds for which the engine says the same before it is believed, where its own patience is not shorter.
+GONE_AFTER = 5.0
+LOST_AFTER = 20.0
+
 
 def node_events(state: State, nodes: Sequence[NodeInfo], engine: str, now: float) -> list[Event]:
     """Nodes that joined, changed or left, and the pools that they belong to."""
@@ -86,11 +90,11 @@ def worker_ended(job: Job, worker: int, end: WorkerExit, now: float) -> Event:
 def _end_of(report: WorkerReport | None, state: str, seen: float, patience: float, now: float) -> WorkerExit | None:
     """`seen`: for how many seconds the report has been saying so."""
     if report is None:
-        gone = state == "running" and seen >= patience
+        gone = state == "running" and seen >= min(patience, GONE_AFTER)
         return WorkerExit("failed", "launcher_lost", "the engine does not know the worker", now) if gone else None
     if report.status == "ended" and report.exit is not None and seen >= patience:
         return report.exit
-    if report.status == "lost" and seen >= 4 * patience:
+    if report.status == "lost" and seen >= min(patience, LOST_AFTER):
         return WorkerExit("failed", "launcher_lost", "the launcher was killed and left no word", now)
     return None
 
@@ -100,7 +104,7 @@ def _never_started(
 ) -> WorkerExit | None:
     """A gang that was told to stop before its launcher came up: launches and polls are made by one thread, so a worker
     that the engine does not know will not appear any more."""
-    if report is None or (report.status == "starting" and seen >= patience):
+    if report is None or (report.status == "starting" and seen >= min(patience, GONE_AFTER)):
         return WorkerExit("stopped", reason, "stopped before it was launched", now)
     return _end_of(report, "starting", seen, patience, now)
 

@@ -32,7 +32,9 @@ class LocalEngine:
     """See `muster.engines.base.Engine`. Safe to call from any thread; call `start` first."""
 
     name = "local"
-    patience = 5.0
+    patience = (
+        60.0  # a launcher, or the one that recovers for it, always tells; this is for one that can reach no server
+    )
 
     def __init__(self, config: LocalConfig) -> None:
         self._config = config
