@@ -4,6 +4,7 @@ and 10,000 nodes; and how long a server that was killed takes to be ready again 
 from __future__ import annotations
 
 import os
+import random
 import signal
 import statistics
 import subprocess
@@ -70,7 +71,7 @@ def measure(folder: Path, nodes: int, jobs: int) -> dict[str, float]:
     client.submit({**SMALL, "num_nodes": nodes, "gpus": 8, "name": "head"})
     begun = time.perf_counter()
     for _ in range(jobs // BATCH):
-        client.submit_many([SMALL] * BATCH)
+        client.submit_many([{**SMALL, "envs": {"LR": f"{random.random():.6f}"}} for _ in range(BATCH)])
     filled = time.perf_counter() - begun
     event = one_more(client)
     server.end(signal.SIGKILL)

@@ -29,6 +29,7 @@ from muster.runtime.supervise import DRAIN, STRAYS_EVERY, Supervisor
 
 LINGER: Final = 7 * 86400.0  # seconds that the launcher waits, after its ranks, for a server that is away
 FULL_DISK_LOOK: Final = 1.0  # seconds
+FOLDER_LOOK: Final = 30.0  # seconds between two looks whether the folder is still there
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -157,7 +158,9 @@ class Launcher:
         self._until_gone(self._gang.kill_marked)
         until = time.monotonic() + LINGER
         while not (written and shipper.result) and time.monotonic() < until and not self._bell.terminated:
-            self._bell.wait(LINGER if written else FULL_DISK_LOOK)
+            self._bell.wait(FOLDER_LOOK if written else FULL_DISK_LOOK)
+            if not self._folder.path.exists():
+                break  # with its folder went whoever could have wanted to know
             written = written or self._folder.write_exit(ended)
         if shipper.result:
             self._folder.write_done()

@@ -24,6 +24,9 @@ from muster.store.commit import GroupCommit
 
 log = logging.getLogger("muster.server")
 
+# A server makes few cycles and many objects: the default of 700 new ones would have it look for garbage all the time.
+GC_THRESHOLD = (50_000, 20, 50)
+
 T = TypeVar("T")
 
 
@@ -51,7 +54,7 @@ class Leader:
 
     def start(self, lease: Lease) -> None:
         self.store.catch_up()
-        _settle_memory()
+        gc.set_threshold(*GC_THRESHOLD)
         self.clock.catch_up(self.store.state().time)
         self.commit.start()
         leads = {"holder": lease.holder, "epoch": lease.epoch}
@@ -94,13 +97,6 @@ class Leader:
         self.propose(lambda state: Entry([event]))
         path.with_suffix(".new").replace(path)
         log.info("wrote an administrator's token to %s", path)
-
-
-def _settle_memory() -> None:
-    """What was loaded stays: the collector need not look at it again, nor at every few hundred new objects."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 50)
 
 
 def engine_config(settings: Settings, log_limit: int) -> LocalConfig:

@@ -173,11 +173,15 @@ def _load_job(number: int, spec: str, doc: str) -> Job:
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Nothing that is being loaded is garbage; looking for some, again and again, would take longer than the load."""
+    """Nothing that is being loaded is garbage; looking for some, again and again, would take longer than the load.
+
+    Nor afterwards: it stays, without cycles, so the collector never needs to look at it again.
+    """
     was = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
+        gc.freeze()
         if was:
             gc.enable()
