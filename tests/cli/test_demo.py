@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from live import marked_processes, until
 from muster.cli.demo import Plan, find_rank, recovered, same_again, tenths
 from muster.cli.demo_view import Result, Screen, last_screen, progress_line, tell, write_picture
 from muster.client import Client, Job
@@ -191,3 +193,18 @@ def _printed(console, content) -> list[str]:
     with console.capture() as captured:
         console.print(content)
     return captured.get().rstrip().splitlines()
+
+
+def test_the_whole_demo_recovers_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "muster", "demo", "--drill", "--steps", "60", "--json"]
+    env = {**os.environ, "MUSTER_HOME": str(tmp_path)}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    told = json.loads(done.stdout)
+    assert told["ok"]
+    assert told["killed"]["rank"] == 1
+    assert told["summary"]["attempts"] == 2
+    assert told["summary"]["restarts"][0]["reason"]["code"] == "killed_by_signal"
+    assert told["loss"]["last"] < told["loss"]["first"]
+    until(lambda: not marked_processes(tmp_path), "no process to be left behind")
+    assert not (tmp_path / "demo" / "server.json").exists()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
 import hashlib
-import ipaddress
 import json
 import ssl
 import sys
@@ -12,12 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from cryptography.x509.oid import NameOID
 
+from certificate import self_signed
 from ingest_kit import PATIENCE, wait_for
 from launcher_kit import Workshop, read_exit, workshop
 from muster import wire
@@ -214,26 +208,3 @@ def test_a_server_with_a_certificate_of_its_own_is_trusted_by_the_file_and_by_no
         wait_for(lambda: "CERTIFICATE_VERIFY_FAILED" in (stranger / "launcher.log").read_text())
         assert launcher.poll() is None
         assert not shop.server.attempt("stranger").states
-
-
-def self_signed(folder: Path) -> Path:
-    """A key and a certificate for 127.0.0.1, in one file."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "muster")])
-    now = datetime.datetime.now(datetime.UTC)
-    address = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(address, critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    path = folder / "server.pem"
-    path.write_bytes(private + made.public_bytes(Encoding.PEM))
-    return path

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import sys
 from pathlib import Path
 
 import pytest
 
+from certificate import self_signed
 from live import LiveServer, live_server
 from muster.core.errors import ConfigError
 from muster.server.settings import Settings
@@ -178,10 +178,8 @@ def test_settings_are_checked(tmp_path) -> None:
 
 
 def test_tls_serves_and_workers_trust_it(tmp_path) -> None:
-    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
-    make = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext subjectAltName=IP:127.0.0.1"
-    assert os.system(f"{make} -keyout {key} -out {cert} 2>/dev/null") == 0
-    with live_server(tmp_path / "home", "--tls-cert", str(cert), "--tls-key", str(key), ca=str(cert)) as server:
+    both = str(self_signed(tmp_path))
+    with live_server(tmp_path / "home", "--tls-cert", both, "--tls-key", both, ca=both) as server:
         assert server.url.startswith("https://")
         assert server.wait(server.submit("echo over tls")["id"])["phase"] == "succeeded"
         assert server.output("job") == "over tls\n"

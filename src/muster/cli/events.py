@@ -42,11 +42,19 @@ def events(
                 screen.print(_line(event, screen.is_terminal), soft_wrap=not screen.is_terminal, no_wrap=True)
 
 
+def _told(data: dict[str, Any]) -> str:
+    """The heart of it: a reason's words, a job's command, or all of what is not long."""
+    if isinstance(reason := data.get("reason"), dict):
+        return str(reason["message"])
+    if isinstance(spec := data.get("spec"), dict):
+        return str(spec["run"])
+    return json_lib.dumps(data) if data else ""
+
+
 def _line(event: dict[str, Any], cut: bool) -> Text:
     about = " ".join(filter(None, [event["job"], f"attempt {event['attempt']}" if event.get("attempt") else ""]))
     data = event.get("data") or {}
-    reason = data.get("reason")
-    told = reason["message"] if isinstance(reason, dict) else json_lib.dumps(data) if data else ""
+    told = _told(data)
     line = Text.assemble(
         (f"{event['seq']:>6} {format.clock(event['time'])}  ", "dim"),
         (f"{event['kind']:<18} ", "bold"),
