@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import signal
 import sys
 import threading
@@ -80,7 +81,7 @@ class _Interrupts:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
             while True:
-                answer = input("leave it running (l), stop it (s), keep watching (k)? ").strip().lower()[:1]
+                answer = _ask("leave it running (l), stop it (s), keep watching (k)? ").strip().lower()[:1]
                 if answer == "l":
                     raise _Left(0)
                 if answer in ("s", "k"):
@@ -94,6 +95,18 @@ class _Interrupts:
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self.seen = True
+
+
+def _ask(question: str) -> str:
+    """A line from the terminal. Not `input`: a Ctrl-C just before it begins to read would wait for the next key."""
+    sys.stdout.write(question)
+    sys.stdout.flush()
+    while not select.select([sys.stdin], [], [], _TICK)[0]:
+        pass
+    line = sys.stdin.readline()
+    if not line:
+        raise EOFError
+    return line
 
 
 def _follow(to: Client, job: Job, view: View, interrupts: _Interrupts, progress: bool) -> Job:

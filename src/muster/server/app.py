@@ -13,6 +13,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from muster import __version__
 from muster.core.errors import (
@@ -68,6 +69,7 @@ def create_app(service: Service) -> FastAPI:
     app.add_exception_handler(MusterError, _muster_error)
     app.add_exception_handler(RequestValidationError, _bad_request)
     app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(ClientDisconnect, _gone)
     app.add_exception_handler(Exception, _our_bug)
     return app
 
@@ -105,6 +107,11 @@ async def _http_error(request: Request, error: Exception) -> JSONResponse:
     codes = {404: "not_found", 405: "method_not_allowed", 413: "too_large"}
     body = {"code": codes.get(error.status_code, "invalid"), "message": str(error.detail), "mend": "See /docs."}
     return _answer(error.status_code, body, dict(error.headers or {}))
+
+
+async def _gone(request: Request, error: Exception) -> JSONResponse:
+    """Whoever asked went away in the middle: nobody hears this answer, and nothing is wrong here."""
+    return _answer(400, {"code": "invalid", "message": "The request was cut off.", "mend": "Send it again."})
 
 
 async def _our_bug(request: Request, error: Exception) -> JSONResponse:
