@@ -138,8 +138,8 @@ def test_a_server_that_moved_is_found_again(server, tmp_path):
 
 
 def test_an_address_that_is_none_is_told_before_anything_is_sent():
-    with pytest.raises(errors.ConfigError, match="localhost:8265"):
-        Client("localhost:8265", TOKEN).jobs()
+    with pytest.raises(errors.ConfigError, match="localhost:6878"):
+        Client("localhost:6878", TOKEN).jobs()
 
 
 def test_loopback_does_not_go_through_a_proxy(server, monkeypatch):

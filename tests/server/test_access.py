@@ -163,7 +163,7 @@ def test_workers_need_the_token_of_their_own_attempt(server: LiveServer) -> None
 def test_it_does_not_listen_beyond_loopback_unencrypted(tmp_path) -> None:
     with pytest.raises(ConfigError, match="--allow-insecure"):
         Settings.load(tmp_path, {"host": "0.0.0.0"})
-    assert Settings.load(tmp_path, {"host": "0.0.0.0", "allow_insecure": True}).port == 8265
+    assert Settings.load(tmp_path, {"host": "0.0.0.0", "allow_insecure": True}).port == 6878
     with pytest.raises(ConfigError, match="both a certificate and its key"):
         Settings.load(tmp_path, {"tls_cert": "x"})
 

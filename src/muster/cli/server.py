@@ -22,7 +22,7 @@ from muster.core.errors import Conflict, Invalid
 def up(
     detach: Annotated[bool, typer.Option("--detach", "-d", help="Start it apart from this terminal.")] = False,
     host: Annotated[str | None, typer.Option(help="Address to listen on; 127.0.0.1 if unset.")] = None,
-    port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port; 8265 if unset, 0 for any free one.")] = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port; 6878 if unset, 0 for any free one.")] = None,
     nodes: Annotated[int | None, typer.Option(min=1, help="Logical nodes on this machine.")] = None,
     accelerators: Annotated[str | None, typer.Option(help="Logical accelerators of each node: H100:8.")] = None,
     store: Annotated[str | None, typer.Option(metavar="URL", help="Database; SQLite in the home if unset.")] = None,

@@ -22,7 +22,7 @@ def default_home() -> Path:
 class Settings:
     home: Path
     host: str = "127.0.0.1"
-    port: int = 8265  # 0: any that is free
+    port: int = 6878  # M-U-S-T on a telephone, and nobody's so far; 0: any that is free
     store_url: str = ""  # SQLite in the home folder when empty
     tls_cert: str | None = None
     tls_key: str | None = None
