@@ -1,0 +1,175 @@
+"""What launchers ship is stored once, however often and however cut it arrives, and late words change nothing."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rig import KILLED, OK, Rig
+
+from muster.control.ingest import Ingest
+from muster.core.errors import Invalid, NotFound, Unavailable
+from muster.wire import Batch, Piece, doc_record, row_struct, shape_record
+
+LIMIT = 1 << 20
+
+
+def rows(*steps: int) -> bytes:
+    layout = row_struct(1)
+    return b"".join(layout.pack(1, 0, layout.size, step, float(step), step / 10) for step in steps)
+
+
+SPOOL = (
+    shape_record(0, ("loss",)) + rows(1, 2, 3) + doc_record({"type": "progress", "time": 5.0, "step": 3, "total": 9})
+)
+
+
+@pytest.fixture
+def rig():
+    made = Rig()
+    yield made
+    made.close()
+
+
+def started(rig: Rig, **spec: object) -> tuple[str, Ingest]:
+    job = rig.submit(**spec)
+    rig.tick(1)
+    return job, Ingest(rig.store, rig.commit, rig.clock, LIMIT)
+
+
+def batch(*pieces: Piece, worker: int = 0, ended=None) -> Batch:
+    return Batch(worker, "ended" if ended else "running", ended, pieces)
+
+
+def steps(rig: Rig, job: str) -> list[int]:
+    return list(rig.store.metric(job, "loss").get(1).steps) if rig.store.metric_names(job) else []
+
+
+def test_the_same_batch_twice_is_stored_once(rig: Rig) -> None:
+    job, ingest = started(rig)
+    sent = batch(Piece(0, "spool", 0, SPOOL), Piece(0, "log", 0, b"hello\n"))
+    first, second = ingest.accept(job, 1, sent), ingest.accept(job, 1, sent)
+    assert first.acked == second.acked == {(0, "spool"): len(SPOOL), (0, "log"): 6}
+    assert steps(rig, job) == [1, 2, 3]
+    assert b"".join(chunk.data for chunk in rig.store.logs(job, 1, None, 0, 10)) == b"hello\n"
+    assert rig.store.run(job)["progress"]["step"] == 3
+
+
+@given(cuts=st.lists(st.integers(0, 40), max_size=8), again=st.integers(0, 7))
+def test_however_a_log_is_cut_and_repeated_it_is_whole(cuts: list[int], again: int) -> None:
+    rig = Rig()
+    job, ingest = started(rig)
+    text = bytes(range(65, 105))
+    places = sorted({0, len(text), *cuts})
+    pieces = [Piece(0, "log", a, text[a:b]) for a, b in zip(places, places[1:], strict=False)]
+    for index, piece in enumerate(pieces):
+        ingest.accept(job, 1, batch(piece))
+        if index == again % len(pieces):
+            ingest.accept(job, 1, batch(Piece(0, "log", 0, text[: piece.offset + len(piece.data)])))
+    assert b"".join(chunk.data for chunk in rig.store.logs(job, 1, 0, 0, 100)) == text
+    rig.close()
+
+
+def test_a_new_server_goes_on_where_the_old_one_stopped(rig: Rig) -> None:
+    job, ingest = started(rig)
+    ingest.accept(job, 1, batch(Piece(0, "spool", 0, SPOOL)))
+    fresh = Ingest(rig.store, rig.commit, rig.clock, LIMIT)
+    assert fresh.accept(job, 1, batch()).acked == {(0, "spool"): len(SPOOL)}
+    fresh.accept(job, 1, batch(Piece(0, "spool", len(SPOOL), rows(4))))
+    assert steps(rig, job) == [1, 2, 3, 4]
+
+
+def test_a_gap_or_garbage_in_a_spool_is_refused_and_stores_nothing(rig: Rig) -> None:
+    job, ingest = started(rig)
+    with pytest.raises(Invalid, match="goes on at 8"):
+        ingest.accept(job, 1, batch(Piece(0, "spool", 8, SPOOL)))
+    with pytest.raises(Invalid, match="damaged"):
+        ingest.accept(job, 1, batch(Piece(0, "spool", 0, b"garbage!"), Piece(0, "log", 0, b"x")))
+    assert ingest.accept(job, 1, batch()).acked == {}
+
+
+def test_workers_come_up_and_end_by_their_own_word(rig: Rig) -> None:
+    job, ingest = started(rig, num_nodes=2)
+    ingest.accept(job, 1, batch(worker=0))
+    assert rig.job(job).phase == "starting"
+    ingest.accept(job, 1, batch(worker=1))
+    assert rig.job(job).phase == "running"
+    reply = ingest.accept(job, 1, batch(worker=0, ended=OK))
+    assert reply.done
+    rig.engine.end(job, 1, OK)
+    rig.tick()
+    assert rig.job(job).phase == "succeeded"
+    assert rig.kinds(job).count("worker.ended") == 2
+    with pytest.raises(Invalid, match="there is no worker 7"):
+        other, _ = started(rig)
+        ingest.accept(other, 1, batch(worker=7))
+
+
+def test_a_late_word_of_an_old_attempt_changes_nothing_but_its_data_is_kept(rig: Rig) -> None:
+    job, ingest = started(rig, retry={"backoff": 0})
+    rig.tick()
+    rig.end(job, KILLED)
+    rig.tick(3)
+    assert rig.job(job).attempt.number == 2
+    before = rig.state.version
+    ingest.accept(job, 1, batch(Piece(0, "spool", 0, SPOOL), ended=OK))
+    assert rig.state.version == before
+    assert steps(rig, job) == [1, 2, 3]
+    assert rig.job(job).phase == "running"
+
+
+def test_an_attempt_that_never_was_is_unknown(rig: Rig) -> None:
+    job, ingest = started(rig)
+    for name, number in (("nobody-9", 1), (job, 2)):
+        with pytest.raises(NotFound):
+            ingest.accept(name, number, batch())
+
+
+def test_a_checkpoint_becomes_an_event_and_the_next_attempt_knows_it(rig: Rig) -> None:
+    job, ingest = started(rig, retry={"backoff": 0})
+    rig.tick()
+    saved = doc_record(
+        {"type": "checkpoint", "time": 1.0, "step": 40, "path": "/c/step-40", "bytes": 7, "seconds": 0.1}
+    )
+    ingest.accept(job, 1, batch(Piece(0, "spool", 0, saved)))
+    assert rig.job(job).checkpoint.step == 40
+    rig.end(job, KILLED)
+    rig.tick(3)
+    assert rig.job(job).attempt.from_step == 40
+
+
+def test_a_store_that_is_away_is_told_and_nothing_is_lost(rig: Rig) -> None:
+    job, ingest = started(rig)
+    write, failures = rig.store._write, [Unavailable("disk full")]
+
+    def failing(batch) -> None:
+        if failures:
+            raise failures.pop()
+        write(batch)
+
+    rig.store._write = failing
+    with pytest.raises(Unavailable):
+        ingest.accept(job, 1, batch(Piece(0, "spool", 0, SPOOL)))
+    ingest.accept(job, 1, batch(Piece(0, "spool", 0, SPOOL)))
+    assert steps(rig, job) == [1, 2, 3]
+
+
+def test_parameters_and_notes_gather_and_not_a_number_is_null(rig: Rig) -> None:
+    job, ingest = started(rig)
+    layout = row_struct(1)
+    spool = b"".join([
+        shape_record(0, ("loss",)),
+        layout.pack(1, 0, layout.size, 1, 1.0, float("nan")),
+        doc_record({"type": "params", "time": 1.0, "values": {"lr": 0.1}}),
+        doc_record({"type": "params", "time": 2.0, "values": {"wd": 0.2}}),
+        doc_record({"type": "note", "time": 3.0, "text": "warm"}),
+        doc_record({"type": "filler", "time": 4.0}),
+        doc_record({}),
+    ])  # fmt: skip
+    ingest.accept(job, 1, batch(Piece(0, "spool", 0, spool)))
+    run = rig.store.run(job)
+    assert run["params"] == {"lr": 0.1, "wd": 0.2}
+    assert run["notes"] == [{"time": 3.0, "text": "warm"}]
+    assert json.loads(json.dumps(run["latest"], allow_nan=False)) == {"loss": None}
