@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -63,7 +64,7 @@ def test_however_a_log_is_cut_and_repeated_it_is_whole(cuts: list[int], again: i
     job, ingest = started(rig)
     text = bytes(range(65, 105))
     places = sorted({0, len(text), *cuts})
-    pieces = [Piece(0, "log", a, text[a:b]) for a, b in zip(places, places[1:], strict=False)]
+    pieces = [Piece(0, "log", a, text[a:b]) for a, b in pairwise(places)]
     for index, piece in enumerate(pieces):
         ingest.accept(job, 1, batch(piece))
         if index == again % len(pieces):
@@ -102,8 +103,8 @@ def test_workers_come_up_and_end_by_their_own_word(rig: Rig) -> None:
     rig.tick()
     assert rig.job(job).phase == "succeeded"
     assert rig.kinds(job).count("worker.ended") == 2
+    other, _ = started(rig)
     with pytest.raises(Invalid, match="there is no worker 7"):
-        other, _ = started(rig)
         ingest.accept(other, 1, batch(worker=7))
 
 

@@ -134,7 +134,9 @@ def _document(found: Decoded, records: bytes, at: int, head: int) -> int:
     if kind == wire.KIND_SHAPE:
         found.shapes[argument] = _shape(payload, at, argument)
     elif kind == wire.KIND_DOC:
-        found.docs.append(_doc(payload, at))
+        # An empty document fills the place of a damaged record that had no room for more.
+        if doc := _doc(payload, at):
+            found.docs.append(doc)
     else:
         raise ValueError(f"at byte {at}: a record of kind {kind}, which does not exist")
     return size
@@ -155,6 +157,8 @@ def _shape(payload: bytes, at: int, shape: int) -> tuple[str, ...]:
 
 def _doc(payload: bytes, at: int) -> dict[str, Any]:
     doc = _json(payload, at)
+    if doc == {}:
+        return {}
     if not isinstance(doc, dict) or not isinstance(doc.get("type"), str):
         raise ValueError(f"at byte {at}: a document without a type")
     time = doc.get("time")
