@@ -7,7 +7,8 @@ import io
 import pytest
 
 from muster.cli.call import Usage
-from muster.cli.prepare import from_command, from_file, parse_envs, parse_overrides
+from muster.cli.prepare import from_command, from_file, parse_overrides
+from muster.cli.shell import parse_envs
 from muster.core.errors import NotFound, SpecError
 from muster.core.parse import parse_job
 

@@ -26,9 +26,9 @@ from muster.core.spec import JobSpec
 from muster.store import codec, tables
 from muster.store.base import Entry, EventFilter, JobFilter, RunPatch, SecretWrite, StreamWrite
 from muster.store.connect import file_system
-from muster.store.migrate import VERSION_TABLE
 from muster.store.registry import open_store
 from muster.store.sql import SqlStore
+from muster.store.tables import VERSION_TABLE
 from store_kit import History, check_against_log, picture
 from worlds import job_event, node_event
 

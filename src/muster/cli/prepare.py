@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,12 +11,10 @@ from typing import Any
 import yaml
 
 from muster.cli.call import Usage
+from muster.cli.shell import shell_envs
 from muster.core.errors import Invalid, NotFound
 from muster.core.parse import parse_job
 from muster.core.spec import JobSpec, dump_job
-
-# So that `python` is the python of the shell in which the command was typed.
-SHELL_ENVS = ("PATH", "VIRTUAL_ENV", "CONDA_PREFIX")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,17 +55,6 @@ def parse_overrides(pairs: Sequence[str]) -> dict[str, Any]:
     return made
 
 
-def parse_envs(pairs: Sequence[str]) -> dict[str, str]:
-    """`K=V`; a bare `K` takes its value from this shell."""
-    envs = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not equals and name not in os.environ:
-            raise Usage(f"--env {name}: no value, and {name} is not set in this shell.", f"Write --env {name}=VALUE.")
-        envs[name] = value if equals else os.environ[name]
-    return envs
-
-
 def _read(name: str) -> tuple[str, str, Path]:
     if name == "-":
         return sys.stdin.read(), "standard input", Path.cwd()
@@ -82,16 +68,8 @@ def _read(name: str) -> tuple[str, str, Path]:
 
 
 def _defaults(folder: Path, local: bool) -> dict[str, Any]:
-    envs = _shell_envs() if local else {}
+    envs = shell_envs() if local else {}
     return {"workdir": str(folder), **({"envs": envs} if envs else {})}
-
-
-def _shell_envs() -> dict[str, str]:
-    """This shell's Python environment; where none is active and `muster` was called by its path, the one it is in."""
-    envs = {name: os.environ[name] for name in SHELL_ENVS if os.environ.get(name)}
-    if sys.prefix != sys.base_prefix and not {"VIRTUAL_ENV", "CONDA_PREFIX"} & envs.keys():
-        envs["PATH"] = os.pathsep.join(filter(None, [str(Path(sys.prefix) / "bin"), envs.get("PATH")]))
-    return envs
 
 
 def _overridden(spec: JobSpec, overrides: Mapping[str, Any]) -> JobSpec:

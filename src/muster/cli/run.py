@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,9 +13,9 @@ from rich.text import Text
 from muster.cli import complete
 from muster.cli.call import Json, Usage
 from muster.cli.connect import client
+from muster.cli.lazy import load
 from muster.cli.output import emit, out
-from muster.cli.prepare import Prepared, from_command, from_file, parse_envs, parse_overrides
-from muster.cli.submit import Overrides
+from muster.cli.shell import parse_envs, shell_envs
 from muster.cli.watch import watch
 
 
@@ -32,7 +33,9 @@ def run(
     queue: Annotated[str | None, typer.Option(autocompletion=complete.queues, help="Whose share it uses.")] = None,
     priority: Annotated[str | None, typer.Option(help="low, normal, high, urgent, or 0 to 100.")] = None,
     max_duration: Annotated[str | None, typer.Option(metavar="TIME", help="Stop it after so long: 6h.")] = None,
-    override: Overrides = None,
+    override: Annotated[
+        list[str] | None, typer.Option("--override", "-o", metavar="KEY=VALUE", help="Set a field: -o envs.LR=1e-3.")
+    ] = None,
     detach: Annotated[bool, typer.Option("--detach", "-d", help="Return as soon as it is submitted.")] = False,
     json: Json = False,
 ) -> None:
@@ -45,9 +48,8 @@ def run(
     options = {key: value for key, value in given.items() if value is not None}
     if env:
         options["envs"] = parse_envs(env)
-    overrides = _joined(options, parse_overrides(override or ()))
     with client() as to:
-        job = to.submit(_prepare(words, overrides, to.target.local).text)
+        job = to.submit(_prepare(words, options, override or (), to.target.local))
         if not detach:
             raise typer.Exit(watch(to, job, json))
     if json:
@@ -56,10 +58,18 @@ def run(
         out().print(Text.assemble("submitted ", (job.id, "bold"), (f"  see `muster logs -f {job.id}`", "dim")))
 
 
-def _prepare(words: list[str], overrides: dict[str, Any], local: bool) -> Prepared:
-    if len(words) == 1 and Path(words[0]).suffix in (".yaml", ".yml"):
-        return from_file(words[0], overrides, local)
-    return from_command(shlex.join(words), overrides, local)
+def _prepare(words: list[str], options: dict[str, Any], override: Sequence[str], local: bool) -> dict[str, Any] | str:
+    """The job as data, for the server to check; what comes from a job file, or with -o, is read and checked here."""
+    from_a_file = len(words) == 1 and Path(words[0]).suffix in (".yaml", ".yml")
+    if not from_a_file and not override:
+        envs = {**(shell_envs() if local else {}), **options.get("envs", {})}
+        return {"run": shlex.join(words), "workdir": str(Path.cwd()), **options, **({"envs": envs} if envs else {})}
+    overrides = _joined(options, load("muster.cli.prepare:parse_overrides")(override))
+    if from_a_file:
+        prepared = load("muster.cli.prepare:from_file")(words[0], overrides, local)
+    else:
+        prepared = load("muster.cli.prepare:from_command")(shlex.join(words), overrides, local)
+    return str(prepared.text)
 
 
 def _joined(options: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:

@@ -7,32 +7,22 @@ from typing import Final
 
 from alembic import command
 from alembic.config import Config
-from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, func, select
 
 from muster.core.errors import ConfigError
 from muster.store.connect import Database
-from muster.store.tables import REVISION
+from muster.store.tables import REVISION, revision
 
-VERSION_TABLE: Final = "schema_version"  # not Alembic's default: a database may be shared with other users of Alembic
 _LOCK: Final = 0x6D7573746572  # any number that nobody else would lock
 
 
 def upgrade(database: Database) -> None:
-    """Does nothing but look when the schema is this version's already."""
-    with database.reading() as connection:
-        if revision(connection) == REVISION:
-            return
+    """Does nothing when another server was faster."""
     with database.writing() as connection:
         if database.kind == "postgresql":  # SQLite's transaction keeps a second server out by itself
             connection.execute(select(func.pg_advisory_xact_lock(_LOCK)))
         _upgrade(connection, database.where)
-
-
-def revision(connection: Connection) -> str | None:
-    """What the database is at; None when it is empty."""
-    return MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE}).get_current_revision()
 
 
 def _upgrade(connection: Connection, where: str) -> None:

@@ -27,7 +27,6 @@ from muster.store.connect import connect
 from muster.store.fold import Batch, FoldStore
 from muster.store.leases import FileLease, RowLease
 from muster.store.marks import Mark, Marked
-from muster.store.migrate import upgrade
 from muster.store.reads import SqlReads
 from muster.store.trouble import taken_by_another
 from muster.store.writes import Turn, Writes
@@ -56,7 +55,7 @@ class SqlStore(SqlReads, FoldStore):
                 f"{shown!r} is no database URL.", "Give `sqlite:///path` or `postgresql://user@host/database`."
             ) from None
         try:
-            upgrade(self._db)
+            self._upgrade()
             self._writes = Writes(self._db.writer.dialect)
             self._lease = FileLease(self._db) if self._db.kind == "sqlite" else RowLease(self._db)
             self.reload()
@@ -86,6 +85,15 @@ class SqlStore(SqlReads, FoldStore):
 
     def drop_lease(self, lease: Lease) -> None:
         self._lease.drop(lease)
+
+    def _upgrade(self) -> None:
+        with self._db.reading() as connection:
+            if tables.revision(connection) == tables.REVISION:
+                return
+        # Only now: Alembic takes longer to load than a server with nothing to migrate takes to open its store.
+        from muster.store.migrate import upgrade  # noqa: PLC0415
+
+        upgrade(self._db)
 
     def _write(self, batch: Batch) -> None:
         turn = Turn(self._turn + 1, secrets.token_hex(8), self._state.version, self._state.time)

@@ -14,11 +14,33 @@ from __future__ import annotations
 
 from typing import Final
 
-from sqlalchemy import BigInteger, Column, Double, Index, Integer, LargeBinary, MetaData, Table, Text, text
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    Double,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Table,
+    Text,
+    inspect,
+    text,
+)
 
 REVISION: Final = "0001"  # the newest in `migrations/versions`
+VERSION_TABLE: Final = "schema_version"  # not Alembic's default: a database may be shared with other users of Alembic
 
 metadata = MetaData()
+
+
+def revision(connection: Connection) -> str | None:
+    """The revision that a database is at; None when it is empty."""
+    if not inspect(connection).has_table(VERSION_TABLE):
+        return None
+    return connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}")).scalar()  # noqa: S608  (our own name)
+
 
 # SQLite numbers rows by itself in a column of this very type only.
 RowId = BigInteger().with_variant(Integer, "sqlite")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from alembic import context
 
-from muster.store.migrate import VERSION_TABLE
-from muster.store.tables import metadata
+from muster.store.tables import VERSION_TABLE, metadata
 
 context.configure(
     connection=context.config.attributes["connection"], target_metadata=metadata, version_table=VERSION_TABLE
