@@ -10,17 +10,12 @@ from rich.text import Text
 from muster.cli import complete, format
 from muster.cli.call import Json
 from muster.cli.connect import client
+from muster.cli.group import bare_lists, group
 from muster.cli.output import emit, out, table
 
-app = typer.Typer(add_completion=False, rich_markup_mode="rich", help="List nodes, drain them and put them back.")
+app = group("List nodes, drain them and put them back.")
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the node.", autocompletion=complete.nodes)]
 _HEALTH_STYLES = {"healthy": "green", "draining": "yellow", "suspect": "yellow", "quarantined": "red"}
-
-
-@app.callback(invoke_without_command=True)
-def bare(ctx: typer.Context, json: Json = False) -> None:
-    if ctx.invoked_subcommand is None:
-        ls(json)
 
 
 @app.command()
@@ -37,6 +32,9 @@ def ls(json: Json = False) -> None:
         health.append(f" ({node['why']})" if node["why"] else "")
         made.add_row(Text(node["name"], style="bold"), node["pool"], health, *_free(node), ", ".join(node["jobs"]))
     out().print(made, soft_wrap=False, crop=False)
+
+
+bare_lists(app, ls)
 
 
 @app.command()

@@ -12,9 +12,10 @@ from rich.text import Text
 from muster.cli import complete
 from muster.cli.call import Json, Usage
 from muster.cli.connect import client
+from muster.cli.group import bare_lists, group
 from muster.cli.output import emit, note, out, table
 
-app = typer.Typer(add_completion=False, rich_markup_mode="rich", help="Projects, their members and their secrets.")
+app = group("Projects, their members and their secrets.")
 secret = typer.Typer(add_completion=False, rich_markup_mode="rich", no_args_is_help=True)
 app.add_typer(secret, name="secret", help="Secrets of a project. Values can be set, never read back.")
 
@@ -23,12 +24,6 @@ OfProject = Annotated[
     str, typer.Option("--project", "-p", help="Project that it belongs to.", autocompletion=complete.projects)
 ]
 SecretName = Annotated[str, typer.Argument(metavar="NAME", help="Name, such as HF_TOKEN.")]
-
-
-@app.callback(invoke_without_command=True)
-def bare(ctx: typer.Context, json: Json = False) -> None:
-    if ctx.invoked_subcommand is None:
-        ls(json)
 
 
 @app.command()
@@ -44,6 +39,9 @@ def ls(json: Json = False) -> None:
         members = ", ".join(f"{user} ({role})" for user, role in one["members"].items())
         made.add_row(Text(one["name"], style="bold"), one["role"] or "-", members or "-", one["description"])
     out().print(made, soft_wrap=False, crop=False)
+
+
+bare_lists(app, ls)
 
 
 @app.command()

@@ -10,16 +10,11 @@ from rich.text import Text
 from muster.cli import complete, format
 from muster.cli.call import Json
 from muster.cli.connect import client
+from muster.cli.group import bare_lists, group
 from muster.cli.output import emit, note, out, table
 
-app = typer.Typer(add_completion=False, rich_markup_mode="rich", help="List, show and create queues.")
+app = group("List, show and create queues.")
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the queue.", autocompletion=complete.queues)]
-
-
-@app.callback(invoke_without_command=True)
-def bare(ctx: typer.Context, json: Json = False) -> None:
-    if ctx.invoked_subcommand is None:
-        ls(json)
 
 
 @app.command()
@@ -34,6 +29,9 @@ def ls(json: Json = False) -> None:
     for queue in queues:
         made.add_row(Text(queue["name"], style="bold"), *_cells(queue))
     out().print(made, soft_wrap=False, crop=False)
+
+
+bare_lists(app, ls)
 
 
 @app.command()

@@ -11,16 +11,11 @@ from rich.text import Text
 from muster.cli import format
 from muster.cli.call import Json, Usage
 from muster.cli.connect import client
+from muster.cli.group import bare_lists, group
 from muster.cli.jobs import seconds
 from muster.cli.output import emit, note, out, table
 
-app = typer.Typer(add_completion=False, rich_markup_mode="rich", help="Create, list and revoke access tokens.")
-
-
-@app.callback(invoke_without_command=True)
-def bare(ctx: typer.Context, json: Json = False) -> None:
-    if ctx.invoked_subcommand is None:
-        ls(json)
+app = group("Create, list and revoke access tokens.")
 
 
 @app.command()
@@ -38,6 +33,9 @@ def ls(json: Json = False) -> None:
         cells = [token["name"], token["user"], role, format.clock(token["created_at"])]
         made.add_row(Text(token["id"], style="bold"), *cells, _state(token, now))
     out().print(made, soft_wrap=False, crop=False)
+
+
+bare_lists(app, ls)
 
 
 @app.command()

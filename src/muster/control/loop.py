@@ -164,11 +164,10 @@ class Controller:
             key = (report.job, report.attempt, report.worker)
             before = self._first_seen.get(key)
             fresh[key] = before if before is not None and before[0] == report.status else (report.status, now)
-        for key, before in self._first_seen.items():
-            if key not in fresh and before[0] == "unknown":
-                fresh[key] = before
         for key in self._look(_active_workers):
-            fresh.setdefault(key, ("unknown", now))
+            if key not in fresh:
+                before = self._first_seen.get(key)
+                fresh[key] = before if before is not None and before[0] == "unknown" else ("unknown", now)
         self._first_seen = fresh
 
     def _decide(self, dirty: set[str], now: float) -> None:
