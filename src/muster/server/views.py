@@ -46,7 +46,7 @@ def job_view(job: Job, run: dict[str, Any], waits: Reason | None = None) -> View
         "priority": spec.priority,
         "restarts": job.charges,
         "checkpoint": asdict(job.checkpoint) if job.checkpoint else None,
-        "progress": _progress(run),
+        "progress": _progress(run, running=job.phase == "running"),
         "purpose": spec.purpose,
         "tags": spec.tags,
         "run": spec.run,
@@ -113,12 +113,14 @@ def column_view(column: Column, points: int | None) -> View:
     }
 
 
-def _progress(run: dict[str, Any]) -> View | None:
+def _progress(run: dict[str, Any], running: bool) -> View | None:
     progress, latest = run.get("progress"), run.get("latest")
     if progress is None and not latest:
         return None
     names = ("step", "total", "unit", "time", "rate", "eta")
     shown = {name: (progress or {}).get(name) for name in names}
+    if not running:
+        shown["eta"] = None  # nobody is on the way
     return {**shown, "metrics": latest or {}}
 
 
