@@ -147,7 +147,8 @@ def test_a_gang_that_was_killed_ends_bit_for_bit_like_one_that_was_not(folder, t
     broken.ranks[1].send_signal(signal.SIGKILL)
     codes = broken.end()
     assert codes[1] == -signal.SIGKILL
-    assert codes[0] > 0, "the other rank notices that its peer is gone and fails"
+    # By an exception or, where gloo finds no way to raise one, by an abort.
+    assert codes[0] != 0, "the other rank notices that its peer is gone and fails"
 
     again = Gang(folder, *words)
     printed = "".join(again.lines())
