@@ -19,6 +19,7 @@ from launcher_kit import Workshop, read_exit, workshop
 from muster import wire
 from muster.core.reasons import REASONS
 from muster.runtime import processes, verdict
+from muster.runtime.ranks import likelihood
 
 
 @pytest.fixture
@@ -256,3 +257,9 @@ def test_a_long_traceback_keeps_its_first_line_and_its_end() -> None:
 
 def _fifo(path: Path) -> Path | None:
     return path if path.is_fifo() else None
+
+
+def test_of_ends_in_one_instant_the_kill_from_outside_is_the_cause() -> None:
+    ends = [wire.RankExit(0, None, signal.SIGABRT, 0.0), wire.RankExit(1, 1, None, 0.0)]
+    ends += [wire.RankExit(2, None, signal.SIGSEGV, 0.0), wire.RankExit(3, None, signal.SIGKILL, 0.0)]
+    assert [end.rank for end in sorted(ends, key=lambda end: (likelihood(end), end.rank))] == [3, 2, 0, 1]

@@ -134,7 +134,7 @@ class Gang:
                 rank.exit = wire.RankExit(rank.rank, code if code >= 0 else None, signum, time.time())
                 ended.append(rank)
         # Ranks that ended in the same instant: the one that was killed is the cause, the others lost their peer.
-        return sorted(ended, key=lambda r: (_likelihood(r.exit), r.rank))
+        return sorted(ended, key=lambda r: (likelihood(r.exit), r.rank))
 
     def kill_strays(self) -> bool:
         """Kills what is left of the worker below this process; True when nothing was."""
@@ -154,7 +154,7 @@ class Gang:
         return {r.rank for r in self.ranks if any(self._folder.rank_dir(r.rank).glob("spool.*"))}
 
 
-def _likelihood(ended: wire.RankExit | None) -> int:
+def likelihood(ended: wire.RankExit | None) -> int:
     """How likely an end is to be a cause rather than a consequence; the lower the likelier.
 
     SIGKILL comes from outside. A library that lost its peer raises an exception or, failing that, aborts.
