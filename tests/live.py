@@ -43,8 +43,11 @@ class LiveServer:
     env: dict[str, str] = field(default_factory=dict)
     ca: str | None = None  # a certificate to trust
     process: subprocess.Popen[bytes] | None = None
+    ends: list[int] = field(default_factory=list)  # how the processes before this one ended
 
     def start(self, wait: bool = True, **env: str) -> None:
+        if self.process is not None:
+            self.ends.append(self.process.wait(PATIENCE))
         self.home.mkdir(parents=True, exist_ok=True)
         if wait:  # what a killed server left; a second server beside a living one leaves its address alone
             (self.home / "server.json").unlink(missing_ok=True)

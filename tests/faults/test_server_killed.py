@@ -78,6 +78,7 @@ def test_killed_at_a_commit_point(server: LiveServer, program, marks, point: str
     first = submit_through(server, "first", program(STEPS, 0.005), nproc=2)
     second = submit_through(server, "second", program(STEPS, 0.005), num_nodes=2)
     settle(server, first, second)
+    assert server.ends == [-signal.SIGKILL], "the fault struck, once"
     assert_whole(server, marks, {first: 2, second: 2})
 
 
