@@ -21,7 +21,7 @@ Kinds, and what their `data` holds:
     token.created         id, name, user, digest, role, superuser, expires_at
     token.revoked         id
     secret.set | secret.removed                   name, never a value
-    server.leads | server.stopped                 holder, epoch
+    server.leads          holder, epoch
 """
 
 from __future__ import annotations

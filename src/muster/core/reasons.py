@@ -56,7 +56,6 @@ _KINDS = [
     ReasonKind(
         "nodes_unhealthy", "wait", "the nodes that fit are draining, suspect or quarantined", "See `muster nodes`."
     ),
-    ReasonKind("no_leader", "wait", "no server holds the lease, so nothing is started", "See `muster doctor`."),
     # refusals
     ReasonKind("unknown_project", "refusal", "the project does not exist", "See `muster project ls`."),
     ReasonKind("unknown_queue", "refusal", "the queue does not exist", "See `muster queue`."),
@@ -96,7 +95,6 @@ _KINDS = [
         "the machine ran out of memory and the kernel killed a rank",
         "Ask for more memory, or for fewer ranks on a node.",
     ),
-    ReasonKind("stopped_reporting", "worker", "the worker stopped answering"),
     # ends that belong to the platform
     ReasonKind("preempted", "preempted", "its resources were needed by work that goes first"),
     # ends that belong to the user's program

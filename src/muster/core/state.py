@@ -249,5 +249,4 @@ _HANDLERS: dict[str, Callable[[State, Event, Changes], Any]] = {
     "secret.set": _noted,
     "secret.removed": _noted,
     "server.leads": _noted,
-    "server.stopped": _noted,
 }
