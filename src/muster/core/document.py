@@ -1,50 +1,63 @@
-"""The text of a job file as plain data, with the line of everything in it, within limits that no file can get round."""
+"""The text of a file as plain data, with the line of everything in it, within limits that no file can get round."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
 import yaml
 
 from muster.core.report import At, Plain, Report, cut, shown
 
-MAX_BYTES: Final = 1 << 20  # of a job file
-MAX_DEPTH: Final = 20  # levels of nesting; a job file needs four
+MAX_BYTES: Final = 1 << 20  # of a file
+MAX_DEPTH: Final = 20  # levels of nesting; a job file needs four, a policy file seven
 MAX_WEIGHT: Final = 4 << 20  # characters, plus 64 for every value, once each YAML alias is written out
 
 
-def read_document(job: object, report: Report) -> Mapping[Any, Any]:
-    """The job's keys and values: of text as they were written, of a mapping as they are. `Stop` for anything else."""
-    raw: object = job
-    if isinstance(job, bytes | str):
-        raw = _read_yaml(_checked_text(job, report), report)
+@dataclass(frozen=True, slots=True)
+class Sort:
+    """What kind of file it is, for the words of its mistakes."""
+
+    noun: str
+    expected: str
+    example: str
+
+
+JOB: Final = Sort("job", "a mapping with at least `run`", "run: python train.py")
+
+
+def read_document(given: object, report: Report, sort: Sort = JOB) -> Mapping[Any, Any]:
+    """The file's keys and values: of text as they were written, of a mapping as they are. `Stop` for anything else."""
+    raw: object = given
+    if isinstance(given, bytes | str):
+        raw = _read_yaml(_checked_text(given, report), report, sort)
     if not isinstance(raw, Mapping):
-        given = "text without keys" if isinstance(raw, str) and raw else shown(raw)
-        mend = "Write one `key: value` a line, such as `run: python train.py`."
-        report.stop("the whole file", given, "a mapping with at least `run`", mend)
+        found = "text without keys" if isinstance(raw, str) and raw else shown(raw)
+        mend = f"Write one `key: value` a line, such as `{sort.example}`."
+        report.stop("the whole file", found, sort.expected, mend)
     return raw
 
 
-def _checked_text(job: bytes | str, report: Report) -> str:
-    if len(job) > MAX_BYTES:
+def _checked_text(given: bytes | str, report: Report) -> str:
+    if len(given) > MAX_BYTES:
         mend = "Move scripts and data into files of their own."
-        report.stop("the whole file", f"{len(job):,} characters", f"at most {MAX_BYTES:,}", mend)
+        report.stop("the whole file", f"{len(given):,} characters", f"at most {MAX_BYTES:,}", mend)
     try:
-        text = job.decode("utf-8") if isinstance(job, bytes) else job
+        text = given.decode("utf-8") if isinstance(given, bytes) else given
     except UnicodeDecodeError as error:
         report.stop(f"byte {error.start}", "bytes that are not UTF-8", "text in UTF-8", "Save the file as UTF-8.")
     if match := _FORBIDDEN.search(text):
         line, column = text.count("\n", 0, match.start()) + 1, match.start() - text.rfind("\n", 0, match.start())
-        given = f"the control character {match[0]!r}"
-        report.stop(f"line {line}, column {column}", given, "printable text", "Remove it.")
+        found = f"the control character {match[0]!r}"
+        report.stop(f"line {line}, column {column}", found, "printable text", "Remove it.")
     return text
 
 
-def _read_yaml(text: str, report: Report) -> Any:
+def _read_yaml(text: str, report: Report, sort: Sort) -> Any:
     try:
-        return _Tree(yaml.parse(text, Loader=_LOADER), report).document()
+        return _Tree(yaml.parse(text, Loader=_LOADER), report, sort.noun).document()
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
@@ -59,9 +72,10 @@ def _read_yaml(text: str, report: Report) -> Any:
 class _Tree:
     """Plain data from YAML events, read one by one so that no file can cost more than its limits."""
 
-    def __init__(self, events: Iterator[Any], report: Report) -> None:
+    def __init__(self, events: Iterator[Any], report: Report, noun: str) -> None:
         self._events = events
         self._report = report
+        self._noun = noun
         self._anchors: dict[str, tuple[Any, int]] = {}  # name → value, and its weight when written out
         self._weight = 0
 
@@ -74,14 +88,15 @@ class _Tree:
         second = next(self._events)
         if not isinstance(second, yaml.StreamEndEvent):
             where = f"line {second.start_mark.line + 1}"
-            self._report.stop(where, "a second document", "one job in a file", "Put each job in a file of its own.")
+            mend = f"Put each {self._noun} in a file of its own."
+            self._report.stop(where, "a second document", f"one {self._noun} in a file", mend)
         return root
 
     def _node(self, event: Any, at: At, depth: int) -> Any:
         before = self._weight
         self._weigh(64, event)
         if depth > MAX_DEPTH:
-            self._stop(event, f"more than {MAX_DEPTH} levels of nesting", "a flat job file", "Nest less deeply.")
+            self._stop(event, f"more than {MAX_DEPTH} levels of nesting", "a flat file", "Nest less deeply.")
         if isinstance(event, yaml.AliasEvent):
             return self._alias(event)
         if event.tag not in _TAGS:
@@ -130,7 +145,8 @@ class _Tree:
     def _weigh(self, weight: int, event: Any) -> None:
         self._weight += weight
         if self._weight > MAX_WEIGHT:
-            self._stop(event, "more values than any job needs", "a smaller file", "Use fewer YAML anchors and values.")
+            given = f"more values than any {self._noun} needs"
+            self._stop(event, given, "a smaller file", "Use fewer YAML anchors and values.")
 
     def _stop(self, event: Any, given: str, expected: str, mend: str) -> NoReturn:
         self._report.stop(f"line {event.start_mark.line + 1}", given, expected, mend)

@@ -13,16 +13,19 @@ from muster.core.notation import Written, written
 
 
 def to_yaml(model: BaseModel) -> str:
-    return yaml.dump(
-        _written_values(model), Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False, width=120
-    )
+    return yaml_text(_written_values(model))
+
+
+def yaml_text(values: Mapping[str, Any]) -> str:
+    return yaml.dump(values, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False, width=120)
 
 
 def _written_values(model: BaseModel) -> dict[str, Any]:
     canonical, values = dict(model), dict[str, Any]()
     for name, info in type(model).model_fields.items():
         note, value = written(info), canonical[name]
-        if note and (info.is_required() or value != info.default):
+        elastic = name == "num_nodes" and canonical["min_nodes"] is not None
+        if note and (info.is_required() or value != info.default or elastic):
             values[name] = _written_value(note, value, canonical)
     return values
 
@@ -32,7 +35,9 @@ def _written_value(note: Written, value: Any, beside: Mapping[str, Any]) -> Any:
     if isinstance(value, BaseModel):
         return _written_values(value)
     if note.form == "accelerators":
-        return units.format_accelerators(beside["accelerator"], value)
+        return units.format_accelerators(beside["accelerator"], value, beside["share"])
+    if note.form == "nodes":
+        return value if beside["min_nodes"] is None else {"min": beside["min_nodes"], "max": value}
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, tuple):

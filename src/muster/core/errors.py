@@ -1,7 +1,7 @@
 """Every error that Muster raises to a user.
 
 MusterError                 what happened, and what to do
-├── SpecError               a job file with mistakes: all of them at once
+├── SpecError               a job or policy file with mistakes: all of them at once
 ├── Refused                 a well-formed job that may not enter, with the reasons
 ├── NotFound                a job, queue, project or token that does not exist
 ├── Unauthenticated         no token, or one that is not valid
@@ -23,7 +23,7 @@ from muster.core.reasons import Reason
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One mistake in a job file: where, what was given, what was expected, how to mend it."""
+    """One mistake in a file: where, what was given, what was expected, how to mend it."""
 
     where: str
     given: str
@@ -54,9 +54,11 @@ class MusterError(Exception):
 class SpecError(MusterError):
     code = "bad_spec"
 
-    def __init__(self, problems: list[Problem], source: str = "the job") -> None:
+    def __init__(
+        self, problems: list[Problem], source: str = "the job", mend: str = "Mend each and submit again."
+    ) -> None:
         count = "one mistake" if len(problems) == 1 else f"{len(problems)} mistakes"
-        super().__init__(f"{source} has {count}.", "Mend each and submit again.")
+        super().__init__(f"{source} has {count}.", mend)
         self.problems = problems
 
     def to_dict(self) -> dict[str, Any]:

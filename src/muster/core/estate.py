@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
-from muster.core.resources import Resources
+from muster.core.resources import WHOLE, Resources
+from muster.core.seat import Seat
 
 Health = Literal["healthy", "suspect", "quarantined", "draining"]
 Role = Literal["viewer", "member", "admin"]
@@ -21,8 +22,44 @@ class Node:
     health: Health = "healthy"
     why: str = ""  # behind a health that is not healthy
     free: Resources = field(default_factory=Resources)
-    free_devices: int = 0  # bit i is set when accelerator i is free
+    free_devices: int = 0  # bit i is set when accelerator i is wholly free
+    parts: dict[int, int] = field(default_factory=dict)  # accelerators that are shared → thousandths left of each
     jobs: set[str] = field(default_factory=set)
+
+    def clear(self) -> None:
+        """As if nobody sat here."""
+        self.free, self.free_devices = self.total, (1 << self.total.accelerators) - 1
+        self.parts, self.jobs = {}, set()
+
+    def take(self, seat: Seat, ask: Resources) -> None:
+        if seat.share < WHOLE:
+            ask = replace(ask, accelerators=self._take_part(seat.devices[0], seat.share))
+        else:
+            self.free_devices &= ~_mask(seat.devices)
+        self.free = self.free - ask
+
+    def give(self, seat: Seat, ask: Resources) -> None:
+        if seat.share < WHOLE:
+            ask = replace(ask, accelerators=self._give_part(seat.devices[0], seat.share))
+        else:
+            self.free_devices |= _mask(seat.devices)
+        self.free = self.free + ask
+
+    def _take_part(self, device: int, share: int) -> int:
+        """How many whole accelerators that takes: the first part of one takes it from the whole ones."""
+        fresh = device not in self.parts
+        self.parts[device] = self.parts.get(device, WHOLE) - share
+        self.free_devices &= ~(1 << device)
+        return int(fresh)
+
+    def _give_part(self, device: int, share: int) -> int:
+        left = self.parts.get(device, 0) + share
+        if left < WHOLE:
+            self.parts[device] = left
+            return 0
+        self.parts.pop(device, None)
+        self.free_devices |= 1 << device
+        return 1
 
     def to_doc(self) -> dict[str, Any]:
         """What is kept of it; what is free follows from the jobs."""
@@ -54,8 +91,6 @@ class Pool:
 class Queue:
     name: str
     project: str = "default"
-    policy: str = "fifo"
-    weight: float = 1.0
     min_priority: int = 0
     max_priority: int = 100
 
@@ -80,6 +115,10 @@ class Token:
     created_at: float = 0.0
     expires_at: float | None = None
     revoked_at: float | None = None
+
+
+def _mask(devices: tuple[int, ...]) -> int:
+    return sum(1 << device for device in devices)
 
 
 def at_least(role: Role | None, needed: Role) -> bool:

@@ -2,7 +2,10 @@
 
 Kinds, and what their `data` holds:
 
-    job.submitted         number, name, queue, user, spec, key
+    job.submitted         number, name, queue, user, spec, key, expect
+    job.claimed           seats: kept for the queued job until they are free; none lets go of them
+    job.waits             reason: what a queued job waits for now, noted when that changes
+    job.forecast          p50, p90: when the queued job was expected to start, for scoring forecasts
     job.resumed           doc, spec, user: the finished job as it was, so that the log alone can bring it back
     job.stopping          reason, then ("stopped" | "queued"), grace
     job.requeued          reason, charge, not_before
@@ -17,6 +20,7 @@ Kinds, and what their `data` holds:
     node.left             name
     node.health           name, health, reason
     pool.set | queue.set | project.set            the whole record
+    rules.set             rules, text
     project.member        name, user, role (null removes)
     token.created         id, name, user, digest, role, superuser, expires_at
     token.revoked         id
@@ -32,9 +36,13 @@ from typing import Any
 SYSTEM = "muster"  # the actor of what nobody asked for by hand
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Event:
-    """`seq` is given by the store when the event is appended; it is 0 until then."""
+    """`seq` is given by the store when the event is appended; it is 0 until then.
+
+    Nobody changes an event. That it could be done is the price of making one in a fifth of the time that a frozen one
+    takes, and a simulated year is tens of millions of them.
+    """
 
     kind: str
     time: float  # seconds, UTC, never running backwards along the log

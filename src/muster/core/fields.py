@@ -132,16 +132,29 @@ def _canonical(entry: Entry, report: Report) -> Any:
     if form == "accelerators" and isinstance(raw, Mapping):
         if len(raw) != 1:
             raise units.Unfit("A node has one kind of accelerator: name one.")
-        raw = ":".join(_text(part) for part in next(iter(raw.items())))
-    return _READ[form](_text(raw))
+        raw = ":".join(as_text(part) for part in next(iter(raw.items())))
+    if form == "nodes" and isinstance(raw, Mapping):
+        return _fewest_and_most(raw)
+    return _READ[form](as_text(raw))
+
+
+def _fewest_and_most(raw: Mapping[Any, Any]) -> tuple[int, int]:
+    if set(raw) != {"min", "max"}:
+        raise units.Unfit("Give both, and nothing else: `num_nodes: {min: 2, max: 8}`.")
+    fewest, most = (units.parse_integer(as_text(raw[name])) for name in ("min", "max"))
+    if fewest > most:
+        raise units.Unfit(f"`min` is {fewest}, more than `max`, {most}: swap them.")
+    if fewest < 1:
+        raise units.Unfit("`min` is at least 1.")
+    return fewest, most
 
 
 def _item_texts(items: Mapping[Any, Any], entry: Entry, report: Report) -> dict[Any, str]:
     note, texts = entry.field.note, dict[Any, str]()
     for key, item in items.items():
         try:
-            name = key if note.form == "list" else _text(key)
-            texts[name] = _text(item)
+            name = key if note.form == "list" else as_text(key)
+            texts[name] = as_text(item)
         except units.Unfit as unfit:
             report.add(entry.item_at(key), shown(item), note.item, unfit.mend or advice(entry.field, None))
     entry.keys = tuple(texts)
@@ -152,11 +165,11 @@ def _joined_commands(raw: list[Any] | tuple[Any, ...], entry: Entry) -> str:
     if entry.at[-1] != "commands":
         # Elsewhere a list is one command's arguments: taking it for several commands would run something else.
         raise units.Unfit("Write the command as one text, or several of them as a list under `commands`.")
-    commands = [_text(command) for command in raw]
+    commands = [as_text(command) for command in raw]
     return "\n".join(["set -e", *commands] if len(commands) > 1 else commands)
 
 
-def _text(raw: Any) -> str:
+def as_text(raw: Any) -> str:
     """What was written, as text; numbers and truth values from a program become what YAML would have for them."""
     if is_null(raw):
         raise units.Unfit('Write `""` for empty text.')
@@ -194,7 +207,7 @@ FIELDS: Final = {path: field for path, field in _NOTED.items() if path not in _S
 _READ: Final[Mapping[str, Callable[[str], Any]]] = {
     **dict.fromkeys(("text", "name", "path", "commands"), str),
     "choice": lambda text: text.strip().lower(),
-    "integer": units.parse_integer,
+    **dict.fromkeys(("integer", "nodes"), units.parse_integer),
     "number": units.parse_number,
     "flag": units.parse_flag,
     "priority": units.parse_priority,

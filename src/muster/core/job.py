@@ -7,19 +7,13 @@ from typing import Any, Literal
 
 from muster.core.reasons import Reason
 from muster.core.resources import Resources
+from muster.core.seat import Seat as Seat
+from muster.core.seat import seat_from
 from muster.core.spec import JobSpec, ask
 
 Phase = Literal["queued", "starting", "running", "stopping", "succeeded", "failed", "stopped"]
 FINAL: frozenset[str] = frozenset({"succeeded", "failed", "stopped"})
 PHASES: tuple[Phase, ...] = ("queued", "starting", "running", "stopping", "succeeded", "failed", "stopped")
-
-
-@dataclass(frozen=True, slots=True)
-class Seat:
-    """One worker's place: a node of the gang and the accelerators on it, by index."""
-
-    node: str
-    devices: tuple[int, ...] = ()
 
 
 @dataclass(slots=True)
@@ -41,15 +35,14 @@ class Attempt:
     outcome: str | None = None
     reason: Reason | None = None
     from_step: int | None = None  # of the checkpoint that it started from
+    pool: str = ""  # that its nodes belong to
 
     def to_doc(self) -> dict[str, Any]:
         return asdict(self)
 
     @classmethod
     def from_doc(cls, doc: dict[str, Any]) -> Attempt:
-        workers = [
-            Worker(Seat(w["seat"]["node"], tuple(w["seat"]["devices"])), w["state"], w["exit"]) for w in doc["workers"]
-        ]
+        workers = [Worker(seat_from(w["seat"]), w["state"], w["exit"]) for w in doc["workers"]]
         return cls(**{**doc, "workers": workers, "reason": _reason(doc["reason"])})
 
 
@@ -96,10 +89,18 @@ class Job:
     checkpoint: CheckpointMark | None = None
     ran: float = 0.0  # seconds that ended attempts spent running, for `max_duration`
     ask: Resources = field(default_factory=Resources)  # per node; follows from the spec
+    expect: float | None = None  # seconds it was expected to run, from what had finished when it was submitted
+    waited: float = 0.0  # seconds that it was queued before its attempts so far
+    claim: tuple[Seat, ...] = ()  # seats that are kept for it until those who sit there have left
 
     @property
     def final(self) -> bool:
         return self.phase in FINAL
+
+    @property
+    def nodes(self) -> int:
+        """Nodes that it holds or, while it waits, asks for."""
+        return len(self.attempt.workers) if self.active and self.attempt else self.spec.num_nodes
 
     @property
     def active(self) -> bool:
@@ -127,6 +128,9 @@ class Job:
             "stop": asdict(self.stop) if self.stop else None,
             "checkpoint": asdict(self.checkpoint) if self.checkpoint else None,
             "ran": self.ran,
+            "expect": self.expect,
+            "waited": self.waited,
+            "claim": [seat.to_doc() for seat in self.claim],
         }
 
     @classmethod
@@ -138,7 +142,8 @@ class Job:
             doc["phase"], doc["since"], _reason(doc["reason"]), doc["key"], doc["started_at"], doc["finished_at"],
             Attempt.from_doc(doc["attempt"]) if doc["attempt"] else None, doc["charges"], doc["not_before"],
             StopOrder(**{**stop, "reason": Reason(**stop["reason"])}) if stop else None,
-            CheckpointMark(**mark) if mark else None, doc["ran"], ask(spec),
+            CheckpointMark(**mark) if mark else None, doc["ran"], ask(spec), doc.get("expect"), doc.get("waited", 0.0),
+            tuple(seat_from(seat) for seat in doc.get("claim", ())),
         )  # fmt: skip
 
 

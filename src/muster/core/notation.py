@@ -12,7 +12,7 @@ from pydantic.fields import FieldInfo
 
 Form = Literal[
     "text", "name", "path", "commands", "integer", "number", "flag", "choice", "priority", "duration",
-    "duration_or_auto", "size", "accelerators", "mapping", "list", "section",
+    "duration_or_auto", "size", "accelerators", "nodes", "mapping", "list", "section",
 ]  # fmt: skip
 FieldPath = tuple[str, ...]  # the names of a field from the top: ("run",) or ("retry", "on")
 

@@ -78,8 +78,10 @@ def _values(entries: Mapping[FieldPath, Entry], base: Path | None) -> dict[str, 
         if entry.value is not FAILED:
             section = values if len(path) == 1 else values.setdefault(path[0], {})
             section[path[-1]] = entry.value
-    if pair := values.get("resources", {}).get("accelerators"):
-        values["resources"].update(accelerator=pair[0], accelerators=pair[1])
+    if asked := values.get("resources", {}).get("accelerators"):
+        values["resources"].update(zip(("accelerator", "accelerators", "share"), asked, strict=True))
+    if isinstance(values.get("num_nodes"), tuple):
+        values["min_nodes"], values["num_nodes"] = values["num_nodes"]
     if base is not None and values.get("workdir"):
         # `os.path` and not `Path.resolve`, which would ask the disk.
         inside = os.path.join(base, os.path.expanduser(values["workdir"]))  # noqa: PTH111, PTH118

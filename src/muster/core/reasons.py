@@ -56,7 +56,64 @@ _KINDS = [
     ReasonKind(
         "nodes_unhealthy", "wait", "the nodes that fit are draining, suspect or quarantined", "See `muster nodes`."
     ),
+    ReasonKind(
+        "limit_reached",
+        "wait",
+        "as many run as the rules allow",
+        "Wait for one of them to end, or ask for a higher limit; see `muster queue rules`.",
+    ),
+    ReasonKind(
+        "quota_reached",
+        "wait",
+        "the queue's quota and what it may borrow are in use",
+        "Wait, use another queue, or ask for more quota; see `muster queue rules`.",
+    ),
+    ReasonKind(
+        "kept_by_owner",
+        "wait",
+        "what is free is kept by a queue that does not lend",
+        "Wait, or use a queue with quota of its own; see `muster queue rules`.",
+    ),
+    ReasonKind(
+        "reserved",
+        "wait",
+        "what is free is reserved for a job that goes first",
+        "Give it a shorter `max_duration`, or ask for less, so that it is done before.",
+    ),
+    ReasonKind("waits_for_seats", "wait", "its nodes are being cleared for it", "Nothing to do: it starts by itself."),
+    ReasonKind("off_peak", "wait", "it may start in the quiet hours only", "Set `off_peak: false` to start it now."),
+    ReasonKind(
+        "maintenance", "wait", "it would not be done before maintenance begins", "Give it a shorter `max_duration`."
+    ),
+    ReasonKind(
+        "no_pool", "wait", "the rules leave it no pool to run in", "See `muster queue rules` and `muster nodes`."
+    ),
+    ReasonKind("overdue", "wait", "it has waited so long that it goes first", "Nothing to do: it starts by itself."),
     # refusals
+    ReasonKind(
+        "never_near",
+        "refusal",
+        "no part of the cluster with that label in common is large enough",
+        "Ask for fewer nodes, for a wider label, or for `topology.prefer`.",
+    ),
+    ReasonKind(
+        "never_allowed",
+        "refusal",
+        "it wants more than the rules ever allow it",
+        "Ask for less, use another queue, or ask for a higher limit; see `muster queue rules`.",
+    ),
+    ReasonKind(
+        "pool_not_allowed",
+        "refusal",
+        "the rules let it into no pool that it would go to",
+        "Use another pool or queue; see `muster queue rules`.",
+    ),
+    ReasonKind(
+        "turns_need_one_node",
+        "refusal",
+        "the queue runs jobs in turns, and a gang of several nodes can't be stopped and started that often",
+        "Use another queue, or `num_nodes: 1`.",
+    ),
     ReasonKind("unknown_project", "refusal", "the project does not exist", "See `muster project ls`."),
     ReasonKind("unknown_queue", "refusal", "the queue does not exist", "See `muster queue`."),
     ReasonKind("wrong_project", "refusal", "the queue belongs to another project", "See `muster queue`."),
@@ -97,6 +154,9 @@ _KINDS = [
     ),
     # ends that belong to the platform
     ReasonKind("preempted", "preempted", "its resources were needed by work that goes first"),
+    ReasonKind("quota_reclaimed", "preempted", "the accelerators that it had borrowed were wanted back"),
+    ReasonKind("turn_over", "preempted", "its turn in a queue with time slices was over"),
+    ReasonKind("resizing", "preempted", "it starts again on another number of nodes"),
     # ends that belong to the user's program
     ReasonKind("user_error", "error", "the program ended with an error", "See `muster logs`."),
     ReasonKind(

@@ -1,4 +1,4 @@
-"""The mistakes found in a job file so far, and the words in which a mistake says where it is and what stood there."""
+"""The mistakes found in a file so far, and the words in which a mistake says where it is and what stood there."""
 
 from __future__ import annotations
 

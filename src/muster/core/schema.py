@@ -109,25 +109,40 @@ def _without_words(shape: dict[str, Any]) -> dict[str, Any]:
 _NUMBER: Final = r"[0-9]+(\.[0-9]+)?(e[+-]?[0-9]+)?"
 _UNITS_IN_ORDER: Final = "".join(rf"({_NUMBER}{unit})?" for unit in ("w", "d", "h", "m", "s"))
 _HOURS: Final = r"([0-9]{1,5}-([01]?[0-9]|2[0-3])|[0-9]{1,6})"
-_DURATION: Final[list[dict[str, Any]]] = [
+DURATION_SHAPES: Final[list[dict[str, Any]]] = [
     {"type": "string", "pattern": rf"^(?=[0-9]){_UNITS_IN_ORDER}$", "maxLength": 64},
     {"type": "string", "pattern": rf"^{_HOURS}:[0-5]?[0-9]:[0-5]?[0-9]$"},
 ]
 _TIMES: Final = r"(.*[0-9]([A-Za-z]|[Gg][Bb])?|[Gg][Pp][Uu])[xX][0-9]{1,4}"  # `H100x8`, but not `RTX4090`
 _COUNT: Final = {"type": "integer", "minimum": 0, "maximum": 1024}
+_PART: Final = {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1}
+_COUNT_TEXT: Final = r"([0-9]{1,4}|0\.[0-9]{1,3})"
+_NODES: Final = {"type": "integer", "minimum": 1, "maximum": 10_000}
 _OTHER_SHAPES: Final[dict[str, list[dict[str, Any]]]] = {
-    "duration": _DURATION,
-    "duration_or_auto": _DURATION,
+    "duration": DURATION_SHAPES,
+    "duration_or_auto": DURATION_SHAPES,
     "size": [{"type": "string", "pattern": r"^[0-9]{1,19}(\.[0-9]{1,9})?([KMGTP]i?B?|B)$"}],
     "accelerators": [
-        {"type": "string", "pattern": rf"^(?!{_TIMES}$)([A-Za-z][A-Za-z0-9._-]{{0,63}}(:[0-9]{{1,4}})?|[0-9]{{1,4}})$"},
+        _PART,
+        {
+            "type": "string",
+            "pattern": rf"^(?!{_TIMES}$)([A-Za-z][A-Za-z0-9._-]{{0,63}}(:{_COUNT_TEXT})?|{_COUNT_TEXT})$",
+        },
         {
             "type": "object",
             "propertyNames": {"pattern": r"^[A-Za-z][A-Za-z0-9._-]{0,63}$"},
-            "additionalProperties": _COUNT,
+            "additionalProperties": {"anyOf": [_COUNT, _PART]},
             "minProperties": 1,
             "maxProperties": 1,
         },
+    ],
+    "nodes": [
+        {
+            "type": "object",
+            "properties": {"min": _NODES, "max": _NODES},
+            "required": ["min", "max"],
+            "additionalProperties": False,
+        }
     ],
     "priority": [{"enum": list(units.PRIORITIES)}],
 }

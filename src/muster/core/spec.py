@@ -10,6 +10,7 @@ from muster.core import units
 from muster.core.dump import to_yaml
 from muster.core.notation import Written
 from muster.core.resources import Resources
+from muster.core.rules import WorkClass
 
 Kind = Literal["train", "eval", "data", "sweep", "session"]
 PlacementName = Literal["pack", "spread", "balanced", "group", "locality"]
@@ -48,10 +49,18 @@ class WorkerResources(_Canonical):
     accelerator: Annotated[str, Field(max_length=64)] = ""
     accelerators: Annotated[
         int,
-        Field(ge=0, le=1024, description="Accelerators on each node. A bare number takes any kind; `h100` is `H100`."),
-        Written("accelerators", "a kind and a count such as `H100:8`, `H100` (one), or a number up to 1024 (any kind)",
-                "H100:8", ("gpus",)),
+        Field(ge=0, le=1024, description="Accelerators on each node. A bare number takes any kind; `h100` is `H100`. "
+              "A number under 1, such as `H100:0.5`, is a part of one, which others may share."),
+        Written("accelerators", "a kind and a count such as `H100:8`, `H100` (one), `H100:0.5` (a part of one), or a "
+                "number up to 1024 (any kind)", "H100:8", ("gpus",)),
     ] = 0  # fmt: skip
+    # Thousandths of one accelerator; `H100:0.5` says 500.
+    share: Annotated[int, Field(ge=1, le=1000)] = 1000
+    accelerator_memory: Annotated[
+        Annotated[int, Field(ge=1, le=2**50)] | None,
+        Field(description="Memory that each accelerator must have at least. Any unless given."),
+        Written("size", "a size with its unit, such as `80GB`", "80GB", ("gpu_memory",)),
+    ] = None
     cpus: Annotated[
         Annotated[float, Field(ge=0.001, le=100_000)] | None,
         Field(description="CPUs on each node, for all its ranks together. One for each rank unless given."),
@@ -78,6 +87,21 @@ class Checkpoint(_Canonical):
         Field(ge=1, le=1_000_000, description="How many of the newest checkpoints are kept."),
         Written("integer", "a whole number, at least 1", "3"),
     ] = 3
+
+
+class Topology(_Canonical):
+    """How near to each other the nodes of the gang must be: levels are node labels such as `link`, `rack` or `zone`."""
+
+    require: Annotated[
+        Label | None,
+        Field(description="All nodes of the gang have the same value of this label, or it does not start."),
+        Written("text", _LABEL_WORDS, "rack"),
+    ] = None
+    prefer: Annotated[
+        Label | None,
+        Field(description="They have if it can be had now."),
+        Written("text", _LABEL_WORDS, "link"),
+    ] = None
 
 
 class Retry(_Canonical):
@@ -151,9 +175,13 @@ class JobSpec(_Canonical):
     ]  # fmt: skip
     num_nodes: Annotated[
         int,
-        Field(ge=1, le=10_000, description="Nodes in the gang. All start together or none does."),
-        Written("integer", "a whole number from 1 to 10000", "2", ("nodes",)),
-    ] = 1
+        Field(ge=1, le=10_000, description="Nodes in the gang. All start together or none does. With "
+              "`{min: 2, max: 8}` it runs on as many of them as can be had."),
+        Written("nodes", "a whole number from 1 to 10000, or such numbers as in `{min: 2, max: 8}`", "2", ("nodes",)),
+    ] = 1  # fmt: skip
+    # The fewest nodes that an elastic gang runs on; None is all of `num_nodes`. A job file writes both as
+    # `num_nodes: {min: 2, max: 8}`.
+    min_nodes: Annotated[int, Field(ge=1, le=10_000)] | None = None
     nproc: Annotated[
         Annotated[int, Field(ge=1, le=1024)] | None,
         Field(description="Ranks on each node. One for each accelerator, or one without any, unless given."),
@@ -218,6 +246,34 @@ class JobSpec(_Canonical):
         Field(description="How the gang is laid over the nodes."),
         Written("choice", "`pack`, `spread`, `balanced`, `group` or `locality`", "pack"),
     ] = "pack"
+    topology: Annotated[
+        Topology,
+        Field(description="How near to each other its nodes are. `topology: rack` is short for `{require: rack}`."),
+        Written("section", "a mapping such as `{require: rack, prefer: link}`, or a level", "{require: rack}",
+                shorthand="require"),
+    ] = Topology()  # fmt: skip
+    group: Annotated[
+        Label | None,
+        Field(description="Jobs of one group are kept near to each other with `placement: group`."),
+        Written("text", _LABEL_WORDS, "actor-learner"),
+    ] = None
+    near: Annotated[
+        tuple[DataName, ...],
+        Field(description="Datasets, caches or jobs (their checkpoints) to be near to with `placement: locality`. "
+              "What `data` names unless given."),
+        Written("list", "a list such as `[c4-en@v3]`", "[c4-en@v3]", item="a name such as `c4-en@v3`"),
+    ] = ()  # fmt: skip
+    deadline: Annotated[
+        Seconds | None,
+        Field(description="Time from its submission in which it should be done: spot nodes are used no longer than "
+              "that allows."),
+        Written("duration", f"{_DURATION_WORDS}, at most ten years", "2d"),
+    ] = None  # fmt: skip
+    off_peak: Annotated[
+        bool,
+        Field(description="Whether it may wait for the quiet hours of its pool, if the pool has any."),
+        Written("flag", "`true` or `false`", "true"),
+    ] = False
     tags: Annotated[
         dict[TagName, Text],
         Field(description="Names and values of your own, to find the job by. Values are text exactly as written."),
@@ -235,7 +291,23 @@ def ask(spec: JobSpec) -> Resources:
     wants = spec.resources
     milli_cpus = 1000 * ranks_per_node(spec) if wants.cpus is None else max(1, round(wants.cpus * 1000))
     kind = (wants.accelerator or units.ANY_ACCELERATOR) if wants.accelerators else ""
-    return Resources(milli_cpus, wants.memory or 0, wants.accelerators, kind)
+    size = wants.accelerator_memory or 0 if kind else 0
+    return Resources(milli_cpus, wants.memory or 0, wants.accelerators, kind, wants.share if kind else 1000, size)
+
+
+def fewest_nodes(spec: JobSpec) -> int:
+    return spec.min_nodes or spec.num_nodes
+
+
+def work_class(spec: JobSpec) -> WorkClass:
+    """Which service level the job is held to."""
+    named = _CLASSES.get(spec.kind)
+    if named is not None:
+        return named
+    return "distributed" if spec.num_nodes > 1 else "single"
+
+
+_CLASSES: Final[dict[str, WorkClass]] = {"eval": "evaluation", "sweep": "trial", "session": "session"}
 
 
 def dump_job(spec: JobSpec) -> str:

@@ -7,26 +7,30 @@ the event that ends it; its record stays in the store. A late report of an old a
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, cast
 
 from muster.core.estate import Health, Node, Pool, Project, Queue, Role, Token
 from muster.core.event import Event
-from muster.core.job import Attempt, CheckpointMark, Job, Phase, Seat, StopOrder, Worker
+from muster.core.job import Attempt, CheckpointMark, Job, Phase, StopOrder, Worker
 from muster.core.reasons import Reason
 from muster.core.resources import Resources
+from muster.core.rules import Rules
+from muster.core.seat import seat_from
 from muster.core.spec import JobSpec, ask
-from muster.core.world import Changes, EntityKind, Line, State
+from muster.core.world import Changes, EntityKind, RulesInForce, State
 
-__all__ = ["Changes", "EntityKind", "Line", "State", "apply"]
+__all__ = ["Changes", "EntityKind", "RulesInForce", "State", "apply"]
 
 
-def apply(state: State, event: Event) -> Changes:
-    """Folds one event into the state and says what it touched."""
-    changes = Changes()
+def apply(state: State, event: Event, changes: Changes | None = None) -> Changes:
+    """Folds one event into the state and says what it touched; `changes` is added to where it is given."""
+    if changes is None:
+        changes = Changes()
     _HANDLERS[event.kind](state, event, changes)
     state.version = event.seq
-    state.time = max(state.time, event.time)
+    if event.time > state.time:
+        state.time = event.time
     return changes
 
 
@@ -35,7 +39,7 @@ def _submitted(state: State, event: Event, changes: Changes) -> None:
     spec = JobSpec.model_validate(data["spec"])
     job = Job(
         event.job, data["number"], event.project, data["queue"], data["user"], spec, event.time,
-        since=event.time, key=data.get("key"), ask=ask(spec),
+        since=event.time, key=data.get("key"), ask=ask(spec), expect=data.get("expect"),
     )  # fmt: skip
     state.add_job(job)
     changes.jobs[job.id] = job
@@ -43,7 +47,7 @@ def _submitted(state: State, event: Event, changes: Changes) -> None:
 
 def _resumed(state: State, event: Event, changes: Changes) -> None:
     job = Job.from_doc(event.data["doc"], JobSpec.model_validate(event.data["spec"]))
-    job.finished_at, job.stop, job.charges, job.not_before, job.ran = None, None, {}, 0.0, 0.0
+    job.finished_at, job.stop, job.charges, job.not_before, job.ran, job.claim = None, None, {}, 0.0, 0.0, ()
     job.reason = Reason(**event.data["reason"])
     job.phase, job.since = "queued", event.time
     state.add_job(job)
@@ -53,13 +57,31 @@ def _resumed(state: State, event: Event, changes: Changes) -> None:
 def _planned(state: State, event: Event, changes: Changes) -> None:
     job = state.jobs[event.job]
     state.dequeue(job)
-    workers = [Worker(Seat(s["node"], tuple(s["devices"]))) for s in event.data["seats"]]
+    workers = [Worker(seat_from(seat)) for seat in event.data["seats"]]
     from_step = job.checkpoint.step if job.checkpoint else None
-    job.attempt = Attempt(event.attempt, event.time, workers, from_step=from_step)
+    first = state.nodes.get(workers[0].seat.node) if workers else None
+    pool = first.pool if first is not None else ""
+    job.attempt = Attempt(event.attempt, event.time, workers, from_step=from_step, pool=pool)
     job.reason, job.not_before = None, 0.0
+    job.waited += event.time - job.since
     _enter(job, "starting", event, changes)
     state.active[job.id] = None
     state.hold(job)
+    _charge(state, job, +1, event, changes)
+
+
+def _charge(state: State, job: Job, sign: int, event: Event, changes: Changes) -> None:
+    name, account = state.charge(job, sign, event.time)
+    changes.entities[("account", name)] = account
+
+
+def _claimed(state: State, event: Event, changes: Changes) -> None:
+    job = state.jobs.get(event.job)
+    if job is None or (job.phase != "queued" and (job.stop is None or job.stop.then != "queued")):
+        return
+    job.claim = tuple(seat_from(seat) for seat in event.data["seats"])
+    state.journal.note("job", job.id)
+    changes.jobs[job.id] = job
 
 
 def _running(state: State, event: Event, changes: Changes) -> None:
@@ -67,6 +89,10 @@ def _running(state: State, event: Event, changes: Changes) -> None:
     if job is None or job.attempt is None or job.attempt.running_at is not None:
         return
     job.attempt.running_at = event.time
+    for worker in job.attempt.workers:
+        if worker.state == "starting":
+            worker.state = "running"
+    state.journal.note("job", job.id)
     job.started_at = job.started_at or event.time
     if job.phase == "starting":
         _enter(job, "running", event, changes)
@@ -101,6 +127,7 @@ def _attempt_ended(state: State, event: Event, changes: Changes) -> None:
     if attempt.running_at is not None:
         job.ran += event.time - attempt.running_at
     state.release(job)
+    _charge(state, job, -1, event, changes)
     _touch(job, changes)
 
 
@@ -120,6 +147,7 @@ def _stopping(state: State, event: Event, changes: Changes) -> None:
     job.stop = StopOrder(Reason(**event.data["reason"]), event.data["then"], event.data["grace"], event.time)
     job.reason = job.stop.reason
     _enter(job, "stopping", event, changes)
+    state.journal.note("job", job.id)
 
 
 def _finished(state: State, event: Event, changes: Changes) -> None:
@@ -131,6 +159,7 @@ def _finished(state: State, event: Event, changes: Changes) -> None:
     job.reason, job.finished_at = Reason(**event.data["reason"]), event.time
     _enter(job, cast(Phase, event.kind.removeprefix("job.")), event, changes)
     state.remove(job)
+    state.learn(job)
 
 
 def _checkpoint(state: State, event: Event, changes: Changes) -> None:
@@ -139,6 +168,7 @@ def _checkpoint(state: State, event: Event, changes: Changes) -> None:
         return
     data = event.data
     job.checkpoint = CheckpointMark(data["step"], data["path"], event.time, data["bytes"], event.attempt)
+    state.journal.note("job", job.id)
     changes.jobs[job.id] = job
 
 
@@ -162,22 +192,26 @@ def _node_health(state: State, event: Event, changes: Changes) -> None:
     if node is None:
         return
     node.health, node.why = cast(Health, event.data["health"]), event.data["reason"]
-    state.capacity += 1
+    state.journal.note("node", node.name)
     changes.entities[("node", node.name)] = node
 
 
 def _pool_set(state: State, event: Event, changes: Changes) -> None:
     pool = state.pools[event.data["name"]] = Pool(**event.data)
+    state.journal.note("estate", pool.name)
     changes.entities[("pool", pool.name)] = pool
 
 
 def _queue_set(state: State, event: Event, changes: Changes) -> None:
-    queue = state.queues[event.data["name"]] = Queue(**event.data)
+    known = {name: value for name, value in event.data.items() if name in _QUEUE}  # older logs said more
+    queue = state.queues[event.data["name"]] = Queue(**known)
+    state.journal.note("estate", queue.name)
     changes.entities[("queue", queue.name)] = queue
 
 
 def _project_set(state: State, event: Event, changes: Changes) -> None:
     project = state.projects[event.data["name"]] = Project(**event.data)
+    state.journal.note("estate", project.name)
     changes.entities[("project", project.name)] = project
 
 
@@ -188,6 +222,12 @@ def _project_member(state: State, event: Event, changes: Changes) -> None:
         members[event.data["user"]] = cast(Role, event.data["role"])
     project = state.projects[project.name] = replace(project, members=members)
     changes.entities[("project", project.name)] = project
+
+
+def _rules_set(state: State, event: Event, changes: Changes) -> None:
+    state.in_force = RulesInForce(Rules.model_validate(event.data["rules"]), event.data["text"])
+    state.journal.note("estate", "rules")
+    changes.entities[("rules", "")] = state.in_force
 
 
 def _token_created(state: State, event: Event, changes: Changes) -> None:
@@ -223,10 +263,14 @@ def _touch(job: Job, changes: Changes) -> None:
         changes.attempts[(job.id, job.attempt.number)] = job.attempt
 
 
+_QUEUE = {one.name for one in fields(Queue)}
 _HANDLERS: dict[str, Callable[[State, Event, Changes], Any]] = {
     "job.submitted": _submitted,
     "job.resumed": _resumed,
     "job.stopping": _stopping,
+    "job.claimed": _claimed,
+    "job.waits": _noted,
+    "job.forecast": _noted,
     "job.requeued": _requeued,
     "job.succeeded": _finished,
     "job.failed": _finished,
@@ -242,6 +286,7 @@ _HANDLERS: dict[str, Callable[[State, Event, Changes], Any]] = {
     "node.health": _node_health,
     "pool.set": _pool_set,
     "queue.set": _queue_set,
+    "rules.set": _rules_set,
     "project.set": _project_set,
     "project.member": _project_member,
     "token.created": _token_created,

@@ -77,20 +77,24 @@ def format_size(size: int) -> str:
     return min(exact, key=len)
 
 
-def parse_accelerators(text: str) -> tuple[str, int]:
-    """Kind, in upper case, and count from `H100:8`, `H100` (one) or `8` (of any kind); ("", 0) for `0`."""
+def parse_accelerators(text: str) -> tuple[str, int, int]:
+    """Kind, in upper case, count, and thousandths of each from `H100:8`, `H100` (one), `8` (of any kind) or `H100:0.5`.
+
+    ("", 0, 1000) for `0`.
+    """
     match = _ACCELERATORS.fullmatch(text.strip())
     if not match:
         raise Unfit
     bare, kind, count = match.groups()
     if not bare and not count and (times := _TIMES.fullmatch(kind)):
         raise Unfit(f"Write `{times[1].upper()}:{times[2]}`.")
-    number = int(bare or count or 1)
-    return (kind.upper() if kind else ANY_ACCELERATOR, number) if number else ("", 0)
+    number, share = _whole_or_part(bare or count or "1")
+    return (kind.upper() if kind else ANY_ACCELERATOR, number, share) if number else ("", 0, 1000)
 
 
-def format_accelerators(kind: str, count: int) -> str:
-    return f"{kind or ANY_ACCELERATOR}:{count}"
+def format_accelerators(kind: str, count: int, share: int = 1000) -> str:
+    amount = str(count) if share == 1000 else f"{count * share / 1000:g}"
+    return f"{kind or ANY_ACCELERATOR}:{amount}"
 
 
 def parse_integer(text: str) -> int:
@@ -151,6 +155,18 @@ def name_from_command(run: str) -> str:
     return mended_name(PurePosixPath(programs[0]).name) if programs else "job"
 
 
+def _whole_or_part(text: str) -> tuple[int, int]:
+    """Accelerators, and thousandths of each: (8, 1000) of `8` and (1, 500) of `0.5`."""
+    thousandths = Decimal(text) * 1000
+    if thousandths % 1000 == 0:
+        return int(thousandths) // 1000, 1000
+    if thousandths > 1000:
+        raise Unfit("Only one accelerator can be shared: ask for a part of one, as in `H100:0.5`, or for whole ones.")
+    if thousandths % 1:
+        raise Unfit("An accelerator is shared in thousandths: write at most three digits after the point.")
+    return 1, int(thousandths)
+
+
 def _clock(words: str) -> float:
     match = _CLOCK.fullmatch(words)
     if not match:
@@ -201,6 +217,7 @@ _BYTES: Final = {
     spelling: scale for unit, scale in _SIZE_UNITS for spelling in {unit.lower(), unit.lower().removesuffix("b")} - {""}
 }
 _SIZE: Final = re.compile(rf"([0-9]{{1,24}}(?:\.[0-9]{{1,12}})?)\s*({'|'.join(sorted(_BYTES, key=len))})?")
-_ACCELERATORS: Final = re.compile(r"(?:([0-9]{1,6})|([A-Za-z][A-Za-z0-9._-]{0,63})(?::([0-9]{1,6}))?)")
+_COUNT: Final = r"([0-9]{1,6}(?:\.[0-9]{1,9})?)"
+_ACCELERATORS: Final = re.compile(rf"(?:{_COUNT}|([A-Za-z][A-Za-z0-9._-]{{0,63}})(?::{_COUNT})?)")
 # `H100x8`, `L40Sx8`, `A100-80GBx8` and `GPUx8`, but not `RTX4090`: before the x stands a number, or one with a suffix.
 _TIMES: Final = re.compile(r"(.*[0-9](?:[A-Z]|GB)?|GPU)X([0-9]{1,4})", re.IGNORECASE)

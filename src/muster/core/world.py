@@ -5,19 +5,32 @@ Only `core.state.apply`, and a store that loads what it saved, may call what cha
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
+from muster.core.account import Account, amount
 from muster.core.estate import Node, Pool, Project, Queue, Token
+from muster.core.history import History, groups_of
 from muster.core.job import Attempt, Job
+from muster.core.journal import Journal
 from muster.core.resources import Resources
+from muster.core.rules import Rules
 
 KEYS_KEPT = 200_000  # idempotency keys in memory; the store has them all
 
-EntityKind = Literal["node", "pool", "queue", "project", "token"]
+EntityKind = Literal["node", "pool", "queue", "project", "token", "rules", "account"]
+
+
+@dataclass(frozen=True, slots=True)
+class RulesInForce:
+    """The rules, and the text that they were read from."""
+
+    rules: Rules = field(default_factory=Rules)
+    text: str = ""
+
+
+Entity = Node | Pool | Queue | Project | Token | RulesInForce | Account
 
 
 @dataclass(slots=True)
@@ -26,36 +39,7 @@ class Changes:
 
     jobs: dict[str, Job] = field(default_factory=dict)
     attempts: dict[tuple[str, int], Attempt] = field(default_factory=dict)
-    entities: dict[tuple[EntityKind, str], Node | Pool | Queue | Project | Token | None] = field(default_factory=dict)
-
-
-class Line:
-    """The queued jobs of one queue, best first: by priority, then by the number they were submitted under."""
-
-    def __init__(self) -> None:
-        self._keys: list[tuple[int, int]] = []
-        self._ids: dict[tuple[int, int], str] = {}
-
-    def add(self, job: Job) -> None:
-        key = (-job.spec.priority, job.number)
-        if key not in self._ids:
-            insort(self._keys, key)
-            self._ids[key] = job.id
-
-    def discard(self, job: Job) -> None:
-        key = (-job.spec.priority, job.number)
-        if self._ids.pop(key, None) is not None:
-            del self._keys[bisect_left(self._keys, key)]
-
-    def ahead_of(self, job: Job) -> int:
-        """How many jobs stand before it."""
-        return bisect_left(self._keys, (-job.spec.priority, job.number))
-
-    def __iter__(self) -> Iterator[str]:
-        return (self._ids[key] for key in self._keys)
-
-    def __len__(self) -> int:
-        return len(self._keys)
+    entities: dict[tuple[EntityKind, str], Entity | None] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -69,13 +53,19 @@ class State:
     nodes: dict[str, Node] = field(default_factory=dict)
     tokens: dict[str, Token] = field(default_factory=dict)
     jobs: dict[str, Job] = field(default_factory=dict)
-    lines: dict[str, Line] = field(default_factory=dict)  # queue name → its queued jobs
+    in_force: RulesInForce = field(default_factory=RulesInForce)
+    accounts: dict[str, Account] = field(default_factory=dict)  # see `account_name`
+    history: History = field(default_factory=History)
+    lines: dict[str, dict[str, None]] = field(default_factory=dict)  # queue name → ids of its queued jobs, unordered
     active: dict[str, None] = field(default_factory=dict)  # ids of jobs that hold resources, oldest first
     keys: dict[tuple[str, str], str] = field(default_factory=dict)  # (user, idempotency key) → job, the newest of them
     by_number: dict[int, str] = field(default_factory=dict)
-    capacity: int = 0  # grows whenever something that was not free became free
-    later: dict[str, float] = field(default_factory=dict)  # queued jobs that may not start before a time
     kinds: Counter[tuple[str, Resources]] = field(default_factory=Counter)  # (pool, whole node) → how many there are
+    journal: Journal = field(default_factory=Journal, compare=False)
+
+    @property
+    def rules(self) -> Rules:
+        return self.in_force.rules
 
     def add_job(self, job: Job) -> None:
         """Takes in a job as it is: used by `apply`, and by a store that loads what it saved."""
@@ -96,12 +86,12 @@ class State:
         if known is not None:
             self._drop_kind(known)
         self.kinds[(node.pool, node.total)] += 1
-        node.free, node.free_devices = node.total, (1 << node.total.accelerators) - 1
+        node.clear()
         self.nodes[node.name] = node
         # One that left and came back finds the jobs that still sit there among those that hold resources.
         for job_id in known.jobs if known is not None else [j for j in self.active if self._sits_on(j, node.name)]:
-            self._take(node, self.jobs[job_id])
-        self.capacity += 1
+            self._sit(node, self.jobs[job_id])
+        self.journal.note("node", node.name)
 
     def _sits_on(self, job_id: str, node: str) -> bool:
         attempt = self.jobs[job_id].attempt
@@ -111,6 +101,7 @@ class State:
         node = self.nodes.pop(name, None)
         if node is not None:
             self._drop_kind(node)
+            self.journal.note("node", name)
 
     def _drop_kind(self, node: Node) -> None:
         self.kinds[(node.pool, node.total)] -= 1
@@ -118,41 +109,55 @@ class State:
             del self.kinds[(node.pool, node.total)]
 
     def enqueue(self, job: Job) -> None:
-        self.lines.setdefault(job.queue, Line()).add(job)
-        if job.not_before:
-            self.later[job.id] = job.not_before
+        self.lines.setdefault(job.queue, {})[job.id] = None
+        self.journal.note("job", job.id)
 
     def dequeue(self, job: Job) -> None:
-        self.lines[job.queue].discard(job)
-        self.later.pop(job.id, None)
+        self.lines[job.queue].pop(job.id, None)
+        job.claim = ()
+        self.journal.note("job", job.id)
 
     def hold(self, job: Job) -> None:
         assert job.attempt is not None
-        for name in {worker.seat.node for worker in job.attempt.workers}:
-            node = self.nodes.get(name)
+        for worker in job.attempt.workers:
+            node = self.nodes.get(worker.seat.node)
             if node is not None:  # it may have left while the job ran
-                self._take(node, job)
+                node.jobs.add(job.id)
+                node.take(worker.seat, job.ask)
+                self.journal.note("node", node.name)
+        self.journal.note("job", job.id)
 
-    def _take(self, node: Node, job: Job) -> None:
+    def _sit(self, node: Node, job: Job) -> None:
         assert job.attempt is not None
         node.jobs.add(job.id)
         for worker in job.attempt.workers:
             if worker.seat.node == node.name:
-                node.free = node.free - job.ask
-                node.free_devices &= ~_mask(worker.seat.devices)
+                node.take(worker.seat, job.ask)
 
     def release(self, job: Job) -> None:
         assert job.attempt is not None
         for worker in job.attempt.workers:
             node = self.nodes.get(worker.seat.node)
             if node is not None and job.id in node.jobs:
-                node.free = node.free + job.ask
-                node.free_devices |= _mask(worker.seat.devices)
-        for worker in job.attempt.workers:
-            if worker.seat.node in self.nodes:
-                self.nodes[worker.seat.node].jobs.discard(job.id)
+                node.give(worker.seat, job.ask)
+                node.jobs.discard(job.id)
+                self.journal.note("node", node.name)
         self.active.pop(job.id, None)
-        self.capacity += 1
+        self.journal.note("job", job.id)
+
+    def charge(self, job: Job, sign: int, time: float) -> tuple[str, Account]:
+        """Starts (+1) or ends (-1) the counting of what the job's attempt holds, for fair share."""
+        assert job.attempt is not None
+        name = account_name(job.queue, job.user)
+        account = self.accounts.setdefault(name, Account(at=time))
+        account.change(amount(job.ask, len(job.attempt.workers)), sign, time, self.rules.half_life)
+        return name, account
+
+    def learn(self, job: Job) -> None:
+        """Remembers how long a finished job ran."""
+        if job.ran:
+            self.history.observe(groups_of(job.user, job.spec), job.ran)
+            self.journal.note("history", job.user)
 
     def remove(self, job: Job) -> None:
         del self.jobs[job.id], self.by_number[job.number]
@@ -164,5 +169,5 @@ class State:
             del self.keys[next(iter(self.keys))]
 
 
-def _mask(devices: tuple[int, ...]) -> int:
-    return sum(1 << device for device in devices)
+def account_name(queue: str, user: str) -> str:
+    return f"{queue}/{user}"

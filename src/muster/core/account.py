@@ -1,0 +1,48 @@
+"""What one user has used through one queue, fading with a half-life: the memory of fair share.
+
+Use is counted in accelerator-, CPU- and byte-seconds. It runs on by itself while gangs hold resources, so an account is
+touched when a gang starts and when it ends, never in between.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import exp, log
+
+from muster.core.resources import Resources
+
+Amount = tuple[float, float, float]  # accelerators, CPUs, bytes of memory
+NOTHING: Amount = (0.0, 0.0, 0.0)
+
+
+def amount(ask: Resources, workers: int) -> Amount:
+    return (ask.weight * workers, ask.milli_cpus / 1000 * workers, float(ask.memory * workers))
+
+
+@dataclass(slots=True)
+class Account:
+    used: Amount = NOTHING  # times seconds, as it stood at `at`
+    rate: Amount = NOTHING  # what is held since then
+    at: float = 0.0
+
+    def now(self, time: float, half_life: float) -> Amount:
+        """Use up to `time`, faded."""
+        seconds = time - self.at
+        if seconds <= 0:
+            return self.used
+        fading = log(2) / half_life
+        kept = exp(-fading * seconds)
+        grown = (1 - kept) / fading  # seconds that holding for this long counts as
+        used, rate = self.used, self.rate
+        return (used[0] * kept + rate[0] * grown, used[1] * kept + rate[1] * grown, used[2] * kept + rate[2] * grown)
+
+    def change(self, by: Amount, sign: int, time: float, half_life: float) -> None:
+        """A gang took (+1) or gave back (-1) what it holds."""
+        self.used, self.at = self.now(time, half_life), max(time, self.at)
+        rate = self.rate
+        # Never below nothing: a rounding error would count for ever.
+        self.rate = (
+            max(rate[0] + sign * by[0], 0.0),
+            max(rate[1] + sign * by[1], 0.0),
+            max(rate[2] + sign * by[2], 0.0),
+        )

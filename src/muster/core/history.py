@@ -1,0 +1,147 @@
+"""How long finished work ran, by whose it was and what it asked for: all that is known of run times in advance.
+
+Run times are kept as hazards: of the jobs that got as far as an age, how many ended before twice that age. A group with
+few jobs leans on the wider one around it: everyone's, then the user's, the user's of that size, and those of that name.
+Old jobs fade, so a user who changes what he runs is believed soon. The tables follow from the jobs' ends alone.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from math import log, log2
+from typing import Final
+
+from muster.core.spec import JobSpec
+
+BINS: Final = 24  # ages: under 2 s, under 4 s, ... under 2**24 s, which is 194 days
+EDGES: Final = (0.0, *(float(2 ** (i + 1)) for i in range(BINS)))
+PRIOR: Final = 0.5  # half of all jobs end before they double their age: what holds where nothing is known
+BELIEF: Final = 2.0  # jobs that the wider group counts as, beside the group's own
+FADE: Final = 0.9  # what a job of a user counts after the next one
+REFRESH: Final = 1.125  # growth after which everyone's table is looked at again: until then, answers are remembered
+GROUPS: Final = 50_000  # in memory; those that were longest without an end go first
+
+Group = tuple[str, ...]
+Asked = tuple[tuple[Group, ...], int, float]
+
+
+def age_bin(age: float) -> int:
+    return 0 if age < 2.0 else min(int(log2(age)), BINS - 1)
+
+
+@dataclass(slots=True)
+class Table:
+    ended: list[float] = field(default_factory=lambda: [0.0] * BINS)
+    passed: list[float] = field(default_factory=lambda: [0.0] * BINS)
+
+    def add(self, last: int, fade: float) -> None:
+        """A job that ended in the bin `last` and passed those before."""
+        ended, passed = self.ended, self.passed
+        for i in range(last + 1):
+            ended[i] *= fade
+            passed[i] = passed[i] * fade + 1.0
+        passed[last] -= 1.0
+        ended[last] += 1.0
+
+
+@dataclass(slots=True)
+class History:
+    everyone: Table = field(default_factory=Table)
+    groups: dict[Group, Table] = field(default_factory=dict)
+    ends: int = 0
+    epoch: int = 0  # goes up when everyone's expectations change
+    common: list[float] = field(default_factory=lambda: [PRIOR] * BINS)  # everyone's hazards at the last refresh
+    _next: int = 8  # the number of ends at which that is due
+    _new: list[tuple[tuple[Group, ...], int]] = field(default_factory=list)  # ends that are not in the tables yet
+    _worths: dict[Group, dict[Asked, float]] = field(default_factory=dict, compare=False, repr=False)
+
+    def observe(self, groups: tuple[Group, ...], seconds: float) -> None:
+        """A job ended after it had run for so long. The tables are brought up to date when someone asks."""
+        self._new.append((groups, age_bin(seconds)))
+        self.ends += 1
+        self._worths.pop(groups[0], None)
+        if self.ends >= self._next:
+            self._refresh()
+
+    def _catch_up(self) -> None:
+        for groups, last in self._new:
+            self.everyone.add(last, 1.0)
+            for group in groups:
+                found = self.groups.pop(group, None) or Table()
+                found.add(last, FADE)
+                self.groups[group] = found  # to the end: the newest are the last to go
+        self._new.clear()
+        while len(self.groups) > GROUPS:
+            del self.groups[next(iter(self.groups))]
+
+    def _refresh(self) -> None:
+        self._catch_up()
+        table = self.everyone
+        self.common = [(PRIOR + e) / (1.0 + e + p) for e, p in zip(table.ended, table.passed, strict=True)]
+        self.epoch += 1
+        self._next = int(self.ends * REFRESH) + 1
+        self._worths.clear()
+
+    def hazards(self, groups: tuple[Group, ...], first: int = 0) -> list[float]:
+        """For each age from `first` on: the share of jobs that end before they double it."""
+        if self._new:
+            self._catch_up()
+        found = self.common[first:]
+        for group in groups:
+            table = self.groups.get(group)
+            if table is not None:
+                ended, passed = table.ended, table.passed
+                found = [(BELIEF * h + ended[i]) / (BELIEF + ended[i] + passed[i]) for i, h in enumerate(found, first)]
+        found[-1] = 1.0
+        return found
+
+    def worth(self, groups: tuple[Group, ...], first: int, owed: float = 0.0) -> float:
+        """Ends a second that running such a job brings at best, once it is as old as the bin `first`.
+
+        It is the Gittins index: of all times to give the job before looking again, the one with the best ratio of the
+        chance that it ends to the time that it takes. `owed`: seconds that go to its restart first.
+        """
+        known = self._worths.setdefault(groups[0], {})
+        asked = (groups, first, owed)
+        found = known.get(asked)
+        if found is None:
+            found = known[asked] = self._worth(groups, first, owed)
+        return found
+
+    def _worth(self, groups: tuple[Group, ...], first: int, owed: float) -> float:
+        age = EDGES[first] if first else 0.0
+        alive, won, spent, best = 1.0, 0.0, owed, 0.0
+        for i, hazard in enumerate(self.hazards(groups, first), first):
+            low, high = max(EDGES[i], age, 1.0), EDGES[i + 1]
+            ends = alive * hazard
+            alive -= ends
+            won += ends
+            spent += ends * ((high - low) / log(high / low) - age)
+            rate = won / (spent + alive * (high - age))
+            if rate > best:
+                best = rate
+        return best
+
+    def quantile(self, groups: tuple[Group, ...], share: float, age: float = 0.0) -> float:
+        """Seconds that a job of this age runs in all, with this probability at most."""
+        first = age_bin(age)
+        alive, goal = 1.0, 1.0 - share
+        for i, hazard in enumerate(self.hazards(groups, first), first):
+            low, high = max(EDGES[i], age, 1.0), EDGES[i + 1]
+            left = alive * (1.0 - hazard)
+            if left <= goal:
+                return float(low * (high / low) ** min(1.0, (alive - goal) / max(alive - left, 1e-12)))
+            alive = left
+        return EDGES[-1]
+
+
+def groups_of(user: str, spec: JobSpec) -> tuple[Group, ...]:
+    """From the wider to the more particular. Numbers at the end of a name, as sweeps give them, don't count."""
+    size = f"{spec.num_nodes}x{spec.resources.accelerators}"
+    who = (spec.project, user)
+    name = _NUMBERED.sub("", spec.name)
+    return (who, (*who, size), (*who, size, name))
+
+
+_NUMBERED: Final = re.compile(r"[-0-9]+$")

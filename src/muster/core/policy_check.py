@@ -1,0 +1,193 @@
+"""What one rule says against another, and against the cluster that it is for."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from difflib import get_close_matches
+from typing import Any
+
+from muster.core.errors import Problem
+from muster.core.policy_notes import Model
+from muster.core.policy_units import DAY, format_clock, format_moment
+from muster.core.report import At, spelled
+from muster.core.rules import DAYS, Maintenance, QueueRules, Rules, Target, Window
+from muster.core.units import format_duration
+
+Clash = tuple[At, str, str, str]  # where, what was given, what was expected, what to do
+NO_PARENT = "none"  # what a file writes for it, so no queue may be called so
+
+
+def complete(model: Model, values: dict[str, Any]) -> None:
+    """Adds to the values of one section what follows from them."""
+    if model is Target and "high" not in values and "wait" in values:
+        values["high"] = max(0.0, min(Target().high, values["wait"]))
+    if model is Window and values.get("end") == 0:
+        values["end"] = DAY  # midnight is where a day ends, too
+    if model is Window and set(values.get("days", ())) <= set(DAYS):
+        values["days"] = tuple(day for day in DAYS if day in values.get("days", DAYS))
+
+
+def wrong(model: Model, values: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """What the values of one section say against each other: what was given, what was expected, what to do."""
+    start, end = values.get("start"), values.get("end")
+    if model is Maintenance and start is not None and end is not None and start >= end:
+        given = f"from {format_moment(start)} to {format_moment(end)}"
+        yield given, "a beginning before the end", "Swap or change them."
+    if model is Window and start is not None and start == end:
+        given = f"from {format_clock(start)} to {format_clock(start)}"
+        yield given, "hours such as `mon-fri 20:00-06:00`", "Write `00:00-24:00` for all of the day."
+    if model is Window and values.get("days") == ():
+        yield "no days", "at least one day", "Leave `days` out for every day."
+
+
+def clashes(rules: Rules) -> Iterator[Clash]:
+    """What is wrong with the rules whatever the cluster looks like."""
+    for name in (name for name in rules.queues if name.lower() == NO_PARENT):
+        yield ("queues", name), "a queue of that name", "another name", f"`parent: {NO_PARENT}` means no parent."
+    for at, queue in _entries(rules):
+        # What a queue has from the defaults is told there, once.
+        usual = rules.defaults if at != ("defaults",) else QueueRules()
+        if queue.parent != usual.parent:
+            yield from _parent_missing(rules, at, queue)
+        if queue.levels != usual.levels:
+            yield from _levels_mixed(at, queue)
+        if (queue.quota, queue.borrow, queue.pools) != (usual.quota, usual.borrow, usual.pools):
+            yield from _pools_left_out(at, queue)
+    yield from _cycles(rules)
+    yield from _over(rules, rules.queues)
+
+
+def check_rules(
+    rules: Rules, *, pools: Mapping[str, int], queues: Mapping[str, str], projects: Collection[str]
+) -> list[Problem]:
+    """What only the running cluster can tell.
+
+    `pools` are its pools with their accelerators, `queues` its queues with their projects.
+    """
+    found = [
+        *_unknown("queue", (("queues", name) for name in rules.queues), queues, "muster queue create"),
+        *_unknown("project", (("projects", name) for name in rules.projects), projects, "muster project create"),
+        *_unknown("pool", _named_pools(rules), pools, ""),
+        *_other_projects(rules, queues),
+        *_over(rules, {**rules.queues, **queues}),
+        *_over_the_pools(rules, {**rules.queues, **queues}, pools),
+    ]
+    return [Problem(spelled(at), given, expected, mend) for at, given, expected, mend in found]
+
+
+# --- whatever the cluster -----------------------------------------------------------------------------------------
+def _entries(rules: Rules) -> Iterator[tuple[At, QueueRules]]:
+    yield ("defaults",), rules.defaults
+    for name, queue in rules.queues.items():
+        yield ("queues", name), queue
+
+
+def _parent_missing(rules: Rules, at: At, queue: QueueRules) -> Iterator[Clash]:
+    if queue.parent is not None and queue.parent not in rules.queues:
+        near = get_close_matches(queue.parent, rules.queues, n=1)
+        mend = f"Did you mean `{near[0]}`?" if near else f"Write `{queue.parent}: {{}}` under `queues`, with its quota."
+        yield (*at, "parent"), repr(queue.parent), "a queue under `queues`", mend
+
+
+def _levels_mixed(at: At, queue: QueueRules) -> Iterator[Clash]:
+    if list(queue.levels) != sorted(set(queue.levels)):
+        given = ", ".join(map(format_duration, queue.levels))
+        yield (*at, "levels"), given, "each longer than the one before", "Put them in order."
+
+
+def _pools_left_out(at: At, queue: QueueRules) -> Iterator[Clash]:
+    """Accelerators where the queue's jobs may not run."""
+    for key, amounts in (("quota", queue.quota), ("borrow", queue.borrow or {})):
+        for pool in amounts if queue.pools else ():
+            if pool not in queue.pools:
+                expected = f"one of the queue's `pools` ({', '.join(queue.pools)})"
+                mend = f"Add `{pool}` to its `pools`, or leave it out here."
+                yield (*at, key, pool), "a pool where its jobs may not run", expected, mend
+
+
+def _cycles(rules: Rules) -> Iterator[Clash]:
+    """Each once, at the queue of it that comes first in the file."""
+    known = set[str]()
+    for name in rules.queues:
+        trail: list[str] = []
+        above: str | None = name
+        while above is not None and above in rules.queues and above not in known:
+            known.add(above)
+            trail.append(above)
+            above = rules.queues[above].parent
+        if above in trail:
+            ring = trail[trail.index(above) :]
+            words = " → ".join([*ring, ring[0]])
+            yield ("queues", ring[0], "parent"), words, "a tree of queues", "Write `parent: none` in one of them."
+
+
+def _over(rules: Rules, names: Iterable[str]) -> Iterator[Clash]:
+    """Queues whose quota is less than what it is divided into."""
+    owners = _owners(rules, names)
+    for (parent, pool), below in owners.items():
+        quota = rules.queue(parent).quota.get(pool) if parent is not None else None
+        if parent is not None and quota is not None and sum(below.values()) > quota:
+            expected = f"at least {sum(below.values())}, the sum of the queues below it"
+            mend = f"Raise it, or lower theirs: {_listed(below)}."
+            yield ("queues", parent, "quota", pool), f"{quota} {pool}", expected, mend
+
+
+def _owners(rules: Rules, names: Iterable[str]) -> dict[tuple[str | None, str], dict[str, int]]:
+    """(queue, pool) → the queues below it with their quota of the pool; None is above them all.
+
+    A queue that says nothing of a pool only groups: what stands below it counts for the one above.
+    """
+    found: dict[tuple[str | None, str], dict[str, int]] = defaultdict(dict)
+    for name in names:
+        for pool, amount in rules.queue(name).quota.items():
+            above, seen = rules.queue(name).parent, {name}
+            while above in rules.queues and above not in seen and pool not in rules.queues[above].quota:
+                seen.add(above)
+                above = rules.queues[above].parent
+            found[above, pool][name] = amount
+    return found
+
+
+def _listed(amounts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {amount}" for name, amount in amounts.items())
+
+
+# --- on this cluster ------------------------------------------------------------------------------------------------
+def _unknown(noun: str, places: Iterable[At], known: Collection[str], create: str) -> Iterator[Clash]:
+    for at in places:
+        name = str(at[-1])
+        if name not in known:
+            near = get_close_matches(name, known, n=1)
+            there = f"There are: {', '.join(sorted(known)) or 'none'}."
+            mend = f"Did you mean `{near[0]}`?" if near else f"Create it with `{create} {name}`." if create else there
+            yield at, f"the {noun} {name!r}", f"a {noun} of this cluster", mend
+
+
+def _named_pools(rules: Rules) -> Iterator[At]:
+    for pool in rules.pools:
+        yield "pools", pool
+    for at, queue in _entries(rules):
+        if at == ("defaults",) or queue.quota != rules.defaults.quota:
+            yield from ((*at, "quota", pool) for pool in queue.quota)
+        if at == ("defaults",) or queue.borrow != rules.defaults.borrow:
+            yield from ((*at, "borrow", pool) for pool in queue.borrow or ())
+        if at == ("defaults",) or queue.pools != rules.defaults.pools:
+            yield from ((*at, "pools", pool) for pool in queue.pools)
+
+
+def _other_projects(rules: Rules, queues: Mapping[str, str]) -> Iterator[Clash]:
+    for name, project in queues.items():
+        parent = rules.queue(name).parent
+        if parent is not None and parent in queues and queues[parent] != project:
+            at: At = ("queues", name, "parent") if name in rules.queues else ("defaults", "parent")
+            given = f"{parent!r}, which is of project {queues[parent]!r}, above {name!r}"
+            yield at, given, f"a queue of project {project!r}", "Quota is divided within a project: name another."
+
+
+def _over_the_pools(rules: Rules, names: Collection[str], pools: Mapping[str, int]) -> Iterator[Clash]:
+    for (above, pool), owners in _owners(rules, names).items():
+        amount = sum(owners.values())
+        if above is None and pool in pools and amount > pools[pool]:
+            expected = f"at most {pools[pool]}, which is what the pool has"
+            yield ("queues",), f"{amount} {pool} of quota ({_listed(owners)})", expected, "Lower some of them."
