@@ -3,79 +3,115 @@
 A tick takes four steps, and the server may be killed between any two of them:
 
 1. Observe: what the engine says has changed becomes events.
-2. Decide and commit: gangs that ended get a verdict, queued gangs get seats. Each decision is a proposal that runs
-   against the live state, so it is durable before anything acts on it.
+2. Decide and commit: gangs that ended get a verdict, queued gangs get seats, others are asked to make place. Each
+   decision is a proposal that runs against the live state, so it is durable before anything acts on it.
 3. Reconcile: compare the state with the engine; launch what is missing, stop what should not be there.
 4. Forget: what is recorded, the engine need not keep.
+
+It costs what changed since the last one: the jobs that events touched, and the workers that the engine has news of.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
-from typing import Any
+from dataclasses import dataclass, field
+from functools import partial
 
 from muster.control.clock import Clock
-from muster.control.observe import WorkerKey, node_events, worker_ended, worker_events
-from muster.control.reconcile import Action, Forget, Launch, Stop, desired, strays
-from muster.control.recovery import after_end, verdict
-from muster.control.submit import peek
+from muster.control.decide import judge, launch_failed, plan_events
+from muster.control.listen import Listener
+from muster.control.reconcile import Action, Forget, Key, Launch, Stop, TokenFor, desired, strays
 from muster.core.errors import EngineError, MusterError, Unavailable
-from muster.core.event import SYSTEM, Event
+from muster.core.event import Event
 from muster.core.faults import point
 from muster.core.state import State
 from muster.engines.base import Engine, GangLaunch, WorkerReport
-from muster.sched.schedule import Memo, schedule
-from muster.store.base import Entry, Proposal
-from muster.store.commit import GroupCommit
-from muster.wire import WorkerExit
+from muster.sched.board import Board
+from muster.sched.schedule import schedule
+from muster.store.base import Entry
+from muster.store.commit import Commit
 
 log = logging.getLogger("muster.control")
 
 FALLBACK = 2.0  # seconds between ticks that nothing woke
-NODES_EVERY = 15.0  # seconds between looks at the engine's nodes
 LAUNCH_TRIES = 5
-RELAUNCH_AFTER = 5.0  # seconds without a sign of a launcher
 
-_WAKING = ("job.submitted", "job.resumed", "job.stopping", "job.stopped", "worker.", "node.", "queue.")
+# What may change a decision. A checkpoint makes a gang cheaper to stop, but that can wait for the fallback; that a gang
+# runs changes nothing before it has run for a while.
+_WAKING = frozenset({
+    "job.submitted", "job.resumed", "job.stopping", "job.stopped", "job.requeued", "worker.ended", "attempt.ended",
+    "node.joined", "node.left", "node.health", "queue.set", "pool.set", "project.set", "rules.set",
+})  # fmt: skip
+_NOTHING = Entry()
+
+
+@dataclass(slots=True)
+class _Round:
+    """A tick on its way: when it is, the jobs that it looks at, and what is to be done once it is committed."""
+
+    now: float
+    dirty: set[str]
+    ended: list[WorkerReport] = field(default_factory=list)  # of attempts that it found to be over
+    actions: list[Action] = field(default_factory=list)
 
 
 class Controller:
     """Owns the tick. One runs at a time, wherever the lease is."""
 
     def __init__(
-        self,
-        commit: GroupCommit,
-        engine: Engine,
-        clock: Clock,
-        token_for: Callable[[str, int], str],
-        may_act: Callable[[], bool],
+        self, commit: Commit, engine: Engine, clock: Clock, token_for: TokenFor, may_act: Callable[[], bool]
     ) -> None:
         self._commit, self._engine, self._clock = commit, engine, clock
         self._token_for, self._may_act = token_for, may_act
+        self._listener = Listener(engine)
+        self._board = Board()
         self._wake = threading.Event()
         self._stopped = threading.Event()
         self._lock = threading.Lock()  # guards the dirty set, which commits and ticks both touch
         self._dirty: set[str] = set()
-        self._changed = True  # the engine has something new to say
-        self._nodes_at = 0.0
-        self._memo = Memo()
-        self._first_seen: dict[WorkerKey, tuple[str, float]] = {}
-        self._launched: dict[tuple[str, int], int] = {}  # tries
-        self._ordered: dict[tuple[str, int], float] = {}  # stop orders that were carried out
+        self._wanted = True  # an event may have changed a decision
+        self._busy = True  # a gang holds resources
+        self._own: dict[int, str] = {}  # number of each event that the tick under way wrote → its job
+        self._launched: set[Key] = set()
+        self._tries: dict[Key, int] = {}
+        self._ordered: dict[Key, float] = {}  # stop orders that were carried out
         self._wake_at: float | None = None
         self._thread = threading.Thread(target=self._run, name="control", daemon=True)
 
+    @property
+    def board(self) -> Board:
+        """What the scheduler keeps between rounds. Only for a look between two commits: a round changes it."""
+        return self._board
+
+    @property
+    def pending(self) -> bool:
+        """Whether a tick now may find something to do."""
+        return self._wanted or self._listener.changed
+
+    def next_wake(self) -> float | None:
+        """When time alone gives it something to do; None for never."""
+        planned, due = self._wake_at, self._listener.watch.next_due()
+        return planned if due is None else due if planned is None else min(planned, due)
+
     def start(self) -> None:
         """Adopts what runs, then ticks until `close`."""
+        self.adopt()
+        self._thread.start()
+
+    def adopt(self) -> None:
+        """Takes up what an earlier server left; for those who call `tick` themselves, in place of `start`."""
+        running: list[str] = []
+
+        def look(state: State) -> Entry:
+            running.extend(state.active)
+            return _NOTHING
+
         self._engine.on_change(self._engine_changed)
-        running = self._look(lambda state: list(state.active))
+        self._commit.run([look])
         with self._lock:
             self._dirty.update(running)
-        self._thread.start()
 
     def close(self) -> None:
         self._stopped.set()
@@ -85,31 +121,41 @@ class Controller:
 
     def on_commit(self, events: Sequence[Event]) -> None:
         """Marks what the events touched; wakes the loop when one of them may change a decision."""
+        wake = False
         with self._lock:
-            self._dirty.update(e.job for e in events if e.job)
-        if any(e.kind.startswith(_WAKING) for e in events):
-            self._wake.set()
+            for event in events:
+                if self._own.get(event.seq) == event.job:
+                    continue  # the tick that wrote it has drawn the consequences
+                if event.job:
+                    self._dirty.add(event.job)
+                wake = wake or event.kind in _WAKING
+        if wake:
+            self._wanted = True
+            self._rouse()
 
     def tick(self) -> None:
         """One round; raises Unavailable or Conflict when nothing could be committed."""
-        self._wake.clear()
-        now = self._clock.now()
+        self._own = {}
         with self._lock:
-            dirty, self._dirty = self._dirty, set()
+            dirty, self._dirty, self._wanted = self._dirty, set(), False
+        this = _Round(self._clock.now(), dirty)
         try:
-            reports = self._observe(now)
-            with self._lock:
-                dirty |= self._dirty
-            self._decide(dirty, now)
-            actions = self._look(lambda state: desired(state, sorted(dirty)) + strays(state, reports or ()))
-        except MusterError:
+            self._decide(this)
+        except BaseException:
+            self._listener.doubt()
             with self._lock:
                 self._dirty |= dirty
+                self._wanted = self._busy = True
             raise
-        for action in actions:
+        point("control.after_plan")
+        for action in this.actions:
             if not self._may_act():
                 raise Unavailable("The lease ran out during the tick.", "Another server may be leading.")
             self._act(action)
+        if this.actions and self._listener.starts_only():
+            # What was launched and runs already needs no decision, so it is recorded here and saves a tick.
+            self._commit.run([partial(self._observe, _Round(this.now, set()))])
+            self._listener.settle()
 
     def _run(self) -> None:
         while not self._stopped.is_set():
@@ -121,72 +167,80 @@ class Controller:
             except Exception:
                 log.exception("tick failed; it is tried again")
                 self._stopped.wait(1.0)
-            self._wake.wait(self._until_next())
+            self._wake.clear()  # before the look: what comes after it sets it again
+            if not self.pending:
+                self._wake.wait(self._until_next())
 
     def _until_next(self) -> float:
-        if self._wake_at is None:
-            return FALLBACK
-        return min(FALLBACK, max(self._wake_at - self._clock.now(), 0.0) + 0.001)
+        at = self.next_wake()
+        return FALLBACK if at is None else min(FALLBACK, max(at - self._clock.now(), 0.0) + 0.001)
 
     def _engine_changed(self) -> None:
-        self._changed = True
-        self._wake.set()
+        self._listener.changed = True
+        self._rouse()
 
-    def _observe(self, now: float) -> Sequence[WorkerReport] | None:
-        """Polls when there is something to hear; None when the engine was left alone."""
-        if time.monotonic() - self._nodes_at >= NODES_EVERY or self._nodes_at == 0.0:
-            nodes = self._engine.nodes()
-            self._propose(lambda state: Entry(node_events(state, nodes, self._engine.name, now)))
-            self._nodes_at = time.monotonic()
-        idle = self._look(lambda state: not state.active)
-        if idle and not self._changed:
-            return None
-        self._changed = False
-        reports = self._engine.poll()
-        self._note_first_seen(reports, now)
-        seen = {key: at for key, (_, at) in self._first_seen.items()}
-        self._propose(lambda state: Entry(worker_events(state, reports, seen, self._engine.patience, now)))
-        self._relaunch_silent(now)
-        return reports
+    def _rouse(self) -> None:
+        if not self._wake.is_set():  # which costs a tenth of setting it
+            self._wake.set()
 
-    def _relaunch_silent(self, now: float) -> None:
-        """A launch that never came up is made once more; the engine starts nothing twice."""
-        for (job, attempt, _), (status, at) in self._first_seen.items():
-            silent = status in ("starting", "unknown") and now - at >= RELAUNCH_AFTER
-            if silent and self._launched.get((job, attempt)) == -1:
-                self._launched.pop((job, attempt))
-                with self._lock:
-                    self._dirty.add(job)
+    def _decide(self, this: _Round) -> None:
+        """All of a tick that is committed: each step sees what those before it did, and they share one transaction."""
+        self._listener.ask(this.now, self._busy)
+        steps = [
+            partial(self._observe, this),
+            partial(self._judge, this),
+            partial(self._plan, this),
+            partial(self._reconcile, this),
+        ]
+        if self._listener.nodes is not None:
+            steps.insert(0, partial(self._observe_nodes, this))
+        self._commit.run(steps)
+        self._listener.settle()
 
-    def _note_first_seen(self, reports: Sequence[WorkerReport], now: float) -> None:
-        fresh: dict[WorkerKey, tuple[str, float]] = {}
-        for report in reports:
-            key = (report.job, report.attempt, report.worker)
-            before = self._first_seen.get(key)
-            fresh[key] = before if before is not None and before[0] == report.status else (report.status, now)
-        for key in self._look(_active_workers):
-            if key not in fresh:
-                before = self._first_seen.get(key)
-                fresh[key] = before if before is not None and before[0] == "unknown" else ("unknown", now)
-        self._first_seen = fresh
+    def _observe_nodes(self, this: _Round, state: State) -> Entry:
+        return self._entry(state, this, self._listener.node_events(state, this.now))
 
-    def _decide(self, dirty: set[str], now: float) -> None:
-        judged = self._commit.submit(lambda state: Entry(judge(state, sorted(dirty), now)))
-        planned = self._commit.submit(lambda state: self._plan(state, now))
-        judged.result()
-        starts = planned.result()
-        point("control.after_plan")
-        dirty.update(event.job for event in starts)
+    def _observe(self, this: _Round, state: State) -> Entry:
+        events, silent = self._listener.worker_events(state, this.dirty, this.now)
+        for key in silent:  # a launch that never came up is made once more; the engine starts nothing twice
+            if key in self._launched:
+                self._launched.discard(key)
+                this.dirty.add(key[0])
+        return self._entry(state, this, events)
 
-    def _plan(self, state: State, now: float) -> Entry:
-        plan = schedule(state, now, self._memo)
-        self._wake_at = plan.wake_at
-        events = []
-        for start in plan.starts:
-            job = state.jobs[start.job]
-            number = (job.attempt.number if job.attempt else 0) + 1
-            data = {"seats": [asdict(seat) for seat in start.seats]}
-            events.append(Event("attempt.planned", now, SYSTEM, job.project, job.id, number, data))
+    def _judge(self, this: _Round, state: State) -> Entry:
+        if not this.dirty:
+            return _NOTHING
+        events = judge(state, sorted(this.dirty), this.now)
+        for event in events:
+            if event.kind == "attempt.ended":
+                key = (event.job, event.attempt)
+                this.ended.extend(reports := self._listener.reports(*key))
+                if not reports:  # the engine never had it, so there is nothing to be forgotten there
+                    self._drop(key)
+        return self._entry(state, this, events)
+
+    def _plan(self, this: _Round, state: State) -> Entry:
+        plan = schedule(state, this.now, self._board)
+        self._wake_at = plan.wake_at if plan.wake_at is not None and plan.wake_at > this.now else None
+        return self._entry(state, this, plan_events(state, plan, this.now))
+
+    def _reconcile(self, this: _Round, state: State) -> Entry:
+        self._busy = bool(state.active)
+        if this.dirty:
+            this.actions += desired(state, sorted(this.dirty), self._launched, self._token_for)
+        if self._listener.news or this.ended:
+            this.actions += strays(state, [*self._listener.news, *this.ended])
+        return _NOTHING
+
+    def _entry(self, state: State, this: _Round, events: list[Event]) -> Entry:
+        """What one step writes: the steps after it look at the jobs that it touched."""
+        if not events:
+            return _NOTHING
+        for seq, event in enumerate(events, state.version + 1):
+            self._own[seq] = event.job
+            if event.job:
+                this.dirty.add(event.job)
         return Entry(events)
 
     def _act(self, action: Action) -> None:
@@ -196,27 +250,30 @@ class Controller:
             self._stop(action)
         elif isinstance(action, Forget):
             self._engine.forget(action.job, action.attempt)
-            self._launched.pop((action.job, action.attempt), None)
-            self._ordered.pop((action.job, action.attempt), None)
+            self._drop((action.job, action.attempt))
+
+    def _drop(self, key: Key) -> None:
+        self._listener.watch.forget(*key)
+        self._launched.discard(key)
+        self._tries.pop(key, None)
+        self._ordered.pop(key, None)
 
     def _launch(self, gang: GangLaunch) -> None:
         key = (gang.job, gang.attempt)
-        if self._launched.get(key, 0) < 0:
-            return
         point("control.before_launch")
         try:
-            self._engine.launch(replace(gang, token=self._token_for(gang.job, gang.attempt)))
-            self._launched[key] = -1
+            self._engine.launch(gang)
+            self._launched.add(key)
             point("control.after_launch")
         except (EngineError, OSError) as error:
-            tries = self._launched[key] = self._launched.get(key, 0) + 1
+            tries = self._tries[key] = self._tries.get(key, 0) + 1
             log.warning("launch of %s/%d failed (%d of %d): %s", *key, tries, LAUNCH_TRIES, error)
             with self._lock:
                 self._dirty.add(gang.job)
             if isinstance(error, EngineError) or tries >= LAUNCH_TRIES:
-                self._launched[key] = -1
+                self._launched.add(key)
                 detail, now = str(error), self._clock.now()
-                self._propose(lambda state: _launch_failed(state, gang, detail, now))
+                self._commit.run([lambda state: launch_failed(state, gang, detail, now)])
 
     def _stop(self, stop: Stop) -> None:
         key = (stop.job, stop.attempt)
@@ -224,44 +281,3 @@ class Controller:
             return
         self._engine.stop(stop.job, stop.attempt, stop.grace, stop.reason)
         self._ordered[key] = stop.order
-
-    def _propose(self, proposal: Proposal) -> list[Event]:
-        return self._commit.submit(proposal).result()
-
-    def _look(self, look: Callable[[State], Any]) -> Any:
-        found: list[Any] = []
-        self._propose(peek(found, look))
-        return found[0]
-
-
-def judge(state: State, job_ids: Sequence[str], now: float) -> list[Event]:
-    """The verdict on every named gang whose workers have all ended, and what follows from it."""
-    events = []
-    for job_id in job_ids:
-        job = state.jobs.get(job_id)
-        if job is None or not job.active or job.attempt is None:
-            continue
-        found = verdict(job.attempt)
-        if found is not None:
-            outcome, cause = found
-            data = {"outcome": outcome, "reason": cause.to_dict()}
-            events.append(Event("attempt.ended", now, SYSTEM, job.project, job.id, job.attempt.number, data))
-            events.append(after_end(job, outcome, cause, now))
-    return events
-
-
-def _active_workers(state: State) -> list[WorkerKey]:
-    keys: list[WorkerKey] = []
-    for job_id in state.active:
-        attempt = state.jobs[job_id].attempt
-        assert attempt is not None
-        keys.extend((job_id, attempt.number, index) for index in range(len(attempt.workers)))
-    return keys
-
-
-def _launch_failed(state: State, gang: GangLaunch, detail: str, now: float) -> Entry:
-    job = state.jobs.get(gang.job)
-    if job is None or not job.active or job.attempt is None or job.attempt.number != gang.attempt:
-        return Entry()
-    end = WorkerExit("failed", "launch_failed", detail, now)
-    return Entry([worker_ended(job, i, end, now) for i, w in enumerate(job.attempt.workers) if w.state != "ended"])

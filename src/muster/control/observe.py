@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 
+from muster.control.watch import GONE_AFTER, LOST_AFTER, Sighting, Watch
 from muster.core.event import SYSTEM, Event
 from muster.core.job import Job
 from muster.core.state import State
 from muster.engines.base import NodeInfo, WorkerReport
 from muster.wire import WorkerExit
-
-WorkerKey = tuple[str, int, int]  # job, attempt, worker
-
-# Seconds for which the engine says the same before it is believed, where its own patience is not shorter.
-GONE_AFTER = 5.0
-LOST_AFTER = 20.0
 
 
 def node_events(state: State, nodes: Sequence[NodeInfo], engine: str, now: float) -> list[Event]:
@@ -27,7 +22,7 @@ def node_events(state: State, nodes: Sequence[NodeInfo], engine: str, now: float
     for node in nodes:
         listed.add(node.name)
         known = state.nodes.get(node.name)
-        if known is None or (known.pool, known.total, known.labels) != (node.pool, node.resources, dict(node.labels)):
+        if known is None or known.total != node.resources or known.pool != node.pool or known.labels != node.labels:
             data = {
                 "name": node.name,
                 "pool": node.pool,
@@ -42,49 +37,52 @@ def node_events(state: State, nodes: Sequence[NodeInfo], engine: str, now: float
     return events
 
 
-def worker_events(
-    state: State, reports: Sequence[WorkerReport], first_seen: Mapping[WorkerKey, float], patience: float, now: float
-) -> list[Event]:
-    """Workers that run, and ends that the engine knows of and the workers did not tell within their `patience`."""
-    known = {(r.job, r.attempt, r.worker): r for r in reports}
-    events = []
-    for job_id in state.active:
-        job = state.jobs[job_id]
-        assert job.attempt is not None
+def worker_events(state: State, job_ids: Iterable[str], watch: Watch, patience: float, now: float) -> list[Event]:
+    """Workers of these jobs that run, and ends that the engine knows of and the workers did not tell within their
+    `patience`."""
+    events: list[Event] = []
+    for job_id in job_ids:
+        job = state.jobs.get(job_id)
+        if job is None or not job.active or job.attempt is None:
+            continue
+        seen = watch.of(job_id, job.attempt.number)
         running: set[int] = set()
         for index, worker in enumerate(job.attempt.workers):
             if worker.state == "ended":
                 continue
-            key = (job_id, job.attempt.number, index)
-            seen = now - first_seen.get(key, now)
-            report = known.get(key)
+            sighting = seen.get(index)
+            report = sighting.report if sighting is not None else None
             if report is not None and report.status == "running" and worker.state == "starting":
                 running.add(index)
-            if job.stop is not None and worker.state == "starting":
-                found = _never_started(report, job.stop.reason.code, seen, patience, now)
-            else:
-                found = _end_of(report, worker.state, seen, patience, now)
+            found = _found(job, worker.state, sighting, patience, now)
             if found is not None:
                 events.append(worker_ended(job, index, found, now))
-        events.extend(workers_running(job, running, now))
+        if running:
+            events.extend(workers_running(job, running, now))
     return events
 
 
 def workers_running(job: Job, started: set[int], now: float) -> list[Event]:
-    """Workers that have started their ranks; with the last of them the attempt runs."""
+    """Workers that have started their ranks; with the last of them the attempt runs, and that says it of all."""
     assert job.attempt is not None
     about = (SYSTEM, job.project, job.id, job.attempt.number)
-    events = [Event("worker.running", now, *about, {"worker": index}) for index in sorted(started)]
-    waiting = [i for i, w in enumerate(job.attempt.workers) if w.state == "starting" and i not in started]
-    if events and not waiting:
-        events.append(Event("attempt.running", now, *about))
-    return events
+    if all(w.state != "starting" or i in started for i, w in enumerate(job.attempt.workers)):
+        return [Event("attempt.running", now, *about)]
+    return [Event("worker.running", now, *about, {"worker": index}) for index in sorted(started)]
 
 
 def worker_ended(job: Job, worker: int, end: WorkerExit, now: float) -> Event:
     assert job.attempt is not None
     data = {"worker": worker, "exit": end.to_dict()}
     return Event("worker.ended", now, SYSTEM, job.project, job.id, job.attempt.number, data)
+
+
+def _found(job: Job, state: str, sighting: Sighting | None, patience: float, now: float) -> WorkerExit | None:
+    """The end of a worker, if what was last heard of it comes to that."""
+    report, seen = (sighting.report, now - sighting.since) if sighting is not None else (None, 0.0)
+    if job.stop is not None and state == "starting":
+        return _never_started(report, job.stop.reason.code, seen, patience, now)
+    return _end_of(report, state, seen, patience, now) if sighting is not None else None
 
 
 def _end_of(report: WorkerReport | None, state: str, seen: float, patience: float, now: float) -> WorkerExit | None:

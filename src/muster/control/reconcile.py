@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 
 from muster.core.job import Job
@@ -14,13 +14,16 @@ GANG_GRACE = (
     5.0  # seconds that the rest of a broken gang gets: its collectives can't finish, so there is nothing to save
 )
 
+Key = tuple[str, int]  # job, attempt
+TokenFor = Callable[[str, int], str]
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(slots=True)
 class Launch:
     gang: GangLaunch
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Stop:
     job: str
     attempt: int
@@ -29,7 +32,7 @@ class Stop:
     order: float  # when the order was given: the same order is carried out once
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Forget:
     job: str
     attempt: int
@@ -38,27 +41,28 @@ class Forget:
 Action = Launch | Stop | Forget
 
 
-def desired(state: State, job_ids: Iterable[str]) -> list[Action]:
-    """What the named jobs need done now."""
+def desired(state: State, job_ids: Iterable[str], launched: Container[Key], token_for: TokenFor) -> list[Action]:
+    """What the named jobs need done now, beside the launches that were made."""
     actions: list[Action] = []
     for job_id in job_ids:
         job = state.jobs.get(job_id)
         if job is None or not job.active or job.attempt is None:
             continue
-        alive = [w for w in job.attempt.workers if w.state != "ended"]
-        broken = [w for w in job.attempt.workers if w.exit is not None and w.exit["outcome"] != "succeeded"]
+        number, workers = job.attempt.number, job.attempt.workers
+        alive = sum(worker.state != "ended" for worker in workers)
         if job.stop is not None and alive:
             # A gang that was ordered to stop before it was launched is launched by nobody: the engine answers for it.
-            actions.append(Stop(job.id, job.attempt.number, job.stop.grace, job.stop.reason.code, job.stop.at))
-        elif broken and alive:
-            actions.append(Stop(job.id, job.attempt.number, GANG_GRACE, "gang_member_died", job.attempt.planned_at))
-        elif job.phase == "starting" and len(alive) == len(job.attempt.workers):
-            actions.append(Launch(gang_of(job)))
+            actions.append(Stop(job.id, number, job.stop.grace, job.stop.reason.code, job.stop.at))
+        elif alive == len(workers):
+            if job.phase == "starting" and (job.id, number) not in launched:
+                actions.append(Launch(gang_of(job, token_for(job.id, number))))
+        elif alive and any(w.exit is not None and w.exit["outcome"] != "succeeded" for w in workers):
+            actions.append(Stop(job.id, number, GANG_GRACE, "gang_member_died", job.attempt.planned_at))
     return actions
 
 
-def strays(state: State, reports: Sequence[WorkerReport]) -> list[Action]:
-    """What the engine runs or keeps although the state has no use for it."""
+def strays(state: State, reports: Iterable[WorkerReport]) -> list[Action]:
+    """What of this the engine runs or keeps although the state has no use for it."""
     actions: dict[tuple[str, int], Action] = {}
     for report in reports:
         job = state.jobs.get(report.job)
@@ -73,8 +77,8 @@ def strays(state: State, reports: Sequence[WorkerReport]) -> list[Action]:
     return list(actions.values())
 
 
-def gang_of(job: Job) -> GangLaunch:
-    """The launch of the job's current attempt; the token is added where the key is."""
+def gang_of(job: Job, token: str) -> GangLaunch:
+    """The launch of the job's current attempt."""
     assert job.attempt is not None
     spec = job.spec
     every = spec.checkpoint.every
@@ -87,7 +91,7 @@ def gang_of(job: Job) -> GangLaunch:
         workdir=spec.workdir or "",
         envs=spec.envs,
         secrets=spec.secrets,
-        token="",
+        token=token,
         checkpoint_keep=spec.checkpoint.keep,
         checkpoint_every=every if isinstance(every, float) else None,
         max_duration=max(spec.max_duration - job.ran, 0.001) if spec.max_duration is not None else None,

@@ -18,10 +18,10 @@ BACKOFF_MAX = 600.0  # seconds
 
 def verdict(attempt: Attempt) -> tuple[str, Reason] | None:
     """The outcome of the gang and its root cause; None while a worker still runs."""
-    exits = [(i, WorkerExit.from_dict(w.exit)) for i, w in enumerate(attempt.workers) if w.exit is not None]
+    exits = [worker.exit for worker in attempt.workers if worker.exit is not None]
     if len(exits) < len(attempt.workers):
         return None
-    bad = [(i, e) for i, e in exits if e.outcome != "succeeded"]
+    bad = [(i, WorkerExit.from_dict(e)) for i, e in enumerate(exits) if e["outcome"] != "succeeded"]
     if not bad:
         return "succeeded", reason("completed")
     # The first to fail is the cause; those that were asked to leave because of it are its consequence.
@@ -37,14 +37,12 @@ def verdict(attempt: Attempt) -> tuple[str, Reason] | None:
 
 def after_end(job: Job, outcome: str, cause: Reason, now: float) -> Event:
     """The one event that follows the end of an attempt: the job is over, or queued again."""
+    if outcome == "succeeded":  # within its grace, perhaps: what is done is done
+        return _end(job, "succeeded", cause, now)
     if job.stop is not None and job.stop.then == "stopped":
-        if outcome == "succeeded":
-            return _end(job, "succeeded", cause, now)
         return _end(job, "stopped", job.stop.reason, now)
     if job.stop is not None:
         return _again(job, job.stop.reason, "preempted", now, now)
-    if outcome == "succeeded":
-        return _end(job, "succeeded", cause, now)
     if cause.code == "max_duration":
         return _end(job, "stopped", cause, now)
     return _restart_or_fail(job, cause, now)

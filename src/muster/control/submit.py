@@ -9,6 +9,7 @@ from typing import Any
 from muster.control.admission import CHECKS, Context
 from muster.core.errors import Invalid, NotFound, Refused
 from muster.core.event import Event
+from muster.core.history import groups_of
 from muster.core.job import Job
 from muster.core.reasons import Reason, reason
 from muster.core.spec import JobSpec
@@ -30,27 +31,40 @@ def admit(submission: Submission, context: Context) -> None:
         raise Refused(reasons)
 
 
-def submit(store: Store, submission: Submission, now: float, local: bool) -> Proposal:
-    """Accepts the job in one event, or nothing when its key was used since `earlier` was asked."""
+def submit(
+    store: Store, submission: Submission, now: float, local: bool, whole: bool = False, admitted: bool = False
+) -> Proposal:
+    """Accepts the job in one event, or nothing when its key was used since `earlier` was asked.
+
+    `whole`: the event carries the spec as it is, for a store that encodes nothing. `admitted`: one just like it was,
+    and neither nodes nor rules have changed since.
+    """
 
     def propose(state: State) -> Entry:
         spec, user = submission.spec, submission.user
         if submission.key and (user, submission.key) in state.keys:
             return Entry()
-        admit(submission, Context(state, user, lambda p, n: store.secret(p, n) is not None, local))
+        if not admitted:
+            admit(submission, Context(state, user, lambda p, n: store.secret(p, n) is not None, local))
         number = state.next_number
         data: dict[str, Any] = {
             "number": number,
             "name": spec.name,
             "queue": spec.queue,
             "user": user,
-            "spec": spec.model_dump(mode="json"),
+            "spec": spec if whole else spec.model_dump(mode="json"),
             "key": submission.key,
+            "expect": expected_run(state, user, spec),
         }
         job_id = f"{spec.name}-{number}"
         return Entry([Event("job.submitted", now, user, spec.project, job_id, data=data)])
 
     return propose
+
+
+def expected_run(state: State, user: str, spec: JobSpec) -> float | None:
+    """Seconds that half of such work has run, as far as what has finished tells; None before anything has."""
+    return state.history.quantile(groups_of(user, spec), 0.5) if state.history.ends else None
 
 
 def earlier(store: Store, user: str, keys: Sequence[str]) -> dict[str, str]:

@@ -25,7 +25,7 @@ class NodeInfo:
     ready: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, nor is the report: a simulation makes millions of them
 class GangLaunch:
     """One attempt of one job, whole. Launching it twice is the same as launching it once."""
 
@@ -45,7 +45,7 @@ class GangLaunch:
     stop_grace: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class WorkerReport:
     """What the engine knows of one worker; `exit` is there when it has ended and left word."""
 
@@ -84,3 +84,18 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Lets go of what belongs to this process; the workers go on."""
+
+
+@runtime_checkable
+class Incremental(Protocol):
+    """What an engine has that hears of changes by itself, so that a tick costs what changed and not what exists."""
+
+    # Seconds after which everything is looked at all the same, in case that something was missed.
+    audit_every: float
+
+    def changes(self) -> Sequence[WorkerReport] | None:
+        """Workers whose status is new since the last call, every worker of a gang that was launched among them; None
+        when it can't say: then it is polled."""
+
+    def nodes_changed(self) -> bool:
+        """Whether `nodes` has something new to say since it was last called."""

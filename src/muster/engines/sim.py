@@ -7,17 +7,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from muster.core.errors import EngineError
 from muster.engines.base import GangLaunch, NodeInfo, WorkerReport
 from muster.wire import WorkerExit
 
-Key = tuple[str, int]
+Key = tuple[str, int]  # job, attempt
+
+
+class Player(Protocol):
+    """Who decides how long the gangs last."""
+
+    def launched(self, gang: GangLaunch) -> None:
+        """The gang works from now on."""
+
+    def stopping(self, job: str, attempt: int, grace: float, reason: str) -> bool:
+        """Whether the gang takes its time to leave: then the player ends it. Otherwise it is gone at once."""
 
 
 @dataclass(slots=True)
 class _Gang:
     launch: GangLaunch
+    starting: set[int]
     exits: dict[int, WorkerExit] = field(default_factory=dict)
 
 
@@ -28,18 +40,29 @@ class SimEngine:
     node_list: list[NodeInfo]
     now: Callable[[], float]
     refuse: Callable[[GangLaunch], None] | None = None
+    player: Player | None = None
     name: str = "sim"
     patience: float = 0.0
+    audit_every: float = 30.0
+    slow: bool = False  # workers are starting until `come_up`; they run at once otherwise
+    remember: bool = True  # which gangs started and which were forgotten; a million jobs would fill the memory
     launches: list[Key] = field(default_factory=list)  # every gang that really started, in order
     _gangs: dict[Key, _Gang] = field(default_factory=dict)
     _forgotten: set[Key] = field(default_factory=set)
+    _news: dict[tuple[str, int, int], None] = field(default_factory=dict)  # workers, in the order of their changes
+    _names: frozenset[str] = frozenset()
+    _nodes_changed: bool = True
     _wake: Callable[[], None] | None = None
 
     def start(self) -> None:
         """There is nothing to start."""
 
     def nodes(self) -> Sequence[NodeInfo]:
+        self._nodes_changed = False
         return self.node_list
+
+    def nodes_changed(self) -> bool:
+        return self._nodes_changed
 
     def launch(self, gang: GangLaunch) -> None:
         key = (gang.job, gang.attempt)
@@ -47,39 +70,70 @@ class SimEngine:
             return
         if self.refuse is not None:
             self.refuse(gang)
-        missing = {seat.node for seat in gang.seats} - {node.name for node in self.node_list}
-        if missing:
-            raise EngineError(f"There is no node {sorted(missing)[0]}.")
-        self._gangs[key] = _Gang(gang)
-        self.launches.append(key)
+        self._check_nodes(gang)
+        self._gangs[key] = _Gang(gang, set(range(len(gang.seats))) if self.slow else set())
+        if self.remember:
+            self.launches.append(key)
+        for worker in range(len(gang.seats)):
+            self._news[(*key, worker)] = None
+        if self.player is not None:
+            self.player.launched(gang)
         self._changed()
 
     def stop(self, job: str, attempt: int, grace: float, reason: str) -> None:
-        gang = self._gangs.get((job, attempt))
-        if gang is not None:
-            for worker in range(len(gang.launch.seats)):
-                gang.exits.setdefault(worker, WorkerExit("stopped", reason, "", self.now()))
-            self._changed()
+        if (job, attempt) not in self._gangs:
+            return
+        if self.player is None or not self.player.stopping(job, attempt, grace, reason):
+            self.end(job, attempt, WorkerExit("stopped", reason, "", self.now()))
+
+    def come_up(self, job: str, attempt: int) -> None:
+        """The ranks of a gang have started."""
+        gang = self._gangs[(job, attempt)]
+        self._news.update(dict.fromkeys((job, attempt, worker) for worker in sorted(gang.starting)))
+        gang.starting.clear()
+        self._changed()
 
     def end(self, job: str, attempt: int, exit_: WorkerExit, worker: int | None = None) -> None:
         """Ends one worker of a gang, or all of them."""
         gang = self._gangs[(job, attempt)]
         for index in range(len(gang.launch.seats)) if worker is None else [worker]:
-            gang.exits.setdefault(index, exit_)
+            if index not in gang.exits:
+                gang.exits[index] = exit_
+                self._news[(job, attempt, index)] = None
+        self._changed()
+
+    def lose(self, node: str) -> None:
+        """The node is gone; ending the workers on it is up to whoever took it away."""
+        self.node_list[:] = [known for known in self.node_list if known.name != node]
+        self._names, self._nodes_changed = frozenset(), True
+        self._changed()
+
+    def join(self, node: NodeInfo) -> None:
+        self.node_list.append(node)
+        self._names, self._nodes_changed = frozenset(), True
         self._changed()
 
     def poll(self) -> Sequence[WorkerReport]:
         return [
-            WorkerReport(job, attempt, worker, "ended" if worker in gang.exits else "running", gang.exits.get(worker))
+            _report(job, attempt, worker, gang)
             for (job, attempt), gang in self._gangs.items()
             for worker in range(len(gang.launch.seats))
+        ]
+
+    def changes(self) -> Sequence[WorkerReport] | None:
+        news, self._news = self._news, {}
+        return [
+            _report(job, attempt, worker, gang)
+            for job, attempt, worker in news
+            if (gang := self._gangs.get((job, attempt))) is not None
         ]
 
     def forget(self, job: str, attempt: int) -> None:
         gang = self._gangs.get((job, attempt))
         if gang is not None and len(gang.exits) == len(gang.launch.seats):
             del self._gangs[(job, attempt)]
-            self._forgotten.add((job, attempt))
+            if self.remember:
+                self._forgotten.add((job, attempt))
 
     def on_change(self, wake: Callable[[], None]) -> None:
         self._wake = wake
@@ -87,6 +141,20 @@ class SimEngine:
     def close(self) -> None:
         self._wake = None
 
+    def _check_nodes(self, gang: GangLaunch) -> None:
+        if len(self._names) != len(self.node_list):
+            self._names = frozenset(node.name for node in self.node_list)
+        for seat in gang.seats:
+            if seat.node not in self._names:
+                raise EngineError(f"There is no node {seat.node}.")
+
     def _changed(self) -> None:
         if self._wake is not None:
             self._wake()
+
+
+def _report(job: str, attempt: int, worker: int, gang: _Gang) -> WorkerReport:
+    exit_ = gang.exits.get(worker)
+    if exit_ is not None:
+        return WorkerReport(job, attempt, worker, "ended", exit_)
+    return WorkerReport(job, attempt, worker, "starting" if worker in gang.starting else "running")

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from muster.core.event import Event
 from muster.core.job import Attempt, Job
 from muster.core.state import State
+from muster.store.past import Level, LevelFilter, Rollup, RollupMark
 from muster.wire import Stream
 
 
@@ -68,6 +69,8 @@ class Entry:
     streams: Sequence[StreamWrite] = ()
     patches: Sequence[RunPatch] = ()
     secrets: Sequence[SecretWrite] = ()
+    rollups: Sequence[Rollup] = ()  # each takes the place of the one of its resolution, start and pool
+    forget: Mapping[int, int] = field(default_factory=dict)  # resolution → roll-ups that start before this go
 
 
 Proposal = Callable[[State], Entry]
@@ -93,6 +96,7 @@ class LogChunk:
 class JobFilter:
     """Which jobs a listing wants. `projects` None means all; `before` pages back from a job number."""
 
+    ids: Sequence[str] | None = None
     projects: Sequence[str] | None = None
     phases: Sequence[str] | None = None
     queue: str | None = None
@@ -180,6 +184,15 @@ class Store(Protocol):
     def secret(self, project: str, name: str) -> bytes | None: ...
 
     def secret_names(self, project: str) -> list[str]: ...
+
+    # --- the past ---
+    def rollups(self, resolution: int, pool: str | None, since: int, until: int) -> list[Rollup]:
+        """Those that start from `since` on and before `until`, in the order of their starts; `pool` None means all."""
+
+    def rollup_mark(self, resolution: int) -> RollupMark: ...
+
+    def levels(self, want: LevelFilter) -> list[Level]:
+        """Of every class of work and of priority that had a job, in the order of the targets."""
 
     # --- the leader's lease ---
     def lease(self) -> Lease | None: ...

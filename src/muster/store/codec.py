@@ -6,24 +6,27 @@ import json
 import sys
 import zlib
 from array import array
+from dataclasses import fields
 from typing import Any, Final
 
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
+from muster.core.account import Account
 from muster.core.errors import Invalid
 from muster.core.estate import Node, Pool, Project, Queue, Token
 from muster.core.job import Attempt, Job
+from muster.core.rules import Rules
 from muster.core.spec import JobSpec
-from muster.core.state import EntityKind
+from muster.core.state import EntityKind, RulesInForce
+from muster.core.world import Entity
 from muster.store.base import Column
-
-Entity = Node | Pool | Queue | Project | Token
 
 POINT_BYTES: Final = 24  # step i64, time f64, value f64
 _WORTH_PACKING: Final = 128  # bytes; below it zlib costs time and saves nothing
 _JOB_FIELDS: Final = (
     "id", "number", "project", "queue", "user", "submitted_at", "phase", "since", "reason", "key", "started_at",
-    "finished_at", "attempt", "charges", "not_before", "stop", "checkpoint", "ran",
+    "finished_at", "attempt", "charges", "not_before", "stop", "checkpoint", "ran", "expect",
+    "waited", "claim",
 )  # fmt: skip
 
 
@@ -83,7 +86,15 @@ def entity_text(entity: Entity) -> str:
 
 def entity_from(kind: EntityKind, doc: str) -> Entity:
     raw = from_json(doc)
-    return Node.from_doc(raw) if kind == "node" else _ENTITIES[kind](**raw)
+    if kind == "node":
+        return Node.from_doc(raw)
+    if kind == "rules":
+        return RulesInForce(Rules.model_validate(raw["rules"]), raw["text"])
+    if kind == "account":
+        return Account(tuple(raw["used"]), tuple(raw["rate"]), raw["at"])
+    if kind == "queue":
+        raw = {name: value for name, value in raw.items() if name in _QUEUE}  # older records said more
+    return _ENTITIES[kind](**raw)
 
 
 def pack(raw: bytes) -> bytes:
@@ -142,6 +153,7 @@ _DEFAULTS: Final = tuple(
     for name, field in JobSpec.model_fields.items()
     if not field.is_required() and not isinstance(field.default, dict)
 )
+_QUEUE: Final = {one.name for one in fields(Queue)}
 _ENTITIES: Final[dict[str, type[Pool] | type[Queue] | type[Project] | type[Token]]] = {
     "pool": Pool,
     "queue": Queue,

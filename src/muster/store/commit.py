@@ -10,8 +10,8 @@ import logging
 import queue
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
-from typing import Final
+from concurrent.futures import Future, wait
+from typing import Final, Protocol
 
 from muster.core.errors import Unavailable
 from muster.core.event import Event
@@ -20,6 +20,16 @@ from muster.store.base import Proposal, Store
 _LOG: Final = logging.getLogger(__name__)
 
 Pending = tuple[Proposal, "Future[list[Event]]"]
+
+
+class Commit(Protocol):
+    """Whatever takes proposals and makes them durable."""
+
+    def submit(self, proposal: Proposal) -> Future[list[Event]]:
+        """Its events once they are durable; or what the proposal raised, Unavailable or Conflict."""
+
+    def run(self, proposals: Sequence[Proposal]) -> None:
+        """Returns once all of them are durable; raises what the first of them that failed raised."""
 
 
 class GroupCommit:
@@ -54,6 +64,12 @@ class GroupCommit:
                 raise Unavailable("This server is stopping.", "Try again when it is back.")
             self._pending.put((proposal, future))
         return future
+
+    def run(self, proposals: Sequence[Proposal]) -> None:
+        futures = [self.submit(proposal) for proposal in proposals]
+        wait(futures)  # those behind one that fails are not left half done
+        for future in futures:
+            future.result()
 
     def _run(self) -> None:
         more = True

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,7 @@ from muster.core.state import Changes, State, apply
 from muster.store.base import Entry, Proposal, SecretWrite, StreamWrite
 from muster.store.codec import check_text, dumps, seal
 from muster.store.marks import Marked, Marks
+from muster.store.past import Rollup
 
 
 @dataclass(slots=True)
@@ -31,16 +32,15 @@ class Batch:
     streams: list[StreamWrite] = field(default_factory=list)
     values: dict[tuple[str, str], str] = field(default_factory=dict)  # (job, key of its run document) → JSON
     secrets: dict[tuple[str, str], bytes | None] = field(default_factory=dict)  # (project, name) → cipher
+    rollups: dict[tuple[int, int, str], Rollup] = field(default_factory=dict)  # by resolution, start and pool
+    forget: dict[int, int] = field(default_factory=dict)
 
     def fold(self, state: State, event: Event) -> None:
         """Applies the event, and gathers what it touched."""
-        touched = apply(state, event)
-        self.changes.jobs |= touched.jobs
-        self.changes.attempts |= touched.attempts
-        self.changes.entities |= touched.entities
-        for job in touched.jobs.values():
-            if job.attempt is not None:  # so that its own row never says less than the job's does
-                self.changes.attempts[(job.id, job.attempt.number)] = job.attempt
+        apply(state, event, self.changes)
+        job = self.changes.jobs.get(event.job)
+        if job is not None and job.attempt is not None:  # so that its own row never says less than the job's does
+            self.changes.attempts[(job.id, job.attempt.number)] = job.attempt
 
     def take(self, sealed: Sealed) -> None:
         self.events += sealed.events
@@ -48,6 +48,8 @@ class Batch:
         self.specs.update(sealed.specs)
         self.values.update(sealed.values)
         self.secrets.update(((secret.project, secret.name), secret.cipher) for secret in sealed.secrets)
+        self.rollups.update(((one.resolution, one.start, one.pool), one) for one in sealed.rollups)
+        self.forget.update(sealed.forget)
 
     def tips(self) -> Iterable[StreamWrite]:
         """The last write of each stream."""
@@ -55,7 +57,7 @@ class Batch:
 
     @property
     def empty(self) -> bool:
-        return not (self.events or self.streams or self.values or self.secrets)
+        return not (self.events or self.streams or self.values or self.secrets or self.rollups or self.forget)
 
 
 @dataclass(slots=True)
@@ -67,6 +69,8 @@ class Sealed:
     specs: dict[str, str] = field(default_factory=dict)
     values: dict[tuple[str, str], str] = field(default_factory=dict)
     secrets: Sequence[SecretWrite] = ()
+    rollups: Sequence[Rollup] = ()
+    forget: Mapping[int, int] = field(default_factory=dict)
 
 
 class FoldStore(ABC):
@@ -170,10 +174,7 @@ class FoldStore(ABC):
         if not self._stale:
             return
         self._marks.clear()
-        fresh = self._load()
-        # Whoever remembers a capacity must see another one now: anything may have become free meanwhile.
-        fresh.capacity += self._state.capacity + 1
-        self._state = fresh
+        self._state = self._load()  # another object: whoever keeps an index of the state sees that and starts anew
         self._stale = False
 
     def _try_to_freshen(self) -> None:
@@ -184,7 +185,7 @@ class FoldStore(ABC):
 
 
 def _sealed(entry: Entry, state: State) -> Sealed:
-    sealed = Sealed(secrets=entry.secrets)
+    sealed = Sealed(secrets=entry.secrets, rollups=entry.rollups, forget=entry.forget)
     seq, time = state.version, state.time
     for event in entry.events:
         data, text = seal(event.data)
@@ -202,6 +203,8 @@ def _sealed(entry: Entry, state: State) -> Sealed:
         sealed.values.update({(patch.job, key): dumps(value) for key, value in values.items()})
     for secret in entry.secrets:
         check_text(secret.project, secret.name)
+    for rollup in entry.rollups:
+        check_text(rollup.pool, rollup.data)
     return sealed
 
 

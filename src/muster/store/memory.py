@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from heapq import merge
 from itertools import islice
@@ -15,6 +15,7 @@ from muster.store import codec
 from muster.store.base import Column, EventFilter, JobFilter, Lease, LogChunk, StreamState, StreamWrite
 from muster.store.fold import Batch, FoldStore
 from muster.store.marks import Mark, Marked, beyond
+from muster.store.past import Level, LevelFilter, Rollup, RollupMark, levels_of
 from muster.wire import Stream
 
 
@@ -34,6 +35,7 @@ class MemoryStore(FoldStore):
         self._metrics: dict[str, dict[str, list[tuple[int, int, bytes]]]] = {}  # job → name → (attempt, rank, points)
         self._runs: dict[str, dict[str, str]] = {}
         self._secrets: dict[tuple[str, str], bytes] = {}
+        self._rollups: dict[tuple[int, int, str], Rollup] = {}
         self._lease = Lease("", 0, 0, ())  # no holder: it is free
 
     def open(self) -> None:
@@ -57,8 +59,13 @@ class MemoryStore(FoldStore):
 
     def jobs(self, want: JobFilter) -> list[Job]:
         with self._lock:
-            wanted = (job for job in reversed(self._jobs.values()) if _wants_job(want, job))
+            wanted = (job for job in self._newest(want.ids) if _wants_job(want, job))
             return [_copy(job) for job in islice(wanted, want.limit)]
+
+    def _newest(self, ids: Sequence[str] | None) -> Iterable[Job]:
+        if ids is None:
+            return reversed(self._jobs.values())
+        return sorted((self._jobs[id_] for id_ in set(ids) & self._jobs.keys()), key=lambda job: -job.number)
 
     def attempts(self, job_id: str) -> list[Attempt]:
         with self._lock:
@@ -110,6 +117,24 @@ class MemoryStore(FoldStore):
     def secret_names(self, project: str) -> list[str]:
         with self._lock:
             return sorted(name for owner, name in self._secrets if owner == project)
+
+    def rollups(self, resolution: int, pool: str | None, since: int, until: int) -> list[Rollup]:
+        with self._lock:
+            wanted = [
+                key
+                for key in self._rollups
+                if key[0] == resolution and since <= key[1] < until and pool in (None, key[2])
+            ]
+            return [self._rollups[key] for key in sorted(wanted)]
+
+    def rollup_mark(self, resolution: int) -> RollupMark:
+        with self._lock:
+            found = [rollup for rollup in self._rollups.values() if rollup.resolution == resolution]
+            return RollupMark(max((r.seq for r in found), default=0), max((r.until for r in found), default=0))
+
+    def levels(self, want: LevelFilter) -> list[Level]:
+        with self._lock:
+            return levels_of(want, self._jobs.values())
 
     def lease(self) -> Lease | None:
         return self._lease if self._lease.holder else None
@@ -170,6 +195,9 @@ class MemoryStore(FoldStore):
                 self._secrets.pop(name, None)
             else:
                 self._secrets[name] = cipher
+        self._rollups.update(batch.rollups)
+        for old in [key for key in self._rollups if key[1] < batch.forget.get(key[0], key[1])]:
+            del self._rollups[old]
 
     def _keep(self, changes: Changes) -> None:
         for job in changes.jobs.values():

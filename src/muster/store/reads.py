@@ -130,6 +130,8 @@ def _job_terms(want: JobFilter) -> list[ColumnElement[bool]]:
     jobs = tables.jobs.c
     equal = [(jobs.queue, want.queue), (jobs.user, want.user), (jobs.name, want.name)]
     terms = [column == value for column, value in equal if value is not None]
+    if want.ids is not None:
+        terms.append(jobs.id.in_(want.ids))
     if want.projects is not None:
         terms.append(jobs.project.in_(want.projects))
     if want.phases is not None:

@@ -20,21 +20,23 @@ from muster.core import faults
 from muster.core.errors import ConfigError, Unavailable
 from muster.core.estate import Node
 from muster.core.job import FINAL, PHASES, Job
-from muster.core.state import State
+from muster.core.state import RulesInForce, State
 from muster.store import codec, tables
 from muster.store.base import Lease
 from muster.store.connect import connect
 from muster.store.fold import Batch, FoldStore
 from muster.store.leases import FileLease, RowLease
 from muster.store.marks import Mark, Marked
+from muster.store.past_reads import PastReads
 from muster.store.reads import SqlReads
 from muster.store.trouble import taken_by_another
 from muster.store.writes import Turn, Writes
 
 _ROWS: Final = 2_000  # jobs held as text at a time while loading
+_REMEMBERED: Final = 4_000  # finished jobs whose run times are looked at again after a restart
 
 
-class SqlStore(SqlReads, FoldStore):
+class SqlStore(SqlReads, PastReads, FoldStore):
     """`url` as in `sqlite:///path` or `postgresql://user@host/database`. Nothing happens before `open`."""
 
     def __init__(self, url: str) -> None:
@@ -129,6 +131,7 @@ class SqlStore(SqlReads, FoldStore):
             state = State(version=version, time=time)
             _load_entities(connection, state)
             _load_jobs(connection, state)
+            _load_history(connection, state)
         self._turn = turn
         return state
 
@@ -146,11 +149,14 @@ def _load_entities(connection: Connection, state: State) -> None:
         "queue": state.queues,
         "project": state.projects,
         "token": state.tokens,
+        "account": state.accounts,
     }
     for kind, name, doc in connection.execute(select(tables.entities)):
         entity = codec.entity_from(kind, doc)
         if isinstance(entity, Node):
             state.add_node(entity)
+        elif isinstance(entity, RulesInForce):
+            state.in_force = entity
         else:
             places[kind][name] = entity
 
@@ -167,6 +173,16 @@ def _load_jobs(connection: Connection, state: State) -> None:
         state.add_job(job)
     newest = connection.execute(select(func.max(jobs.number))).scalar()
     state.next_number = (newest or 0) + 1
+
+
+def _load_history(connection: Connection, state: State) -> None:
+    """Run times of the newest finished jobs, oldest first."""
+    jobs, found = tables.jobs.c, list[Job]()
+    for phase in sorted(FINAL):  # one by one, so that each follows the index
+        done = select(jobs.spec, jobs.doc).where(jobs.phase == phase).order_by(jobs.number.desc()).limit(_REMEMBERED)
+        found += [codec.job_from(spec, doc) for spec, doc in connection.execute(done)]
+    for job in sorted(found, key=lambda job: job.number)[-_REMEMBERED:]:
+        state.learn(job)
 
 
 def _load_job(number: int, spec: str, doc: str) -> Job:

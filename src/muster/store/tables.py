@@ -7,6 +7,7 @@ streams         how far each rank's spool and log are stored
 log_chunks, metric_chunks     what they held
 run_values      a run's document, one row for each of its top-level keys
 secrets         ciphertext
+rollups         use, queue depth and waits of a pool in a minute, a quarter of an hour or a day
 lease           who leads
 """
 
@@ -29,7 +30,7 @@ from sqlalchemy import (
     text,
 )
 
-REVISION: Final = "0001"  # the newest in `migrations/versions`
+REVISION: Final = "0002"  # the newest in `migrations/versions`
 VERSION_TABLE: Final = "schema_version"  # not Alembic's default: a database may be shared with other users of Alembic
 
 metadata = MetaData()
@@ -73,6 +74,7 @@ events = Table(
 )
 
 _KEYED = text("key IS NOT NULL")
+_STARTED = text("started_at IS NOT NULL")
 
 # The number is the key because it grows: new rows go to the end of the table, whatever the ids look like.
 jobs = Table(
@@ -92,12 +94,26 @@ jobs = Table(
     Column("key", Text),
     Column("spec", Text, nullable=False),
     Column("doc", Text, nullable=False),
+    Column("started_at", Double),  # for the first time
+    Column("work", Text, nullable=False, server_default="single"),  # the class of work whose service level holds
     Index("jobs_by_id", "id", unique=True),
     Index("jobs_by_project", "project", "number"),
     Index("jobs_by_user", "user", "number"),
     Index("jobs_by_name", "name", "number"),
     Index("jobs_by_phase", "phase", "number"),
     Index("jobs_by_key", "user", "key", sqlite_where=_KEYED, postgresql_where=_KEYED),
+    # All that service levels are made from, so that they need none of the long rows.
+    Index(
+        "jobs_by_start",
+        "started_at",
+        "submitted_at",
+        "work",
+        "priority",
+        "queue",
+        "project",
+        sqlite_where=_STARTED,
+        postgresql_where=_STARTED,
+    ),
 )
 
 attempts = Table(
@@ -173,6 +189,19 @@ secrets = Table(
     Column("project", Text, primary_key=True),
     Column("name", Text, primary_key=True),
     Column("cipher", LargeBinary, nullable=False),
+)
+
+rollups = Table(
+    "rollups",
+    metadata,
+    # In the order of time, so that new rows go to the end and old ones from the front.
+    Column("resolution", Integer, primary_key=True, autoincrement=False),
+    Column("start", BigInteger, primary_key=True, autoincrement=False),
+    Column("pool", Text, primary_key=True),
+    Column("seq", BigInteger, nullable=False),
+    Column("until", BigInteger, nullable=False),
+    Column("data", Text, nullable=False),
+    sqlite_with_rowid=False,  # the key is the table: half the space
 )
 
 lease = Table(

@@ -15,11 +15,13 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql.dml import UpdateBase
 
 from muster.core.job import Job
+from muster.core.spec import work_class
 from muster.store import tables
 from muster.store.base import StreamWrite
 from muster.store.codec import POINT_BYTES, column_bytes, dumps, entity_text, job_text, pack
 from muster.store.fold import Batch
 from muster.store.marks import Mark, beyond
+from muster.store.past import Rollup
 
 _PAGE: Final = 500  # chunks looked at in one go when a log is pruned
 
@@ -55,6 +57,9 @@ class Writes:
         self._set_value = self._upsert(tables.run_values)
         self._set_secret = self._upsert(tables.secrets)
         self._drop_secret = self._delete(tables.secrets, ["project", "name"])
+        self._set_start = self._update(tables.jobs, ["started_at"], ["number"])
+        self._set_rollup = self._upsert(tables.rollups)
+        self._forget = self._delete(tables.rollups, ["resolution"], before="start")
 
     def move_head(self, connection: Connection, turn: Turn) -> bool:
         """Whether nobody else has written since the turn before this one. Holds off other writers until the end."""
@@ -66,8 +71,11 @@ class Writes:
         run(self._add_event, _event_rows(batch))
         new = [job for job in batch.changes.jobs.values() if job.id in batch.specs]
         old = [job for job in batch.changes.jobs.values() if job.id not in batch.specs]
+        begun = {event.job for event in batch.events if event.kind == "attempt.running"}
         run(self._add_job, [_job_row(job, batch.specs[job.id]) for job in new])
         run(self._set_job, [(job.phase, job.finished_at, job_text(job), job.number) for job in old])
+        # Apart from the other columns, and once: a statement that names it moves the job in the index of starts.
+        run(self._set_start, [(job.started_at, job.number) for job in old if job.id in begun])
         run(self._set_attempt, [(*key, dumps(attempt)) for key, attempt in batch.changes.attempts.items()])
         entities = batch.changes.entities.items()
         run(self._set_entity, [(*key, entity_text(entity)) for key, entity in entities if entity is not None])
@@ -79,6 +87,8 @@ class Writes:
         run(self._set_value, [(*key, text) for key, text in batch.values.items()])
         run(self._set_secret, [(*key, cipher) for key, cipher in batch.secrets.items() if cipher is not None])
         run(self._drop_secret, [key for key, cipher in batch.secrets.items() if cipher is None])
+        run(self._set_rollup, [_rollup_row(rollup) for rollup in batch.rollups.values()])
+        run(self._forget, list(batch.forget.items()))
 
     def _insert(self, table: Table, without: str = "") -> str:
         names = [column.name for column in table.columns if column.name != without]
@@ -97,9 +107,11 @@ class Writes:
         statement = update(table).where(*(table.c[name] == bindparam(f"old_{name}") for name in where)).values(values)
         return self._sql(statement, names, [f"new_{name}" for name in names] + [f"old_{name}" for name in where])
 
-    def _delete(self, table: Table, where: Sequence[str]) -> str:
+    def _delete(self, table: Table, where: Sequence[str], before: str = "") -> str:
         statement = delete(table).where(*(table.c[name] == bindparam(f"old_{name}") for name in where))
-        return self._sql(statement, [], [f"old_{name}" for name in where])
+        if before:
+            statement = statement.where(table.c[before] < bindparam(f"old_{before}"))
+        return self._sql(statement, [], [f"old_{name}" for name in (*where, before) if name])
 
     def _sql(self, statement: UpdateBase, names: Sequence[str], order: Sequence[str] | None = None) -> str:
         compiled = statement.compile(dialect=self._dialect, column_keys=list(names))
@@ -126,8 +138,13 @@ def _event_rows(batch: Batch) -> list[Row]:
 def _job_row(job: Job, spec: str) -> Row:
     return (
         job.number, job.id, job.project, job.queue, job.user, job.spec.name, job.spec.kind, job.phase,
-        job.spec.priority, job.submitted_at, job.finished_at, job.key, spec, job_text(job),
+        job.spec.priority, job.submitted_at, job.finished_at, job.key, spec, job_text(job), job.started_at,
+        work_class(job.spec),
     )  # fmt: skip
+
+
+def _rollup_row(rollup: Rollup) -> Row:
+    return rollup.resolution, rollup.start, rollup.pool, rollup.seq, rollup.until, rollup.data
 
 
 def _log_row(write: StreamWrite) -> Row:

@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
-from muster.control.admission import capacity, command, priority, project, queue, secrets, workdir
+from muster.control.admission import (
+    capacity,
+    command,
+    limits,
+    pools,
+    priority,
+    project,
+    queue,
+    secrets,
+    topology,
+    turns,
+    workdir,
+)
 from muster.control.admission.base import Check, Context
 
 CHECKS: tuple[Check, ...] = (
     project.check,
     queue.check,
     priority.check,
+    pools.check,
     capacity.check,
+    topology.check,
+    turns.check,
+    limits.check,
     secrets.check,
     workdir.check,
     command.check,

@@ -2,27 +2,59 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from typing import Any
+
 from muster.control.admission.base import Context
+from muster.control.admission.pools import open_pools
 from muster.core.reasons import Reason, reason
-from muster.core.spec import JobSpec, ask
+from muster.core.resources import Resources
+from muster.core.spec import JobSpec, ask, fewest_nodes
+from muster.core.state import State
 
 
 def check(spec: JobSpec, context: Context) -> Reason | None:
-    state, wanted = context.state, ask(spec)
-    if spec.pool is not None and spec.pool not in state.pools:
-        known = ", ".join(sorted(state.pools)) or "none"
-        return reason("unknown_pool", f"pool {spec.pool!r} does not exist; there are: {known}", pool=spec.pool)
-    kinds = {total: count for (pool, total), count in state.kinds.items() if spec.pool in (None, pool)}
-    fitting = sum(count for total, count in kinds.items() if total.holds(wanted))
-    if fitting >= spec.num_nodes:
+    state, wanted, fewest = context.state, ask(spec), fewest_nodes(spec)
+    pools = open_pools(state, spec)
+    if state.kinds and not pools:
+        return None  # that is another check's
+    fits = fitting(state, pools, wanted)
+    # A gang never spans pools, so what counts is the one with the most nodes that could hold a worker.
+    most = max(fits.values(), default=0)
+    if most >= fewest:
         return None
-    if fitting:
-        message = f"{spec.num_nodes} nodes with {wanted} each are asked for, and only {fitting} such exist"
-        mend = f"Ask for `num_nodes: {fitting}` or fewer, or add nodes."
-    elif kinds:
-        nearest = min(kinds, key=lambda total: (len(total.lacks(wanted)), -total.accelerators, -total.milli_cpus))
-        message = f"no node can hold a worker with {wanted}: {'; '.join(nearest.lacks(wanted))}"
-        mend = f"The nearest node has {nearest}: ask for no more than that, or add nodes."
+    if not state.kinds:
+        return reason("never_fits", "there are no nodes", "Add nodes; see `muster nodes`.", wanted=fewest, fitting=0)
+    if most:
+        message = f"{fewest} nodes with {wanted} each are asked for, and only {most} such exist"
+        mend, nearest = f"Ask for `num_nodes: {most}` or fewer, or add nodes.", {"num_nodes": most}
     else:
-        message, mend = "there are no nodes", "Add nodes; see `muster nodes`."
-    return reason("never_fits", message, mend, wanted=spec.num_nodes, fitting=fitting)
+        message, mend, nearest = _too_large({total for pool, total in state.kinds if pool in pools}, wanted)
+    return reason("never_fits", message, mend, wanted=fewest, fitting=most, nearest=nearest)
+
+
+def fitting(state: State, pools: set[str], wanted: Resources) -> Counter[str]:
+    """Nodes of each pool that would hold a worker if nobody else were there."""
+    found: Counter[str] = Counter()
+    for (pool, total), count in state.kinds.items():
+        if pool in pools and total.holds(wanted):
+            found[pool] += count
+    return found
+
+
+def _too_large(kinds: set[Resources], wanted: Resources) -> tuple[str, str, dict[str, Any]]:
+    """No node holds one worker: what is missing on the nearest, and a worker that it would hold."""
+    nearest = min(kinds, key=lambda total: (len(total.lacks(wanted)), -total.accelerators, -total.milli_cpus))
+    shape: dict[str, Any] = {}
+    if wanted.accelerators and nearest.accelerators:
+        count = min(wanted.accelerators, nearest.accelerators)
+        kind = wanted.accelerator if nearest.suits(wanted) else nearest.accelerator
+        shape["accelerators"] = f"{kind}:{count * wanted.share / 1000:g}"
+    if wanted.accelerators and not nearest.accelerators:
+        shape["accelerators"] = 0
+    if nearest.milli_cpus < wanted.milli_cpus:
+        shape["cpus"] = nearest.milli_cpus / 1000
+    if nearest.memory < wanted.memory:
+        shape["memory"] = f"{nearest.memory}B"
+    message = f"no node can hold a worker with {wanted}: {'; '.join(nearest.lacks(wanted))}"
+    return message, f"The nearest node has {nearest}: ask for no more than that, or add nodes.", {"resources": shape}

@@ -1,0 +1,46 @@
+"""The pools that a job may go to: the one it names must exist, and the rules must let it into one at least."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from muster.control.admission.base import Context
+from muster.core.reasons import Reason, reason
+from muster.core.spec import JobSpec
+from muster.core.state import State
+
+
+def check(spec: JobSpec, context: Context) -> Reason | None:
+    state, rules = context.state, context.state.rules.queue(spec.queue)
+    if spec.pool is not None and spec.pool not in state.pools:
+        known = ", ".join(sorted(state.pools)) or "none"
+        return reason("unknown_pool", f"pool {spec.pool!r} does not exist; there are: {known}", pool=spec.pool)
+    if not state.kinds or open_pools(state, spec):
+        return None
+    named = f" named {spec.pool!r}" if spec.pool is not None else ""
+    message = f"{spec.kind} jobs of queue {spec.queue!r} may use no pool{named}"
+    changes: list[dict[str, Any]] = [{"use_spot": True}, {"pool": None}, {"pool": None, "use_spot": True}]
+    nearest = next((one for one in changes if open_pools(state, spec.model_copy(update=one))), {})
+    mends = {"use_spot": "set `use_spot: true`", "pool": "leave `pool` out"}
+    mend = " and ".join(mends[name] for name in nearest) or "use another queue; see `muster queue rules`"
+    data = {"pool": spec.pool, "queue_pools": list(rules.pools), "kind": spec.kind, "nearest": nearest}
+    return reason("pool_not_allowed", message, f"{mend[0].upper()}{mend[1:]}.", **data)
+
+
+def open_pools(state: State, spec: JobSpec) -> set[str]:
+    """Pools that have nodes and that the job and the rules allow."""
+    return set(_open(state, spec))
+
+
+def _open(state: State, spec: JobSpec) -> Iterator[str]:
+    rules = state.rules.queue(spec.queue)
+    for pool, _ in state.kinds:
+        rule, known = state.rules.pool(pool), state.pools.get(pool)
+        if spec.pool not in (None, pool) or (rules.pools and pool not in rules.pools):
+            continue
+        if rule.kinds and spec.kind not in rule.kinds:
+            continue
+        taken_away = (known is not None and known.spot) if rule.spot is None else rule.spot
+        if spec.use_spot or not taken_away:
+            yield pool

@@ -1,0 +1,93 @@
+"""Hearing the engine: what it has to say of nodes and workers, asked for no more often than it makes necessary."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from muster.control.observe import node_events, worker_events
+from muster.control.watch import Key, Watch
+from muster.core.event import Event
+from muster.core.state import State
+from muster.engines.base import Engine, Incremental, NodeInfo, WorkerReport
+
+NODES_EVERY = 15.0  # seconds between looks at the nodes of an engine that does not say when they change
+
+
+class Listener:
+    """`ask` before a commit, the events within it, and `settle` or `doubt` after it."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.incremental = engine if isinstance(engine, Incremental) else None
+        self.watch = Watch(engine.patience)
+        self.changed = True  # it has something new to say
+        self.news: list[WorkerReport] = []  # that no commit has seen yet
+        self.nodes: Sequence[NodeInfo] | None = None  # to be compared with the state's, if it is time to
+        self._complete = False  # the news are all that it knows
+        self._nodes_at: float | None = None
+        self._polled_at: float | None = None
+
+    def ask(self, now: float, busy: bool) -> None:
+        """`busy`: a gang holds resources, so an engine that does not tell by itself has to be asked."""
+        changed, self.changed = self.changed, False
+        if self._nodes_due(now):
+            self.nodes, self._nodes_at = self.engine.nodes(), now
+        if self.incremental is not None:
+            news = self.incremental.changes()
+            if news is not None and not _due(self._polled_at, self.incremental.audit_every, now):
+                self.news.extend(news)
+                return
+        elif not (changed or busy):
+            return
+        self.news, self._complete, self._polled_at = list(self.engine.poll()), True, now
+
+    def node_events(self, state: State, now: float) -> list[Event]:
+        return node_events(state, self.nodes, self.engine.name, now) if self.nodes is not None else []
+
+    def worker_events(self, state: State, dirty: set[str], now: float) -> tuple[list[Event], list[Key]]:
+        """What is new, for the jobs that events or the engine have touched; and attempts without a sign of life."""
+        if not (self.news or dirty or self._complete) and not self.watch.is_due(now):
+            return [], []
+        if self._complete:
+            self.watch.replace(self.news, state, now)
+            jobs: Iterable[str] = state.active
+            silent = self.watch.silent(now)
+        else:
+            self.watch.update(self.news, now)
+            due = self.watch.due(now) if self.watch.is_due(now) else set()
+            silent = self.watch.silent(now, due) if due else []
+            heard = dict.fromkeys([report.job for report in self.news])
+            others = {*dirty, *(job for job, _ in due)} - heard.keys() if dirty or due else ()
+            jobs = [*heard, *sorted(others)]
+        return worker_events(state, jobs, self.watch, self.engine.patience, now), silent
+
+    def reports(self, job: str, attempt: int) -> list[WorkerReport]:
+        """What was last heard of an attempt."""
+        return [s.report for s in self.watch.of(job, attempt).values() if s.report is not None]
+
+    def starts_only(self) -> bool:
+        """Listens once more, to an engine that tells by itself: whether all there is, is that gangs run."""
+        if self.incremental is None:
+            return False
+        self.changed = False
+        news = self.incremental.changes()
+        self.news.extend(news or ())
+        self.changed = self.changed or news is None or any(report.status != "running" for report in self.news)
+        return bool(self.news) and not self.changed
+
+    def settle(self) -> None:
+        """The news are recorded."""
+        self.news, self.nodes, self._complete = [], None, False
+
+    def doubt(self) -> None:
+        """They may not be: everything is looked at again."""
+        self.nodes, self._nodes_at, self._polled_at, self.changed = None, None, None, True
+
+    def _nodes_due(self, now: float) -> bool:
+        if self.incremental is None:
+            return _due(self._nodes_at, NODES_EVERY, now)
+        return self.incremental.nodes_changed() or _due(self._nodes_at, self.incremental.audit_every, now)
+
+
+def _due(last: float | None, every: float, now: float) -> bool:
+    return last is None or now - last >= every

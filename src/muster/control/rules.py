@@ -1,0 +1,56 @@
+"""The rules in force: read from a policy file, checked against the live cluster, and set in one event or not at all."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+from muster.core.errors import ConfigError, Problem, SpecError
+from muster.core.event import Event
+from muster.core.policy_check import check_rules
+from muster.core.policy_file import MEND, parse_rules
+from muster.core.rules import Rules
+from muster.core.state import State
+from muster.sched.policies import POLICIES
+from muster.store.base import Entry, Proposal
+
+
+def read_rules(text: str, source: str = "The policy") -> Rules:
+    """The rules that a policy file says, or SpecError."""
+    return parse_rules(text, source=source, orders=tuple(POLICIES))
+
+
+def read_policy(path: Path) -> str:
+    try:
+        return path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise ConfigError(f"The policy file {path} can't be read: {why}.", "Correct the path, or the file.") from None
+
+
+def problems_here(rules: Rules, state: State) -> list[Problem]:
+    """What in the rules does not suit this cluster as it is now."""
+    pools = Counter(dict.fromkeys(state.pools, 0))
+    for node in state.nodes.values():
+        pools[node.pool] += node.total.accelerators
+    queues = {name: queue.project for name, queue in state.queues.items()}
+    return check_rules(rules, pools=pools, queues=queues, projects=state.projects)
+
+
+def set_rules(text: str, actor: str, now: float, *, source: str = "The policy", check: bool = True) -> Proposal:
+    """Puts the rules in force, if they are not; otherwise SpecError with every problem, and those in force stay.
+
+    Without `check` they may name what does not exist yet: the file of a server that starts comes before its queues.
+    """
+    rules = read_rules(text, source)
+
+    def propose(state: State) -> Entry:
+        problems = problems_here(rules, state) if check else []
+        if problems:
+            raise SpecError(problems, source, MEND)
+        if (rules, text) == (state.rules, state.in_force.text):
+            return Entry()
+        data = {"rules": rules.model_dump(mode="json"), "text": text}
+        return Entry([Event("rules.set", now, actor, data=data)])
+
+    return propose

@@ -1,0 +1,182 @@
+"""Use, queue depth and waits in buckets of time that merge exactly, so that months of them take little space.
+
+Everything is a whole number (thousandths, milliseconds, counts): sums of those don't depend on their order, so the
+bucket of a day is the same whether it was made from samples, from minutes or from quarters of an hour.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import Final
+
+MINUTE: Final = 60
+QUARTER: Final = 900
+DAY: Final = 86_400
+KEPT: Final[dict[int, int | None]] = {  # seconds of a bucket → seconds it is kept; None: for ever
+    MINUTE: 2 * DAY,
+    QUARTER: 60 * DAY,
+    DAY: None,
+}
+ALL: Final = ""  # the name that stands for all pools together
+
+# What a sample says of a pool. Accelerators and CPUs are in thousandths, and so are jobs, to be one kind of number.
+USED, THERE, CPUS_USED, CPUS = "used", "there", "cpus_used", "cpus"
+FREE, OUT, USABLE = "free", "out", "usable"  # accelerators: free to be used; idle but unfit; free for a typical gang
+JOBS, ASKED = "jobs", "asked"  # queued, and the accelerators that they ask for
+Sample = Mapping[str, int]
+
+_BINS: Final = 4  # of waits, to a doubling: each is 19 % wider than the one before
+_LAST_BIN: Final = 1 + _BINS * 25  # 2^25 seconds, a year and more, and whatever is longer
+
+
+@dataclass(frozen=True, slots=True)
+class Gauge:
+    total: int  # thousandths times milliseconds
+    low: int
+    high: int
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """Waits of the jobs that started: their number, sum, extremes in milliseconds, and a histogram of them."""
+
+    count: int = 0
+    total: int = 0
+    low: int = 0
+    high: int = 0
+    bins: Mapping[int, int] = field(default_factory=dict)
+
+    def mean(self) -> float | None:
+        """In seconds."""
+        return self.total / self.count / 1000 if self.count else None
+
+    def quantile(self, share: float) -> float | None:
+        """In seconds, to within a tenth: the middle of the bin that holds it, and never past the extremes."""
+        left = max(1, math.ceil(share * self.count))
+        for index in sorted(self.bins):
+            left -= self.bins[index]
+            if left <= 0:
+                return min(max(_middle(index), self.low / 1000), self.high / 1000)
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    ms: int = 0  # of its time, how much was observed
+    gauges: Mapping[str, Gauge] = field(default_factory=dict)
+    peak: tuple[int, int] | None = None  # most accelerators asked for at a time, and minus those that were free then
+    waits: Waits = field(default_factory=Waits)
+
+    def mean(self, name: str) -> float | None:
+        """Over the time that was observed; None when it never was."""
+        gauge = self.gauges.get(name)
+        return gauge.total / self.ms / 1000 if gauge is not None and self.ms else None
+
+    def ratio(self, part: str, whole: str) -> float | None:
+        """Of two gauges over time; None when there was nothing of the whole."""
+        one, other = self.gauges.get(part), self.gauges.get(whole)
+        return one.total / other.total if one is not None and other is not None and other.total else None
+
+    def high(self, name: str) -> float | None:
+        gauge = self.gauges.get(name)
+        return gauge.high / 1000 if gauge is not None else None
+
+
+EMPTY: Final = Bucket()
+
+
+def merge(buckets: Iterable[Bucket]) -> Bucket:
+    """One bucket that says what these say together."""
+    return reduce(_merged, buckets, EMPTY)
+
+
+def held(sample: Sample, start: int, end: int, resolution: int) -> Iterator[tuple[int, Bucket]]:
+    """A sample that held from `start` to `end` (milliseconds), as buckets by the second in which they start."""
+    at = start
+    while at < end:
+        bucket = at // (1000 * resolution) * resolution
+        until = min(end, 1000 * (bucket + resolution))
+        gauges = {name: Gauge(value * (until - at), value, value) for name, value in sample.items()}
+        yield bucket, Bucket(until - at, gauges, (sample.get(ASKED, 0), -sample.get(FREE, 0)))
+        at = until
+
+
+def waited(seconds: float) -> Bucket:
+    """One job that started after this wait."""
+    ms = max(0, round(seconds * 1000))
+    return Bucket(waits=Waits(1, ms, ms, ms, {_bin(ms): 1}))
+
+
+def start_of(moment: float, resolution: int) -> int:
+    """The second in which the bucket of this moment starts, in UTC."""
+    return math.floor(moment) // resolution * resolution
+
+
+def to_text(bucket: Bucket) -> str:
+    """Compact JSON. A gauge that stood still is one number, which most are in most minutes."""
+    doc: dict[str, object] = {}
+    if bucket.ms:
+        doc["ms"] = bucket.ms
+        doc["g"] = {name: _gauge_doc(gauge, bucket.ms) for name, gauge in bucket.gauges.items()}
+    if bucket.peak is not None:
+        doc["p"] = bucket.peak
+    waits = bucket.waits
+    if waits.count:
+        bins = [number for index in sorted(waits.bins) for number in (index, waits.bins[index])]
+        doc["w"] = [waits.count, waits.total, waits.low, waits.high, *bins]
+    return json.dumps(doc, separators=(",", ":"))
+
+
+def from_text(text: str) -> Bucket:
+    doc = json.loads(text)
+    ms = doc.get("ms", 0)
+    gauges = {
+        name: Gauge(raw * ms, raw, raw) if isinstance(raw, int) else Gauge(*raw)
+        for name, raw in doc.get("g", {}).items()
+    }
+    peak = tuple(doc["p"]) if "p" in doc else None
+    count, total, low, high, *bins = doc.get("w", (0, 0, 0, 0))
+    waits = Waits(count, total, low, high, dict(zip(bins[::2], bins[1::2], strict=True)))
+    return Bucket(ms, gauges, peak, waits)
+
+
+def _merged(one: Bucket, other: Bucket) -> Bucket:
+    gauges = dict(one.gauges)
+    for name, gauge in other.gauges.items():
+        known = gauges.get(name)
+        gauges[name] = gauge if known is None else _both(known, gauge)
+    peaks = [peak for peak in (one.peak, other.peak) if peak is not None]
+    return Bucket(one.ms + other.ms, gauges, max(peaks, default=None), _all_waits(one.waits, other.waits))
+
+
+def _both(one: Gauge, other: Gauge) -> Gauge:
+    return Gauge(one.total + other.total, min(one.low, other.low), max(one.high, other.high))
+
+
+def _all_waits(one: Waits, other: Waits) -> Waits:
+    if not one.count or not other.count:
+        return other if other.count else one
+    bins = dict(one.bins)
+    for index, count in other.bins.items():
+        bins[index] = bins.get(index, 0) + count
+    low, high = min(one.low, other.low), max(one.high, other.high)
+    return Waits(one.count + other.count, one.total + other.total, low, high, bins)
+
+
+def _gauge_doc(gauge: Gauge, ms: int) -> int | list[int]:
+    if gauge.low == gauge.high and gauge.total == gauge.low * ms:
+        return gauge.low
+    return [gauge.total, gauge.low, gauge.high]
+
+
+def _bin(ms: int) -> int:
+    """0 is under a second."""
+    return 0 if ms < 1000 else min(1 + math.floor(_BINS * math.log2(ms / 1000)), _LAST_BIN)
+
+
+def _middle(index: int) -> float:
+    return 0.5 if index == 0 else float(2 ** ((index - 0.5) / _BINS))

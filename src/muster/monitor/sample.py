@@ -1,0 +1,184 @@
+"""What a pool looks like at one moment: how much of it is in use, who waits for it, and what of the rest is any use.
+
+A queued job that names no pool counts in every pool that could take it, because each of them would be shorter of room
+without the others; in the sample of all pools it counts once, and so does one that fits nowhere.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from muster.core.estate import Node
+from muster.core.job import Job
+from muster.core.journal import Journal
+from muster.core.resources import WHOLE, Resources
+from muster.core.state import State
+from muster.monitor import rollup
+
+Shape = tuple[Resources, int]  # of a gang: what each worker asks for, and how many workers
+_SHAPES: Final = 8  # the most common gangs say enough
+_PARTS: Final = 100
+
+
+def sample(state: State) -> dict[str, dict[str, int]]:
+    """By pool, and of all pools under `rollup.ALL`."""
+    return Sampler().sample(state)
+
+
+def idle_nodes(state: State) -> list[Node]:
+    """Copies of the nodes that have an accelerator to give, to be looked at while the state moves on."""
+    free = (node for node in state.nodes.values() if node.health == "healthy" and (node.free_devices or node.parts))
+    return [replace(node, parts=dict(node.parts), jobs=set()) for node in free]
+
+
+def add_usable(samples: Mapping[str, dict[str, int]], shares: Mapping[str, float]) -> None:
+    """`shares`: the part of each pool's free accelerators that typical gangs could use; all unless it is named."""
+    pools = [pool for pool in samples if pool != rollup.ALL]
+    for pool in pools:
+        samples[pool][rollup.USABLE] = round(samples[pool][rollup.FREE] * shares.get(pool, 1.0))
+    samples[rollup.ALL][rollup.USABLE] = sum(samples[pool][rollup.USABLE] for pool in pools)
+
+
+@dataclass(frozen=True, slots=True)
+class _Want:
+    """What queued jobs that could go to the same places have in common."""
+
+    pool: str | None
+    queue: str
+    spot: bool
+    nodes: int
+    ask: Resources
+
+    @property
+    def accelerators(self) -> int:
+        """Thousandths."""
+        return self.ask.accelerators * self.ask.share * self.nodes
+
+
+class Sampler:
+    """Keeps count from one sample to the next, so that each costs what has changed and not what exists."""
+
+    def __init__(self) -> None:
+        self._journal: Journal | None = None
+        self._cursor = 0
+        self._wants: dict[str, _Want] = {}  # of queued jobs
+        self._queued: Counter[_Want] = Counter()
+        self._shapes: dict[str, Shape] = {}  # of unfinished jobs that want accelerators
+        self._common: Counter[Shape] = Counter()
+        self._nodes: dict[str, tuple[str, rollup.Sample]] = {}
+        self._pools: dict[str, Counter[str]] = {}
+        self._members: dict[str, int] = {}  # nodes of each pool
+
+    def sample(self, state: State) -> dict[str, dict[str, int]]:
+        """Looks at the live state, so it belongs between two commits."""
+        self._catch_up(state)
+        found = {pool: dict(_ZERO, **counts) for pool, counts in self._pools.items()}
+        whole = {name: sum(values[name] for values in found.values()) for name in _ZERO}
+        for want, jobs in self._queued.items():
+            places = [pool for pool in found if _could_take(state, pool, want)]
+            for place in (*(found[pool] for pool in places), whole):
+                place[rollup.JOBS] += 1000 * jobs
+                place[rollup.ASKED] += want.accelerators * jobs
+        return {**found, rollup.ALL: whole}
+
+    def typical(self) -> list[Shape]:
+        """The commonest gangs of the last sample that want accelerators, each as often as its part of them is."""
+        common = self._common.most_common(_SHAPES)
+        total = sum(count for _, count in common)
+        return [shape for shape, count in common for _ in range(-(-_PARTS * count // total))]
+
+    def pool_of(self, node: str) -> str | None:
+        """The pool of a node that was there at the last sample."""
+        known = self._nodes.get(node)
+        return known[0] if known is not None else None
+
+    def _catch_up(self, state: State) -> None:
+        entries = state.journal.since(self._cursor) if state.journal is self._journal else None
+        self._journal, self._cursor = state.journal, state.journal.end
+        if entries is None:
+            self._wants, self._queued = {}, Counter()
+            self._shapes, self._common = {}, Counter()
+            self._nodes, self._pools, self._members = {}, {}, {}
+            entries = [*(("job", name) for name in state.jobs), *(("node", name) for name in state.nodes)]
+        changed = dict.fromkeys(entries)
+        for name in (name for what, name in changed if what == "node"):
+            self._count_node(name, state.nodes.get(name))
+        for name in (name for what, name in changed if what == "job"):
+            job = state.jobs.get(name)
+            queued = job if job is not None and job.phase == "queued" else None
+            self._count_want(name, queued)
+            # By `active` and not by its phase: a job ends after it has let go of its nodes, and then nothing tells.
+            self._count_shape(name, job if name in state.active else queued)
+
+    def _count_node(self, name: str, node: Node | None) -> None:
+        known = self._nodes.pop(name, None)
+        if known is not None:
+            self._pools[known[0]].subtract(known[1])
+            self._members[known[0]] -= 1
+            if not self._members[known[0]]:
+                del self._members[known[0]], self._pools[known[0]]
+        if node is not None:
+            self._nodes[name] = (node.pool, _use(node))
+            self._pools.setdefault(node.pool, Counter()).update(self._nodes[name][1])
+            self._members[node.pool] = self._members.get(node.pool, 0) + 1
+
+    def _count_want(self, name: str, job: Job | None) -> None:
+        known = self._wants.pop(name, None)
+        if known is not None:
+            self._queued[known] -= 1
+            if not self._queued[known]:
+                del self._queued[known]
+        if job is not None:
+            spec = job.spec
+            want = self._wants[name] = _Want(spec.pool, job.queue, spec.use_spot, spec.num_nodes, job.ask)
+            self._queued[want] += 1
+
+    def _count_shape(self, name: str, job: Job | None) -> None:
+        known = self._shapes.pop(name, None)
+        if known is not None:
+            self._common[known] -= 1
+            if not self._common[known]:
+                del self._common[known]
+        if job is not None and job.ask.accelerators:
+            shape = self._shapes[name] = (job.ask, job.spec.num_nodes)
+            self._common[shape] += 1
+
+
+_ZERO: dict[str, int] = dict.fromkeys(
+    (
+        rollup.USED, rollup.THERE, rollup.CPUS_USED, rollup.CPUS, rollup.FREE, rollup.OUT, rollup.JOBS, rollup.ASKED,
+    ),
+    0,
+)  # fmt: skip
+
+
+def _use(node: Node) -> dict[str, int]:
+    there = WHOLE * node.total.accelerators
+    # A node that came back smaller may hold jobs that are larger than it is.
+    free = max(0, WHOLE * node.free.accelerators + sum(node.parts.values()))
+    fit = node.health == "healthy"
+    return {
+        rollup.THERE: there,
+        rollup.USED: there - free,
+        rollup.FREE: free if fit else 0,
+        rollup.OUT: 0 if fit else free,
+        rollup.CPUS: node.total.milli_cpus,
+        rollup.CPUS_USED: node.total.milli_cpus - max(0, node.free.milli_cpus),
+    }
+
+
+def _could_take(state: State, pool: str, want: _Want) -> bool:
+    """Whether the pool has the kind of node that the job needs, idle or not, and the rules let it go there."""
+    if want.pool is not None:
+        return want.pool == pool
+    allowed = state.rules.queue(want.queue).pools
+    spot = state.rules.pool(pool).spot
+    if spot is None:
+        known = state.pools.get(pool)
+        spot = known is not None and known.spot
+    if (allowed and pool not in allowed) or (spot and not want.spot):
+        return False
+    return any(of == pool and whole.holds(want.ask) for of, whole in state.kinds)
