@@ -1,62 +1,245 @@
-"""Why a queued job waits: the dominant reason first, and what would change it."""
+"""Why a queued job waits: the dominant reason first, then every other that holds it back now."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from itertools import islice
+from math import ceil
+from typing import Any, Final
 
-from muster.core.job import Job
+from muster.core.job import Job, Seat
 from muster.core.reasons import Reason, reason
 from muster.core.state import State
-from muster.sched.place import Free
-from muster.sched.placements import PLACEMENTS
+from muster.sched.ahead import Line
+from muster.sched.backfill import Reservation, beside, reserve, takes
+from muster.sched.board import Board
+from muster.sched.elastic import most_that_fit
+from muster.sched.gate import gate
+from muster.sched.lines import Queued, Shape
+from muster.sched.place import Gang
+from muster.sched.shortage import NAMED, shortage
 
-_NAMED = 5  # how many jobs or nodes a reason names
-
-
-def explain(state: State, job: Job, now: float, brief: bool = False) -> list[Reason]:
-    """Every cause that holds the job back now, the dominant one first; only that one when it is to be brief."""
-    if job.not_before > now:
-        wait = job.not_before - now
-        because = f" after: {job.reason.message}" if job.reason else ""
-        return [reason("backing_off", f"the next attempt starts in {wait:.0f} s{because}", until=job.not_before)]
-    ahead = state.lines[job.queue].ahead_of(job)
-    reasons = []
-    if (not brief or not ahead) and PLACEMENTS.get(job.spec.placement).place(job, Free(state)) is None:
-        reasons.append(_capacity(state, job))
-    if ahead:
-        first = [state.jobs[name].id for name in islice(state.lines[job.queue], _NAMED)]
-        first = [name for name in first if name != job.id]
-        behind = reason(
-            "behind_in_queue",
-            f"{ahead} {'job goes' if ahead == 1 else 'jobs go'} first in {job.queue!r}, beginning with {first[0]}",
-            ahead=ahead,
-            first=first,
-        )
-        reasons.insert(0, behind)
-    return reasons or [reason("about_to_start")]
+RESERVED: Final = 8  # reservations of a queue that are looked at
+WALKED: Final = 64  # jobs of a queue among which those are looked for
+COUNTED: Final = 2_000  # streams that brief answers look at, over all jobs, to count who goes first
+HIDDEN: Final = "a job of another project"
 
 
-def _capacity(state: State, job: Job) -> Reason:
-    fitting = [n for n in state.nodes.values() if (job.spec.pool in (None, n.pool)) and n.total.holds(job.ask)]
-    healthy = [n for n in fitting if n.health == "healthy"]
-    wanted = job.spec.num_nodes
-    if len(healthy) < wanted:
-        words = ", ".join(f"{n.name} ({n.health})" for n in fitting if n.health != "healthy")
-        return reason(
-            "nodes_unhealthy",
-            f"{wanted} nodes with {job.ask} are needed and {len(healthy)} are healthy"
-            + (f"; not: {words}" if words else ""),
-            wanted=wanted,
-            healthy=len(healthy),
-        )
-    free = sum(1 for n in healthy if n.free.holds(job.ask))
-    holders = sorted({name for n in healthy if not n.free.holds(job.ask) for name in n.jobs})
-    held = f"; held by {', '.join(holders[:_NAMED])}" if holders else ""
-    return reason(
-        "no_capacity",
-        f"needs {wanted} {'node' if wanted == 1 else 'nodes'} with {job.ask}; "
-        f"{free} of {len(healthy)} nodes have it free{held}",
-        wanted=wanted,
-        free=free,
-        holders=holders[:_NAMED],
-    )
+def explain(state: State, job: Job, now: float, board: Board | None = None, brief: bool = False) -> list[Reason]:
+    """Every cause that holds the job back now; only the dominant one when it is to be brief."""
+    return Explainer.of(state, now, board).explain(job, brief)
+
+
+@dataclass(slots=True)
+class Explainer:
+    """Answers about many jobs at one time; what holds for one shape or queue is found out once.
+
+    `sees` says which jobs may be named to the one who asks. The board stays as it is.
+    """
+
+    state: State
+    board: Board
+    now: float
+    sees: Callable[[Job], bool] = lambda job: True
+    line: Line = field(init=False)
+    _fits: dict[tuple[Shape, Gang], tuple[Seat, ...] | None] = field(default_factory=dict)
+    _shortages: dict[tuple[Shape, bool], Reason] = field(default_factory=dict)
+    _kept: dict[str, list[Reservation]] = field(default_factory=dict)
+    _first: dict[str, list[Job]] = field(default_factory=dict)
+    _budget: int = COUNTED
+
+    @classmethod
+    def of(
+        cls, state: State, now: float, board: Board | None = None, sees: Callable[[Job], bool] = lambda job: True
+    ) -> Explainer:
+        """`board` is the scheduler's, to save work; without one the answer is the same."""
+        board = Board() if board is None else board
+        board.sync(state, now)
+        return cls(state, board, now, sees)
+
+    def __post_init__(self) -> None:
+        self.line = Line(self.state, self.board, self.now)
+
+    def explain(self, job: Job, brief: bool = False) -> list[Reason]:
+        queued = self.board.queued.get(job.id)
+        if queued is None:
+            return [job.reason] if job.reason is not None else []
+        found: list[Reason] = []
+        for step in (self._claimed, self._resting, self._gated, self._placed):
+            found += [one for one in step(queued, brief) if one not in found]
+            if found and (brief or step == self._claimed):
+                break
+        if queued.stream.overdue and not brief:
+            found.append(self._overdue(queued))
+        if len(found) > 1:
+            found = [one for one in found if one.code != "about_to_start"]
+        return found[:1] if brief else found
+
+    def named(self, job: Job) -> str:
+        return job.id if self.sees(job) else HIDDEN
+
+    def starts(self, queued: Queued, gang: Gang, fewest: int, lasts: float | None = None) -> tuple[Seat, ...] | None:
+        """Where the job would start now if it asked for this gang, and lasted so long; None if it would not."""
+        weight = gang.ask.weight * fewest
+        rules = self.state.rules
+        pools = tuple([p for p in gang.pools if gate(self.board, rules, queued.job, p, weight) is None])
+        seats = most_that_fit(self.board, replace(gang, pools=pools), fewest) if pools else None
+        if seats is None or queued.stream.rules.backfill == "greedy":
+            return seats
+        if queued.stream.rules.backfill == "none":
+            return seats if not self.line.ahead_of(queued.job.id) else None
+        ends = self.now + (takes(queued.job, rules, self.now) if lasts is None else lasts)
+        kept = self.reservations(queued)
+        if any(one.hurt_by(seats, gang.ask, ends) for one in kept):
+            return beside(self.board, replace(gang, pools=pools), [one for one in kept if one.start < ends], fewest)
+        return seats
+
+    def reservations(self, queued: Queued) -> list[Reservation]:
+        """What is kept for those of the queue who go before the job."""
+        queue, mine = queued.stream.queue, self.line.key_of(queued)
+        if queue not in self._kept:
+            self._kept[queue] = self._reserve(queue, queued.stream.rules.backfill)
+        return [r for r in self._kept[queue] if self.line.key_of(self.board.queued[r.job.id]) < mine]
+
+    # --- what holds it back, in the order in which it is looked at ----------------------------------------------------
+    def _claimed(self, queued: Queued, brief: bool) -> list[Reason]:
+        claim = self.board.claims.get(queued.job.id)
+        if claim is None:
+            return []
+        sitting = {name for seat in claim.seats if (node := self.state.nodes.get(seat.node)) for name in node.jobs}
+        jobs = [self.state.jobs[name] for name in sorted(sitting)]
+        leaving = [job for job in jobs if job.stop is not None]
+        nodes = sorted({seat.node for seat in claim.seats})
+        names = [self.named(job) for job in leaving]
+        by = max([job.stop.at + job.stop.grace for job in leaving if job.stop is not None], default=self.now)
+        message = f"{_listed(names)} {'is' if len(names) == 1 else 'are'} leaving {_listed(nodes)} for it"
+        if not names:
+            message = f"{_listed(nodes)} {'is' if len(nodes) == 1 else 'are'} kept for it"
+        return [reason("waits_for_seats", message, nodes=nodes, leaving=names, by=by)]
+
+    def _resting(self, queued: Queued, brief: bool) -> list[Reason]:
+        job, until = queued.job, queued.stream.resting
+        if until <= self.now:
+            return []
+        if job.not_before >= until:
+            because = f" after: {job.reason.message}" if job.reason else ""
+            wait = ceil(until - self.now)
+            return [reason("backing_off", f"the next attempt starts in {wait} s{because}", until=until)]
+        message = f"it asked for quiet hours, and those begin in {_span(until - self.now)}"
+        return [reason("off_peak", message, until=until)]
+
+    def _gated(self, queued: Queued, brief: bool) -> list[Reason]:
+        shape = queued.stream.shape
+        if not shape.gang.pools:
+            return [self._no_pool(queued.job)]
+        closed = [found for pool in shape.gang.pools if (found := self._gate(queued, pool)) is not None]
+        if len(closed) < len(shape.gang.pools):
+            return []
+        return list({found.code: found for found in reversed(closed)}.values())
+
+    def _placed(self, queued: Queued, brief: bool) -> list[Reason]:
+        """Room, and who goes first where there is none."""
+        if not queued.stream.shape.gang.pools:
+            return []
+        open_pools = tuple([p for p in queued.stream.shape.gang.pools if self._gate(queued, p) is None])
+        gang = self.line.filling.gang(queued)
+        there = replace(gang, pools=open_pools or gang.pools)
+        if self._seats(queued, there) is not None:
+            return [self._passing(queued, there, brief)] if open_pools else []
+        short = self._short(queued, gang, brief)
+        behind = self._behind(queued, brief)
+        if behind is None:
+            return [short]
+        return [short, behind] if short.code in ("nodes_unhealthy", "maintenance") else [behind, short]
+
+    def _passing(self, queued: Queued, gang: Gang, brief: bool) -> Reason:
+        """It fits: either the order of its queue is in the way, or a reservation, or nothing."""
+        rule = queued.stream.rules.backfill
+        if rule == "none":
+            return self._behind(queued, brief) or reason("about_to_start")
+        if rule == "greedy" or (brief and not self._countable(queued)):
+            return reason("about_to_start")
+        if self.starts(queued, gang, queued.stream.shape.fewest) is not None:
+            return reason("about_to_start")
+        first = min(self.reservations(queued), key=lambda one: one.start)
+        name, wait = self.named(first.job), first.start - self.now
+        message = f"what is free is reserved for {name}, which is expected to start in {_span(wait)}"
+        return reason("reserved", message, job=name, start=first.start, nodes=sorted(first.spare)[:NAMED])
+
+    def _behind(self, queued: Queued, brief: bool) -> Reason | None:
+        if brief and not self._countable(queued):
+            return None
+        queue, ahead = queued.stream.queue, self.line.ahead_of(queued.job.id)
+        self._budget -= self.line.streams_of(queue) if brief else 0
+        if ahead == 0:
+            return None
+        first = [job for job in self._heads(queue) if job.id != queued.job.id][:ahead]
+        names = [self.named(job) for job in first]
+        message = f"{'1 job goes' if ahead == 1 else f'{ahead} jobs go'} first in {queue!r}, beginning with {names[0]}"
+        asks = [{"job": self.named(job), "num_nodes": job.spec.num_nodes, "each": str(job.ask)} for job in first]
+        return reason("behind_in_queue", message, ahead=ahead, first=names, asks=asks)
+
+    def _countable(self, queued: Queued) -> bool:
+        """Whether to count those ahead is not too much for a list of jobs."""
+        return self.line.streams_of(queued.stream.queue) <= self._budget
+
+    # --- what is found out once ---------------------------------------------------------------------------------------
+    def _heads(self, queue: str) -> list[Job]:
+        if queue not in self._first:
+            self._first[queue] = [one.job for one in islice(self.line.in_order(queue, resting=True), NAMED)]
+        return self._first[queue]
+
+    def _seats(self, queued: Queued, gang: Gang) -> tuple[Seat, ...] | None:
+        shape, free = queued.stream.shape, self.board.free
+        if gang.pools == shape.gang.pools and shape.blocked == tuple([free.grew(pool) for pool in gang.pools]):
+            return None  # the scheduler has tried, and nothing became free since
+        key = (shape, gang)
+        if key not in self._fits:
+            self._fits[key] = most_that_fit(self.board, gang, shape.fewest)
+        return self._fits[key]
+
+    def _short(self, queued: Queued, gang: Gang, brief: bool) -> Reason:
+        key = (queued.stream.shape, brief)
+        if key not in self._shortages:
+            fewest = queued.stream.shape.fewest
+            self._shortages[key] = shortage(self.state, self.board, gang, fewest, self.now, self.named, brief)
+        return self._shortages[key]
+
+    def _reserve(self, queue: str, rule: str) -> list[Reservation]:
+        depth = min(self.state.rules.depth, RESERVED) if rule == "conservative" else 1
+        found: list[Reservation] = []
+        for queued in islice(self.line.in_order(queue), WALKED):
+            gang = self.line.filling.gang(queued)
+            if len(found) == depth or any(self._gate(queued, pool) for pool in gang.pools):
+                continue
+            if self._seats(queued, gang) is None:
+                there = replace(gang, nodes=queued.stream.shape.fewest)
+                kept = reserve(self.board, self.state.rules, queued.job, there, found, self.now)
+                found += [kept] if kept is not None else []
+        return found
+
+    def _gate(self, queued: Queued, pool: str) -> Reason | None:
+        shape = queued.stream.shape
+        return gate(self.board, self.state.rules, queued.job, pool, shape.each * shape.fewest)
+
+    def _no_pool(self, job: Job) -> Reason:
+        rules = self.state.rules.queue(job.queue)
+        data: dict[str, Any] = {"pool": job.spec.pool, "queue_pools": list(rules.pools), "kind": job.spec.kind}
+        return reason("no_pool", f"no pool is open to {job.spec.kind} jobs of queue {job.queue!r} as it asks", **data)
+
+    def _overdue(self, queued: Queued) -> Reason:
+        waited = queued.job.waited + self.now - queued.job.since
+        message = f"it has waited {_span(waited)} in all: it goes first, and gives way to nobody once it runs"
+        return reason("overdue", message, waited=waited)
+
+
+def _listed(names: list[str]) -> str:
+    shown = ", ".join(names[:NAMED])
+    return shown + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
+
+
+def _span(seconds: float) -> str:
+    if seconds < 120:
+        return f"{max(seconds, 0):.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

@@ -1,44 +1,37 @@
-"""The placement seam, and the view of free resources that a round plans on without touching the state."""
+"""The placement seam: a whole gang onto nodes, or nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Protocol
+from dataclasses import dataclass
+from math import inf
+from typing import TYPE_CHECKING, Protocol
 
-from muster.core.estate import Node
-from muster.core.job import Job, Seat
 from muster.core.resources import Resources
-from muster.core.state import State
+from muster.core.seat import Seat
+
+if TYPE_CHECKING:
+    from muster.sched.free import Free
 
 
-class Free:
-    """What is free on every node, less what this round has given away already."""
+@dataclass(frozen=True, slots=True)
+class Gang:
+    """What a placement needs to know of a job."""
 
-    def __init__(self, state: State) -> None:
-        self._state = state
-        self._taken: dict[str, tuple[Resources, int]] = {}  # node → what is left of it, and its free devices
+    ask: Resources  # of each worker
+    nodes: int  # workers, each on a node of its own
+    pools: tuple[str, ...]  # where it may go, the preferred first; never several pools at once
+    placement: str = "pack"
+    require: str | None = None  # the label that all its nodes must share
+    prefer: str | None = None  # the label that they share if that can be had
+    near: frozenset[str] = frozenset()  # names that nodes hold, or nodes themselves, for `group` and `locality`
+    avoid: frozenset[str] = frozenset()  # nodes that are taken last: the job failed there
+    ends: float = -inf  # when it is expected to be done: nodes that close before are left out
 
-    def left(self, node: Node) -> Resources:
-        taken = self._taken.get(node.name)
-        return taken[0] if taken else node.free
-
-    def candidates(self, job: Job) -> Iterator[Node]:
-        """The nodes that could take a worker of the job now."""
-        pool = job.spec.pool
-        for node in self._state.nodes.values():
-            if node.health == "healthy" and (pool is None or node.pool == pool) and self.left(node).holds(job.ask):
-                yield node
-
-    def seat(self, node: Node, job: Job) -> Seat:
-        """Takes one worker's share of the node, lowest device numbers first."""
-        left, mask = self._taken.get(node.name, (node.free, node.free_devices))
-        devices = []
-        for _ in range(job.ask.accelerators):
-            lowest = mask & -mask
-            devices.append(lowest.bit_length() - 1)
-            mask ^= lowest
-        self._taken[node.name] = (left - job.ask, mask)
-        return Seat(node.name, tuple(devices))
+    def within(self, pool: str, nodes: int) -> Gang:
+        """The same in one pool, with so many workers."""
+        return Gang(
+            self.ask, nodes, (pool,), self.placement, self.require, self.prefer, self.near, self.avoid, self.ends
+        )
 
 
 class Placement(Protocol):
@@ -46,5 +39,5 @@ class Placement(Protocol):
 
     name: str
 
-    def place(self, job: Job, free: Free) -> tuple[Seat, ...] | None:
-        """A seat on a node of its own for every worker, taken from `free`; None, with nothing taken, if not."""
+    def place(self, gang: Gang, free: Free) -> tuple[Seat, ...] | None:
+        """A seat on a node of its own for every worker. Takes nothing: the caller does, with `free.take`."""

@@ -1,59 +1,51 @@
 """One scheduling round: a state and a time in, a plan out.
 
-1. Merge the queues' lines, each in the order of its policy, best job first.
-2. Place a job's whole gang on what is left, or pass on.
-3. A job that does not fit closes its queue for this round, unless its policy lets others pass.
+1. Bring the board up to date with what changed.
+2. Start those whose seats were kept for them and are free now.
+3. Start what fits, best first: gangs whole or not at all, within limits and quotas, past nobody's reservation.
+4. For those who still wait and have the right: ask others to leave, and keep the seats for them.
+5. Let elastic gangs grow into what nobody wants.
 """
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import replace
+from math import ceil, inf
 
-from muster.core.job import Job
-from muster.core.plan import Plan, Start
+from muster.core.plan import Plan
 from muster.core.state import State
-from muster.sched.place import Free
-from muster.sched.placements import PLACEMENTS
-from muster.sched.policies import POLICIES
+from muster.sched.board import Board
+from muster.sched.fill import Filling
+from muster.sched.reselect import reselect
+from muster.sched.yielding import grow, make_way
+
+SOON = 60.0  # seconds after a start, at the latest, until those who wait are compared with who started
 
 
-@dataclass(slots=True)
-class Memo:
-    """What earlier rounds found out, so that a round costs what changed: a head that did not fit still does not,
-    until something becomes free. Losing it changes the cost of a round, never its result."""
-
-    blocked: dict[str, tuple[str, int]] = field(default_factory=dict)  # queue → (job, capacity when it did not fit)
-
-
-def schedule(state: State, now: float, memo: Memo | None = None) -> Plan:
-    memo = memo or Memo()
-    free = Free(state)
-    starts: list[Start] = []
-    heads: list[tuple[tuple[int, int], str, Job, Iterator[Job]]] = []
-    for name, line in state.lines.items():
-        if len(line):
-            jobs = POLICIES.get(state.queues[name].policy).order(line, state, now)
-            _advance(heads, name, jobs)
-    while heads:
-        _, name, job, jobs = heapq.heappop(heads)
-        if memo.blocked.get(name) == (job.id, state.capacity):
-            continue
-        seats = PLACEMENTS.get(job.spec.placement).place(job, free)
-        if seats is not None:
-            starts.append(Start(job.id, seats))
-        elif not POLICIES.get(state.queues[name].policy).passes(job):
-            # What this round gave away counts as taken: only a head that an untouched state can't hold is remembered.
-            if not starts:
-                memo.blocked[name] = (job.id, state.capacity)
-            continue
-        _advance(heads, name, jobs)
-    upcoming = [at for at in state.later.values() if at > now]
-    return Plan(state.version, tuple(starts), min(upcoming, default=None))
-
-
-def _advance(heads: list[tuple[tuple[int, int], str, Job, Iterator[Job]]], name: str, jobs: Iterator[Job]) -> None:
-    job = next(jobs, None)
-    if job is not None:
-        heapq.heappush(heads, ((-job.spec.priority, job.number), name, job, jobs))
+def schedule(state: State, now: float, board: Board | None = None) -> Plan:
+    """`board` is what the last round left, to save work; without one the plan is the same."""
+    if board is None:
+        board = Board()
+    board.sync(state, now)
+    every = state.rules.round
+    if every and now % every:
+        return Plan(state.version, wake_at=ceil(now / every) * every if board.queued else None)
+    if state.rules.reselect:
+        return replace(reselect(state, board, now), wake_at=now + every if board.queued else None)
+    idle = not board.hot and not board.claims and not (board.stirred and board.queued)
+    if idle and not board.elastic and not board.restless:
+        return Plan(state.version, wake_at=board.wake_at())
+    filling = Filling(state, board, now)
+    filling.keep_promises()
+    while filling.start_what_fits():
+        pass  # what started has changed whose turn it is, and what is kept for whom
+    yields, claims = make_way(state, board, filling, now)
+    more_yields, more_claims = grow(state, board, now)
+    wake = board.wake_at()
+    if filling.starts and board.queued:
+        wake = min(wake or inf, now + SOON)  # where they stand once they run is known when they do
+    if every:
+        wake = now + every if board.queued else None
+    return Plan(
+        state.version, tuple(filling.starts), wake, (*yields, *more_yields), (*filling.claims, *claims, *more_claims)
+    )

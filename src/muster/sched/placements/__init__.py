@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from muster.core.registry import Registry
 from muster.sched.place import Placement
+from muster.sched.placements.balanced import Balanced
+from muster.sched.placements.group import Group
+from muster.sched.placements.locality import Locality
 from muster.sched.placements.pack import Pack
 from muster.sched.placements.spread import Spread
 
-# `balanced`, `group` and `locality` fall back to packing until the topology that they need is described.
 PLACEMENTS: Registry[Placement] = Registry(
     "placement",
-    {"pack": Pack(), "spread": Spread(), "balanced": Spread(), "group": Pack(), "locality": Pack()},
+    {"pack": Pack(), "spread": Spread(), "balanced": Balanced(), "group": Group(), "locality": Locality()},
 )

@@ -1,21 +1,15 @@
-"""Fills the fullest nodes that fit, so that whole nodes stay whole for large gangs."""
+"""Fills the fullest nodes that fit, and the tightest domain that holds the gang, so that whole ones stay whole."""
 
 from __future__ import annotations
 
-from heapq import nsmallest
-
-from muster.core.job import Job, Seat
-from muster.sched.place import Free
+from muster.core.seat import Seat
+from muster.sched.free import Free
+from muster.sched.gather import pack
+from muster.sched.place import Gang
 
 
 class Pack:
     name = "pack"
 
-    def place(self, job: Job, free: Free) -> tuple[Seat, ...] | None:
-        wanted = job.spec.num_nodes
-        best = nsmallest(
-            wanted,
-            free.candidates(job),
-            key=lambda node: (free.left(node).accelerators, free.left(node).milli_cpus, node.name),
-        )
-        return tuple(free.seat(node, job) for node in best) if len(best) == wanted else None
+    def place(self, gang: Gang, free: Free) -> tuple[Seat, ...] | None:
+        return pack(gang, free)

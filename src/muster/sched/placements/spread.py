@@ -1,21 +1,34 @@
-"""Takes the emptiest nodes, so that one node's failure touches as little work as possible."""
+"""Takes the emptiest nodes, of as many domains as there are, so that one failure touches as little as possible."""
 
 from __future__ import annotations
 
-from heapq import nsmallest
+from collections.abc import Iterable, Sequence
 
-from muster.core.job import Job, Seat
-from muster.sched.place import Free
+from muster.core.seat import Seat
+from muster.sched.cells import Cell
+from muster.sched.deal import Branch, deal
+from muster.sched.free import Free
+from muster.sched.place import Gang
+from muster.sched.single import emptiest, single
+from muster.sched.slot import Slot
+from muster.sched.view import View, views
 
 
 class Spread:
+    """A part of an accelerator is placed as by `pack`: spreading those would break a whole one on every node."""
+
     name = "spread"
 
-    def place(self, job: Job, free: Free) -> tuple[Seat, ...] | None:
-        wanted = job.spec.num_nodes
-        best = nsmallest(
-            wanted,
-            free.candidates(job),
-            key=lambda node: (-free.left(node).accelerators, -free.left(node).milli_cpus, node.name),
-        )
-        return tuple(free.seat(node, job) for node in best) if len(best) == wanted else None
+    def place(self, gang: Gang, free: Free) -> tuple[Seat, ...] | None:
+        if gang.nodes == 1:
+            return single(gang, free, emptiest)
+        found = (deal(view, gang, _turn, _rank) for view in views(gang, free))
+        return next((seats for seats in found if seats is not None), None)
+
+
+def _turn(branch: Branch) -> tuple[float, float]:
+    return branch.dealt, -branch.count()
+
+
+def _rank(view: View, cells: Sequence[Cell]) -> Iterable[Slot]:
+    return view.ranked(cells, emptiest=True)

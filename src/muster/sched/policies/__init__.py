@@ -3,7 +3,21 @@
 from __future__ import annotations
 
 from muster.core.registry import Registry
+from muster.core.rules import QueueRules
 from muster.sched.order import Policy
+from muster.sched.policies.attained import Attained
 from muster.sched.policies.fifo import Fifo
+from muster.sched.policies.predicted import Predicted
+from muster.sched.policies.priority import Priority
+from muster.sched.policies.shortest import Shortest
+from muster.sched.policies.turns import Turns
 
-POLICIES: Registry[Policy] = Registry("policy", {"fifo": Fifo()})
+POLICIES: Registry[Policy] = Registry(
+    "order",
+    {policy.name: policy for policy in (Predicted(), Fifo(), Priority(), Shortest(), Attained(), Turns())},
+)
+
+
+def policy_of(rules: QueueRules) -> Policy:
+    """The order that a queue follows."""
+    return POLICIES.get("turns" if rules.slice is not None else rules.order)

@@ -1,20 +1,26 @@
-"""First come, first served within a priority: a gang that does not fit holds back those behind, so none starves."""
+"""First come, first served."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable
 
+from muster.core.history import History
 from muster.core.job import Job
-from muster.core.state import Line, State
+from muster.core.rules import QueueRules, Rules
+from muster.sched.order import Key, Standing
 
 
 class Fifo:
     name = "fifo"
+    words = "first come, first served"
+    values = False
+    learns = False
 
-    def order(self, queued: Line, state: State, now: float) -> Iterator[Job]:
-        for job_id in queued:
-            if state.later.get(job_id, 0.0) <= now:
-                yield state.jobs[job_id]
+    def standing(self, job: Job, rules: Rules, queue: QueueRules, now: float) -> Standing:
+        return Standing(None, (job.number,))
 
-    def passes(self, job: Job) -> bool:
-        return False
+    def rank(self, band: Hashable, key: Key, history: History) -> Key:
+        return key
+
+    def worth(self, band: Hashable, history: History) -> float:
+        return 0.0

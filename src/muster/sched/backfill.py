@@ -1,0 +1,134 @@
+"""Reservations: when and where the first that don't fit will start, so that nobody who passes them delays them."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from heapq import merge
+from itertools import groupby, islice
+from math import inf
+
+from muster.core.job import Job, Seat
+from muster.core.resources import Resources
+from muster.core.rules import Rules
+from muster.sched.board import OVERRUN, Board, Running
+from muster.sched.elastic import most_that_fit
+from muster.sched.order import remaining
+from muster.sched.place import Gang
+
+LATEST = 5_000  # running gangs that one reservation looks past at most
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    job: Job
+    pool: str
+    start: float
+    end: float
+    seats: tuple[Seat, ...]
+    spare: dict[str, tuple[int, int]]  # on its nodes, beside it: milli-CPUs and bytes of memory
+
+    def hurt_by(self, seats: Iterable[Seat], ask: Resources, end: float) -> bool:
+        """Whether a gang that sits there until `end` would be in its way."""
+        if end <= self.start:
+            return False
+        mine = {seat.node: seat for seat in self.seats}
+        for seat in seats:
+            own = mine.get(seat.node)
+            if own is not None:
+                cpus, memory = self.spare[seat.node]
+                if set(own.devices) & set(seat.devices) or ask.milli_cpus > cpus or ask.memory > memory:
+                    return True
+        return False
+
+    def beside(self, seats: Iterable[Seat], ask: Resources) -> None:
+        """A gang sits there that is in nobody's way: what it takes is not spare any more."""
+        for seat in seats:
+            if seat.node in self.spare:
+                cpus, memory = self.spare[seat.node]
+                self.spare[seat.node] = (cpus - ask.milli_cpus, memory - ask.memory)
+
+
+def ends_at(known: Running, rules: Rules, now: float) -> float:
+    """When a running gang is expected to be done; one that has overrun is expected to go on for a while."""
+    job = known.job
+    end = known.since + remaining(job, rules)
+    if job.stop is not None:
+        return min(job.stop.at + job.stop.grace, max(now, end))
+    limit = known.since - job.ran + job.spec.max_duration if job.spec.max_duration is not None else inf
+    return min(end if end > now else now + (now - known.since) * OVERRUN, max(limit, now))
+
+
+def takes(job: Job, rules: Rules, now: float) -> float:
+    """Seconds that a queued job is expected to hold its nodes."""
+    return remaining(job, rules)
+
+
+def reserve(
+    board: Board, rules: Rules, job: Job, gang: Gang, earlier: list[Reservation], now: float
+) -> Reservation | None:
+    """The first time at which the gang fits, when gangs end as expected and earlier reservations are kept."""
+    lasts = takes(job, rules, now)
+    best: Reservation | None = None
+    for pool in gang.pools:
+        found = _in_pool(board, rules, job, gang, pool, lasts, [r for r in earlier if r.pool == pool], now)
+        if found is not None and (best is None or found.start < best.start):
+            best = found
+    return best
+
+
+def _in_pool(
+    board: Board, rules: Rules, job: Job, gang: Gang, pool: str, lasts: float, earlier: list[Reservation], now: float
+) -> Reservation | None:
+    free, there = board.free, gang.within(pool, gang.nodes)
+    others = sorted((reservation.end, 0, None) for reservation in earlier)
+    mark = free.mark()
+    try:
+        times = merge(_ends(board, rules, pool, now), others, key=lambda end: end[:2])
+        for time, leaving in _together(times, now):
+            for known in leaving:
+                free.give(known.seats, known.job.ask)
+            if not free.could(there):
+                continue
+            there_then = [r for r in earlier if r.start < time + lasts and r.end > time]
+            seats = beside(board, there, there_then, there.nodes)
+            if seats is not None:
+                slots = {seat.node: free.slots[seat.node] for seat in seats}
+                spare = {
+                    name: (slot.cpu - gang.ask.milli_cpus, slot.memory - gang.ask.memory)
+                    for name, slot in slots.items()
+                }
+                return Reservation(job, pool, time, time + lasts, seats, spare)
+    finally:
+        free.undo(mark)
+    return None
+
+
+def _ends(board: Board, rules: Rules, pool: str, now: float) -> Iterator[tuple[float, int, Running | None]]:
+    """The pool's running gangs in the order in which they are expected to end, those that have overrun among them."""
+    line = board.ending[pool]
+    # What should have ended by now, or is asked to leave, is looked at one by one; the others end as expected.
+    late = {name for _, _, name in islice(line, bisect_left(line, (now, 10**18)))}
+    late |= board.leaving[pool]
+    odd = sorted((ends_at(board.running[name], rules, now), board.running[name].job.number, name) for name in late)
+    steady = (entry for entry in line if entry[2] not in late)
+    for end, number, name in islice(merge(odd, steady), LATEST):
+        yield end, number, board.running[name]
+
+
+def _together(ends: Iterable[tuple[float, int, Running | None]], now: float) -> Iterator[tuple[float, list[Running]]]:
+    """Now, and then each time at which something ends, with what does."""
+    yield now, []
+    for time, group in groupby(ends, key=lambda end: max(end[0], now)):
+        yield time, [known for _, _, known in group if known is not None]
+
+
+def beside(board: Board, gang: Gang, others: list[Reservation], fewest: int) -> tuple[Seat, ...] | None:
+    """A place for the gang, or for as much of it as an elastic one needs, that leaves the others theirs."""
+    mark = board.free.mark()
+    for other in others:
+        board.free.take(other.seats, other.job.ask)
+    seats = most_that_fit(board, gang, fewest)
+    board.free.undo(mark)
+    return seats

@@ -1,0 +1,48 @@
+"""How long jobs may run, as finished work tells: run times drawn for each job and each possible future."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf
+from random import Random
+from typing import Final
+
+from muster.core.history import History, groups_of
+from muster.core.job import Job
+from muster.sched.order import UNKNOWN
+
+KNOWN: Final = 8  # ends from which on finished work says something
+
+# A job, its age in seconds and the number of the future → the seconds that it runs in all, its age at least.
+Draw = Callable[[Job, float, int], float]
+
+
+class Draws:
+    """The same seed gives the same futures; over all of them its run times are spread evenly over what is likely."""
+
+    def __init__(self, history: History, samples: int, seed: int = 0) -> None:
+        self._history, self._samples, self._seed = history, samples, seed
+        self._shares: dict[int, list[float]] = {}
+
+    def __call__(self, job: Job, age: float, sample: int) -> float:
+        share = self._share(job.number)[sample]
+        if self._history.ends >= KNOWN:
+            total = self._history.quantile(groups_of(job.user, job.spec), share, age)
+        else:
+            total = _unknown(share, age)
+        most = inf if job.spec.max_duration is None else job.spec.max_duration
+        return max(min(total, most), age)
+
+    def _share(self, number: int) -> list[float]:
+        found = self._shares.get(number)
+        if found is None:
+            random = Random(f"{self._seed}/{number}")
+            order = list(range(self._samples))
+            random.shuffle(order)
+            found = self._shares[number] = [(place + random.random()) / self._samples for place in order]
+        return found
+
+
+def _unknown(share: float, age: float) -> float:
+    """Half of those that have got as far as an age end before they double it."""
+    return max(age, UNKNOWN / 2) / (1.0 - share)

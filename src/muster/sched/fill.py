@@ -1,0 +1,382 @@
+"""Steps 2 and 3 of a round: who starts now.
+
+Every queue follows its own rule for those behind a job that does not fit: `none` lets nobody pass, `easy` keeps a
+reservation for the first, `conservative` for the first `depth`, and `greedy` lets pass whoever fits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from heapq import heapify, heappop, heappush
+
+from muster.core.job import Seat
+from muster.core.plan import Claim, Start
+from muster.core.resources import WHOLE, Resources
+from muster.core.state import State
+from muster.sched.agenda import Agenda, ByRank, ByShare, Source
+from muster.sched.backfill import Reservation, beside, reserve, takes
+from muster.sched.board import Board, Claimed
+from muster.sched.elastic import most_that_fit
+from muster.sched.gate import allowance, gate
+from muster.sched.lines import Queued, Shape, Stream
+from muster.sched.order import Key
+from muster.sched.place import Gang
+from muster.sched.quota import EPSILON
+
+TRIED = 400  # jobs that one round tries beside reservations, in all
+WALKED = 8  # jobs of a stream that are tried against the reservations: they may be expected to last differently
+
+
+class Walk:
+    """The jobs of a queue in its order. Those that start meanwhile leave their stream; the others are passed."""
+
+    __slots__ = ("_filling", "_heap", "_last")
+
+    def __init__(self, filling: Filling, queue: str) -> None:
+        streams = [stream for stream in filling.board.lines[queue] if stream.resting <= filling.now]
+        self._filling = filling
+        self._heap = [(filling.fair_key(stream), stream.number, 0, stream) for stream in streams]
+        self._last: tuple[Stream, int, str] | None = None  # whom the last step gave
+        heapify(self._heap)
+
+    @property
+    def key(self) -> Key:
+        """Where the next one stands."""
+        self._settle()
+        return self._heap[0][0] if self._heap else (9.0,)
+
+    def step(self) -> Queued | None:
+        self._settle()
+        if not self._heap:
+            return None
+        _, _, index, stream = heappop(self._heap)
+        name = stream.entries[index][2]
+        self._last = (stream, index, name)
+        return self._filling.board.queued[name]
+
+    def _settle(self) -> None:
+        """Puts the stream of the last one back, behind him if he is still there."""
+        if self._last is None:
+            return
+        stream, index, name = self._last
+        self._last = None
+        if index < len(stream.entries) and stream.entries[index][2] == name:
+            index += 1
+        if index < len(stream.entries):
+            rank = stream.policy.rank(stream.band, stream.entries[index][0], self._filling.state.history)
+            base = self._filling.fair_key(stream)
+            heappush(self._heap, ((*base[: len(base) - len(rank)], *rank), stream.number, index, stream))
+
+
+@dataclass(slots=True)
+class Filling:
+    state: State
+    board: Board
+    now: float
+    starts: list[Start] = field(default_factory=list)
+    claims: list[Claim] = field(default_factory=list)
+    reservations: dict[str, list[Reservation]] = field(default_factory=dict)  # by pool
+    _walks: dict[str, Walk] = field(default_factory=dict)
+    _open: set[Shape | str] = field(default_factory=set)  # shapes and queues that someone may still start of
+    _failed: set[Shape] = field(default_factory=set)
+    _headroom: dict[tuple[str, str], float] = field(default_factory=dict)  # (queue, pool), until something starts
+    _tried: int = 0
+    _too_long: dict[Shape, float] = field(default_factory=dict)  # who ends then or later is in someone's way
+    _again: dict[Shape, None] = field(default_factory=dict)  # held back by more than a lack of room
+
+    def keep_promises(self) -> None:
+        """Starts those whose seats were kept for them; lets go of seats that won't come free any more."""
+        claims = sorted(self.board.claims.items(), key=lambda item: item[1].job.number)
+        waiting = [(name, claim) for name, claim in claims if name in self.board.queued]
+        for name, claim in waiting:  # before any start: a node is then as the state has it
+            nodes = [self.state.nodes.get(seat.node) for seat in claim.seats]
+            late = self.closing and any(
+                self.board.free.slots[seat.node].closes < self._ends(self.board.queued[name])
+                for seat in claim.seats
+                if seat.node in self.board.free.slots
+            )
+            if late or any(node is None or node.health != "healthy" for node in nodes):
+                self.claims.append(Claim(name))
+                self.board.let_go(name, self.now)
+        taken: dict[str, Resources] = {}
+        for name, claim in waiting:
+            if name in self.board.claims and self._free(claim, taken):
+                self._start(self.board.queued[name], claim.seats)
+
+    def start_what_fits(self) -> bool:
+        """Whether it is worth another look: someone started, and reservations were made before."""
+        before = len(self.starts)
+        if self.board.restless:
+            for shapes in self.board.shapes.values():
+                self.board.hot.update(shapes)
+        if all(self._stuck(shape) for shape in self.board.hot):
+            self.board.hot = {}
+            return False
+        agenda: Agenda
+        if self.state.rules.between == "fair":
+            agenda = ByShare(self.board.shares, self.key, self._standing, self._where, self._sources())
+        else:
+            agenda = ByRank(self.key, self._sources())
+        while not self._open <= self._failed and (source := agenda.pop()) is not None:
+            if isinstance(source, str):
+                self._open.discard(source)
+                for again in self._serve(source):
+                    self._open.add(again.shape if isinstance(again, Stream) else again)
+                    agenda.push(again)
+            elif source.shape not in self._failed and self._fill(source):
+                agenda.push(source)
+        worth_it = len(self.starts) > before and bool(self.reservations)
+        self.board.hot, self._again = self._again, {}
+        self.reservations, self._walks, self._too_long, self._open = {}, {}, {}, set()
+        return worth_it
+
+    def key(self, source: Source) -> Key:
+        """Where the first of a source stands among all that have had as much for their weight."""
+        if isinstance(source, str):
+            return self._walk(source).key if self.state.rules.between == "rank" else self._queue_key(source)
+        rank = source.policy.rank(source.band, source.entries[0][0], self.state.history)
+        return (self._standing(source), *rank)
+
+    def _standing(self, source: Source) -> float:
+        """The part of the key that goes before everything else: who is overdue, or takes what is its own."""
+        if isinstance(source, str):
+            return self.key(source)[0]
+        standing = 1.0 if source.overdue and self.board.goes_first(source) else 2.0
+        return standing - 1.0 if self._own(source) else standing
+
+    def fair_key(self, stream: Stream) -> Key:
+        """Where the first of a stream stands among all."""
+        key = self.key(stream)
+        if self.state.rules.between == "rank":
+            return key
+        project, queue, user = self._where(stream)
+        shares = self.board.shares
+        return (key[0], shares.project(project), *shares.queue(queue), shares.user(queue, user), *key[1:])
+
+    def _where(self, source: Source) -> tuple[str, str, str]:
+        """Project, queue and user; no user where a whole queue is served in its order."""
+        if isinstance(source, str):
+            return next(iter(self.board.lines[source])).project, source, ""
+        return source.project, source.queue, source.user
+
+    def _own(self, stream: Stream) -> bool:
+        """Whether the first of the stream would start on what is its queue's own."""
+        quotas, shape = self.board.quotas, stream.shape
+        if not quotas.any:
+            return False
+        for pool in shape.gang.pools:
+            room = self._headroom.get((stream.queue, pool))
+            if room is None:
+                room = self._headroom[stream.queue, pool] = quotas.headroom(stream.queue, pool)
+            if room and shape.weight <= room + EPSILON:
+                return True
+        return False
+
+    @property
+    def closing(self) -> bool:
+        """Whether nodes go away somewhere, so that what a job is expected to last decides."""
+        return any(rules.maintenance for rules in self.state.rules.pools.values())
+
+    # --- whose turn it is ---------------------------------------------------------------------------------------------
+    def _sources(self) -> Iterator[Source]:
+        """Whoever might start: something changed for them since they last did not fit."""
+        queues: dict[str, None] = {}
+        for shape in self.board.hot:
+            stuck = self._stuck(shape)
+            for stream in shape.streams:
+                if stream.rules.backfill != "greedy":
+                    queues[stream.queue] = None
+                elif not stuck and stream.resting <= self.now:
+                    self._open.add(shape)
+                    yield stream
+        if self._open or queues:
+            # Whoever has a place kept for him in these pools is to be asked, though nothing changed for him.
+            for queue, streams in self.board.lines.items():
+                if streams and self.state.rules.queue(queue).backfill != "greedy":
+                    queues[queue] = None
+        self._open.update(queues)
+        yield from queues
+
+    def _stuck(self, shape: Shape) -> bool:
+        """Whether the shape can't fit: nothing has become free since it did not, or there plainly is not enough."""
+        if shape in self._failed:
+            return True
+        free, pools = self.board.free, shape.gang.pools
+        grew = tuple([free.grew(pool) for pool in pools])
+        if shape.blocked != grew:
+            gang = shape.gang if shape.fewest == shape.gang.nodes else replace(shape.gang, nodes=shape.fewest)
+            if free.could(gang):
+                return False
+            shape.blocked = grew
+        self._failed.add(shape)
+        return True
+
+    def _queue_key(self, queue: str) -> Key:
+        """Of a queue that is served in its order, under fair share: it need not be looked into for that."""
+        quotas = self.board.quotas
+        own = quotas.any and any(quotas.headroom(queue, pool) >= 1.0 for pool in self.board.shapes)
+        return (2.0 - own,)
+
+    def _walk(self, queue: str) -> Walk:
+        walk = self._walks.get(queue)
+        if walk is None:
+            walk = self._walks[queue] = Walk(self, queue)
+        return walk
+
+    # --- trying -------------------------------------------------------------------------------------------------------
+    def _serve(self, queue: str) -> list[Source]:
+        """Tries the next of a queue that is served in its order, and says who is to be looked at after that."""
+        if self._kept_already(queue):
+            return self._fillers(queue)
+        queued = self._walk(queue).step()
+        if queued is None:
+            return []
+        if self._try(queued) or queued.job.id in self.board.claims:
+            return [queue] if self.board.lines[queue] else []
+        shape, rule = queued.stream.shape, queued.stream.rules.backfill
+        if not self._open_pools(queued):
+            self._again[shape] = None
+            return [queue]  # a limit of its own holds it back: that is nobody else's concern
+        if rule == "none":
+            return []
+        deeper = self._reserve(queued, self.state.rules.depth if rule == "conservative" else 1)
+        return [queue] if deeper and rule == "conservative" else self._fillers(queue)
+
+    def _kept_already(self, queue: str) -> bool:
+        """Whether someone has the one reservation that `easy` makes, so that whoever fits beside it may start."""
+        if not self.reservations or self.state.rules.queue(queue).backfill != "easy":
+            return False
+        streams = self.board.lines[queue]
+        return all(pool in self.reservations for stream in streams for pool in stream.shape.gang.pools)
+
+    def _fillers(self, queue: str) -> list[Source]:
+        return [
+            stream for stream in self.board.lines[queue]
+            if not self._stuck(stream.shape) and stream.resting <= self.now
+        ]  # fmt: skip
+
+    def _fill(self, stream: Stream) -> bool:
+        """Starts one of the stream, the first that may."""
+        careful = self.reservations or self.board.claims or self.closing
+        for index in range(min(len(stream.entries), WALKED if careful else 1)):
+            self._tried += 1
+            if self._tried > TRIED and careful:
+                self._again[stream.shape] = None
+                return False
+            if self._try(self.board.queued[stream.entries[index][2]]):
+                return True
+            if stream.shape in self._failed:
+                break
+        return False
+
+    def _try(self, queued: Queued) -> bool:
+        shape = queued.stream.shape
+        if queued.job.id in self.board.claims:
+            return False  # it has its seats, and waits for them alone
+        pools = self._open_pools(queued)
+        if len(pools) < len(shape.gang.pools):
+            self._again[shape] = None
+        if not pools or shape in self._failed:
+            return False
+        if shape in self._too_long and self._ends(queued) >= self._too_long[shape]:
+            self._again[shape] = None
+            return False
+        gang = self.gang(queued) if len(pools) == len(shape.gang.pools) else replace(self.gang(queued), pools=pools)
+        seats = self._seats(queued, gang)
+        if seats is None:
+            if gang.ends > self.now:
+                self._again[shape] = None  # another of the shape may be done sooner, before a node goes away
+            elif gang.pools == shape.gang.pools:
+                self._failed.add(shape)
+                shape.blocked = tuple([self.board.free.grew(pool) for pool in shape.gang.pools])
+            return False
+        kept = self.reservations.get(self.board.pool_of(seats))
+        if kept:
+            found = self._beside(queued, gang, seats, kept)
+            if found is None:
+                return False
+            seats = found
+        self._start(queued, seats)
+        return True
+
+    def _seats(self, queued: Queued, gang: Gang) -> tuple[Seat, ...] | None:
+        """For as many workers as fit and as its queue may have."""
+        shape = queued.stream.shape
+        if shape.fewest == gang.nodes or not shape.each:
+            return most_that_fit(self.board, gang, shape.fewest)
+        for pool in gang.pools:
+            room = allowance(self.board, self.state.rules, queued.job, pool)
+            most = int(min(gang.nodes, (room + EPSILON) // shape.each))
+            seats = most_that_fit(self.board, gang.within(pool, most), shape.fewest) if most >= shape.fewest else None
+            if seats is not None:
+                return seats
+        return None
+
+    def _beside(
+        self, queued: Queued, gang: Gang, seats: tuple[Seat, ...], kept: list[Reservation]
+    ) -> tuple[Seat, ...] | None:
+        """The seats, or others, on which the gang is in nobody's way; None when there are none."""
+        shape = queued.stream.shape
+        ends = self._ends(queued)
+        if not any(one.hurt_by(seats, gang.ask, ends) for one in kept):
+            for one in kept:
+                one.beside(seats, gang.ask)
+            return seats
+        self._again[shape] = None
+        found = beside(self.board, gang, [one for one in kept if one.start < ends], shape.fewest)
+        if found is None:
+            self._too_long[shape] = ends
+        return found
+
+    def _ends(self, queued: Queued) -> float:
+        """When the job would be done if it started now."""
+        return self.now + takes(queued.job, self.state.rules, self.now)
+
+    def gang(self, queued: Queued) -> Gang:
+        """With what it should be near to, and when it is expected to end where nodes close at some time."""
+        gang = queued.stream.shape.gang
+        if gang.placement in ("group", "locality"):
+            gang = replace(gang, near=self.board.near(queued.job))
+        if any(self.state.rules.pool(pool).maintenance for pool in gang.pools):
+            return replace(gang, ends=self._ends(queued))
+        return gang
+
+    def _open_pools(self, queued: Queued) -> tuple[str, ...]:
+        shape, rules = queued.stream.shape, self.state.rules
+        weight = shape.each * shape.fewest
+        pools = shape.gang.pools
+        return tuple([pool for pool in pools if gate(self.board, rules, queued.job, pool, weight) is None])
+
+    def _reserve(self, queued: Queued, depth: int) -> bool:
+        """Keeps a place for a job that does not fit; False when there are as many of those as the rule wants."""
+        shape = queued.stream.shape
+        held = [self.reservations.get(pool, []) for pool in shape.gang.pools]
+        if all(len(one) >= depth for one in held):
+            return False
+        gang = replace(self.gang(queued), nodes=shape.fewest)
+        found = reserve(self.board, self.state.rules, queued.job, gang, [r for one in held for r in one], self.now)
+        if found is not None:
+            self.reservations.setdefault(found.pool, []).append(found)
+        return True
+
+    def _start(self, queued: Queued, seats: tuple[Seat, ...]) -> None:
+        job = queued.job
+        self.starts.append(Start(job.id, seats))
+        self.board.begin(queued, seats, self.now)
+        self._headroom.clear()
+
+    def _free(self, claim: Claimed, taken: dict[str, Resources]) -> bool:
+        """Whether all its seats are free now, and the CPUs and memory with them; if so, they are `taken`."""
+        ask = claim.job.ask
+        for seat in claim.seats:
+            node = self.state.nodes[seat.node]
+            for device in seat.devices:
+                if node.parts.get(device, WHOLE if node.free_devices >> device & 1 else 0) < seat.share:
+                    return False
+            left = node.free - taken.get(seat.node, Resources())
+            if left.milli_cpus < ask.milli_cpus or left.memory < ask.memory:
+                return False
+        for seat in claim.seats:
+            taken[seat.node] = taken.get(seat.node, Resources()) + ask
+        return True

@@ -1,0 +1,112 @@
+"""When queued jobs will start: the real scheduler run forward over many possible futures.
+
+Run times come from finished work alone. What nobody can know is left out: jobs that others have not submitted yet, and
+nodes that fail. The cost is bounded by the jobs looked at and the rounds run, never by a clock, so the same state gives
+the same answer; what was cut short says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from math import inf
+from typing import Any, Final
+
+from muster.core.state import State
+from muster.sched.board import Board
+from muster.sched.draws import Draw, Draws
+from muster.sched.future import GRAIN, LEAVES, Future
+from muster.sched.snapshot import Snapshot, take
+
+SAMPLES: Final = 16
+ROUNDS: Final = 3_000  # over all samples, of a small cluster; those of a large one count more
+HORIZON: Final = 30 * 86_400.0  # seconds
+FEWEST: Final = 4  # whole samples that say anything of a P90
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """When a job starts, in seconds since 1970: before `p50` in half of the futures, before `p90` in nine of ten.
+
+    None where it did not start in as many of them: not before `after`, or never while nothing else changes.
+    """
+
+    job: str
+    at: float  # when this was said
+    p50: float | None
+    p90: float | None
+    samples: int
+    after: float | None = None
+    never: bool = False
+    cut: tuple[str, ...] = ()  # what was cut short: "jobs" were left out, "rounds" ran out, the "horizon" was reached
+    considered: int = 0  # jobs
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "cut": list(self.cut)}
+
+
+def forecast(
+    state: State,
+    now: float,
+    board: Board | None = None,
+    jobs: Iterable[str] = (),
+    samples: int = SAMPLES,
+    horizon: float = HORIZON,
+    rounds: int = ROUNDS,
+) -> dict[str, Forecast]:
+    """Of these queued jobs, all at once."""
+    asked = list(jobs)
+    shot = take(state, Board() if board is None else board, now, asked)
+    return foretell(shot, asked, samples, horizon, rounds)
+
+
+def foretell(
+    shot: Snapshot,
+    jobs: Sequence[str],
+    samples: int = SAMPLES,
+    horizon: float = HORIZON,
+    rounds: int = ROUNDS,
+    draw: Draw | None = None,
+    leaves: float = LEAVES,
+    grain: float = GRAIN,
+) -> dict[str, Forecast]:
+    """The same from a snapshot, which needs nobody else's state. `draw`: run times, where they are known better."""
+    learns = draw is not None
+    draw = draw or Draws(shot.history, samples)
+    starts: dict[str, list[float]] = {name: [] for name in jobs}
+    reached: list[float] = []
+    left, cut = float(rounds), {"jobs"} if shot.left_out else set[str]()
+    for sample in range(samples):
+        future = Future(shot, draw, sample, leaves, grain, learns)
+        done = future.run(set(jobs), shot.now + horizon, left)
+        left -= future.cost
+        for name in jobs:
+            starts[name].append(future.started.get(name, inf))
+        if not done:
+            cut |= {"rounds"} if left <= 0 else {"horizon"} if future.now < inf else set()
+            reached.append(future.now)
+        if left <= 0 and sample + 1 < samples:
+            cut.add("rounds")
+            break
+    return {name: _forecast(name, shot, found, reached, cut) for name, found in starts.items()}
+
+
+def _forecast(name: str, shot: Snapshot, starts: list[float], reached: list[float], cut: set[str]) -> Forecast:
+    ordered = sorted(starts)
+    p50, p90 = (_quantile(ordered, share) for share in (0.5, 0.9))
+    finite = [time for time in reached if time < inf]
+    unseen = p90 is None
+    never = unseen and bool(reached) and not finite
+    after = min(finite) if unseen and finite else None
+    if len(ordered) < FEWEST:
+        p90 = None
+    told = tuple(word for word in ("jobs", "rounds", "horizon") if word in cut and (unseen or word != "horizon"))
+    return Forecast(name, shot.now, p50, p90, len(ordered), after, never, told, len(shot.jobs))
+
+
+def _quantile(ordered: list[float], share: float) -> float | None:
+    """By the nearest rank: a start that was seen."""
+    if not ordered:
+        return None
+    found = ordered[max(-(-int(share * 100) * len(ordered) // 100) - 1, 0)]
+    return found if found < inf else None

@@ -1,0 +1,153 @@
+"""One possible future: the real scheduler on a copy of the world, where gangs end when they were drawn to."""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+from math import inf
+from typing import Any, Final, Literal
+
+from muster.core.event import SYSTEM, Event
+from muster.core.job import Job
+from muster.core.plan import Plan
+from muster.core.reasons import Reason, reason
+from muster.core.state import apply
+from muster.sched.board import Board
+from muster.sched.draws import Draw
+from muster.sched.order import attained
+from muster.sched.schedule import schedule
+from muster.sched.snapshot import Snapshot
+
+LEAVES: Final = 10.0  # seconds that a gang takes to save and leave, within its grace
+GRAIN: Final = 0.03  # of the time since the beginning by which a round may be late, so that few are needed
+LEAST: Final = 1.0  # seconds between rounds, where they may be late at all
+SETUP: Final = 20.0  # jobs to copy that cost as much as a round of a small cluster, about a millisecond
+HEAVY: Final = 20.0  # running gangs that make a round cost twice as much
+
+What = Literal["end", "leave"]
+
+
+class Future:
+    """Nobody submits anything in it, no node fails, and every gang succeeds."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        draw: Draw,
+        sample: int,
+        leaves: float = LEAVES,
+        grain: float = GRAIN,
+        learns: bool = False,
+    ) -> None:
+        """`learns`: run times are true, not drawn from what is known already, so there is something to learn."""
+        self.state, self.board, self.now = snapshot.world(), Board(), snapshot.now
+        self.started: dict[str, float] = {}  # job → when its next attempt began
+        self.cost = len(snapshot.jobs) / SETUP  # rounds, of a small cluster
+        self._draw, self._sample, self._leaves, self._grain = draw, sample, leaves, grain
+        self._began, self._learns = snapshot.now, learns
+        self._totals: dict[str, float] = {}  # seconds that each job runs in all
+        self._agenda: list[tuple[float, str, What, int]] = []  # when, job, what, attempt
+        for name in self.state.active:
+            self._foresee(self.state.jobs[name])
+
+    def run(self, wanted: set[str], until: float, rounds: float) -> bool:
+        """Until all that are wanted have started; False when the time or the rounds were up before that was seen."""
+        while True:
+            wake = self.settle()
+            if wanted <= self.started.keys():
+                return True
+            at = min(self._agenda[0][0] if self._agenda else inf, inf if wake is None else wake)
+            if at == inf:
+                self.now = inf  # nothing changes any more
+                return False
+            if at > until or self.cost >= rounds:
+                return False
+            self.now = max(at, self._not_before())
+            self._deliver()
+
+    def _not_before(self) -> float:
+        """When the next round may be."""
+        return self.now + max(self._grain * (self.now - self._began), LEAST) if self._grain else self.now
+
+    def settle(self) -> float | None:
+        """Rounds at one instant until there is nothing left to decide; when time alone will change that."""
+        while True:
+            plan = schedule(self.state, self.now, self.board)
+            self.cost += 1.0 + len(self.state.active) / HEAVY
+            self._carry_out(plan)
+            if self._agenda and self._agenda[0][0] <= self.now:
+                self._deliver()
+            elif not (plan.starts or plan.yields):
+                return plan.wake_at if plan.wake_at is not None and plan.wake_at > self.now else None
+
+    def submit(self, job: Job) -> None:
+        data = {"number": job.number, "queue": job.queue, "user": job.user, "spec": job.spec, "expect": job.expect}
+        self._apply("job.submitted", job, 0, data)
+
+    def _carry_out(self, plan: Plan) -> None:
+        for start in plan.starts:
+            job = self.state.jobs[start.job]
+            number = (job.attempt.number if job.attempt else 0) + 1
+            self._apply("attempt.planned", job, number, {"seats": [seat.to_doc() for seat in start.seats]})
+            self._apply("attempt.running", job, number)
+            self.started.setdefault(job.id, self.now)
+            self._foresee(job)
+        for leave in plan.yields:
+            data = {"reason": leave.reason.to_dict(), "then": "queued", "grace": leave.grace}
+            self._apply("job.stopping", self.state.jobs[leave.job], None, data)
+            self._foresee(self.state.jobs[leave.job])
+        for claim in plan.claims:
+            seats = [seat.to_doc() for seat in claim.seats]
+            self._apply("job.claimed", self.state.jobs[claim.job], None, {"seats": seats})
+
+    def _foresee(self, job: Job) -> None:
+        """Puts down when the attempt ends, or leaves."""
+        assert job.attempt is not None
+        age = attained(job, self.now)
+        total = self._totals.get(job.id)
+        if total is None:
+            total = self._totals[job.id] = self._draw(job, age, self._sample)
+        speed = len(job.attempt.workers) / job.spec.num_nodes
+        number = job.attempt.number
+        if job.stop is not None:
+            stop = job.stop
+            at = stop.at + min(stop.grace, self._leaves)
+            if at < self.now:  # it takes longer than most
+                at = max(stop.at + stop.grace, self.now)
+            heappush(self._agenda, (min(at, self.now + max(total - age, 0.0) / speed), job.id, "leave", number))
+        else:
+            heappush(self._agenda, (self.now + max(total - age, 0.0) / speed, job.id, "end", number))
+
+    def _deliver(self) -> None:
+        while self._agenda and self._agenda[0][0] <= self.now:
+            _, name, what, number = heappop(self._agenda)
+            job = self.state.jobs.get(name)
+            if job is None or not job.active or job.attempt is None or job.attempt.number != number:
+                continue
+            if (what == "leave") == (job.stop is not None):
+                self._end(job)
+
+    def _end(self, job: Job) -> None:
+        done = job.stop is None or job.stop.then == "stopped"
+        why = _COMPLETED if job.stop is None else job.stop.reason
+        self._apply("attempt.ended", job, None, {"outcome": "succeeded" if done else "stopped", "reason": _doc(why)})
+        if done:
+            if not self._learns:
+                job.ran = 0.0  # which is what the state would learn from
+            self._apply("job.succeeded", job, None, {"reason": _doc(why)})
+            self._totals.pop(job.id, None)
+            return
+        self._totals[job.id] += self.state.rules.preemption.restart_cost
+        data = {"reason": _doc(why), "charge": "preempted", "not_before": self.now}
+        self._apply("job.requeued", job, None, data)
+
+    def _apply(self, kind: str, job: Job, attempt: int | None, data: dict[str, Any] | None = None) -> None:
+        number = attempt if attempt is not None else job.attempt.number if job.attempt is not None else 0
+        seq = self.state.version + 1
+        apply(self.state, Event(kind, self.now, SYSTEM, job.project, job.id, number, data or {}, seq))
+
+
+def _doc(why: Reason) -> dict[str, Any]:
+    return why.to_dict()
+
+
+_COMPLETED: Final = reason("completed")

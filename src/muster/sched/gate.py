@@ -1,0 +1,97 @@
+"""Whether a job may start where there is room: limits on how many run, quota, and what others keep for themselves."""
+
+from __future__ import annotations
+
+from math import inf
+
+from muster.core.job import Job
+from muster.core.reasons import Reason, reason
+from muster.core.rules import Rules
+from muster.sched.board import Board
+from muster.sched.quota import EPSILON
+
+
+def gate(board: Board, rules: Rules, job: Job, pool: str, weight: float) -> Reason | None:
+    """What stands against starting the job with so many accelerators of the pool; None when nothing does."""
+    return over_limit(board, rules, job, weight) or over_quota(board, job, pool, weight)
+
+
+def allowance(board: Board, rules: Rules, job: Job, pool: str) -> float:
+    """Accelerators of the pool that the job may have at most, beside what it and others hold; inf without a limit."""
+    found, quotas = inf, board.quotas
+    if board.limited:
+        queue, project = rules.queue(job.queue), rules.project(job.project)
+        if queue.max_accelerators_per_user is not None:
+            found = queue.max_accelerators_per_user - board.weights["user", job.queue, job.user]
+        if project.max_accelerators is not None:
+            found = min(found, project.max_accelerators - board.weights["project", job.project])
+    if quotas.any:
+        for name in quotas.lineage(job.queue):
+            borrow = rules.queue(name).borrow
+            if borrow is not None:
+                found = min(found, quotas.own(name, pool) + borrow.get(pool, 0) - quotas.used[name, pool])
+        kept = quotas.kept_back(job.queue, pool)
+        if kept:
+            free, _ = board.free.accelerators(pool)
+            found = min(found, max(free - kept, quotas.headroom(job.queue, pool)))
+    return found
+
+
+def over_limit(board: Board, rules: Rules, job: Job, weight: float) -> Reason | None:
+    if not board.limited:
+        return None
+    queue, project, counts = rules.queue(job.queue), rules.project(job.project), board.counts
+    # What is kept for it counts as running already.
+    own = 1 if job.id in board.claims else 0
+    checks = (
+        (queue.max_running, counts["queue", job.queue] - own, f"queue {job.queue!r}", "jobs"),
+        (queue.max_per_user, counts["user", job.queue, job.user] - own, f"{job.user!r} in queue {job.queue!r}", "jobs"),
+        (project.max_running, counts["project", job.project] - own, f"project {job.project!r}", "jobs"),
+    )
+    for most, now, whose, what in checks:
+        if most is not None and now + 1 > most:
+            return reason("limit_reached", f"{whose} runs {now} {what}; {most} may run at once", limit=most, now=now)
+    own_weight = weight if own else 0.0
+    amounts = (
+        (queue.max_accelerators_per_user, ("user", job.queue, job.user), f"{job.user!r} in queue {job.queue!r}"),
+        (project.max_accelerators, ("project", job.project), f"project {job.project!r}"),
+    )
+    for most, name, whose in amounts:
+        held = board.weights[name] - own_weight if most is not None else 0.0
+        if most is not None and held + weight > most + EPSILON:
+            message = f"{whose} holds {held:g} accelerators, this job wants {weight:g}, and {most} are allowed"
+            return reason("limit_reached", message, limit=most, now=held)
+    return None
+
+
+def over_quota(board: Board, job: Job, pool: str, weight: float) -> Reason | None:
+    quotas = board.quotas
+    if not weight or not quotas.any or job.id in board.claims:  # what is kept for it was counted when it was claimed
+        return None
+    return over_borrowing(board, job, pool, weight) or kept_back(board, job, pool, weight, 0.0)
+
+
+def over_borrowing(board: Board, job: Job, pool: str, weight: float) -> Reason | None:
+    quotas = board.quotas
+    name = quotas.limit(job.queue, pool, weight) if quotas.any and job.id not in board.claims else None
+    if name is not None:
+        used, own = quotas.used[name, pool], quotas.own(name, pool)
+        borrow = quotas.rules.queue(name).borrow or {}
+        message = (
+            f"queue {name!r} uses {used:g} of its {own:g} accelerators in {pool!r} and may borrow "
+            f"{borrow.get(pool, 0)}; this job wants {weight:g}"
+        )
+        return reason("quota_reached", message, queue=name, pool=pool, used=used, quota=own)
+    return None
+
+
+def kept_back(board: Board, job: Job, pool: str, weight: float, freed: float) -> Reason | None:
+    """`freed`: accelerators that others leave for the job."""
+    quotas = board.quotas
+    kept = quotas.kept_back(job.queue, pool) if quotas.any else 0.0
+    if kept and not quotas.entitled(job.queue, pool, weight):
+        free = board.free.accelerators(pool)[0] + freed
+        if free - kept < weight - EPSILON:
+            message = f"{free:g} accelerators of {pool!r} are free, and {kept:g} of them are kept by their owners"
+            return reason("kept_by_owner", message, pool=pool, free=free, kept=kept)
+    return None

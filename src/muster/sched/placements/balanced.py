@@ -1,0 +1,40 @@
+"""Evens out use: the domains with the largest free part in turn, and in them the nodes with the least in use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from muster.core.resources import WHOLE
+from muster.core.seat import Seat
+from muster.sched.cells import Cell
+from muster.sched.deal import Branch, deal, dealt
+from muster.sched.free import Free
+from muster.sched.place import Gang
+from muster.sched.single import fullest, single
+from muster.sched.slot import Slot
+from muster.sched.view import View, views
+
+
+class Balanced:
+    """A part of an accelerator is placed as by `pack`, so that whole ones stay whole."""
+
+    name = "balanced"
+
+    def place(self, gang: Gang, free: Free) -> tuple[Seat, ...] | None:
+        if gang.nodes == 1:
+            return single(gang, free, _order)
+        found = (deal(view, gang, _turn, _rank) for view in views(gang, free))
+        return next((seats for seats in found if seats is not None), None)
+
+
+def _order(view: View) -> Iterator[Slot]:
+    return fullest(view) if view.share < WHOLE else dealt(view, view.cells(), _turn, _rank)
+
+
+def _turn(branch: Branch) -> tuple[float, float]:
+    return -branch.part(), branch.dealt
+
+
+def _rank(view: View, cells: Sequence[Cell]) -> Iterable[Slot]:
+    slots = [slot for cell in cells for slot in cell.members(view.mask(cell))]
+    return sorted(slots, key=lambda slot: (slot.name in view.gang.avoid, -slot.room / (slot.size or 1), slot.key))

@@ -1,0 +1,38 @@
+"""Least attained service: who has had little goes first, in a few levels, first come, first served within each."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Hashable
+
+from muster.core.history import History
+from muster.core.job import Job
+from muster.core.rules import QueueRules, Rules
+from muster.sched.order import Key, Standing, attained, priority_now, runs_since, width
+
+PAST = 0.001  # seconds: a level ends when more than it was had
+
+
+class Attained:
+    name = "attained"
+    words = "higher priority first, then who has had the least service so far"
+    values = True
+    learns = False
+
+    def standing(self, job: Job, rules: Rules, queue: QueueRules, now: float) -> Standing:
+        priority, until = priority_now(job, queue, now)
+        share = width(job)
+        level = bisect_left(queue.levels, attained(job, now) * share)
+        since = runs_since(job)
+        if since is not None and level < len(queue.levels):
+            until = min(until, since + queue.levels[level] / share + PAST)
+        return Standing((priority, level), (job.number,), until)
+
+    def rank(self, band: Hashable, key: Key, history: History) -> Key:
+        assert isinstance(band, tuple)
+        return (-band[0], band[1], *key)
+
+    def worth(self, band: Hashable, history: History) -> float:
+        assert isinstance(band, tuple)
+        priority, level = band
+        return float(10.0 ** (priority * 0.3 - 3.0 * level))

@@ -1,0 +1,26 @@
+"""Turns: who has waited longest since its last turn goes next. What a queue with a time slice follows."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from muster.core.history import History
+from muster.core.job import Job
+from muster.core.rules import QueueRules, Rules
+from muster.sched.order import Key, Standing
+
+
+class Turns:
+    name = "turns"
+    words = "in turns, who has waited longest since its last one first"
+    values = False
+    learns = False
+
+    def standing(self, job: Job, rules: Rules, queue: QueueRules, now: float) -> Standing:
+        return Standing(None, (job.since, job.number))
+
+    def rank(self, band: Hashable, key: Key, history: History) -> Key:
+        return key
+
+    def worth(self, band: Hashable, history: History) -> float:
+        return 0.0

@@ -1,0 +1,116 @@
+"""What is missing for a gang that does not fit: nodes that are well, time before maintenance, or room."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from math import inf
+from typing import Any, Final
+
+from muster.core.estate import Node
+from muster.core.job import Job
+from muster.core.reasons import Reason, reason
+from muster.core.state import State
+from muster.sched.backfill import ends_at
+from muster.sched.board import Board, Running
+from muster.sched.elastic import most_that_fit
+from muster.sched.place import Gang
+
+NAMED: Final = 5  # jobs or nodes that a reason names
+LOOKED_AT: Final = 512  # nodes up to which a brief answer looks at each of them
+
+Named = Callable[[Job], str]  # what the job is called for the one who asks
+
+
+def shortage(state: State, board: Board, gang: Gang, fewest: int, now: float, named: Named, brief: bool) -> Reason:
+    """Why a gang of so many nodes at least does not fit now."""
+    if gang.ends > -inf and most_that_fit(board, replace(gang, ends=-inf), fewest) is not None:
+        return _maintenance(state, gang, now)
+    if brief and len(state.nodes) > LOOKED_AT:
+        return _roughly(board, gang, fewest)
+    fitting = [node for node in state.nodes.values() if node.pool in gang.pools and node.total.holds(gang.ask)]
+    healthy = [node for node in fitting if node.health == "healthy"]
+    if len(healthy) < fewest:
+        return _unhealthy(gang, fewest, fitting, len(healthy))
+    return _full(state, board, gang, fewest, healthy, now, named)
+
+
+def _maintenance(state: State, gang: Gang, now: float) -> Reason:
+    windows = [w for pool in gang.pools for w in state.rules.pool(pool).maintenance if w.end > now]
+    first = min(windows, key=lambda window: window.start)
+    why = f" ({first.why})" if first.why else ""
+    message = f"nodes that are free go into maintenance{why} before it would be done"
+    return reason("maintenance", message, begins=first.start, ends=first.end, would_end=gang.ends)
+
+
+def _roughly(board: Board, gang: Gang, fewest: int) -> Reason:
+    """From what is counted anyway."""
+    wanted = gang.ask.weight * fewest
+    counted = [board.free.accelerators(pool) for pool in gang.pools]
+    free, there = max((one[0] for one in counted), default=0.0), max((one[1] for one in counted), default=0.0)
+    if there < wanted:
+        message = f"{wanted:g} accelerators are needed and {there:g} are on healthy nodes of one pool"
+        return reason("nodes_unhealthy", message, wanted=fewest, accelerators=wanted, healthy_accelerators=there)
+    message = f"needs {_nodes(fewest)} with {gang.ask}"
+    message += f"; {free:g} of {there:g} accelerators are free" if gang.ask.accelerators else ", which are not free"
+    return reason("no_capacity", message, wanted=fewest, free_accelerators=free)
+
+
+def _unhealthy(gang: Gang, wanted: int, fitting: list[Node], healthy: int) -> Reason:
+    ill = [node for node in fitting if node.health != "healthy"]
+    words = ", ".join(f"{node.name} ({node.health})" for node in ill[:NAMED])
+    more = f" and {len(ill) - NAMED} more" if len(ill) > NAMED else ""
+    message = f"{_nodes(wanted)} with {gang.ask} are needed and {healthy} are healthy"
+    message += f"; not: {words}{more}" if words else ""
+    nodes = [{"node": node.name, "health": node.health, "why": node.why} for node in ill[:NAMED]]
+    return reason("nodes_unhealthy", message, wanted=wanted, healthy=healthy, nodes=nodes)
+
+
+def _full(state: State, board: Board, gang: Gang, wanted: int, healthy: list[Node], now: float, named: Named) -> Reason:
+    pools = {node.pool: [n for n in healthy if n.pool == node.pool] for node in healthy}
+    rooms = {pool: sum(_has_room(board, node, gang) for node in there) for pool, there in pools.items()}
+    best = max(rooms, key=lambda pool: rooms[pool])
+    free, there = rooms[best], len(pools[best])
+    where = f" of pool {best!r}" if len(state.pools) > 1 else ""
+    message = f"needs {_nodes(wanted)} with {gang.ask}; {free} of {there} nodes{where} have it free"
+    if free >= wanted:
+        label = gang.require or gang.prefer
+        message += f", but no {wanted} with one {label!r}" if label else ", but not together"
+    holders = sorted(_holders(state, board, gang, now), key=lambda one: (one[0], one[1].job.number))[:NAMED]
+    if holders:
+        message += f"; held by {', '.join(named(known.job) for _, known in holders)}"
+    data: dict[str, Any] = {
+        "wanted": wanted,
+        "free": free,
+        "pool": best,
+        "holders": [named(known.job) for _, known in holders],
+        "ends": [
+            {"job": named(known.job), "ends_at": at, "accelerators": known.weight, "leaving": known.leaving}
+            for at, known in holders
+        ],
+    }
+    if gang.require:
+        data["require"] = gang.require
+    return reason("no_capacity", message, **data)
+
+
+def _has_room(board: Board, node: Node, gang: Gang) -> bool:
+    slot = board.free.slots.get(node.name)
+    if slot is None or slot.closes < gang.ends or slot.cpu < gang.ask.milli_cpus or slot.memory < gang.ask.memory:
+        return False
+    parts = gang.ask.share < 1000 and any(left >= gang.ask.share for left in slot.parts.values())
+    return slot.mask.bit_count() >= gang.ask.accelerators or parts
+
+
+def _holders(state: State, board: Board, gang: Gang, now: float) -> Iterator[tuple[float, Running]]:
+    """Gangs on nodes that would do, with when they are expected to end."""
+    for pool in gang.pools:
+        for _, _, name in board.cheapest[pool]:
+            known = board.running[name]
+            node = state.nodes.get(known.seats[0].node) if known.seats else None
+            if node is not None and node.total.holds(gang.ask):
+                yield ends_at(known, state.rules, now), known
+
+
+def _nodes(count: int) -> str:
+    return f"{count} node{'' if count == 1 else 's'}"

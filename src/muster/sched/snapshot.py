@@ -1,0 +1,111 @@
+"""A copy of all that decides who starts when, taken quickly between two commits, to think about elsewhere.
+
+Jobs far behind those that are asked about are left out: `left_out` says how many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields, replace
+from itertools import islice
+from operator import attrgetter
+from typing import Final
+
+from muster.core.account import Account
+from muster.core.estate import Node, Pool, Project, Queue
+from muster.core.history import Group, History, Table, groups_of
+from muster.core.job import Attempt, Job, Worker
+from muster.core.state import RulesInForce, State
+from muster.sched.ahead import Line
+from muster.sched.board import Board
+
+CONSIDERED: Final = 1_000  # queued jobs
+
+_job_fields = attrgetter(*(one.name for one in fields(Job)))
+_attempt_fields = attrgetter(*(one.name for one in fields(Attempt)))
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    now: float
+    next_number: int
+    nodes: list[Node]
+    pools: dict[str, Pool]
+    queues: dict[str, Queue]
+    projects: dict[str, Project]
+    in_force: RulesInForce
+    jobs: list[Job]  # those that run, oldest first, then those that wait, the next one first
+    history: History
+    accounts: dict[str, Account] = field(default_factory=dict)
+    left_out: int = 0  # queued jobs
+
+    def world(self) -> State:
+        """A state of one's own, to play with."""
+        state = State(time=self.now, next_number=self.next_number, in_force=self.in_force)
+        state.pools, state.queues, state.projects = dict(self.pools), dict(self.queues), dict(self.projects)
+        state.history = _history(self.history, self.history.groups)
+        state.accounts = {name: replace(account) for name, account in self.accounts.items()}
+        for node in self.nodes:
+            state.add_node(_node(node))
+        for job in self.jobs:
+            state.add_job(_job(job))
+        return state
+
+    def beside(self, job: Job) -> Snapshot:
+        """With one job more."""
+        return replace(self, jobs=[*self.jobs, job], next_number=max(self.next_number, job.number + 1))
+
+
+def take(
+    state: State, board: Board, now: float, jobs: Iterable[str] = (), users: Iterable[Job] = (), most: int = CONSIDERED
+) -> Snapshot:
+    """`jobs` are asked about, so they are in it whatever place they have; what is known of `users` too.
+
+    The board must be the scheduler's, or one of its own; it is brought in step with the state and otherwise left alone.
+    """
+    board.sync(state, now)
+    state.history.hazards(())  # which brings its tables up to date
+    order = Line(state, board, now).in_order(resting=True)
+    waiting = {queued.job.id: queued.job for queued in islice(order, most)}
+    waiting.update({name: board.queued[name].job for name in jobs if name in board.queued})
+    running = [state.jobs[name] for name in state.active]
+    chosen = [*running, *waiting.values()]
+    names = {group for job in (*chosen, *users) for group in groups_of(job.user, job.spec)}
+    known = {name: table for name in sorted(names) if (table := state.history.groups.get(name)) is not None}
+    fair = state.rules.between == "fair"
+    return Snapshot(
+        now, state.next_number, [_node(node) for node in state.nodes.values()], dict(state.pools), dict(state.queues),
+        dict(state.projects), state.in_force, [_job(job) for job in chosen], _history(state.history, known),
+        {name: replace(account) for name, account in state.accounts.items()} if fair else {},
+        len(board.queued) - len(waiting),
+    )  # fmt: skip
+
+
+def _node(node: Node) -> Node:
+    return Node(node.name, node.pool, node.total, node.labels, node.health, node.why)
+
+
+def _job(job: Job) -> Job:
+    found = Job(*_job_fields(job))
+    if job.attempt is not None:
+        found.attempt = Attempt(*_attempt_fields(job.attempt))
+        found.attempt.workers = [Worker(worker.seat, worker.state, worker.exit) for worker in job.attempt.workers]
+    found.key = None  # nobody submits here under a key
+    return found
+
+
+def _history(history: History, groups: dict[Group, Table]) -> History:
+    """A copy that knows these groups. What it finds out of their worth it shares with copies of itself: an end that one
+    of them learns of makes it forget its own, and leaves the others theirs."""
+    return replace(
+        history,
+        everyone=_table(history.everyone),
+        groups={name: _table(table) for name, table in groups.items()},
+        common=list(history.common),
+        _new=[],
+        _worths={name: history._worths.get(name, {}) for name in groups if len(name) == 2},
+    )
+
+
+def _table(table: Table) -> Table:
+    return Table(list(table.ended), list(table.passed))

@@ -1,0 +1,218 @@
+"""What would let a job that waits start: less of something, another pool, more quota, a higher priority, or time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from math import floor, inf
+from typing import Any, Final
+
+from muster.core.resources import WHOLE, Resources
+from muster.sched.backfill import ends_at
+from muster.sched.board import Running
+from muster.sched.explain import Explainer
+from muster.sched.gate import gate, over_quota
+from muster.sched.lines import Queued
+from muster.sched.place import Gang
+from muster.sched.placements import PLACEMENTS
+from muster.sched.preempt import Room, make_room
+
+PRIORITIES: Final = (75, 95, 100)  # that are tried, where they are more than the job's own
+ENDS: Final = 5_000  # running gangs of a pool that are looked past at most
+SHORTEST: Final = 60.0  # seconds: a run that is not worth proposing
+_BY_WORD: Final = {50: "normal", 75: "high", 95: "urgent"}
+
+
+@dataclass(frozen=True, slots=True)
+class Suggestion:
+    """`code` and `data` are for programs: `data["set"]` holds fields of the job file, where changing them is enough."""
+
+    code: str
+    message: str
+    data: dict[str, Any] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"code": self.code, "message": self.message, "data": self.data}
+
+
+def unblock(explainer: Explainer, queued: Queued) -> list[Suggestion]:
+    """What would let it start now, the least change first; then what it waits for."""
+    if queued.job.id in explainer.board.claims:
+        return []
+    steps = (_sooner, _shorter, _fewer_nodes, _lighter, _elsewhere, _more_quota, _priority, _end)
+    return [found for step in steps for found in step(explainer, queued)]
+
+
+def _sooner(explainer: Explainer, queued: Queued) -> Iterator[Suggestion]:
+    job, until = queued.job, queued.stream.resting
+    if job.spec.off_peak and until > explainer.now and job.not_before <= explainer.now:
+        yield Suggestion("off_peak", "`off_peak: false` would not wait for quiet hours", {"set": {"off_peak": False}})
+
+
+def _shorter(explainer: Explainer, queued: Queued) -> Iterator[Suggestion]:
+    """A run that is over before a reservation or maintenance begins."""
+    shape, now = queued.stream.shape, explainer.now
+    gang = explainer.line.filling.gang(queued)
+    if explainer.starts(queued, gang, shape.fewest) is not None:
+        return
+    begins = [w.start for pool in gang.pools for w in explainer.state.rules.pool(pool).maintenance if w.start > now]
+    if queued.stream.rules.backfill in ("easy", "conservative"):
+        begins += [one.start for one in explainer.reservations(queued)]
+    for begin in sorted(set(begins), reverse=True):
+        lasts = float(floor((begin - now) / 60) * 60)
+        if lasts >= SHORTEST and _starts(explainer, queued, replace(gang, ends=_least(gang.ends, now + lasts)), lasts):
+            message = f"`max_duration: {lasts / 60:.0f}m` would be done before what is free is wanted"
+            yield Suggestion("shorter", message, {"set": {"max_duration": lasts}})
+            return
+
+
+def _fewer_nodes(explainer: Explainer, queued: Queued) -> Iterator[Suggestion]:
+    gang, fewest = explainer.line.filling.gang(queued), queued.stream.shape.fewest
+    low, high, best = 1, fewest - 1, 0
+    while low <= high:
+        nodes = (low + high) // 2
+        if _starts(explainer, queued, replace(gang, nodes=nodes)):
+            best, low = nodes, nodes + 1
+        else:
+            high = nodes - 1
+    if best:
+        message = f"`num_nodes: {best}` would start now, in place of {fewest}"
+        yield Suggestion("fewer_nodes", message, {"set": {"num_nodes": best}})
+
+
+def _lighter(explainer: Explainer, queued: Queued) -> Iterator[Suggestion]:
+    """Less on every node, of one thing at a time: half, then half of that."""
+    gang, fewest = explainer.line.filling.gang(queued), queued.stream.shape.fewest
+    for code, options in _halves(gang.ask).items():
+        for words, field_, value, ask in options:
+            if _starts(explainer, queued, replace(gang, ask=ask, nodes=fewest)):
+                yield Suggestion(code, f"`{words}` would start now", {"set": {"resources": {field_: value}}})
+                break
+
+
+def _halves(ask: Resources) -> dict[str, list[tuple[str, str, Any, Resources]]]:
+    found: dict[str, list[tuple[str, str, Any, Resources]]] = {"fewer_accelerators": []}
+    count = ask.accelerators // 2
+    while count:
+        text = f"{ask.accelerator}:{count}"
+        part = replace(ask, accelerators=count, milli_cpus=ask.milli_cpus * count // ask.accelerators)
+        found["fewer_accelerators"].append((f"accelerators: {text}", "accelerators", text, part))
+        count //= 2
+    if ask.accelerators == 1 and ask.share > WHOLE // 4:
+        share = ask.share // 2
+        text = f"{ask.accelerator}:{share / WHOLE:g}"
+        found["fewer_accelerators"].append((f"accelerators: {text}", "accelerators", text, replace(ask, share=share)))
+    if ask.memory:
+        sizes = [ask.memory // 2, ask.memory // 4]
+        found["less_memory"] = [
+            (f"memory: {size / 1e9:.3g}GB", "memory", f"{size}B", replace(ask, memory=size)) for size in sizes
+        ]
+    if ask.milli_cpus > 1000:
+        cpus = [ask.milli_cpus // 2, ask.milli_cpus // 4]
+        found["fewer_cpus"] = [(f"cpus: {n / 1000:g}", "cpus", n / 1000, replace(ask, milli_cpus=n)) for n in cpus]
+    return found
+
+
+def _elsewhere(explainer: Explainer, queued: Queued) -> Iterator[Suggestion]:
+    """Pools that the job itself rules out, and its queue does not."""
+    job, state = queued.job, explainer.state
+    gang, fewest, rules = explainer.line.filling.gang(queued), queued.stream.shape.fewest, state.rules.queue(job.queue)
+    for pool in sorted(state.pools):
+        rule = state.rules.pool(pool)
+        if pool in gang.pools or (rules.pools and pool not in rules.pools):
+            continue
+        if rule.kinds and job.spec.kind not in rule.kinds:
+            continue
+        if not _starts(explainer, queued, replace(gang, pools=(pool,), nodes=fewest)):
+            continue
+        change: dict[str, Any] = {"pool": pool} if job.spec.pool is not None else {}
+        taken_away = state.pools[pool].spot if rule.spot is None else rule.spot
+        if taken_away and not job.spec.use_spot:
+            change["use_spot"] = True
+        words = ", ".join(f"`{name}: {str(value).lower()}`" for name, value in change.items())
+        message = f"pool {pool!r} has room now: {words}" + ("; its nodes can be taken away" if taken_away else "")
+        yield Suggestion("other_pool", message, {"pool": pool, "set": change})
+
+
+def _more_quota(explainer: Explainer, queued: Queued) -> Iterator[Suggestion]:
+    board, shape = explainer.board, queued.stream.shape
+    weight = shape.each * shape.fewest
+    for pool in shape.gang.pools:
+        found = over_quota(board, queued.job, pool, weight)
+        if found is None or found.code != "quota_reached":
+            continue
+        name = found.data["queue"]
+        borrow = board.quotas.rules.queue(name).borrow or {}
+        missing = found.data["used"] + weight - found.data["quota"] - borrow.get(pool, 0)
+        message = f"{missing:g} accelerators more for queue {name!r} in {pool!r}, of quota or to borrow"
+        yield Suggestion("more_quota", message, {"queue": name, "pool": pool, "accelerators": missing})
+
+
+def _priority(explainer: Explainer, queued: Queued) -> Iterator[Suggestion]:
+    """The lowest priority with which it would take the place of others."""
+    job, state = queued.job, explainer.state
+    rules, most = state.rules, state.queues[job.queue].max_priority if job.queue in state.queues else 100
+    if not rules.preemption.enabled or not queued.stream.rules.preempts or queued.stream.resting > explainer.now:
+        return
+    for priority in PRIORITIES:
+        if job.spec.priority < priority <= most and (room := _room(explainer, queued, priority)) is not None:
+            victims = [explainer.named(known.job) for known in room.victims]
+            word = _BY_WORD.get(priority, str(priority))
+            message = f"`priority: {word}` would take the place of {', '.join(victims[:5])}"
+            yield Suggestion("raise_priority", message, {"set": {"priority": priority}, "preempts": victims})
+            return
+
+
+def _room(explainer: Explainer, queued: Queued, priority: int) -> Room | None:
+    board, rules, stream = explainer.board, explainer.state.rules, queued.stream
+    job = replace(queued.job, spec=queued.job.spec.model_copy(update={"priority": priority}))
+    standing = stream.policy.standing(job, rules, stream.rules, explainer.now)
+    worth = stream.policy.worth(standing.band, explainer.state.history) or 0.0
+    asking = Queued(job, replace(stream, band=standing.band, worth=worth, entries=[]), queued.entry)
+    gang, shape = explainer.line.filling.gang(queued), stream.shape
+    for pool in shape.gang.pools:
+        if gate(board, rules, job, pool, shape.each * shape.fewest) is None:
+            room = make_room(board, rules, asking, gang.within(pool, shape.fewest), explainer.now)
+            if room is not None:
+                return room
+    return None
+
+
+def _end(explainer: Explainer, queued: Queued) -> Iterator[Suggestion]:
+    """The end that it waits for, if gangs end when they are expected to."""
+    found = [end for pool in queued.stream.shape.gang.pools if (end := _enough(explainer, queued, pool)) is not None]
+    if not found:
+        return
+    at, known = min(found, key=lambda end: (end[0], end[1].job.number))
+    message = f"{explainer.named(known.job)} to end, expected in about {_minutes(at - explainer.now)}"
+    yield Suggestion("wait_for", message, {"job": explainer.named(known.job), "at": at, "pool": known.pool})
+
+
+def _enough(explainer: Explainer, queued: Queued, pool: str) -> tuple[float, Running] | None:
+    """The end after which the job would fit in the pool, if nobody else started meanwhile."""
+    board, rules, now = explainer.board, explainer.state.rules, explainer.now
+    gang = explainer.line.filling.gang(queued).within(pool, queued.stream.shape.fewest)
+    running = [board.running[name] for _, _, name in board.cheapest[pool]]
+    ends = sorted(((ends_at(known, rules, now), known.job.number, known) for known in running), key=lambda end: end[:2])
+    place, free, mark = PLACEMENTS.get(gang.placement).place, board.free, board.free.mark()
+    try:
+        for at, _, known in ends[:ENDS]:
+            free.give(known.seats, known.job.ask)
+            if free.could(gang) and place(gang, free) is not None:
+                return at, known
+    finally:
+        free.undo(mark)
+    return None
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+
+
+def _starts(explainer: Explainer, queued: Queued, gang: Gang, lasts: float | None = None) -> bool:
+    return explainer.starts(queued, gang, min(queued.stream.shape.fewest, gang.nodes), lasts) is not None
+
+
+def _least(ends: float, other: float) -> float:
+    """An end that is not looked at stays so."""
+    return ends if ends == -inf else min(ends, other)

@@ -1,0 +1,142 @@
+"""What would become of a job that is not submitted yet: where it goes, when it starts, whom it displaces, and what
+would start sooner."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Any, Final
+
+import yaml
+
+from muster.core.history import groups_of
+from muster.core.job import Job, Seat
+from muster.core.parse import parse_job
+from muster.core.reasons import Reason
+from muster.core.spec import JobSpec, ask, dump_job, fewest_nodes
+from muster.core.state import State
+from muster.core.units import format_accelerators
+from muster.sched.explain import Explainer
+from muster.sched.forecast import Forecast, foretell
+from muster.sched.future import Future
+from muster.sched.snapshot import Snapshot
+from muster.sched.unblock import Suggestion, unblock
+
+PROMPT: Final = 60.0  # seconds: who starts within them needs no advice
+VARIANT_SAMPLES: Final = 6
+VARIANT_ROUNDS: Final = 500
+RAISED: Final = 75  # priority
+SOONER: Final = 0.8  # of the job's own wait: what starts later than that is no better
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """The job with other words in its file, and when it would start then."""
+
+    change: Suggestion
+    p50: float | None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**self.change.to_dict(), "p50": self.p50}
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIf:
+    starts_now: bool
+    nodes: tuple[str, ...]  # where it would go at once, or which are cleared for it
+    pool: str
+    preempts: tuple[str, ...]  # jobs that would be asked to leave for it
+    reasons: tuple[Reason, ...]  # why it would wait
+    forecast: Forecast
+    sooner: tuple[Variant, ...]
+    waits_for: tuple[Suggestion, ...]  # what else would let it start: not of the job's doing
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "starts_now": self.starts_now,
+            "nodes": list(self.nodes),
+            "pool": self.pool,
+            "preempts": list(self.preempts),
+            "reasons": [one.to_dict() for one in self.reasons],
+            "forecast": self.forecast.to_dict(),
+            "sooner": [one.to_dict() for one in self.sooner],
+            "waits_for": [one.to_dict() for one in self.waits_for],
+        }
+
+
+def newcomer(state: State, spec: JobSpec, user: str, now: float) -> Job:
+    """The job as it would be if it were submitted now."""
+    history, number = state.history, state.next_number
+    expect = history.quantile(groups_of(user, spec), 0.5) if history.ends else None
+    name = f"{spec.name}-{number}"
+    return Job(name, number, spec.project, spec.queue, user, spec, now, since=now, ask=ask(spec), expect=expect)
+
+
+def what_if(shot: Snapshot, job: Job, sees: Callable[[Job], bool] = lambda job: True) -> WhatIf:
+    """Of a newcomer to the snapshot's world. `sees` says which jobs may be named."""
+    future = Future(shot, _endless, 0)
+    future.settle()
+    future.submit(job)
+    future.settle()
+    state, board = future.state, future.board
+    live = state.jobs[job.id]
+    explainer = Explainer.of(state, future.now, board, lambda one: one.id == job.id or sees(one))
+    stops = [(state.jobs[name], stop) for name in state.active if (stop := state.jobs[name].stop) is not None]
+    preempts = tuple([explainer.named(one) for one, stop in stops if stop.reason.data.get("for_job") == job.id])
+    if live.active and live.attempt is not None:
+        seats = tuple([worker.seat for worker in live.attempt.workers])
+        said = Forecast(job.id, shot.now, shot.now, shot.now, 1, considered=len(shot.jobs))
+        return WhatIf(True, _nodes(seats), board.pool_of(seats), preempts, (), said, (), ())
+    reasons = tuple(explainer.explain(live))
+    advice = unblock(explainer, board.queued[job.id])
+    told = foretell(shot.beside(job), [job.id])[job.id]
+    other = tuple([one for one in advice if "set" not in one.data])
+    where = (_nodes(live.claim), board.pool_of(live.claim))
+    return WhatIf(False, *where, preempts, reasons, told, _sooner(shot, job, told, advice), other)
+
+
+def _sooner(shot: Snapshot, job: Job, told: Forecast, advice: list[Suggestion]) -> tuple[Variant, ...]:
+    """What would start at once or, where nothing would, what is played through and starts clearly sooner."""
+    if told.p50 is not None and told.p50 - shot.now <= PROMPT:
+        return ()
+    at_once = tuple([Variant(one, shot.now) for one in advice if "set" in one.data])
+    if at_once:
+        return at_once
+    found = []
+    for change in _smaller(job.spec):
+        spec = changed(job.spec, change.data["set"])
+        variant = replace(job, spec=spec, ask=ask(spec))
+        p50 = foretell(shot.beside(variant), [job.id], VARIANT_SAMPLES, rounds=VARIANT_ROUNDS)[job.id].p50
+        if p50 is not None and (told.p50 is None or p50 - shot.now < SOONER * (told.p50 - shot.now)):
+            found.append(Variant(change, p50))
+    return tuple(sorted(found, key=lambda one: one.p50 or 0.0))
+
+
+def _smaller(spec: JobSpec) -> Iterator[Suggestion]:
+    """The job with half of what it asks for."""
+    fewest, wants = fewest_nodes(spec), spec.resources
+    if fewest > 1:
+        yield Suggestion("fewer_nodes", f"`num_nodes: {fewest // 2}`", {"set": {"num_nodes": fewest // 2}})
+    if wants.accelerators > 1:
+        text = format_accelerators(wants.accelerator, wants.accelerators // 2)
+        yield Suggestion(
+            "fewer_accelerators", f"`accelerators: {text}`", {"set": {"resources": {"accelerators": text}}}
+        )
+    if spec.priority < RAISED:
+        yield Suggestion("raise_priority", "`priority: high`", {"set": {"priority": RAISED}})
+
+
+def changed(spec: JobSpec, change: dict[str, Any]) -> JobSpec:
+    """The spec with other words in its job file."""
+    # Every scalar stays the text that it is, as in a job file.
+    written = yaml.load(dump_job(spec), yaml.BaseLoader)  # noqa: S506  (it makes strings, lists and mappings alone)
+    return parse_job(change, defaults=written)
+
+
+def _nodes(seats: tuple[Seat, ...]) -> tuple[str, ...]:
+    return tuple([seat.node for seat in seats])
+
+
+def _endless(job: Job, age: float, sample: int) -> float:
+    return inf
