@@ -1,0 +1,194 @@
+"""`muster sim`: what other rules, other nodes or another load would have done to work that is past."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from muster.cli import sim_options as options
+from muster.cli.call import Json, Usage
+from muster.cli.connect import client
+from muster.cli.jobs import FINISHED
+from muster.cli.output import emit
+from muster.cli.sim_view import document, progress, show
+from muster.core.errors import SpecError
+from muster.sim.cluster import ClusterFile, Layout, beside, read_cluster
+from muster.sim.model import Costs, Setup
+from muster.sim.presets import Preset, find_policy
+from muster.sim.report import Story, report
+from muster.sim.run import replay
+from muster.sim.story import describe
+from muster.sim.summary import summarise
+from muster.sim.traces import READERS, Trace, read_history, read_trace
+from muster.sim.traces.base import Options
+from muster.sim.traces.history import cluster_of
+from muster.sim.whatif import Changes, doubts, fitted, make_setup, squeezed
+
+
+class Unusable(Usage):
+    """A file or an option that the simulation can't work with, told as the mistakes in it."""
+
+    def __init__(self, error: SpecError) -> None:
+        super().__init__(error.message, error.mend)
+        self._told = error.to_dict()
+
+    def to_dict(self) -> dict[str, Any]:
+        return self._told
+
+
+def sim(
+    trace: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="TRACE", help="CSV in the columns of the public traces, SWF, `sacct -P`, or Muster's JSON."
+        ),
+    ] = None,
+    policy: options.Policies = None,
+    cluster: options.ClusterPath = None,
+    history: options.FromHistory = False,
+    format: options.Format = None,
+    max_bad: options.MaxBad = "1%",
+    procs_per_node: options.Procs = None,
+    first: options.First = None,
+    confined: options.Confined = False,
+    shared: options.Shared = False,
+    add_nodes: options.AddNodes = None,
+    remove_nodes: options.RemoveNodes = None,
+    weight: options.Weights = None,
+    quota: options.Quotas = None,
+    set_: options.Settings = None,
+    load: options.Load = 1.0,
+    node_failures: options.NodeFailures = 0.0,
+    repair: options.Repair = "1h",
+    spot_interruptions: options.Spot = 0.0,
+    checkpoint_every: options.SaveEvery = None,
+    checkpoint_cost: options.SaveCost = "0s",
+    restart_cost: options.RestartCost = None,
+    seed: options.Seed = 0,
+    report_to: options.ReportPath = None,
+    json: Json = False,
+) -> None:
+    """Replay a trace through the scheduler itself, on a clock of its own, and compare policies.
+
+    No server is needed. `muster sim jobs.csv.gz -p fifo -p my-policy.yaml --add-nodes 4 --report out.html`
+    """
+    changes = Changes(
+        options.node_counts(add_nodes, "--add-nodes", 1) + options.node_counts(remove_nodes, "--remove-nodes", -1),
+        options.quotas(quota),
+        options.settings(set_) + options.weights(weight),
+        Costs(
+            *options.restart_costs(restart_cost),
+            checkpoint_every=options.seconds(checkpoint_every, "--checkpoint-every", 1) if checkpoint_every else None,
+            checkpoint_cost=options.seconds(checkpoint_cost, "--checkpoint-cost"),
+            node_failures=options.rate(node_failures, "--node-failures"),
+            repair=options.seconds(repair, "--repair"),
+            spot_interruptions=options.rate(spot_interruptions, "--spot-interruptions"),
+            seed=seed,
+        ),
+    )
+    wanted = Options(None, procs_per_node, options.share(max_bad, "--max-bad"))
+    with _told_as_usage():
+        _check_writable(report_to)
+        policies = _policies(policy or ["fifo", "default"])
+        found, file = _from_server(cluster, wanted) if history else _from_file(trace, cluster, wanted, format)
+        setups = _setups(policies, file, _layouts(file, confined, shared), changes)
+        jobs, notes = fitted(squeezed(found.jobs, options.rate(load, "--load", above=0), first), file.cluster)
+        notes = [*found.ledger.notes(), *notes, *(words for setup in setups for words in doubts(setup, jobs))]
+    with progress([setup.name for setup in setups], json) as begin:
+        results = [replay(jobs, setup, begin(setup.name)) for setup in setups]
+    told = describe(found, jobs, setups, policies, load)
+    title = f"{len(jobs):,} jobs of {Path(found.ledger.source).name}"
+    story = Story(title, file.origin, told, notes, results, [summarise(result) for result in results])
+    if report_to:
+        Path(report_to).write_text(report(story), encoding="utf-8")
+    if json:
+        emit(document(story, found))
+    else:
+        show(story, found, report_to)
+
+
+@contextmanager
+def _told_as_usage() -> Iterator[None]:
+    """What is wrong with what was given is a command line that makes no sense."""
+    try:
+        yield
+    except SpecError as error:
+        raise Unusable(error) from None
+
+
+def _policies(words: Sequence[str]) -> dict[str, Preset]:
+    """Each under a name of its own."""
+    found: dict[str, Preset] = {}
+    for word in words:
+        name, preset = find_policy(word)
+        if name in found:
+            name = word
+        if name in found:
+            raise Usage(f"--policy {word} was given twice.", "Give each policy once.")
+        found[name] = preset
+    return found
+
+
+def _from_server(cluster: str | None, wanted: Options) -> tuple[Trace, ClusterFile]:
+    with client() as to:
+        source = to.target.urls[0]
+        jobs = [job.raw for job in to.jobs(phase=FINISHED, limit=None)]
+        nodes = [] if cluster else to.nodes()
+    file = read_cluster(Path(cluster)) if cluster else ClusterFile(source, cluster_of(nodes))
+    return read_history(jobs, source, wanted.max_bad), file
+
+
+def _from_file(
+    trace: str | None, cluster: str | None, wanted: Options, format: str | None
+) -> tuple[Trace, ClusterFile]:
+    if trace is None:
+        raise Usage("No trace was given.", "Name a file, or replay the server's own jobs with --history.")
+    if format is not None and format not in READERS:
+        raise Usage(f"--format: got {format!r}.", f"Expected one of {', '.join(READERS)}.")
+    path = Path(trace)
+    where = Path(cluster) if cluster else beside(path)
+    file = read_cluster(where) if where else None
+    found = read_trace(path, replace(wanted, per_node=file.per_node if file else None), format)
+    if file is None and found.ledger.cluster is not None:
+        file = ClusterFile(trace, found.ledger.cluster)
+    if file is None:
+        mend = 'Give --cluster with a file such as `pools: {a100: {nodes: 16, accelerators: "A100:8"}}`.'
+        raise Usage(f"{trace} does not say what it ran on, and there is no cluster file beside it.", mend)
+    return found, file
+
+
+def _layouts(file: ClusterFile, confined: bool, shared: bool) -> list[Layout]:
+    """Virtual clusters are confined, as they were, unless said otherwise."""
+    if not file.virtual:
+        if confined or shared:
+            option = "--confined" if confined else "--shared"
+            raise Usage(f"{option}: {file.source} has no virtual clusters.", "Leave it out.")
+        return ["plain"]
+    both: list[Layout] = ["confined", "shared"]
+    return both if confined and shared else both[1:] if shared else both[:1]
+
+
+def _setups(
+    policies: Mapping[str, Preset], file: ClusterFile, layouts: Sequence[Layout], changes: Changes
+) -> list[Setup]:
+    return [
+        make_setup(_label(name, preset, layout if len(layouts) > 1 else ""), preset, file, layout, changes)
+        for layout in layouts
+        for name, preset in policies.items()
+    ]
+
+
+def _label(name: str, preset: Preset, layout: str) -> str:
+    words = ", ".join(filter(None, ["oracle" if preset.exact else "", layout]))
+    return f"{name} ({words})" if words else name
+
+
+def _check_writable(path: str | None) -> None:
+    """Before the work, not after it."""
+    if path is not None and (Path(path).is_dir() or not Path(path).absolute().parent.is_dir()):
+        raise Usage(f"--report: {path} can't be written.", "Name a file in a folder that exists.")

@@ -1,0 +1,104 @@
+"""What `muster sim` shows: how far it is, and the comparison as a table or as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Any
+
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+from muster.cli.output import err, note, out, table
+from muster.sim.model import Cluster
+from muster.sim.report import Story
+from muster.sim.summary import Summary
+from muster.sim.table import ratio_text, rows
+from muster.sim.traces import Trace
+
+Told = Callable[[float], None]  # told which share of its jobs has finished
+
+
+@contextmanager
+def progress(names: list[str], quiet: bool) -> Iterator[Callable[[str], Told | None]]:
+    """Gives each setup somebody to tell how far it is; nobody where no person is looking on."""
+    console = err()
+    if quiet or not console.is_terminal:
+        yield lambda name: None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as bars:
+        tasks = {name: bars.add_task(name, total=1.0, start=False) for name in names}
+
+        def begin(name: str) -> Told:
+            for before in names[: names.index(name)]:
+                bars.update(tasks[before], completed=1.0)  # which stops its clock
+            bars.start_task(tasks[name])
+            return lambda done: bars.update(tasks[name], completed=done)
+
+        yield begin
+
+
+def show(story: Story, trace: Trace, report_path: str | None) -> None:
+    for words in story.notes:
+        note((words, "yellow"))
+    names = story.names
+    made = table("", *names, right=tuple(names))
+    for row in rows(story.summaries):
+        cells = []
+        for number, (cell, ratio) in enumerate(zip(row.cells, row.ratios, strict=True)):
+            times = f" {ratio_text(ratio):>6}" if number and ratio is not None else ""
+            cells.append(Text.assemble(cell, (times, "dim")))
+        made.add_row(Text(row.label), *cells)
+    out().print(Text(story.title, style="bold"))
+    out().print(made, soft_wrap=False, crop=False)
+    if "license" in story.origin:
+        note((f"Trace: {story.origin.get('trace', trace.ledger.source)}. {story.origin['license']}", "dim"))
+    if report_path:
+        note(f"Report: {report_path}")
+
+
+def document(story: Story, trace: Trace) -> dict[str, Any]:
+    """The same for programs; times are in seconds."""
+    ledger = trace.ledger
+    return {
+        "trace": {
+            "source": ledger.source,
+            "format": trace.format,
+            "rows": ledger.rows,
+            "bad": {reason: asdict(tally) for reason, tally in ledger.bad.items()},
+            "left_out": ledger.left_out,
+            **({"origin": story.origin} if story.origin else {}),
+        },
+        "settings": dict(story.settings),
+        "notes": story.notes,
+        "policies": [
+            {
+                "name": result.setup.name,
+                "oracle": result.setup.exact,
+                "cluster": _cluster(result.setup.cluster),
+                "rules": result.setup.rules.model_dump(mode="json", exclude_defaults=True),
+                "figures": asdict(summary),
+                "ratios": _ratios(summary, story.summaries[0]),
+            }
+            for result, summary in zip(story.results, story.summaries, strict=True)
+        ],
+    }
+
+
+def _cluster(cluster: Cluster) -> dict[str, Any]:
+    return {"pools": [asdict(pool) for pool in cluster.pools], "bound": cluster.bound}
+
+
+def _ratios(one: Summary, base: Summary) -> dict[str, float | None]:
+    """To the first policy."""
+    pairs = {
+        "completion_mean": (one.completion.mean, base.completion.mean),
+        "completion_median": (one.completion.median, base.completion.median),
+        "completion_p99": (one.completion.p99, base.completion.p99),
+        "queueing_mean": (one.queueing.mean, base.queueing.mean),
+        "queueing_p99": (one.queueing.p99, base.queueing.p99),
+        "queueing_p999": (one.queueing.p999, base.queueing.p999),
+    }
+    return {name: mine / its if mine is not None and its else None for name, (mine, its) in pairs.items()}

@@ -1,0 +1,99 @@
+"""The world that a trace is played in: nodes and pools of the cluster; projects, queues and job specs of the trace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from muster.core.event import Event
+from muster.core.resources import Resources
+from muster.core.spec import Checkpoint, JobSpec, WorkerResources
+from muster.core.units import mended_name
+from muster.engines.base import NodeInfo
+from muster.sim.model import Cluster, PoolShape, Setup, TraceJob
+
+ENGINE: Final = "sim"
+DEFAULT: Final = "default"  # the project and the queue of jobs that name none
+_SHORTEST: Final = 0.001  # seconds: a job can't declare that it takes no time
+
+
+def nodes_of(cluster: Cluster) -> list[NodeInfo]:
+    return [_node(pool, index) for pool in cluster.pools for index in range(pool.nodes)]
+
+
+def opening(trace: Iterable[TraceJob], setup: Setup, now: float) -> list[Event]:
+    """The events that make everything but the nodes, which the engine tells of."""
+    owners = {DEFAULT: DEFAULT}  # queue → project: of the first job in it
+    for job in trace:
+        owners.setdefault(job.queue or DEFAULT, job.project or DEFAULT)
+    projects = dict.fromkeys([DEFAULT, *(job.project or DEFAULT for job in trace)])
+    for name in setup.rules.queues:
+        owners.setdefault(name, DEFAULT)
+    events = [Event("project.set", now, data={"name": name}) for name in projects]
+    events += [Event("queue.set", now, data={"name": name, "project": owner}) for name, owner in owners.items()]
+    for pool in setup.cluster.pools:
+        data = {"name": pool.name, "engine": ENGINE, "accelerator": _kind(pool), "spot": pool.spot}
+        events.append(Event("pool.set", now, data=data))
+    events.append(Event("rules.set", now, data={"rules": setup.rules, "text": ""}))
+    return events
+
+
+class Specs:
+    """Makes the spec of each job of the trace. Most are alike but for a duration, so what is alike is checked once."""
+
+    def __init__(self, setup: Setup) -> None:
+        self._setup = setup
+        self._spot = frozenset(pool.name for pool in setup.cluster.pools if pool.spot)
+        self._known: dict[tuple[Any, ...], JobSpec] = {}
+
+    def of(self, job: TraceJob) -> tuple[JobSpec, JobSpec]:
+        """The spec, and the one that it shares with all jobs like it but for the run time that they declare.
+
+        Raises pydantic's ValidationError for a job that no job file could ask for.
+        """
+        key = (
+            job.name, job.kind, job.project, job.queue, job.priority, job.nodes, job.accelerators, job.accelerator,
+            job.cpus, job.memory,
+        )  # fmt: skip
+        spec = self._known.get(key)
+        if spec is None:
+            spec = self._known[key] = self._new(job)
+        declared = job.duration if self._setup.exact else job.declared
+        if declared is None:
+            return spec, spec
+        return spec.model_copy(update={"max_duration": max(float(declared), _SHORTEST)}), spec
+
+    def _new(self, job: TraceJob) -> JobSpec:
+        pool = self._setup.cluster.bound.get(job.queue or DEFAULT)
+        return JobSpec(
+            name=mended_name(job.name) if job.name else "job",
+            kind=job.kind,
+            project=job.project or DEFAULT,
+            queue=job.queue or DEFAULT,
+            pool=pool,
+            run="true",
+            num_nodes=job.nodes,
+            resources=WorkerResources(
+                accelerator=job.accelerator if job.accelerators else "",
+                accelerators=job.accelerators,
+                cpus=job.cpus or None,
+                memory=job.memory or None,
+            ),
+            priority=job.priority,
+            use_spot=bool(self._spot) if pool is None else pool in self._spot,
+            checkpoint=Checkpoint(every=self._setup.costs.checkpoint_every),
+        )
+
+
+def accelerators(nodes: Sequence[NodeInfo]) -> int:
+    return sum(node.resources.accelerators for node in nodes)
+
+
+def _node(pool: PoolShape, index: int) -> NodeInfo:
+    resources = Resources(round(pool.cpus * 1000), pool.memory, pool.accelerators, _kind(pool))
+    labels = {"rack": f"{pool.name}-{index // pool.rack}"} if pool.rack else {}
+    return NodeInfo(f"{pool.name}-{index}", pool.name, resources, labels)
+
+
+def _kind(pool: PoolShape) -> str:
+    return pool.accelerator if pool.accelerators else ""

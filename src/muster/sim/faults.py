@@ -1,0 +1,62 @@
+"""Which nodes go away and when: failures and spot interruptions as a Poisson process, from a seed."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from math import inf
+from random import Random
+from typing import Final
+
+from muster.engines.base import NodeInfo
+from muster.sim.model import Costs
+
+_DAY: Final = 86_400.0
+
+
+class Faults:
+    """Every node fails at its own rate, all of them together at the sum; one that is away can't fail again."""
+
+    def __init__(self, nodes: Sequence[NodeInfo], spot: frozenset[str], costs: Costs, start: float) -> None:
+        self._random = Random(costs.seed)
+        self._repair = costs.repair
+        steady = [node for node in nodes if node.pool not in spot]
+        shaky = [node for node in nodes if node.pool in spot]
+        self._groups = (  # nodes, and the failures of all of them in a second
+            (steady, len(steady) * costs.node_failures / _DAY),
+            (shaky, len(shaky) * (costs.node_failures + costs.spot_interruptions) / _DAY),
+        )
+        self._rate = sum(rate for _, rate in self._groups)
+        self.next_strike = start + self._random.expovariate(self._rate) if self._rate else inf
+        self.next_return = inf
+        self._away: dict[str, NodeInfo] = {}
+        self._back: deque[tuple[float, str]] = deque()
+
+    def returned(self, now: float) -> list[NodeInfo]:
+        """Nodes that are repaired by now."""
+        found = []
+        while self._back and self._back[0][0] <= now:
+            found.append(self._away.pop(self._back.popleft()[1]))
+        self._look_ahead()
+        return found
+
+    def struck(self, now: float) -> list[NodeInfo]:
+        """Nodes that have failed by now."""
+        found = []
+        while self.next_strike <= now:
+            node = self._choose()
+            if node.name not in self._away:
+                self._away[node.name] = node
+                self._back.append((self.next_strike + self._repair, node.name))
+                found.append(node)
+            self.next_strike += self._random.expovariate(self._rate)
+        self._look_ahead()
+        return found
+
+    def _look_ahead(self) -> None:
+        self.next_return = self._back[0][0] if self._back else inf
+
+    def _choose(self) -> NodeInfo:
+        (steady, rate), (shaky, _) = self._groups
+        group = steady if self._random.random() * self._rate < rate else shaky
+        return group[self._random.randrange(len(group))]

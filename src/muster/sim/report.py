@@ -1,0 +1,177 @@
+"""The report of a comparison: one HTML file that needs nothing else, in light and dark, on a screen or a phone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Final
+
+from muster import __version__
+from muster.sim.model import Result
+from muster.sim.page import STYLE
+from muster.sim.plots import (
+    Curve,
+    Layer,
+    count_axis,
+    line_chart,
+    share_axis,
+    stack_chart,
+    time_axis,
+    waits_axis,
+)
+from muster.sim.summary import Summary, percentile, window
+from muster.sim.table import Row, count, ratio_text, rows, span
+from muster.sim.timeline import Bucket, buckets, largest_queues
+
+POINTS: Final = 300  # of a curve: about as many as a phone has pixels
+_TAIL: Final = 0.15  # of the time of submissions: what is drawn of the time after, in which the cluster runs empty
+QUEUES: Final = 7  # that are told apart; the rest is drawn as one
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """All that a report tells; every list of it is in the order of the policies."""
+
+    title: str
+    origin: dict[str, str]  # of the trace: what it is and its licence
+    settings: list[tuple[str, str]]
+    notes: list[str]
+    results: list[Result]
+    summaries: list[Summary]
+
+    @property
+    def names(self) -> list[str]:
+        return [result.setup.name for result in self.results]
+
+
+def report(story: Story) -> str:
+    """The whole file."""
+    sections = (_head(story), _cards(story), _charts(story), _table(story), _settings(story), _notes(story))
+    body = "".join(sections)
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<meta name="color-scheme" content="light dark">'
+        f"<title>{escape(story.title)}</title><style>{STYLE}</style></head><body><main>{body}"
+        f"<footer>Simulated by the scheduler itself, on a clock of its own. Muster {__version__}.</footer>"
+        "</main></body></html>\n"
+    )
+
+
+def _head(story: Story) -> str:
+    about = f"<p>{escape(story.origin['trace'])}</p>" if "trace" in story.origin else ""
+    return f"<header><h1>{escape(story.title)}</h1>{about}</header>"
+
+
+def _cards(story: Story) -> str:
+    base = story.summaries[0]
+    cards = []
+    for name, one in zip(story.names, story.summaries, strict=True):
+        ratio = ""
+        if one is not base and one.completion.mean and base.completion.mean:
+            ratio = (
+                f"<small>{ratio_text(one.completion.mean / base.completion.mean)} of {escape(story.names[0])}</small>"
+            )
+        cards.append(
+            f'<div class="card"><h3>{escape(name)}</h3><b>{span(one.completion.mean)}</b> mean completion {ratio}'
+            f"<br><b>{span(one.queueing.mean)}</b> mean queueing<br><b>{span(one.queueing.p99)}</b> p99 queueing</div>"
+        )
+    return f'<section class="cards" aria-label="In short">{"".join(cards)}</section>'
+
+
+# --- charts -----------------------------------------------------------------------------------------------------------
+def _charts(story: Story) -> str:
+    start, last = window([job.job for job in story.results[0].jobs])
+    end = max((job.finished or start for result in story.results for job in result.jobs), default=start)
+    end = min(end, last + _TAIL * (last - start)) if last > start else end
+    lines = [buckets(result.samples, start, end, POINTS) for result in story.results]
+    parts = [_waits(story)]
+    if any(lines):
+        parts += [_use(story, lines, start, end), _queued(story, lines, start, end)]
+        parts += _shares(story, lines, start, end)
+    return f'<section class="charts">{"".join(parts)}</section>'
+
+
+def _waits(story: Story) -> str:
+    waits = [sorted(job.queueing for job in result.jobs if job.finished is not None) for result in story.results]
+    curves = [
+        Curve(name, [(percentile(one, 100 * n / POINTS), n / POINTS) for n in range(POINTS + 1)] if one else [], tone)
+        for tone, (name, one) in enumerate(zip(story.names, waits, strict=True))
+    ]
+    x = waits_axis(max((one[-1] for one in waits if one), default=1.0))
+    about = "Share of the jobs that queued for at most this long, on a scale of powers; up to a second is at the left"
+    return line_chart("Queueing time", about, curves, x, share_axis("jobs"))
+
+
+def _use(story: Story, lines: Sequence[Sequence[Bucket]], start: float, end: float) -> str:
+    curves = [
+        Curve(name, [(one.time, one.used / one.total) for one in line if one.total], tone)
+        for tone, (name, line) in enumerate(zip(story.names, lines, strict=True))
+    ]
+    about = "Share of the accelerators that jobs held"
+    return line_chart("Accelerators in use", about, curves, time_axis(start, end), share_axis("accelerators"))
+
+
+def _queued(story: Story, lines: Sequence[Sequence[Bucket]], start: float, end: float) -> str:
+    curves = [
+        Curve(name, [(one.time, one.queued) for one in line], tone)
+        for tone, (name, line) in enumerate(zip(story.names, lines, strict=True))
+    ]
+    most = max((one.queued for line in lines for one in line), default=1.0)
+    return line_chart("Jobs waiting", "Jobs in the queues", curves, time_axis(start, end), count_axis(most, "jobs"))
+
+
+def _shares(story: Story, lines: Sequence[Sequence[Bucket]], start: float, end: float) -> Iterator[str]:
+    """One chart a policy, with the same colour for the same queue in all of them."""
+    queues = largest_queues([bucket for line in lines for bucket in line], QUEUES)
+    if len(queues) < 2:
+        return
+    most = max((one.total for line in lines for one in line), default=1.0)
+    for name, line in zip(story.names, lines, strict=True):
+        layers = [
+            Layer(queue or "(none)", [one.by_queue.get(queue, 0.0) for one in line], tone)
+            for tone, queue in enumerate(queues)
+        ]
+        others = [max(0.0, sum(one.by_queue.values()) - sum(one.by_queue.get(q, 0.0) for q in queues)) for one in line]
+        if any(others):
+            layers.append(Layer("others", others, len(queues)))
+        about = "Accelerators that the jobs of each queue held"
+        times = [one.time for one in line]
+        axes = time_axis(start, end), count_axis(most, "accelerators")
+        yield stack_chart(f"Use by queue: {name}", about, times, layers, *axes)
+
+
+# --- words and numbers ------------------------------------------------------------------------------------------------
+def _table(story: Story) -> str:
+    heads = "".join(f'<th scope="col">{escape(name)}</th>' for name in story.names)
+    body = "".join(_row(row) for row in rows(story.summaries))
+    return (
+        '<section><h2>In numbers</h2><div class="scroll" tabindex="0" role="region" aria-label="All figures"><table>'
+        f'<thead><tr><th scope="col">figure</th>{heads}</tr></thead><tbody>{body}</tbody></table></div></section>'
+    )
+
+
+def _row(row: Row) -> str:
+    cells = [
+        f"<td>{escape(cell)}{f' <small>{ratio_text(ratio)}</small>' if number and ratio is not None else ''}</td>"
+        for number, (cell, ratio) in enumerate(zip(row.cells, row.ratios, strict=True))
+    ]
+    inner = ' class="inner"' if row.label.startswith(" ") else ""
+    about = f"<small>{escape(row.about)}</small>" if row.about else ""
+    return f'<tr{inner}><th scope="row">{escape(row.label.strip())}{about}</th>{"".join(cells)}</tr>'
+
+
+def _settings(story: Story) -> str:
+    items = "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in story.settings)
+    return f"<section><h2>What was simulated</h2><dl>{items}</dl></section>"
+
+
+def _notes(story: Story) -> str:
+    notes = list(story.notes)
+    if "license" in story.origin:
+        notes.append(f"Licence of the trace: {story.origin['license']}")
+    if not notes:
+        notes = [f"All {count(len(story.results[0].jobs))} rows were in order."]
+    items = "".join(f"<li>{escape(note)}</li>" for note in notes)
+    return f"<section><h2>Notes</h2><ul>{items}</ul></section>"

@@ -1,0 +1,197 @@
+"""What all readers of traces share: what they are told, the shape of a gang, and the account of rows that are bad."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Final, Protocol, TypeVar
+
+from muster.core.errors import Problem, SpecError
+from muster.core.report import cut
+from muster.sim.model import Cluster, TraceJob
+
+LONGEST: Final = 10 * 365 * 86_400.0  # seconds that a job may have run: ten years
+WIDEST: Final = 1_000_000  # accelerators, processors or nodes of one job
+LATEST: Final = 1e11  # seconds: what is submitted after the year 5000 is a mistake, such as milliseconds
+SHOWN: Final = 5  # line numbers that are kept of each kind of bad row
+Row = TypeVar("Row")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a reader is told beside the file."""
+
+    per_node: int | None = None  # accelerators of a node; None where no cluster is known
+    procs_per_node: int | None = None  # of SWF, which counts processors alone
+    max_bad: float = 0.01  # share of the rows that may be bad
+
+
+class Reader(Protocol):
+    """One format. `sniff` sees the beginning of the text; `read` numbers its jobs by the line that they stand on."""
+
+    about: str
+
+    def sniff(self, head: str) -> bool: ...
+
+    def read(self, lines: Iterator[str], options: Options, ledger: Ledger) -> Iterator[tuple[int, TraceJob]]: ...
+
+
+class BadRow(ValueError):
+    """A row that makes no sense, with the reason."""
+
+
+class LeftOut(ValueError):
+    """A row that makes sense and is no job to replay, with the reason."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """Bad rows of one kind."""
+
+    count: int = 0
+    lines: list[int] = field(default_factory=list)  # the first few
+
+
+@dataclass(slots=True)
+class Ledger:
+    """What was found in a file beside its jobs."""
+
+    source: str
+    rows: int = 0
+    bad: dict[str, Tally] = field(default_factory=dict)  # reason → where
+    left_out: dict[str, int] = field(default_factory=dict)  # reason → rows
+    remarks: dict[str, int] = field(default_factory=dict)  # what was done to how many jobs; 0: to the whole file
+    cluster: Cluster | None = None  # where the trace itself says what it ran on
+    names: dict[str, str] = field(default_factory=dict)  # queue as written → as Muster may call it
+
+    @property
+    def bad_rows(self) -> int:
+        return sum(tally.count for tally in self.bad.values())
+
+    def reject(self, line: int, reason: str) -> None:
+        tally = self.bad.setdefault(reason, Tally())
+        tally.count += 1
+        if len(tally.lines) < SHOWN:
+            tally.lines.append(line)
+
+    def leave_out(self, reason: str) -> None:
+        self.left_out[reason] = self.left_out.get(reason, 0) + 1
+
+    def remark(self, words: str, jobs: int = 1) -> None:
+        if words:
+            self.remarks[words] = self.remarks.get(words, 0) + jobs
+
+    def queue(self, written: str) -> str:
+        """A name that a policy can hold; two that differ stay two."""
+        found = self.names.get(written)
+        if found is None:
+            found = plain = _UNFIT.sub("-", written).strip("-._")[:56] or ("queue" if written else "")
+            taken, number = set(self.names.values()), 2
+            while found in taken:
+                found, number = f"{plain}-{number}", number + 1
+            self.names[written] = found
+        return found
+
+    def notes(self) -> list[str]:
+        """All of it, a sentence each."""
+        said = [f"{_rows(t.count)} bad: {reason} ({_lines(t)})." for reason, t in self.bad.items()]
+        said += [f"{_rows(count)} left out: {reason}." for reason, count in self.left_out.items()]
+        for words, count in self.remarks.items():
+            said.append(f"{count:,} job{'' if count == 1 else 's'}: {words}." if count else f"{words}.")
+        renamed = [f"{cut(written)!r} is called {name!r}" for written, name in self.names.items() if written != name]
+        if renamed:
+            more = f", and {len(renamed) - SHOWN} more are renamed" if len(renamed) > SHOWN else ""
+            said.append(f"Queues whose names a policy can't hold: {', '.join(renamed[:SHOWN])}{more}.")
+        return said
+
+    def problems(self) -> list[Problem]:
+        """The bad rows as mistakes of a file that is refused for them."""
+        return [
+            Problem(_lines(tally), f"{_rows(tally.count)} where {reason}", "a job in every row", "Mend or remove them.")
+            for reason, tally in self.bad.items()
+        ]
+
+
+def each(
+    rows: Iterable[tuple[int, Row]], make: Callable[[Row], TraceJob], ledger: Ledger
+) -> Iterator[tuple[int, TraceJob]]:
+    """The jobs that `make` gives; what it refuses goes to the ledger."""
+    for line, row in rows:
+        ledger.rows += 1
+        try:
+            job = make(row)
+        except BadRow as bad:
+            ledger.reject(line, str(bad))
+        except LeftOut as why:
+            ledger.leave_out(str(why))
+        else:
+            yield line, job
+
+
+def quantity(text: str, name: str, most: float = LONGEST, unit: str = "seconds") -> float:
+    """A number from 0 to `most`."""
+    try:
+        value = float(text)
+    except ValueError:
+        raise BadRow(f"{name} is not a number" if text.strip() else f"{name} is missing") from None
+    if 0 <= value <= most:
+        return value
+    if not math.isfinite(value):
+        raise BadRow(f"{name} is not a finite number")
+    raise BadRow(f"{name} is negative" if value < 0 else f"{name} is over {most:,.0f} {unit}")
+
+
+def whole(text: str, name: str, unit: str) -> int:
+    """A whole number of things that one job may have."""
+    value = quantity(text, name, WIDEST, unit)
+    if value != int(value):
+        raise BadRow(f"{name} is not a whole number")
+    return int(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Gang:
+    """Workers that are all alike, one on each node."""
+
+    nodes: int
+    accelerators: int  # on each
+    remark: str = ""  # where that is a choice of ours
+
+
+def gang(total: int, nodes: int, per_node: int) -> Gang:
+    """The gang of a job that held `total` accelerators; `nodes` is what the trace says, 0 where it does not.
+
+    A job that is wider than a node takes the fewest nodes that hold it and an even part of each; where that leaves a
+    rest, each gives one more.
+    """
+    if not total:
+        return Gang(max(nodes, 1), 0)
+    fewest = max(nodes, -(-total // per_node))
+    on_each, rest = divmod(total, fewest)
+    if rest:
+        words = f"accelerators that do not divide evenly over nodes of {per_node}, so each of its nodes gives one more"
+        return Gang(fewest, on_each + 1, words)
+    if fewest > 1 and on_each != per_node and not nodes:
+        return Gang(
+            fewest, on_each, f"wider than a node and no multiple of {per_node}, split evenly over the fewest nodes"
+        )
+    return Gang(fewest, on_each)
+
+
+def unusable(source: str, where: str, given: str, expected: str, mend: str) -> SpecError:
+    """The whole file is refused for this."""
+    return SpecError([Problem(where, given, expected, mend)], source)
+
+
+def _rows(count: int) -> str:
+    return f"{count:,} row{'' if count == 1 else 's'}"
+
+
+def _lines(tally: Tally) -> str:
+    more = ", ..." if tally.count > len(tally.lines) else ""
+    return f"line{'' if tally.count == 1 else 's'} {', '.join(map(str, tally.lines))}{more}"
+
+
+_UNFIT: Final = re.compile(r"[^A-Za-z0-9._-]+")

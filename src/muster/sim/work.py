@@ -1,0 +1,190 @@
+"""How long gangs work: what is done and saved, what a restart costs, and what is lost when one is interrupted.
+
+An attempt after the first spends the cost of a restart before it works. With saves every so many seconds of work it is
+thrown back to the last of them whatever ends it; without, a gang that is asked to stop saves all that it has done, and
+one whose node fails goes back to where the attempt began.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from dataclasses import dataclass
+from math import ceil, inf
+from typing import Final, Literal
+
+from muster.core.event import SYSTEM, Event
+from muster.engines.base import GangLaunch
+from muster.engines.sim import SimEngine
+from muster.sim.model import Costs, JobResult
+from muster.wire import WorkerExit
+
+What = Literal["end", "save", "leave"]
+_TINY: Final = 1e-9  # of a save's worth: rounding must not make one save more, or less
+
+
+@dataclass(slots=True)
+class Clock:
+    time: float
+
+    def now(self) -> float:
+        return self.time
+
+
+@dataclass(slots=True)
+class Play:
+    """One job on its way."""
+
+    result: JobResult
+    project: str
+    queue: str
+    saved: float = 0.0  # seconds of its work that a new attempt need not do again
+    attempt: int = 0  # the one that runs; 0 when none does
+    since: float = 0.0  # when it was launched
+    warm: float = 0.0  # when it begins to work
+    speed: float = 1.0  # against all of its nodes
+    accelerators: int = 0  # that it holds
+    stopped: float = inf  # when it stopped working, to save and leave
+    why: str = ""
+
+
+class Work:
+    """The `Player` of the simulated engine."""
+
+    def __init__(self, clock: Clock, costs: Costs, engine: SimEngine) -> None:
+        self._clock, self._costs, self._engine = clock, costs, engine
+        self._agenda: list[tuple[float, int, What, str, int]] = []  # when, in which order, what, job, attempt
+        self._entries = 0
+        self.plays: dict[str, Play] = {}
+        self.used = 0  # accelerators
+        self.by_queue: Counter[str] = Counter()
+        self.waiting = 0  # jobs
+
+    def enter(self, job: str, play: Play) -> None:
+        self.plays[job] = play
+        self.waiting += 1
+
+    def next_time(self) -> float:
+        """When a gang next does something; inf when none runs."""
+        agenda, plays = self._agenda, self.plays
+        while agenda:
+            at, _, what, job, attempt = agenda[0]
+            play = plays.get(job)
+            if play is not None and play.attempt == attempt and (what == "leave" or play.stopped == inf):
+                return at
+            heapq.heappop(agenda)
+        return inf
+
+    def deliver(self) -> list[Event]:
+        """What gangs do up to now: some end. The checkpoints that others have saved."""
+        now, saves = self._clock.time, []
+        while self.next_time() <= now:
+            at, _, what, job, attempt = heapq.heappop(self._agenda)
+            play = self.plays[job]
+            if what == "end":
+                self._finish(job, play)
+            elif what == "leave":
+                self._interrupt(play, keep=self._costs.checkpoint_cost <= at - play.stopped)
+                self._engine.end(job, attempt, WorkerExit("stopped", play.why, "", now))
+            else:
+                saves.append(self._save(job, play))
+        return saves
+
+    def launched(self, gang: GangLaunch) -> None:
+        play, now = self.plays[gang.job], self._clock.time
+        row = play.result.job
+        if play.result.started is None:
+            play.result.started = now
+        play.attempt, play.since, play.stopped = gang.attempt, now, inf
+        play.speed = len(gang.seats) / row.nodes
+        self._hold(play, len(gang.seats) * row.accelerators)
+        play.warm = now + (self._restart(play) if gang.attempt > 1 else 0.0)
+        self._put(play.warm + self._seconds(row.duration - play.saved, play.speed), "end", gang.job, gang.attempt)
+        self._put_save(gang.job, play)
+
+    def stopping(self, job: str, attempt: int, grace: float, reason: str) -> bool:
+        play = self.plays.get(job)
+        if play is None or play.attempt != attempt:
+            return False
+        if play.stopped == inf:
+            play.result.preemptions += 1
+            play.stopped, play.why = self._clock.time, reason
+            wait = min(self._costs.checkpoint_cost, grace) if self._costs.checkpoint_every is None else 0.0
+            if wait <= 0:
+                self._interrupt(play, keep=self._costs.checkpoint_cost <= grace)
+                return False
+            self._put(self._clock.time + wait, "leave", job, attempt)
+        return True
+
+    def fail(self, job: str) -> None:
+        """A node of the gang is gone: what was not saved before is lost."""
+        play = self.plays.get(job)
+        if play is not None and play.attempt:
+            play.result.failures += 1
+            play.stopped = min(play.stopped, self._clock.time)
+            self._interrupt(play, keep=False)
+
+    def _finish(self, job: str, play: Play) -> None:
+        self._account(play)
+        play.result.finished = self._clock.time
+        self._engine.end(job, play.attempt, WorkerExit("succeeded", "completed", "", self._clock.time))
+        del self.plays[job]
+
+    def _interrupt(self, play: Play, keep: bool) -> None:
+        """`keep`: the gang had the time to save all that it had done."""
+        seconds = max(play.stopped - play.warm, 0.0)
+        every = self._costs.checkpoint_every
+        if every is None:
+            done = seconds * play.speed
+            kept = done if keep else 0.0
+        else:
+            saves, rest = divmod(seconds, every / play.speed + self._costs.checkpoint_cost)
+            kept = saves * every
+            done = kept + min(rest * play.speed, every)
+        play.saved += kept
+        play.result.lost += (done - kept) / play.speed * play.accelerators
+        self._account(play)
+        play.attempt = 0
+        self.waiting += 1
+
+    def _account(self, play: Play) -> None:
+        """The attempt is over."""
+        now, result = self._clock.time, play.result
+        result.held += now - play.since
+        result.lost += (min(play.warm, now) - play.since) * play.accelerators
+        self.used -= play.accelerators
+        self.by_queue[play.queue] -= play.accelerators
+
+    def _hold(self, play: Play, accelerators: int) -> None:
+        play.accelerators = accelerators
+        self.used += accelerators
+        self.by_queue[play.queue] += accelerators
+        self.waiting -= 1
+
+    def _restart(self, play: Play) -> float:
+        return self._costs.restart_wide if play.accelerators > self._costs.wide else self._costs.restart
+
+    def _seconds(self, work: float, speed: float) -> float:
+        """What so much work takes, with the saves on the way; none is made at the very end."""
+        every = self._costs.checkpoint_every
+        saves = 0 if every is None else max(ceil(work / every - _TINY) - 1, 0)
+        return max(work, 0.0) / speed + saves * self._costs.checkpoint_cost
+
+    def _put_save(self, job: str, play: Play, saves: int = 1) -> None:
+        every = self._costs.checkpoint_every
+        if every is not None and play.saved + saves * every < play.result.job.duration - _TINY * every:
+            cycle = every / play.speed + self._costs.checkpoint_cost
+            self._put(play.warm + saves * cycle, "save", job, play.attempt)
+
+    def _save(self, job: str, play: Play) -> Event:
+        every = self._costs.checkpoint_every
+        assert every is not None
+        cycle = every / play.speed + self._costs.checkpoint_cost
+        saves = round((self._clock.time - play.warm) / cycle)
+        self._put_save(job, play, saves + 1)
+        data = {"step": int(play.saved + saves * every), "path": "", "bytes": 0, "rank": 0}
+        return Event("checkpoint.committed", self._clock.time, SYSTEM, play.project, job, play.attempt, data)
+
+    def _put(self, at: float, what: What, job: str, attempt: int) -> None:
+        self._entries += 1
+        heapq.heappush(self._agenda, (at, self._entries, what, job, attempt))
