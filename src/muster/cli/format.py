@@ -54,12 +54,13 @@ def number(value: float | None) -> str:
 
 
 def resources(needs: Mapping[str, Any]) -> str:
-    """`8 cpus, 64 GB, H100:8`, of which only what there is."""
+    """`8 cpus, 64 GB, H100:8`, of which only what there is; `H100:0.5` is a part of one."""
     parts = [f"{needs['cpus']:g} cpu{'' if needs['cpus'] == 1 else 's'}"]
     if needs.get("memory"):
         parts.append(size(needs["memory"]))
     if needs.get("accelerators"):
-        parts.append(format_accelerators(needs.get("accelerator") or "", needs["accelerators"]))
+        kind, share = needs.get("accelerator") or "", needs.get("share", 1000)
+        parts.append(format_accelerators(kind, needs["accelerators"], share))
     return ", ".join(parts)
 
 

@@ -7,22 +7,53 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from muster.cli import complete, format
-from muster.cli.call import Json
+from muster.cli import complete, format, node_history
+from muster.cli.call import Json, Usage
 from muster.cli.connect import client
-from muster.cli.group import bare_lists, group
+from muster.cli.group import group
+from muster.cli.node_history import Csv, Every, History, Pool, Since
 from muster.cli.output import emit, out, table
 
-app = group("List nodes, drain them and put them back.")
+app = group("List nodes, drain them and put them back; see what they were used for.")
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the node.", autocompletion=complete.nodes)]
 _HEALTH_STYLES = {"healthy": "green", "draining": "yellow", "suspect": "yellow", "quarantined": "red"}
 
 
 @app.command()
-def ls(json: Json = False) -> None:
-    """List the nodes."""
+def ls(
+    history: History = False,
+    pool: Pool = None,
+    since: Since = None,
+    every: Every = None,
+    csv: Csv = False,
+    json: Json = False,
+) -> None:
+    """List the nodes, or with --history show what they were used for."""
+    if history:
+        node_history.show(pool, since, every, csv, json)
+        return
+    if since or every or csv:
+        raise Usage("--since, --every and --csv belong to --history.", "Add --history, or leave them out.")
+    _list(pool, json)
+
+
+@app.callback(invoke_without_command=True)
+def bare(
+    ctx: typer.Context,
+    history: History = False,
+    pool: Pool = None,
+    since: Since = None,
+    every: Every = None,
+    csv: Csv = False,
+    json: Json = False,
+) -> None:
+    if ctx.invoked_subcommand is None:
+        ls(history, pool, since, every, csv, json)
+
+
+def _list(pool: str | None, json: bool) -> None:
     with client() as to:
-        nodes = to.nodes()
+        nodes = [node for node in to.nodes() if pool in (None, node["pool"])]
     if json:
         emit({"nodes": nodes})
         return
@@ -32,9 +63,6 @@ def ls(json: Json = False) -> None:
         health.append(f" ({node['why']})" if node["why"] else "")
         made.add_row(Text(node["name"], style="bold"), node["pool"], health, *_free(node), ", ".join(node["jobs"]))
     out().print(made, soft_wrap=False, crop=False)
-
-
-bare_lists(app, ls)
 
 
 @app.command()

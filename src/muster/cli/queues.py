@@ -10,10 +10,13 @@ from rich.text import Text
 from muster.cli import complete, format
 from muster.cli.call import Json
 from muster.cli.connect import client
+from muster.cli.forecast import forecast
 from muster.cli.group import bare_lists, group
 from muster.cli.output import emit, note, out, table
+from muster.cli.rules import apply, rules
+from muster.cli.slo import slo
 
-app = group("List, show and create queues.")
+app = group("List, show and create queues, and the rules that they are held to.")
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the queue.", autocompletion=complete.queues)]
 
 
@@ -25,13 +28,18 @@ def ls(json: Json = False) -> None:
     if json:
         emit({"queues": queues})
         return
-    made = table("name", "project", "policy", "weight", "priority", "queued", "active", right=("queued", "active"))
+    numbers = ("weight", "queued", "active")
+    made = table("name", "project", "order", "weight", "quota", "priority", "queued", "active", right=numbers)
     for queue in queues:
         made.add_row(Text(queue["name"], style="bold"), *_cells(queue))
     out().print(made, soft_wrap=False, crop=False)
 
 
 bare_lists(app, ls)
+app.command()(forecast)
+app.command()(slo)
+app.command()(rules)
+app.command()(apply)
 
 
 @app.command()
@@ -63,17 +71,13 @@ def create(
     project: Annotated[
         str, typer.Option(help="Project that it belongs to.", autocompletion=complete.projects)
     ] = "default",
-    policy: Annotated[str | None, typer.Option(help="Order in which its jobs start.")] = None,
-    weight: Annotated[float | None, typer.Option(help="Its share next to the other queues.")] = None,
     min_priority: Annotated[int | None, typer.Option(min=0, max=100, help="Lowest priority it admits.")] = None,
     max_priority: Annotated[int | None, typer.Option(min=0, max=100, help="Highest priority it admits.")] = None,
     json: Json = False,
 ) -> None:
     """Create a queue, or change it."""
     with client() as to:
-        queue = to.create_queue(
-            name, project, policy=policy, weight=weight, min_priority=min_priority, max_priority=max_priority
-        )
+        queue = to.create_queue(name, project, min_priority=min_priority, max_priority=max_priority)
     if json:
         emit(queue)
     else:
@@ -82,5 +86,6 @@ def create(
 
 def _cells(queue: dict[str, Any]) -> list[str]:
     priorities = f"{queue['min_priority']}-{queue['max_priority']}"
-    shown = [queue["project"], queue["policy"], f"{queue['weight']:g}", priorities, queue["queued"], queue["active"]]
-    return [str(value) for value in shown]
+    quota = ", ".join(f"{pool}:{amount}" for pool, amount in queue["quota"].items()) or "-"
+    ruled = [queue["order"], f"{queue['weight']:g}", quota]
+    return [queue["project"], *ruled, priorities, str(queue["queued"]), str(queue["active"])]

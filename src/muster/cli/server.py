@@ -26,6 +26,7 @@ def up(
     nodes: Annotated[int | None, typer.Option(min=1, help="Logical nodes on this machine.")] = None,
     accelerators: Annotated[str | None, typer.Option(help="Logical accelerators of each node: H100:8.")] = None,
     store: Annotated[str | None, typer.Option(metavar="URL", help="Database; SQLite in the home if unset.")] = None,
+    policy: Annotated[Path | None, typer.Option(metavar="FILE", help="Policy file to put in force first.")] = None,
     tls_cert: Annotated[Path | None, typer.Option(help="Certificate, to listen with TLS.")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Key of the certificate.")] = None,
     allow_insecure: Annotated[
@@ -41,7 +42,7 @@ def up(
     options: dict[str, Any] = {"host": host, "port": port, "nodes": nodes, "accelerators": accelerators}
     options |= {"store_url": store, "allow_insecure": allow_insecure or None}
     # Absolute: a server that is started apart has another current folder.
-    options |= {"tls_cert": _absolute(tls_cert), "tls_key": _absolute(tls_key)}
+    options |= {"tls_cert": _absolute(tls_cert), "tls_key": _absolute(tls_key), "policy": _absolute(policy)}
     given = {name: value for name, value in options.items() if value is not None}
     server = daemon.find(home)
     if detach and standby:

@@ -11,6 +11,7 @@ from rich.text import Text
 from muster.cli import format
 from muster.cli.call import Json
 from muster.cli.connect import client
+from muster.cli.forecast import when
 from muster.cli.jobs import JobRef
 from muster.cli.output import emit, mend_of, out, phase_text
 from muster.client import Job
@@ -55,8 +56,13 @@ def why(ref: JobRef, json: Json = False) -> None:
         if cause["mend"]:
             screen.print(Text.assemble("    ", (mend_of(job.id, cause["mend"]), "green")))
     if answer["ahead"]:
-        ahead = ", ".join(f"{one['id']} ({one['phase']})" for one in answer["ahead"])
-        screen.print(Text.assemble(("  ahead of it: ", "dim"), ahead))
+        ahead = ", ".join(one["id"] for one in answer["ahead"])
+        more = ", ..." if answer["place"] > len(answer["ahead"]) + 1 else ""
+        screen.print(Text.assemble((f"  place {answer['place']} in line, behind: ", "dim"), f"{ahead}{more}"))
+    for one in answer["unblock"]:
+        screen.print(Text.assemble(("  would let it start: ", "dim"), (one["message"], "green")))
+    if answer["forecast"]:
+        screen.print(Text.assemble(("  expected start: ", "dim"), when(answer["forecast"])))
     screen.print(Text("  how it came to it:", style="dim"))
     for step in answer["timeline"]:
         screen.print(_timeline_line(step))

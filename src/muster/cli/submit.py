@@ -9,10 +9,12 @@ from rich.text import Text
 
 from muster.cli.call import Json, Usage
 from muster.cli.connect import client
+from muster.cli.dry_run import show_accepted, show_refused
 from muster.cli.output import emit, out, show_error
 from muster.cli.prepare import Prepared, from_file, parse_overrides
 from muster.cli.watch import watch
 from muster.client import Client, Job, MusterError
+from muster.core.errors import Refused
 
 Overrides = Annotated[
     list[str] | None,
@@ -23,7 +25,9 @@ Overrides = Annotated[
 def submit(
     files: Annotated[list[str], typer.Argument(metavar="FILE", help="Job files; - reads one from standard input.")],
     override: Overrides = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything, submit nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check everything, say where and when it would start, submit nothing.")
+    ] = False,
     follow: Annotated[bool, typer.Option("--watch", "-w", help="Watch the job until it ends; for one file.")] = False,
     key: Annotated[
         str | None, typer.Option(help="Submitting again with the same key gives the same job; for one file.")
@@ -63,12 +67,21 @@ def _prepare(files: list[str], overrides: dict[str, Any], local: bool) -> list[P
 
 
 def _check(to: Client, jobs: list[Prepared], json: bool) -> None:
+    refused = False
     for one in jobs:
-        answer = to.check(one.text)
+        try:
+            answer = {**to.check(one.text), "accepted": True}
+        except Refused as error:
+            refused = True
+            answer = {"ok": False, "accepted": False, "error": error.to_dict()}
         if json:
             emit({**answer, "source": one.source})
+        elif answer["accepted"]:
+            show_accepted(one.source, one.spec.name, answer)
         else:
-            out().print(Text(f"{one.source} is in order and would be accepted as {one.spec.name}"))
+            show_refused(one.source, answer["error"]["reasons"])
+    if refused:
+        raise typer.Exit(1)
 
 
 def _submitted(to: Client, one: Prepared, key: str | None, quiet: bool) -> Job | MusterError:

@@ -22,13 +22,32 @@ class Admin:
         return list(self._get("/v1/queues")["queues"])
 
     def create_queue(self, name: str, project: str = "default", **settings: Any) -> Doc:
-        """`settings`: policy, weight, min_priority, max_priority."""
+        """`settings`: min_priority, max_priority."""
         given = {key: value for key, value in settings.items() if value is not None}
         return self._send("POST", "/v1/queues", {"name": name, "project": project, **given})
 
     def line(self, queue: str, limit: int | None = None) -> list[Job]:
         """The queue's waiting jobs, in the order in which they would start."""
         return [self._job(view) for view in self._get(f"/v1/queues/{part(queue)}/line", limit=limit)["jobs"]]
+
+    def forecasts(self, queue: str | None = None, limit: int | None = None) -> Doc:
+        """When those who are next will start, of one queue or of all: {"now", "jobs"}."""
+        return self._get("/v1/forecast", queue=queue, limit=limit)
+
+    def calibration(self, queue: str | None = None, since: float | None = None) -> Doc:
+        """How good forecasts of starts were: "all", "queues" and "sizes"; `since` is in seconds back from now."""
+        return self._get("/v1/forecast/calibration", queue=queue, since=since)
+
+    def rules(self) -> Doc:
+        """The rules in force: "rules" as data, "text" as a policy file, "described" in plain language."""
+        return self._get("/v1/rules")
+
+    def set_rules(self, text: str, dry_run: bool = False, source: str = "The policy") -> Doc:
+        """Puts a policy file in force, or only checks it; "changes" says in plain language what that changes.
+
+        Raises SpecError with every mistake, and then the rules stay as they are. `source` is what it calls the file.
+        """
+        return self._send("PUT", "/v1/rules", {"text": text, "dry_run": dry_run, "source": source})
 
     def nodes(self) -> list[Doc]:
         return list(self._get("/v1/nodes")["nodes"])
@@ -71,6 +90,14 @@ class Admin:
 
     def revoke_token(self, token_id: str) -> None:
         self._send("DELETE", f"/v1/tokens/{part(token_id)}")
+
+    def node_history(self, pool: str | None = None, since: float | None = None, every: int | None = None) -> Doc:
+        """Use, queue depth and waits of pools; `since` is in seconds back from now, `every` in seconds of a bucket."""
+        return self._get("/v1/nodes/history", pool=pool, since=since, every=every)
+
+    def service_levels(self, queue: str | None = None, since: float | None = None) -> Doc:
+        """How many jobs waited longer than their targets; `since` is in seconds back from now."""
+        return self._get("/v1/slo", queue=queue, since=since)
 
     def _get(self, path: str, **params: Any) -> Doc:
         return dict(self._transport.call("GET", path, params=params))

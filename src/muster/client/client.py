@@ -65,7 +65,11 @@ class Client(Admin):
         return self._job(self._transport.call("POST", "/v1/jobs", body=body, key=key or uuid.uuid4().hex))
 
     def check(self, spec: Spec, *, base: str | Path | None = None, **overrides: Any) -> Doc:
-        """Everything that `submit` would do, short of submitting it: raises what it would raise."""
+        """Everything that `submit` would do, short of submitting it: raises what it would raise.
+
+        Says where and when the job would start ("starts_now", "nodes", "forecast" with its P50 and P90), whom it would
+        displace ("preempts"), why it would wait ("reasons") and what would start sooner ("sooner").
+        """
         body = submission(spec, overrides, Path(base).absolute() if base else None)
         return self._send("POST", "/v1/jobs", {**body, "dry_run": True})
 
@@ -121,8 +125,14 @@ class Client(Admin):
         """Queues a stopped or failed job again: the same run goes on from its last checkpoint."""
         return self._job(self._transport.call("POST", _job_path(ref, "resume"), body={}))
 
-    def why(self, ref: str | int) -> Doc:
-        return self._get(_job_path(ref, "why"))
+    def why(self, ref: str | int, forecast: bool = True) -> Doc:
+        """Why it is where it is: "reason", "all" of them, "place" in line, "ahead", "unblock", "timeline"; and when it
+        will start, in "forecast"."""
+        return self._get(_job_path(ref, "why"), forecast=forecast)
+
+    def forecast(self, ref: str | int) -> Doc:
+        """When a queued job will start: {"id", "phase", "started_at", "forecast"}; None for one that does not wait."""
+        return self._get(_job_path(ref, "forecast"))
 
     def attempts(self, ref: str | int) -> list[Doc]:
         return list(self._get(_job_path(ref, "attempts"))["attempts"])

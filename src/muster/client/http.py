@@ -157,7 +157,7 @@ def error_body(raw: Mapping[str, Any]) -> MusterError:
     problems = [Problem(**problem) for problem in raw.get("problems") or ()]
     reasons = [Reason(**reason) for reason in raw.get("reasons") or ()]
     if code == SpecError.code and problems:
-        error: MusterError = SpecError(problems)
+        error: MusterError = SpecError(problems, mend=mend)
         error.message = message
         return error
     if code == Refused.code and reasons:

@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from muster.core.errors import Invalid, NotFound
+from muster.core.units import format_accelerators
 
 Spec = Mapping[str, Any] | str | Path | Any  # Any: an object with `model_dump`, such as `muster.core.spec.JobSpec`
 
@@ -68,11 +69,15 @@ def _from_data(spec: Any) -> dict[str, Any]:
 
 
 def _from_model(spec: Any) -> dict[str, Any]:
-    """A job file's values from the canonical form, where sizes are bare bytes and accelerators are in two fields."""
+    """A job file's values from the canonical form: there sizes are bare bytes, and one value is in several fields."""
     written: dict[str, Any] = spec.model_dump(mode="json", exclude_defaults=True)
     resources = written.get("resources", {})
-    if "memory" in resources:
-        resources["memory"] = f"{resources['memory']}B"
-    if kind := resources.pop("accelerator", ""):
-        resources["accelerators"] = f"{kind}:{resources['accelerators']}"
+    for name in ("memory", "accelerator_memory"):
+        if name in resources:
+            resources[name] = f"{resources[name]}B"
+    kind, share = resources.pop("accelerator", ""), resources.pop("share", 1000)
+    if kind:
+        resources["accelerators"] = format_accelerators(kind, resources["accelerators"], share)
+    if "min_nodes" in written:
+        written["num_nodes"] = {"min": written.pop("min_nodes"), "max": spec.num_nodes}
     return written

@@ -30,7 +30,7 @@ from muster.core.errors import (
     Unavailable,
 )
 from muster.server.limits import Limits
-from muster.server.routes import access, cluster, events, health, jobs, look, worker
+from muster.server.routes import access, cluster, events, forecast, health, history, jobs, look, rules, why, worker
 from muster.server.service import Service
 
 log = logging.getLogger("muster.server")
@@ -63,7 +63,7 @@ def create_app(service: Service) -> FastAPI:
         responses=dict.fromkeys((400, 401, 403, 404, 409, 413, 422, 503), _ERROR),
     )
     app.state.service = service
-    for module in (health, jobs, look, events, cluster, access, worker):
+    for module in (health, jobs, why, look, forecast, events, cluster, rules, history, access, worker):
         app.include_router(module.router)
     app.add_middleware(Limits)
     app.add_exception_handler(MusterError, _muster_error)

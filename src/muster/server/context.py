@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 from fastapi import Depends, Header, Path, Request
@@ -12,7 +12,7 @@ from muster.core.estate import Role
 from muster.core.job import Job
 from muster.core.reasons import Reason
 from muster.core.state import State
-from muster.sched.explain import explain
+from muster.sched.explain import Explainer
 from muster.server.auth import Identity, authenticate
 from muster.server.leader import Leader
 from muster.server.service import Service
@@ -66,23 +66,33 @@ def find_job(leader: Leader, asking: Identity, ref: str, role: Role = "viewer") 
     return job
 
 
-def job_views(leader: Leader, jobs: Sequence[Job]) -> list[View]:
+def job_views(leader: Leader, asking: Identity, jobs: Sequence[Job]) -> list[View]:
     """Views of jobs, with the live reason of those that wait."""
     runs = leader.store.runs([job.id for job in jobs])
     waiting = [job.id for job in jobs if job.phase == "queued"]
-    waits = leader.look(lambda state: _waits(state, waiting, leader.clock.now())) if waiting else {}
+    waits = leader.look(lambda state: _waits(leader, asking, state, waiting)) if waiting else {}
     return [job_view(job, runs.get(job.id, {}), waits.get(job.id)) for job in jobs]
 
 
-def view_of(leader: Leader, job_id: str) -> dict[str, Any]:
+def view_of(leader: Leader, asking: Identity, job_id: str) -> dict[str, Any]:
     job = leader.store.job(job_id)
     if job is None:
         raise NotFound(f"There is no job {job_id!r}.")
-    return job_views(leader, [job])[0]
+    return job_views(leader, asking, [job])[0]
 
 
-def _waits(state: State, job_ids: list[str], now: float) -> dict[str, Reason]:
+def explainer_for(leader: Leader, asking: Identity, state: State) -> Explainer:
+    """Between two commits: says why jobs wait, and names only those that the one who asks may see."""
+    return Explainer.of(state, leader.clock.now(), leader.controller.board, sees(asking, state))
+
+
+def sees(asking: Identity, state: State) -> Callable[[Job], bool]:
+    visible = asking.projects(state)
+    return lambda job: visible is None or job.project in visible
+
+
+def _waits(leader: Leader, asking: Identity, state: State, job_ids: list[str]) -> dict[str, Reason]:
+    explainer = explainer_for(leader, asking, state)
     live = (state.jobs.get(job_id) for job_id in job_ids)
-    return {
-        job.id: explain(state, job, now, brief=True)[0] for job in live if job is not None and job.phase == "queued"
-    }
+    queued = [job for job in live if job is not None and job.phase == "queued"]
+    return {job.id: found[0] for job in queued if (found := explainer.explain(job, brief=True))}

@@ -1,4 +1,4 @@
-"""What runs in a server while it holds the lease: the group commit, the engine, the control loop and the ingest."""
+"""What runs in a server while it holds the lease: group commit, engine, control loop, ingest and recorder."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ from muster.control.bootstrap import first_events, new_token, token_event
 from muster.control.clock import SteadyClock
 from muster.control.ingest import Ingest
 from muster.control.loop import Controller
+from muster.control.outlook import Outlook
+from muster.control.record import Recorder
+from muster.control.rules import problems_here, read_policy, set_rules
 from muster.control.secrets import Keyring
 from muster.control.submit import peek
 from muster.core.event import SYSTEM, Event
@@ -51,6 +54,8 @@ class Leader:
         self.engine = LocalEngine(engine_config(settings, self.log_limit))
         self.controller = Controller(self.commit, self.engine, self.clock, keyring.attempt_token, may_act)
         self.ingest = Ingest(store, self.commit, self.clock, self.log_limit)
+        self.recorder = Recorder(store, self.commit, self.clock, may_act)
+        self.outlook = Outlook(self.commit, lambda: self.controller.board, self.clock, may_act)
 
     def start(self, lease: Lease) -> None:
         self.store.catch_up()
@@ -60,11 +65,16 @@ class Leader:
         leads = {"holder": lease.holder, "epoch": lease.epoch}
         self.propose(lambda state: Entry([Event("server.leads", self.clock.now(), SYSTEM, data=leads)]))
         self.propose(lambda state: Entry(first_events(state, self.clock.now())))
+        self._first_rules()
         self._first_token()
         self.engine.start()
         self.controller.start()
+        self.recorder.start()
+        self.outlook.start()
 
     def close(self) -> None:
+        self.outlook.close()
+        self.recorder.close()
         self.controller.close()
         self.engine.close()
         self.commit.close()
@@ -81,7 +91,18 @@ class Leader:
 
     def _committed(self, events: Sequence[Event]) -> None:
         self.controller.on_commit(events)
+        self.outlook.on_commit(events)
         self._on_events(events)
+
+    def _first_rules(self) -> None:
+        """Puts the policy file of the settings in force; what does not suit the cluster yet is told in the log."""
+        path = self.settings.policy_file
+        if path is None:
+            return
+        text = read_policy(path)
+        self.propose(set_rules(text, SYSTEM, self.clock.now(), source=str(path), check=False))
+        for problem in self.look(lambda state: problems_here(state.rules, state) if state.nodes else []):
+            log.warning("%s: %s", path, problem)
 
     def _first_token(self) -> None:
         """Makes the first administrator's token if nobody has one, in a file that only its owner can read."""

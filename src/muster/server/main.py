@@ -13,6 +13,7 @@ from pathlib import Path
 
 import uvicorn
 
+from muster.control.rules import read_policy, read_rules
 from muster.control.secrets import load_keyring
 from muster.core.errors import ConfigError, MusterError
 from muster.server import logs
@@ -27,6 +28,8 @@ _BACKLOG = 2048
 def serve(settings: Settings) -> None:
     """Blocks. Raises ConfigError when it can't start."""
     settings.check()
+    if settings.policy_file:
+        read_rules(read_policy(settings.policy_file), str(settings.policy_file))
     _make_home(settings.home)
     logs.set_up(settings.log_level)
     listening = _listen(settings)

@@ -31,6 +31,7 @@ class Settings:
     accelerators: str | None = None  # logical accelerators of each, such as "H100:8"
     cpus: float | None = None  # of each
     memory: str | None = None  # of each, such as "64GB"
+    policy: str | None = None  # a policy file that is put in force when the server begins to lead
     log_limit: str = "64MB"  # output kept of each rank
     log_level: str = "info"
 
@@ -84,6 +85,11 @@ class Settings:
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
             return False
+
+    @property
+    def policy_file(self) -> Path | None:
+        """A relative one starts from the home folder."""
+        return self.home / self.policy if self.policy else None
 
     @property
     def url_of_store(self) -> str:

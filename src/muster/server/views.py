@@ -13,7 +13,7 @@ from muster.core.event import Event
 from muster.core.job import Attempt, Job
 from muster.core.reasons import Reason
 from muster.core.resources import Resources
-from muster.core.spec import ranks_per_node
+from muster.core.spec import fewest_nodes, ranks_per_node
 from muster.core.state import State
 from muster.store.base import Column
 
@@ -41,6 +41,7 @@ def job_view(job: Job, run: dict[str, Any], waits: Reason | None = None) -> View
         "attempt": job.attempt.number if job.attempt else 0,
         "nodes": [w.seat.node for w in job.attempt.workers] if job.attempt else [],
         "num_nodes": spec.num_nodes,
+        "min_nodes": fewest_nodes(spec),
         "nproc": ranks_per_node(spec),
         "resources": resources_view(job.ask),
         "priority": spec.priority,
@@ -69,6 +70,8 @@ def resources_view(resources: Resources) -> View:
         "memory": resources.memory,
         "accelerator": resources.accelerator,
         "accelerators": resources.accelerators,
+        "share": resources.share,  # thousandths of each
+        "accelerator_memory": resources.accelerator_memory,  # bytes of each; 0: any, or not known
     }
 
 
@@ -86,9 +89,12 @@ def node_view(node: Node) -> View:
 
 
 def queue_view(queue: Queue, state: State) -> View:
+    """The queue, with the rules that it is listed by; all of them are in `/v1/rules`."""
     line = state.lines.get(queue.name)
     active = sum(1 for job_id in state.active if state.jobs[job_id].queue == queue.name)
-    return {**asdict(queue), "queued": len(line) if line is not None else 0, "active": active}
+    rule = state.rules.queue(queue.name)
+    held = {"order": rule.order, "weight": rule.weight, "quota": rule.quota, "parent": rule.parent}
+    return {**asdict(queue), **held, "queued": len(line) if line is not None else 0, "active": active}
 
 
 def token_view(token: Token) -> View:

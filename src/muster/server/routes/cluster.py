@@ -13,9 +13,8 @@ from muster.core.errors import Invalid, NotFound
 from muster.core.estate import Health, Queue
 from muster.core.event import Event
 from muster.core.state import State
-from muster.sched.policies import POLICIES
 from muster.server.auth import Identity
-from muster.server.context import Asking, Leading, job_views
+from muster.server.context import Asking, Leading, explainer_for, job_views
 from muster.server.views import View, node_view, queue_view
 from muster.store.base import Entry
 
@@ -31,8 +30,6 @@ class QueueBody(BaseModel):
 
     name: str = Field(pattern=NAME)
     project: str = Field("default", pattern=NAME)
-    policy: str = Field("fifo", max_length=50)
-    weight: float = Field(1.0, gt=0, le=1e6)
     min_priority: int = Field(0, ge=0, le=100)
     max_priority: int = Field(100, ge=0, le=100)
 
@@ -59,7 +56,6 @@ def set_queue(body: QueueBody, leader: Leading, asking: Asking) -> View:
         raise Invalid(
             f"min_priority is {body.min_priority}, above max_priority {body.max_priority}.", "Swap or change them."
         )
-    POLICIES.get(body.policy)
     asking.need(leader.store.state(), body.project, "admin")
     queue = Queue(**body.model_dump())
 
@@ -81,12 +77,12 @@ def queue_line(name: Name, leader: Leading, asking: Asking, limit: Annotated[int
         queue = state.queues.get(name)
         if queue is None or not _sees(asking, state, queue):
             raise NotFound(f"There is no queue {name!r} that you can see.", "See `muster queue`.")
-        visible = asking.projects(state)
-        line = (state.jobs[job_id] for job_id in state.lines.get(name, ()))
-        return [job.id for job in islice((j for j in line if visible is None or j.project in visible), limit)]
+        explainer = explainer_for(leader, asking, state)
+        line = (queued.job for queued in explainer.line.in_order(name, resting=True))
+        return [job.id for job in islice((job for job in line if explainer.sees(job)), limit)]
 
     jobs = [leader.store.job(job_id) for job_id in leader.look(look)]
-    return {"jobs": job_views(leader, [job for job in jobs if job is not None])}
+    return {"jobs": job_views(leader, asking, [job for job in jobs if job is not None])}
 
 
 @router.get("/nodes")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,11 +14,14 @@ from muster.control.admission import Context
 from muster.control.submit import Submission, admit, earlier, resume, stop, submit
 from muster.core.errors import Conflict, Invalid, MusterError
 from muster.core.event import Event
-from muster.core.job import PHASES, Phase
+from muster.core.job import PHASES, Job, Phase
 from muster.core.parse import parse_job
-from muster.core.spec import dump_job
+from muster.core.spec import JobSpec, dump_job
+from muster.core.state import State
+from muster.sched.snapshot import Snapshot, take
+from muster.sched.whatif import newcomer, what_if
 from muster.server.auth import Identity
-from muster.server.context import Asking, Leading, Ref, find_job, job_views, view_of
+from muster.server.context import Asking, Leading, Ref, find_job, job_views, sees, view_of
 from muster.server.leader import Leader
 from muster.server.views import View, attempt_view
 from muster.store.base import JobFilter
@@ -76,15 +80,14 @@ def submit_job(
     asking.need(leader.store.state(), spec.project, "member")
     submission = Submission(spec, asking.user, idempotency_key)
     if body.dry_run:
-        leader.look(lambda state: admit(submission, _context(leader, asking, state)))
         response.status_code = 200
-        return {"ok": True, "spec": spec.model_dump(mode="json"), "yaml": dump_job(spec)}
+        return {"ok": True, "spec": spec.model_dump(mode="json"), "yaml": dump_job(spec), **_dry(leader, asking, spec)}
     if not _known(leader, submission):
         events = leader.propose(submit(leader.store, submission, leader.clock.now(), leader.local))
         if events:
-            return view_of(leader, events[0].job)
+            return view_of(leader, asking, events[0].job)
     response.status_code = 200
-    return _earlier(leader, submission)
+    return _earlier(leader, asking, submission)
 
 
 @router.post("/jobs/batch")
@@ -109,7 +112,7 @@ def submit_batch(body: BatchBody, leader: Leading, asking: Asking) -> View:
             if events:
                 results[index] = {"id": events[0].job, "number": events[0].data["number"]}
             else:
-                job = _earlier(leader, submission)
+                job = _earlier(leader, asking, submission)
                 results[index] = {"id": job["id"], "number": job["number"]}
         except MusterError as error:
             results[index] = {"error": error.to_dict()}
@@ -132,16 +135,18 @@ def list_jobs(
     projects = asking.projects(leader.store.state())
     if project is not None:
         projects = [project] if projects is None or project in projects else []
-    want = JobFilter(projects, phase or PHASES, queue, user, name, before, limit + 1)
+    want = JobFilter(
+        projects=projects, phases=phase or PHASES, queue=queue, user=user, name=name, before=before, limit=limit + 1
+    )
     found = leader.store.jobs(want)
     more = len(found) > limit
     shown = found[:limit]
-    return {"jobs": job_views(leader, shown), "next": shown[-1].number if more else None}
+    return {"jobs": job_views(leader, asking, shown), "next": shown[-1].number if more else None}
 
 
 @router.get("/jobs/{ref}")
 def get_job(ref: Ref, leader: Leading, asking: Asking) -> View:
-    return job_views(leader, [find_job(leader, asking, ref)])[0]
+    return job_views(leader, asking, [find_job(leader, asking, ref)])[0]
 
 
 @router.get("/jobs/{ref}/spec")
@@ -163,7 +168,7 @@ def stop_job(ref: Ref, body: StopBody, leader: Leading, asking: Asking) -> View:
     job = find_job(leader, asking, ref, "member")
     grace = 0.0 if body.force else body.grace
     leader.propose(stop(job.id, asking.user, leader.clock.now(), grace))
-    return view_of(leader, job.id)
+    return view_of(leader, asking, job.id)
 
 
 @router.post("/jobs/{ref}/resume")
@@ -171,10 +176,23 @@ def resume_job(ref: Ref, leader: Leading, asking: Asking) -> View:
     """Queues a stopped or failed job again, as the same run."""
     job = find_job(leader, asking, ref, "member")
     leader.propose(resume(leader.store, job.id, asking.user, leader.clock.now(), leader.local))
-    return view_of(leader, job.id)
+    return view_of(leader, asking, job.id)
 
 
-def _context(leader: Leader, asking: Identity, state: Any) -> Context:
+def _dry(leader: Leader, asking: Identity, spec: JobSpec) -> View:
+    """Raises Refused, or says what would become of the job: thought through here, not between two commits."""
+    now = leader.clock.now()
+
+    def look(state: State) -> tuple[Snapshot, Job, Callable[[Job], bool]]:
+        admit(Submission(spec, asking.user), _context(leader, asking, state))
+        job = newcomer(state, spec, asking.user, now)
+        return take(state, leader.controller.board, now, users=[job]), job, sees(asking, state)
+
+    shot, job, may_see = leader.look(look)
+    return what_if(shot, job, may_see).to_dict()
+
+
+def _context(leader: Leader, asking: Identity, state: State) -> Context:
     return Context(state, asking.user, lambda p, n: leader.store.secret(p, n) is not None, leader.local)
 
 
@@ -182,11 +200,11 @@ def _known(leader: Leader, submission: Submission) -> bool:
     return submission.key is not None and bool(earlier(leader.store, submission.user, [submission.key]))
 
 
-def _earlier(leader: Leader, submission: Submission) -> View:
+def _earlier(leader: Leader, asking: Identity, submission: Submission) -> View:
     """The job that was submitted under the same key before; the same key for another job is a mistake."""
     assert submission.key is not None
     job = leader.store.job(earlier(leader.store, submission.user, [submission.key])[submission.key])
     assert job is not None
     if job.spec != submission.spec:
         raise Conflict(f"The idempotency key was used for {job.id}, another job.", "Use a new key for a new job.")
-    return job_views(leader, [job])[0]
+    return job_views(leader, asking, [job])[0]

@@ -1,51 +1,25 @@
-"""Looking into a job: why it waits, its output, its curves and what its restarts cost."""
+"""Looking into a job: its output, its curves and what its restarts cost."""
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import Annotated, Any
 
 from anyio import to_thread
 from fastapi import APIRouter, Header, Path, Query
 from fastapi.responses import StreamingResponse
 
-from muster.core.job import Job
-from muster.core.reasons import Reason, reason
-from muster.core.state import State
 from muster.monitor.goodput import Trail, summarise
-from muster.sched.explain import explain
-from muster.server.context import Asking, Leading, Ref, Serving, find_job, job_views, view_of
+from muster.server.context import Asking, Leading, Ref, Serving, find_job, view_of
 from muster.server.leader import Leader
 from muster.server.stream import frame, stream
 from muster.server.views import View, column_view
-from muster.store.base import EventFilter, LogChunk
+from muster.store.base import LogChunk
 
 router = APIRouter(prefix="/v1/jobs/{ref}", tags=["jobs"])
 
 Small = Annotated[int | None, Query(ge=0, le=1_000_000)]
 ChunkId = Annotated[int, Query(ge=0, le=2**53)]
 _PAGE = 256  # chunks read at a time
-_SHOWN_AHEAD = 10
-
-
-@router.get("/why")
-def why(ref: Ref, leader: Leading, asking: Asking) -> View:
-    """The dominant reason, those behind it, who is ahead, and how the job came to where it is."""
-    job = find_job(leader, asking, ref)
-    causes, ahead = leader.look(lambda state: _causes(state, job, leader.clock.now()))
-    view = job_views(leader, [job])[0]
-    timeline = [
-        {"time": e.time, "phase": _phase(e.kind), "attempt": e.attempt, "reason": e.data.get("reason")}
-        for e in leader.store.events(EventFilter(job=job.id, limit=1000))
-        if _phase(e.kind)
-    ]
-    return {
-        "job": view,
-        "reason": causes[0].to_dict() if causes else view["reason"],
-        "all": [c.to_dict() for c in causes],
-        "ahead": ahead,
-        "timeline": timeline,
-    }
 
 
 @router.get("/logs")
@@ -89,7 +63,7 @@ def logs_stream(
 
     def look() -> tuple[list[bytes], bool]:
         # The job is looked at before its output: when it is over by then, what is read next is all there is.
-        view = view_of(leader, job.id)
+        view = view_of(leader, asking, job.id)
         parts = [frame("log", c, c["id"]) for c in first]
         first.clear()
         found, complete = reader.read(1 << 20)
@@ -118,7 +92,7 @@ def job_stream(ref: Ref, leader: Leading, asking: Asking, service: Serving) -> S
     shown: list[View | None] = [None]
 
     def look() -> tuple[list[bytes], bool]:
-        view = view_of(leader, job.id)
+        view = view_of(leader, asking, job.id)
         over = view["phase"] in ("succeeded", "failed", "stopped")
         parts = [frame("job", view)] if view != shown[0] else []
         shown[0] = view
@@ -234,35 +208,3 @@ def _last_lines(text: str, lines: int) -> str:
 
 def _chunk_view(attempt: int, chunk: LogChunk) -> View:
     return {"id": chunk.id, "attempt": attempt, "rank": chunk.rank, "text": chunk.data.decode(errors="replace")}
-
-
-def _causes(state: State, job: Job, now: float) -> tuple[list[Reason], list[View]]:
-    live = state.jobs.get(job.id)
-    if live is None or live.phase != "queued":
-        found = live.reason if live is not None else job.reason
-        if found is None and live is not None:
-            found = reason("about_to_start", f"it is {live.phase}") if live.phase == "starting" else None
-        return ([found] if found else []), []
-    ahead = []
-    for name in islice(state.lines[live.queue], _SHOWN_AHEAD):
-        if name == live.id:
-            break
-        ahead.append({"id": name, "phase": state.jobs[name].phase})
-    return explain(state, live, now), ahead
-
-
-_PHASES = {
-    "job.submitted": "queued",
-    "job.resumed": "queued",
-    "job.requeued": "queued",
-    "attempt.planned": "starting",
-    "attempt.running": "running",
-    "job.stopping": "stopping",
-    "job.succeeded": "succeeded",
-    "job.failed": "failed",
-    "job.stopped": "stopped",
-}
-
-
-def _phase(kind: str) -> str | None:
-    return _PHASES.get(kind)

@@ -1,0 +1,76 @@
+"""What `muster submit --dry-run` prints: whether a job would be accepted, where it would go, and when."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.text import Text
+
+from muster.cli.forecast import when
+from muster.cli.output import err, out
+
+_SHOWN = 3  # variants, nodes and jobs of each sort
+
+
+def show_accepted(source: str, name: str, answer: dict[str, Any]) -> None:
+    screen = out()
+    screen.print(Text(f"{source} is in order and would be accepted as {name}"))
+    nodes, pool = _listed(answer["nodes"]), f" in pool {answer['pool']}" if answer["pool"] else ""
+    if answer["starts_now"]:
+        _line("would start", f"at once, on {nodes}{pool}")
+    else:
+        _line("would start", when(answer["forecast"]))
+        for reason in answer["reasons"]:
+            _line("would wait", reason["message"])
+        if answer["nodes"]:
+            _line("would go to", f"{nodes}{pool}")
+    if answer["preempts"]:
+        _line("would stop", f"{_listed(answer['preempts'])}, queued again with what they saved")
+    for variant in answer["sooner"][:_SHOWN]:
+        at = "" if "would start now" in variant["message"] else f": {_sooner(variant, answer['forecast'])}"
+        screen.print(Text.assemble(("  sooner       ", "dim"), (f"{variant['message']}{at}", "green")))
+    for other in answer["waits_for"][:_SHOWN]:
+        _line("waits for", other["message"])
+
+
+def show_refused(source: str, reasons: list[dict[str, Any]]) -> None:
+    lines = [Text.assemble(("refused: ", "bold red"), f"{source} would not be accepted")]
+    for reason in reasons:
+        lines.append(Text.assemble("  ", (reason["code"], "bold"), f": {reason['message']}"))
+        if reason["mend"]:
+            lines.append(Text.assemble("    ", (reason["mend"], "green")))
+        if nearest := _fields(reason["data"].get("nearest") or {}):
+            lines.append(Text.assemble("    nearest that would be: ", (nearest, "green")))
+    err().print(Text("\n").join(lines))
+
+
+def _line(name: str, told: str) -> None:
+    out().print(Text.assemble((f"  {name:<12} ", "dim"), told))
+
+
+def _sooner(variant: dict[str, Any], forecast: dict[str, Any]) -> str:
+    at = variant["p50"]
+    if at is None or at <= forecast["at"]:
+        return "would start at once"
+    return when({**forecast, "p50": at, "p90": None, "cut": [], "after": None, "never": False})
+
+
+def _fields(nearest: dict[str, Any]) -> str:
+    """The fields of a job file, as they are written there."""
+    words = []
+    for name, value in nearest.items():
+        if isinstance(value, dict):
+            inside = ", ".join(f"{key}: {_value(one)}" for key, one in value.items())
+            words.append(f"{name}: {{{inside}}}")
+        else:
+            words.append(f"{name}: {_value(value)}" if value is not None else f"no {name}")
+    return ", ".join(words)
+
+
+def _value(value: Any) -> str:
+    return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f"{', '.join(names[:_SHOWN])}{more}"

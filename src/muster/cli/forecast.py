@@ -1,0 +1,113 @@
+"""`muster queue forecast`: when those who wait will start, and how good such forecasts have been."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from muster.cli import complete, format
+from muster.cli.call import Json, Usage
+from muster.cli.connect import client
+from muster.cli.node_history import seconds
+from muster.cli.output import emit, note, out, table
+
+_CUT = {
+    "jobs": "jobs far behind were left out",
+    "rounds": "it was cut short",
+    "horizon": "that is as far as was looked",
+}
+_NUMBERS = ("jobs", "before P50", "before P90", "median error", "median |error|", "median wait")
+
+
+def forecast(
+    job: Annotated[
+        str | None, typer.Argument(metavar="[JOB]", help="Only this job.", autocompletion=complete.jobs)
+    ] = None,
+    queue: Annotated[str | None, typer.Option(help="Only this queue.", autocompletion=complete.queues)] = None,
+    calibration: Annotated[
+        bool, typer.Option("--calibration", help="Show how many jobs started before what was said of them.")
+    ] = False,
+    since: Annotated[str, typer.Option(help="With --calibration: forecasts so long ago, or later.")] = "30d",
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=200, help="Jobs to show.")] = 20,
+    json: Json = False,
+) -> None:
+    """Say when queued jobs will start, from how long finished work ran.
+
+    Half of the jobs should start before their P50 and nine of ten before their P90; --calibration shows how many did.
+    """
+    if job and (calibration or queue):
+        raise Usage("A job is given, and so is --calibration or --queue.", "Leave one of them out.")
+    with client() as to:
+        if calibration:
+            found = to.calibration(queue, seconds("--since", since))
+        else:
+            found = to.forecast(job) if job else to.forecasts(queue, limit)
+    if json:
+        emit(found)
+    elif calibration:
+        _show_scores(found, since)
+    elif job:
+        told = when(found["forecast"]) if found["forecast"] else f"it does not wait: it is {found['phase']}"
+        out().print(Text.assemble((found["id"], "bold"), f": {told}"))
+    else:
+        _show_jobs(found)
+
+
+def when(told: dict[str, Any]) -> str:
+    """A forecast in words; times are local."""
+    now, p50, p90 = told["at"], told["p50"], told["p90"]
+    notes = f" ({'; '.join(_CUT[word] for word in told['cut'])})" if told["cut"] else ""
+    if p50 is None:
+        if told["never"]:
+            return f"not while nothing else changes{notes}"
+        return f"not before {_moment(told['after'], now)}{notes}" if told["after"] else f"not known{notes}"
+    if p50 <= now and (p90 is None or p90 <= now):
+        return f"at once{notes}"
+    late = f", and 9 times of 10 by {_moment(p90, now)}" if p90 is not None and p90 > p50 else ""
+    return f"about {_moment(p50, now)}{late}{notes}"
+
+
+def _moment(at: float, now: float) -> str:
+    return f"{format.clock(at)} (in {format.span(at - now)})"
+
+
+def _show_jobs(found: dict[str, Any]) -> None:
+    if not found["jobs"]:
+        note("Nobody waits.")
+        return
+    made = table("place", "job", "queue", "user", "P50", "P90", "", right=("place",))
+    now = found["now"]
+    for place, one in enumerate(found["jobs"], start=1):
+        cells = [_cell(one["p50"], now), _cell(one["p90"], now)]
+        told = when(one) if one["p50"] is None else "; ".join(_CUT[word] for word in one["cut"])
+        made.add_row(str(place), Text(one["job"], style="bold"), one["queue"], one["user"], *cells, Text(told, "dim"))
+    out().print(made, soft_wrap=False, crop=False)
+
+
+def _cell(at: float | None, now: float) -> str:
+    if at is None:
+        return "-"
+    return "now" if at <= now else f"{format.clock(at)} (in {format.span(at - now)})"
+
+
+def _show_scores(found: dict[str, Any], since: str) -> None:
+    if not found["all"]["jobs"]:
+        note(f"No job was forecast within {since}: only those that wait longer than 5 s are.")
+        return
+    made = table("of", *_NUMBERS, right=_NUMBERS)
+    made.add_row(Text("all", style="bold"), *_scores(found["all"]))
+    for name, one in found["queues"].items():
+        made.add_row(Text(f"queue {name}"), *_scores(one))
+    for name, one in found["sizes"].items():
+        made.add_row(Text(f"{name} accelerators" if name[:2] != "no" else name), *_scores(one))
+    out().print(made, soft_wrap=False, crop=False)
+    note(("Ideal are 50% before P50 and 90% before P90. An error above 0 is a start later than P50.", "dim"))
+
+
+def _scores(one: dict[str, Any]) -> list[str]:
+    shares = ["-" if one[name] is None else f"{one[name]:.0%}" for name in ("before_p50", "before_p90")]
+    error = one["error"]
+    signed = "-" if error is None else f"{'-' if error < 0 else '+'}{format.span(abs(error))}"
+    return [str(one["jobs"]), *shares, signed, format.span(one["size_of_error"]), format.span(one["wait"])]

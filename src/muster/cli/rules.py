@@ -1,0 +1,92 @@
+"""`muster queue rules` and `muster queue apply`: the policy in plain language, and putting another in force."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.padding import Padding
+from rich.text import Text
+
+from muster.cli import complete
+from muster.cli.call import Json, Usage
+from muster.cli.connect import client
+from muster.cli.output import emit, note, out
+from muster.core.errors import Invalid, NotFound
+
+
+def rules(
+    queue: Annotated[
+        str | None, typer.Argument(metavar="[QUEUE]", help="Only what holds for it.", autocompletion=complete.queues)
+    ] = None,
+    yaml: Annotated[bool, typer.Option("--yaml", help="Print the policy file.")] = False,
+    json: Json = False,
+) -> None:
+    """Say in plain language what the queues, pools and projects are held to."""
+    if yaml and queue:
+        raise Usage("--yaml prints the whole policy.", "Leave the queue out.")
+    with client() as to:
+        found = to.rules()
+    if queue is not None:
+        found["described"] = _of_queue(found["described"], queue)
+    if json:
+        emit(found)
+    elif yaml:
+        sys.stdout.write(found["text"])
+    else:
+        _show(found["described"])
+
+
+def apply(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A policy file; - reads it from standard input.")],
+    check: Annotated[bool, typer.Option("--check", help="Only say what it would change.")] = False,
+    json: Json = False,
+) -> None:
+    """Put a policy file in force, all of it or nothing, and say what that changes."""
+    text = _read(file)
+    with client() as to:
+        found = to.set_rules(text, dry_run=check, source=file)
+    if json:
+        emit({key: found[key] for key in ("applied", "changes", "rules", "described")})
+        return
+    for change in found["changes"]:
+        out().print(Text(change["title"], style="bold"))
+        for sign, style, lines in (("-", "red", change["removed"]), ("+", "green", change["added"])):
+            for line in lines:
+                out().print(Text(f"  {sign} {line}", style=style))
+    if not found["changes"]:
+        note("The rules in force say the same.")
+    elif check:
+        note(f"{file} is right. Nothing was changed: leave --check out to put it in force.")
+    else:
+        note("These rules are in force.")
+
+
+def _of_queue(described: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
+    found = [part for part in described if part["about"] == "queue" and part["name"] == name]
+    if not found or not name:
+        raise NotFound(f"There is no queue {name!r} that you can see.", "See `muster queue`.")
+    return found
+
+
+def _show(described: list[dict[str, Any]]) -> None:
+    console = out()
+    for number, part in enumerate(described):
+        console.print(Text(("\n" if number else "") + part["title"], style="bold"))
+        for line in part["lines"]:
+            console.print(Padding(Text(line), (0, 0, 0, 2)), soft_wrap=False)
+
+
+def _read(file: str) -> str:
+    if file == "-":
+        return sys.stdin.read()
+    try:
+        return Path(file).expanduser().read_text()
+    except FileNotFoundError:
+        raise NotFound(
+            f"There is no policy file {file}.", "Check the path; docs/policy-file.md has an example."
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise Invalid(f"{file} can't be read: {error}.", "Name a policy file, as in `policy.yaml`.") from None

@@ -1,0 +1,79 @@
+"""When jobs will start, and how good such forecasts have been."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Query
+
+from muster.control.score import calibration
+from muster.core.errors import NotFound
+from muster.core.state import State
+from muster.sched.forecast import foretell
+from muster.sched.snapshot import Snapshot, take
+from muster.server.auth import Identity
+from muster.server.context import Asking, Leading, Ref, explainer_for, find_job
+from muster.server.leader import Leader
+from muster.server.views import View
+
+router = APIRouter(prefix="/v1", tags=["forecast"])
+
+_MONTH: Final = 30 * 86_400.0
+QueueName = Annotated[str | None, Query(min_length=1, max_length=63, pattern=r"^[^\x00]*$")]
+
+
+@router.get("/forecast")
+def forecasts(
+    leader: Leading, asking: Asking, queue: QueueName = None, limit: Annotated[int, Query(ge=1, le=200)] = 20
+) -> View:
+    """When those who are next will start, in the order in which they are served."""
+    shot, names = leader.look(lambda state: _next(leader, asking, state, queue, limit))
+    found = foretell(shot, names)
+    known = {job.id: job for job in shot.jobs}
+    jobs = [{**found[name].to_dict(), "queue": known[name].queue, "user": known[name].user} for name in names]
+    return {"now": shot.now, "jobs": jobs}
+
+
+@router.get("/forecast/calibration")
+def scores(
+    leader: Leading,
+    asking: Asking,
+    queue: QueueName = None,
+    since: Annotated[float, Query(ge=60, le=315_360_000, description="seconds back from now")] = _MONTH,
+) -> View:
+    """How many jobs started before the P50 and the P90 that was said of them, by queue and by size."""
+    now = leader.clock.now()
+    visible = asking.projects(leader.store.state())
+    return calibration(leader.store, now - since, now, visible, queue)
+
+
+@router.get("/jobs/{ref}/forecast")
+def job_forecast(ref: Ref, leader: Leading, asking: Asking) -> View:
+    """When a queued job will start; nothing for one that does not wait."""
+    job = find_job(leader, asking, ref)
+    shot = leader.look(lambda state: _shot(leader, state, job.id))
+    told = foretell(shot, [job.id])[job.id].to_dict() if shot is not None else None
+    return {"id": job.id, "phase": job.phase, "started_at": job.started_at, "forecast": told}
+
+
+def _shot(leader: Leader, state: State, name: str) -> Snapshot | None:
+    live = state.jobs.get(name)
+    if live is None or live.phase != "queued":
+        return None
+    return take(state, leader.controller.board, leader.clock.now(), [name])
+
+
+def _next(leader: Leader, asking: Identity, state: State, queue: str | None, limit: int) -> tuple[Snapshot, list[str]]:
+    visible = asking.projects(state)
+    known = state.queues.get(queue) if queue is not None else None
+    if queue is not None and (known is None or not _open(visible, known.project, known.name)):
+        raise NotFound(f"There is no queue {queue!r} that you can see.", "See `muster queue`.")
+    explainer = explainer_for(leader, asking, state)
+    line = (queued.job for queued in explainer.line.in_order(queue, resting=True))
+    names = [job.id for job in islice((job for job in line if explainer.sees(job)), limit)]
+    return take(state, explainer.board, explainer.now, names), names
+
+
+def _open(visible: list[str] | None, project: str, queue: str) -> bool:
+    return visible is None or project in visible or queue == "default"

@@ -1,0 +1,96 @@
+"""The policy: the rules in force, in plain language and as a file, and setting them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fastapi import APIRouter
+from pydantic import BaseModel, ConfigDict, Field
+
+from muster.control.rules import problems_here, read_rules, set_rules
+from muster.core.document import MAX_BYTES
+from muster.core.errors import SpecError
+from muster.core.policy_dump import dump_rules
+from muster.core.policy_file import MEND
+from muster.core.rules import Rules
+from muster.core.state import State
+from muster.sched.describe import Section, describe
+from muster.server.auth import Identity
+from muster.server.context import Asking, Leading
+from muster.server.views import View
+
+router = APIRouter(prefix="/v1", tags=["rules"])
+
+
+class RulesBody(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    text: str = Field(max_length=MAX_BYTES, description="the whole policy file, as YAML")
+    dry_run: bool = Field(False, description="only check it, and say what would change")
+    source: str = Field("The policy", max_length=1000, description="what errors should call it")
+
+
+@router.get("/rules")
+def get_rules(leader: Leading, asking: Asking) -> View:
+    """The rules in force; those of other projects only for who may see these."""
+    return leader.look(lambda state: _view(state, asking))
+
+
+@router.put("/rules")
+def put_rules(body: RulesBody, leader: Leading, asking: Asking) -> View:
+    """Puts a policy in force, all of it or nothing, and says in plain language what that changes."""
+    asking.need_superuser()
+    before = leader.look(_described)
+    if body.dry_run:
+        after = leader.look(lambda state: _would_be(state, body))
+    else:
+        leader.propose(set_rules(body.text, asking.user, leader.clock.now(), source=body.source))
+        after = leader.look(lambda state: _view(state, asking))
+    return {**after, "applied": not body.dry_run, "changes": _changes(before, after["described"])}
+
+
+def _view(state: State, asking: Identity) -> View:
+    seen = asking.projects(state)
+    rules, text = state.rules, state.in_force.text
+    queues = [queue for queue in state.queues.values() if seen is None or queue.project in seen]
+    if seen is not None:
+        mine = {queue.name for queue in queues}
+        parts = {
+            "queues": {name: rule for name, rule in rules.queues.items() if name in mine},
+            "projects": {name: rule for name, rule in rules.projects.items() if name in seen},
+        }
+        rules, text = rules.model_copy(update=parts), ""
+    return _as_view(rules, text or dump_rules(rules), describe(rules, queues))
+
+
+def _would_be(state: State, body: RulesBody) -> View:
+    rules = read_rules(body.text, body.source)
+    problems = problems_here(rules, state)
+    if problems:
+        raise SpecError(problems, body.source, MEND)
+    return _as_view(rules, body.text, describe(rules, state.queues.values()))
+
+
+def _as_view(rules: Rules, text: str, described: Sequence[Section]) -> View:
+    return {
+        "rules": rules.model_dump(mode="json"),
+        "text": text,
+        "described": [section.to_dict() for section in described],
+    }
+
+
+def _described(state: State) -> list[dict[str, Any]]:
+    return [section.to_dict() for section in describe(state.rules, state.queues.values())]
+
+
+def _changes(before: Sequence[dict[str, Any]], after: Sequence[dict[str, Any]]) -> list[View]:
+    """What no longer holds and what newly does, section by section."""
+    old, new = ({section["title"]: section["lines"] for section in sections} for sections in (before, after))
+    found = []
+    for title in {**new, **old}:
+        gone = [line for line in old.get(title, ()) if line not in new.get(title, ())]
+        added = [line for line in new.get(title, ()) if line not in old.get(title, ())]
+        if gone or added or (title in old) != (title in new):
+            found.append({"title": title, "removed": gone, "added": added})
+    return found
