@@ -52,7 +52,7 @@ def record(job: Job) -> Any:
 
 
 def picture(state: State) -> dict[str, Any]:
-    """All that a state says, but for what is only remembered: `capacity`, which counts, and keys of jobs that ended."""
+    """All that a state says, but for what is only remembered: run times, and keys of jobs that ended."""
     return {
         "version": state.version,
         "time": state.time,
@@ -63,11 +63,12 @@ def picture(state: State) -> dict[str, Any]:
         },
         "nodes": {name: {**plain(node), "jobs": sorted(node.jobs)} for name, node in state.nodes.items()},
         "jobs": {job_id: record(job) for job_id, job in state.jobs.items()},
-        "lines": {name: list(line) for name, line in state.lines.items() if len(line)},
+        "lines": {name: sorted(line) for name, line in state.lines.items() if line},
         "active": list(state.active),
         "keys": {key: job_id for key, job_id in state.keys.items() if job_id in state.jobs},
         "by_number": dict(state.by_number),
-        "later": dict(state.later),
+        "rules": plain(state.in_force),
+        "accounts": {name: plain(account) for name, account in state.accounts.items()},
     }
 
 
@@ -218,7 +219,7 @@ class History:
         valid = [token.id for token in state.tokens.values() if token.revoked_at is None]
         choices = [
             Event("project.set", self._time, data={"name": name, "members": {"ada": "admin"}}),
-            Event("queue.set", self._time, data={"name": name, "weight": 2.5}),
+            Event("queue.set", self._time, data={"name": name, "max_priority": 60}),
             Event("pool.set", self._time, data={"name": name, "spot": True}),
             Event("token.created", self._time, data=token),
             *(Event("token.revoked", self._time, data={"id": id_}) for id_ in valid[:1]),

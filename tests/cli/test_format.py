@@ -44,6 +44,7 @@ def test_steps_for_a_table():
 def test_resources_leave_out_what_there_is_none_of():
     none = {"cpus": 1.0, "memory": 0, "accelerator": "", "accelerators": 0}
     assert format.resources(none) == "1 cpu"
+    assert format.resources({**none, "accelerator": "H100", "accelerators": 1, "share": 500}) == "1 cpu, H100:0.5"
     assert format.resources({"cpus": 16, "memory": 64e9, "accelerator": "H100", "accelerators": 8}) == (
         "16 cpus, 64 GB, H100:8"
     )

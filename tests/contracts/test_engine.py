@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
@@ -11,8 +12,11 @@ import pytest
 
 from ingest_kit import IngestServer, ingest_server, wait_for
 from muster.core.errors import EngineError
-from muster.engines.base import Engine, GangLaunch, Seat, WorkerReport
+from muster.core.resources import Resources
+from muster.engines.base import Engine, GangLaunch, Incremental, NodeInfo, Seat, WorkerReport
 from muster.engines.local import LocalConfig, LocalEngine, describe_machine
+from muster.engines.sim import SimEngine
+from muster.wire import WorkerExit
 
 
 class Bench(Protocol):
@@ -81,7 +85,47 @@ def local_bench(root: Path) -> Iterator[Bench]:
         bench.close()
 
 
-ENGINES: dict[str, Callable[[Path], Iterator[Bench]]] = {"local": local_bench}
+class SimBench:
+    """Time passes when somebody waits: then gangs that end by themselves do."""
+
+    def __init__(self) -> None:
+        resources = Resources(4000, 1 << 30, 2, "H100")
+        self._engine = SimEngine([NodeInfo(f"n{i}", "main", resources) for i in range(2)], time.monotonic)
+        self.engine: Engine = self._engine
+
+    def run(self, kind: str) -> str:
+        return kind
+
+    def until(self, look: Callable[[], Any]) -> Any:
+        for (job, attempt), gang in self._engine._gangs.items():
+            if gang.launch.run != "long":
+                self._engine.end(job, attempt, _SIM_ENDS[gang.launch.run])
+        found = look()
+        assert found
+        return found
+
+    def restart(self) -> None:
+        """Whoever asks it is new; the engine is not."""
+
+    def starts(self, job: str, attempt: int) -> int:
+        gang = self._engine._gangs[(job, attempt)].launch
+        return self._engine.launches.count((job, attempt)) * len(gang.seats) * gang.nproc
+
+    def close(self) -> None:
+        self.engine.close()
+
+
+def sim_bench(root: Path) -> Iterator[Bench]:
+    bench = SimBench()
+    yield bench
+    bench.close()
+
+
+_SIM_ENDS = {
+    "ok": WorkerExit("succeeded", "completed", "", 0.0),
+    "bad": WorkerExit("failed", "user_error", "", 0.0, rank=0, exit_code=3),
+}
+ENGINES: dict[str, Callable[[Path], Iterator[Bench]]] = {"local": local_bench, "sim": sim_bench}
 
 
 @pytest.fixture(params=ENGINES.values(), ids=ENGINES.keys())
@@ -226,3 +270,25 @@ def test_a_node_that_does_not_exist_is_refused(bench: Bench) -> None:
     with pytest.raises(EngineError, match="nowhere"):
         bench.engine.launch(elsewhere)
     assert bench.engine.poll() == []
+
+
+def test_an_engine_that_tells_by_itself_tells_everything_once(bench: Bench) -> None:
+    engine = bench.engine
+    if not isinstance(engine, Incremental):
+        pytest.skip("it has to be polled")
+    assert engine.nodes_changed()
+    engine.nodes()
+    assert not engine.nodes_changed()
+    engine.launch(gang(bench, "long", workers=2))
+    engine.launch(gang(bench, "ok", job="job-b"))
+    assert engine.changes() == engine.poll()
+    assert engine.changes() == []
+    ended = bench.until(lambda: all_are(bench, "ended", job="job-b"))
+    engine.stop("job-a", 1, 1.0, "user_stop")
+    bench.until(lambda: all_are(bench, "ended"))
+    told = engine.changes()
+    assert told is not None
+    assert sorted(told, key=lambda r: (r.job, r.worker)) == [*reports(bench), *ended]
+    for job in ("job-a", "job-b"):
+        engine.forget(job, 1)
+    assert engine.changes() == []

@@ -1,127 +1,170 @@
-"""What every scheduling policy keeps: deterministic, bounded by what is there, and nobody starves."""
+"""What every order keeps: deterministic, steady within its bands, awake in time, and nobody starves.
+
+A policy speaks of one job at a time. What follows for whole rounds is tested over every policy as well.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
+from math import inf, isfinite
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from muster.core.event import Event
-from muster.core.resources import Resources
-from muster.core.state import State, apply
-from muster.sched.policies import POLICIES
-from muster.sched.schedule import Memo, schedule
-from worlds import fold, job_event, node_event, worlds
+from muster.core.history import History, groups_of
+from muster.core.job import Attempt, Job, Seat, Worker
+from muster.core.parse import parse_job
+from muster.core.rules import Escalation, Preemption, QueueRules, Rules
+from muster.core.spec import ask
+from muster.sched.order import Standing
+from muster.sched.policies import POLICIES, policy_of
+from streams import Case, board_agrees, cases, limits_hold, plan_is_sound
+from worlds import World
 
-NOW = 100.0
-
-
-def in_policy(state: State, name: str) -> State:
-    for queue in list(state.queues):
-        apply(state, Event("queue.set", NOW, data={"name": queue, "policy": name}, seq=state.version + 1))
-    return state
+USERS = ("ada", "bob")
 
 
-def start_all(state: State, plan) -> None:
-    for start in plan.starts:
-        seats = [{"node": seat.node, "devices": seat.devices} for seat in start.seats]
-        job = state.jobs[start.job]
-        number = (job.attempt.number if job.attempt else 0) + 1
-        apply(
-            state,
-            Event("attempt.planned", NOW, job=job.id, attempt=number, data={"seats": seats}, seq=state.version + 1),
-        )
+@st.composite
+def jobs(draw: st.DrawFn, number: int = 1) -> Job:
+    spec = parse_job({
+        "name": "job", "run": "true", "gpus": draw(st.sampled_from([0, 0.5, 1, 4])),
+        "num_nodes": draw(st.integers(1, 3)), "priority": draw(st.sampled_from([0, 20, 50, 95, 100])),
+        "max_duration": draw(st.sampled_from([60, 3600, 86_400])),
+    })  # fmt: skip
+    submitted = draw(st.integers(0, 1000)) * 1.0
+    job = Job(f"j{number}", number, "default", "default", draw(st.sampled_from(USERS)), spec, submitted, ask=ask(spec))
+    job.since = submitted
+    job.ran = draw(st.sampled_from([0.0, 10.0, 5000.0]))
+    job.expect = draw(st.none() | st.sampled_from([30.0, 7000.0]))
+    if draw(st.booleans()):
+        began = submitted + draw(st.integers(0, 1000))
+        workers = [Worker(Seat(f"n{i}")) for i in range(spec.num_nodes)]
+        job.phase, job.attempt = "running", Attempt(1, began, workers, running_at=began)
+    return job
 
 
-def finish(state: State, job_id: str) -> None:
-    reason = {"code": "completed", "message": ""}
-    number = state.jobs[job_id].attempt.number
-    ended = {"outcome": "succeeded", "reason": reason}
-    apply(state, Event("attempt.ended", NOW, job=job_id, attempt=number, data=ended, seq=state.version + 1))
-    apply(state, Event("job.succeeded", NOW, job=job_id, data={"reason": reason}, seq=state.version + 1))
+queue_rules = st.builds(
+    QueueRules,
+    ageing=st.sampled_from([None, 0.0, 3600.0]),
+    levels=st.sampled_from([(100.0,), (50.0, 5000.0)]),
+    escalation=st.sampled_from([None, Escalation(after=500.0, to=80)]),
+)
+histories = st.lists(st.tuples(st.sampled_from(USERS), st.integers(1, 10_000)), max_size=12)
 
 
-@pytest.mark.parametrize("policy", sorted(POLICIES))
+def learnt(ends: list[tuple[str, int]]) -> History:
+    history = History()
+    spec = parse_job({"name": "job", "run": "true", "gpus": 1})
+    for user, seconds in ends:
+        history.observe(groups_of(user, spec), float(seconds))
+    return history
+
+
+@pytest.mark.parametrize("name", sorted(POLICIES))
 class TestPolicy:
-    @given(state=worlds())
-    def test_the_same_state_gives_the_same_plan_with_or_without_a_memo(self, policy: str, state: State) -> None:
-        in_policy(state, policy)
-        memo = Memo()
-        assert schedule(state, NOW) == schedule(state, NOW, memo) == schedule(state, NOW, memo)
+    def test_it_says_who_it_is(self, name: str) -> None:
+        policy = POLICIES.get(name)
+        assert policy.name == name
+        assert policy.words
+        assert policy.words[0].islower()
+        assert policy.words[-1] != "."
 
-    @given(state=worlds())
-    def test_never_oversubscribed_and_never_half_a_gang(self, policy: str, state: State) -> None:
-        in_policy(state, policy)
-        plan = schedule(state, NOW)
-        used: Counter[str] = Counter()
-        for start in plan.starts:
-            job = state.jobs[start.job]
-            assert len({seat.node for seat in start.seats}) == len(start.seats) == job.spec.num_nodes
-            for seat in start.seats:
-                assert len(seat.devices) == job.ask.accelerators
-                used.update((seat.node, device) for device in seat.devices)
-        assert all(count == 1 for count in used.values())
-        start_all(state, plan)
-        for node in state.nodes.values():
-            assert node.free.milli_cpus >= 0
-            assert node.free.memory >= 0
-            assert node.free.accelerators == node.free_devices.bit_count() >= 0
+    @settings(deadline=None)
+    @given(job=jobs(), queue=queue_rules, ends=histories, later=st.integers(0, 5000))
+    def test_the_same_job_stands_in_the_same_place(self, name: str, job: Job, queue, ends, later: int) -> None:
+        policy, rules, now = POLICIES.get(name), Rules(), _after(job) + later
+        first, again = (policy.standing(job, rules, queue, now) for _ in range(2))
+        assert first == again
+        hash(first.band)
+        one, two = learnt(ends), learnt(ends)
+        assert policy.rank(first.band, first.key, one) == policy.rank(again.band, again.key, two)
+        assert policy.worth(first.band, one) == policy.worth(again.band, two)
+        assert all(isfinite(part) for part in policy.rank(first.band, first.key, one))
 
-    @given(state=worlds(), order=st.randoms(use_true_random=False))
-    def test_every_job_that_fits_an_empty_cluster_runs_in_the_end(self, policy: str, state: State, order) -> None:
-        in_policy(state, policy)
-        for job_id in [j.id for j in state.jobs.values() if _never_fits(state, j)]:
-            reason = {"code": "user_stop", "message": ""}
-            apply(state, Event("job.stopped", NOW, job=job_id, data={"reason": reason}, seq=state.version + 1))
-        for _ in range(len(state.jobs) + 1):
-            start_all(state, schedule(state, NOW))
-            if state.active:
-                finish(state, order.choice(sorted(state.active)))
-        assert not state.jobs
+    @settings(deadline=None)
+    @given(job=jobs(), queue=queue_rules, later=st.integers(0, 5000), share=st.floats(0, 1))
+    def test_nothing_changes_before_it_says_so(self, name: str, job: Job, queue, later: int, share: float) -> None:
+        """Time alone moves nobody until `until`, which is never now."""
+        policy, rules, now = POLICIES.get(name), Rules(), _after(job) + later
+        here = policy.standing(job, rules, queue, now)
+        assert here.until > now
+        end = min(here.until, now + 100_000.0)
+        between = now + share * (end - now) * 0.999
+        there = policy.standing(job, rules, queue, between)
+        assert (there.band, there.key) == (here.band, here.key)
+        if here.until < inf:
+            moved = policy.standing(job, rules, queue, here.until)
+            assert (moved.band, moved.key) != (here.band, here.key)
 
-    def test_waiting_jobs_are_not_looked_at_one_by_one(self, policy: str) -> None:
-        events = [
-            Event("project.set", 0.0, data={"name": "default"}),
-            Event("queue.set", 0.0, data={"name": "default"}),
-        ]
-        events += [node_event("n0", 1, 4)]
-        state = in_policy(fold([*events, *(job_event(n, gpus=1) for n in range(1, 200))]), policy)
-        start_all(state, schedule(state, NOW))
-        looked: list[str] = []
+    @settings(deadline=None)
+    @given(first=jobs(1), second=jobs(2), queue=queue_rules, ends=histories)
+    def test_no_two_stand_in_the_same_place(self, name: str, first: Job, second: Job, queue, ends) -> None:
+        policy, rules, history = POLICIES.get(name), Rules(), learnt(ends)
+        now = max(_after(first), _after(second))
+        ranks = [_rank(policy, policy.standing(job, rules, queue, now), history) for job in (first, second)]
+        assert ranks[0] != ranks[1]
 
-        class Watched(dict):
-            def __getitem__(self, key):
-                looked.append(key)
-                return super().__getitem__(key)
+    @settings(deadline=None)
+    @given(first=jobs(1), second=jobs(2), queue=queue_rules, before=histories, after=histories)
+    def test_within_a_band_the_order_is_that_of_the_keys(
+        self, name: str, first: Job, second: Job, queue, before, after
+    ) -> None:
+        """Whatever finishes meanwhile: jobs of one band stand in one sorted list."""
+        policy, rules = POLICIES.get(name), Rules()
+        now = max(_after(first), _after(second))
+        one, two = (policy.standing(job, rules, queue, now) for job in (first, second))
+        if one.band == two.band:
+            for ends in (before, [*before, *after]):
+                history = learnt(ends)
+                assert (_rank(policy, one, history) < _rank(policy, two, history)) == (one.key < two.key)
 
-        state.jobs = Watched(state.jobs)
-        schedule(state, NOW)
-        assert len(looked) <= 2
+    @settings(deadline=None)
+    @given(job=jobs(), queue=queue_rules, ends=histories)
+    def test_a_worth_is_a_plain_number(self, name: str, job: Job, queue, ends) -> None:
+        policy = POLICIES.get(name)
+        worth = policy.worth(policy.standing(job, Rules(), queue, _after(job)).band, learnt(ends))
+        assert 0.0 <= worth < inf
+        assert policy.values == (worth > 0.0)
+
+    def test_higher_priority_goes_first_where_the_order_speaks_of_it(self, name: str) -> None:
+        policy = POLICIES.get(name)
+        if "priority" not in policy.words:
+            return
+        rules = Rules(preemption=Preemption(enabled=False), defaults=QueueRules(order=name, overdue=None))
+        world = World(rules)
+        world.node("n0", gpus=1)
+        world.submit("busy", 100, gpus=1)
+        world.tick()
+        for priority in (20, 95, 50):
+            world.submit(f"p{priority}", 10, gpus=1, priority=priority)
+        world.run()
+        assert world.order("starts") == ["busy", "p95", "p50", "p20"]
+
+    @settings(max_examples=25, deadline=None)
+    @given(data=st.data())
+    def test_rounds_are_sound_and_need_no_memory(self, name: str, data: st.DataObject) -> None:
+        case: Case = data.draw(cases(order=name))
+        world = case.world()
+        world.checks += [plan_is_sound, limits_hold, board_agrees]
+        world.run(until=1500.0)
+
+    @settings(max_examples=25, deadline=None)
+    @given(data=st.data())
+    def test_everyone_who_can_run_does_in_the_end(self, name: str, data: st.DataObject) -> None:
+        case: Case = data.draw(cases(order=name, troubled=False, plain=True))
+        world = case.world()
+        world.run()
+        assert not world.state.jobs, f"at {world.now}: {world.phases()}"
 
 
-def _never_fits(state: State, job) -> bool:
-    return sum(node.total.holds(job.ask) for node in state.nodes.values()) < job.spec.num_nodes
+def test_a_queue_with_turns_follows_them_whatever_its_order() -> None:
+    assert policy_of(QueueRules(order="priority", slice=60.0)).name == "turns"
+    assert policy_of(QueueRules(order="priority")).name == "priority"
 
 
-def test_a_backing_off_job_does_not_hold_the_others_back() -> None:
-    state = fold([*_small(), job_event(1), job_event(2)])
-    state.later["job-1"] = NOW + 5
-    plan = schedule(state, NOW)
-    assert [start.job for start in plan.starts] == ["job-2"]
-    assert plan.wake_at == NOW + 5
-    assert "job-1" in [start.job for start in schedule(state, NOW + 5).starts]
+def _after(job: Job) -> float:
+    return job.attempt.running_at if job.attempt is not None and job.attempt.running_at else job.submitted_at
 
 
-def _small() -> list[Event]:
-    return [
-        Event("project.set", 0.0, data={"name": "default"}),
-        Event("queue.set", 0.0, data={"name": "default"}),
-        node_event("n0", 0, 4),
-    ]
-
-
-def test_resources_of_another_kind_do_not_fit() -> None:
-    assert not Resources(1000, 0, 8, "A100").holds(Resources(0, 0, 1, "H100"))
-    assert Resources(1000, 0, 8, "A100").holds(Resources(0, 0, 1, "GPU"))
+def _rank(policy, standing: Standing, history: History) -> tuple[float, ...]:
+    return policy.rank(standing.band, standing.key, history)

@@ -39,12 +39,22 @@ def nodes(count: int, gpus: int = 4, cpus: int = 8) -> list[NodeInfo]:
     return [NodeInfo(f"n{i}", "main", resources) for i in range(count)]
 
 
+class Polled:
+    """The same engine as one that has to be asked: it does not say what is new."""
+
+    def __init__(self, engine: SimEngine) -> None:
+        self.name, self.patience = engine.name, engine.patience
+        self.nodes, self.launch, self.stop, self.poll = engine.nodes, engine.launch, engine.stop, engine.poll
+        self.forget, self.on_change, self.close = engine.forget, engine.on_change, engine.close
+
+
 @dataclass
 class Rig:
     node_list: list[NodeInfo] = field(default_factory=lambda: nodes(2))
     store: Store = field(default_factory=MemoryStore)
     clock: HandClock = field(default_factory=HandClock)
     events: list[Event] = field(default_factory=list)
+    polled: bool = False
 
     def __post_init__(self) -> None:
         self.engine = SimEngine(self.node_list, self.clock.now)
@@ -55,16 +65,16 @@ class Rig:
 
     def _new_controller(self) -> None:
         self.commit = GroupCommit(self.store, self._committed)
-        self.controller = Controller(self.commit, self.engine, self.clock, lambda job, attempt: "token", lambda: True)
-        self.engine.on_change(self.controller._engine_changed)
+        engine = Polled(self.engine) if self.polled else self.engine
+        self.controller = Controller(self.commit, engine, self.clock, lambda job, attempt: "token", lambda: True)
         self.commit.start()
+        self.controller.adopt()
 
     def restart(self) -> None:
         """A server that was killed and started again: all that it knew in memory is gone."""
         self.commit.close()
         self.store.reload()
         self._new_controller()
-        self.controller._dirty.update(self.state.active)
 
     def close(self) -> None:
         self.commit.close()
@@ -82,6 +92,10 @@ class Rig:
 
     def resume(self, job: str) -> None:
         self._propose(resume(self.store, job, "ada", self.clock.now(), local=False))
+
+    def tell(self, *events: Event) -> None:
+        """Something that happened elsewhere."""
+        self._propose(lambda state: Entry(events))
 
     def end(self, job: str, exit_: WorkerExit = OK, worker: int | None = None) -> None:
         attempt = self.state.jobs[job].attempt

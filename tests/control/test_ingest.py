@@ -92,6 +92,7 @@ def test_a_gap_or_garbage_in_a_spool_is_refused_and_stores_nothing(rig: Rig) -> 
 
 
 def test_workers_come_up_and_end_by_their_own_word(rig: Rig) -> None:
+    rig.engine.slow = True  # it says nothing of the workers itself
     job, ingest = started(rig, num_nodes=2)
     ingest.accept(job, 1, batch(worker=0))
     assert rig.job(job).phase == "starting"

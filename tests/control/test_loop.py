@@ -6,11 +6,12 @@ import pytest
 from rig import CRASHED, KILLED, LOST, OK, TIMED_OUT, Rig, nodes
 
 from muster.core.errors import EngineError, Invalid, Refused
+from muster.core.event import Event
 
 
-@pytest.fixture
-def rig():
-    made = Rig()
+@pytest.fixture(params=[False, True], ids=["telling", "polled"])
+def rig(request):
+    made = Rig(polled=request.param)
     yield made
     made.close()
 
@@ -22,7 +23,7 @@ def test_a_job_from_submit_to_success(rig: Rig) -> None:
     rig.end(job)
     rig.tick()
     assert rig.kinds(job) == [
-        "job.submitted", "attempt.planned", "worker.running", "worker.running", "attempt.running",
+        "job.submitted", "attempt.planned", "attempt.running",
         "worker.ended", "worker.ended", "attempt.ended", "job.succeeded",
     ]  # fmt: skip
     assert rig.job(job).reason.code == "completed"
@@ -33,6 +34,7 @@ def test_a_job_from_submit_to_success(rig: Rig) -> None:
 
 def test_a_gang_starts_whole_or_not_at_all(rig: Rig) -> None:
     first = rig.submit(num_nodes=2, gpus=3)
+    rig.tick()
     second = rig.submit(num_nodes=2, gpus=2)
     rig.tick()
     assert (rig.job(first).phase, rig.job(second).phase) == ("running", "queued")
@@ -93,9 +95,8 @@ def test_max_duration_stops_the_job(rig: Rig) -> None:
 def test_a_node_that_leaves_takes_its_workers_along(rig: Rig) -> None:
     job = rig.submit(num_nodes=2, gpus=1, retry={"backoff": 0})
     rig.tick()
-    rig.node_list.pop()
-    rig.controller._nodes_at = 0.0
-    rig.tick(3)
+    rig.engine.lose("n1")
+    rig.tick(3, seconds=16)
     assert rig.job(job).phase == "queued"
     assert rig.job(job).attempt.reason.code == "node_lost"
     assert rig.job(job).charges == {"node": 1}
@@ -192,7 +193,7 @@ def test_a_higher_priority_goes_first(rig: Rig) -> None:
 
 def test_nothing_starts_on_a_draining_node() -> None:
     rig = Rig(nodes(1))
-    rig.state.nodes["n0"].health = "draining"
+    rig.tell(Event("node.health", rig.clock.now(), data={"name": "n0", "health": "draining", "reason": "a test"}))
     job = rig.submit()
     rig.tick()
     assert rig.job(job).phase == "queued"

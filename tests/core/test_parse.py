@@ -59,6 +59,16 @@ def test_the_example():
     )  # fmt: skip
 
 
+def test_an_elastic_gang_and_a_part_of_an_accelerator():
+    job = parse_job('run: x\nnum_nodes: {min: 2, max: 8}\nresources: {accelerators: "H100:0.5"}')
+    assert (job.num_nodes, job.min_nodes) == (8, 2)
+    assert (job.resources.accelerator, job.resources.accelerators, job.resources.share) == ("H100", 1, 500)
+    whole = parse_job("run: x\nnum_nodes: 8\ngpus: H100:8")
+    assert (whole.num_nodes, whole.min_nodes, whole.resources.share) == (8, None, 1000)
+    # What the command line gives replaces what the file says, bounds and all.
+    assert parse_job({"run": "x", "nodes": 3}, defaults={"num_nodes": {"min": 2, "max": 8}}).min_nodes is None
+
+
 def test_only_the_command_is_required():
     assert parse_job("run: python train.py") == JobSpec(name="train", run="python train.py")
     assert parse_job(b"\xef\xbb\xbfrun: 'true'\r\n") == JobSpec(name="true", run="true")
@@ -120,6 +130,13 @@ OTHER_NAMES = [
     ("secrets: A", "secrets: [A]"),
     ("data: c4", "data: [c4]"),
     ("priority: urgent", "priority: 95"),
+    ("gpu_memory: 80GB", "resources: {accelerator_memory: 80GB}"),
+    ("accelerator_memory: 80GB", "resources: {accelerator_memory: 80GB}"),
+    ("gpus: h100:0.50", "resources: {accelerators: {H100: 0.5}}"),
+    ("gpus: 0.5", 'resources: {accelerators: "GPU:0.5"}'),
+    ("nodes: {min: 2, max: 8}", "num_nodes: {max: 8, min: 2}"),
+    ("topology: rack", "topology: {require: rack}"),
+    ("near: c4", "near: [c4]"),
     ("pool:\nenvs: ~", "{}"),
 ]
 
@@ -262,6 +279,8 @@ def test_a_hundred_problems_are_enough():
     assert len(problems({"run": "x", **{f"unknown-{n}": n for n in range(10_000)}})) == report.MAX_PROBLEMS
 
 
+SHARED = "Only one accelerator can be shared: ask for a part of one, as in `H100:0.5`, or for whole ones."
+FINEST = "An accelerator is shared in thousandths: write at most three digits after the point."
 IN_BOTH = "Remove it from `envs`: the secret is put into the environment under that name."
 
 
@@ -308,6 +327,20 @@ IN_BOTH = "Remove it from `envs`: the secret is put into the environment under t
         ("memory: 0GB", "memory", "Write, for example, `memory: 64GB`."),
         ("gpus: 2000", "gpus", "Write, for example, `accelerators: H100:8`."),
         ("gpus: H100x8", "gpus", "Write `H100:8`."),
+        ("gpus: H100:1.5", "gpus", SHARED),
+        ("gpus: 2.5", "gpus", SHARED),
+        ("gpus: 0.0001", "gpus", FINEST),
+        ("nodes: {min: 8, max: 2}", "nodes", "`min` is 8, more than `max`, 2: swap them."),
+        ("nodes: {min: 0, max: 2}", "nodes", "`min` is at least 1."),
+        ("nodes: {min: 2}", "nodes", "Give both, and nothing else: `num_nodes: {min: 2, max: 8}`."),
+        ("nodes: {min: 2, max: 8, step: 2}", "nodes", "Give both, and nothing else: `num_nodes: {min: 2, max: 8}`."),
+        ("nodes: {min: 2, max: 20000}", "nodes", "Write, for example, `num_nodes: 2`."),
+        ("nodes: {min: [2], max: 2}", "nodes", "Write, for example, `num_nodes: 2`."),
+        ("topology: {near: rack}", "topology.near", "Write it at the top level."),
+        ("topology: a b", "topology", "Write, for example, `require: rack`."),
+        ("deadline: 0", "deadline", "Write, for example, `deadline: 2d`."),
+        ("off_peak: 2", "off_peak", "Write, for example, `off_peak: true`."),
+        ("gpu_memory: 80", "gpu_memory", "Say the unit: `80GB` (10^9 bytes) or `80GiB` (2^30 bytes)."),
         ("gpus: {H100: 1, A100: 1}", "gpus", "A node has one kind of accelerator: name one."),
         ("workdir: ''", "workdir", "Write, for example, `workdir: .`."),
         ("data: [a b]", "data[0]", "Write, for example, `data: [c4-en@v3]`."),

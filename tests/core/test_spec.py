@@ -24,6 +24,7 @@ from muster.core.spec import (
     Checkpoint,
     JobSpec,
     Retry,
+    Topology,
     WorkerResources,
     ask,
     dump_job,
@@ -32,7 +33,7 @@ from muster.core.spec import (
 
 ROOT = Path(__file__).parents[2]
 VALIDATOR = jsonschema_rs.validator_for(muster_schema())
-MODELS: list[type[BaseModel]] = [JobSpec, WorkerResources, Checkpoint, Retry]
+MODELS: list[type[BaseModel]] = [JobSpec, WorkerResources, Checkpoint, Retry, Topology]
 
 # --- specs of every sort ----------------------------------------------------------------------------------------------
 text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=40)
@@ -44,15 +45,20 @@ env_names = st.from_regex(r"\A[A-Za-z_][A-Za-z0-9_]{0,20}\Z").filter(
 )
 seconds = st.floats(0, 86400, exclude_min=True) | st.integers(1, 86400).map(float)
 resources = st.builds(
-    lambda kind, count, cpus, memory: WorkerResources(
-        accelerator=kind if count else "", accelerators=count, cpus=cpus, memory=memory
+    lambda kind, count, share, size, cpus, memory: WorkerResources(
+        accelerator=kind if count else "", accelerators=count, share=share if count == 1 else 1000,
+        accelerator_memory=size, cpus=cpus, memory=memory,
     ),
     st.sampled_from(["GPU", "H100", "A100-80GB", "NO"]),
-    st.integers(0, 1024),
+    st.integers(0, 1024) | st.just(1),
+    st.integers(1, 1000),
+    st.none() | st.integers(1, 2**50),
     st.none() | st.floats(0.001, 100_000),
     st.none() | st.integers(1, 2**60),
-)
-specs = st.builds(
+)  # fmt: skip
+datasets = st.lists(st.sampled_from(["c4-en@v3", "s3://bucket/a#b", "-", "no", "1.0"]), max_size=2).map(tuple)
+nodes = st.integers(1, 10_000)
+fixed_specs = st.builds(
     JobSpec,
     name=st.from_regex(r"\A[a-z]([a-z0-9-]{0,20}[a-z0-9])?\Z"),
     kind=st.sampled_from(["train", "eval", "data", "sweep", "session"]),
@@ -62,12 +68,12 @@ specs = st.builds(
     purpose=st.none() | text,
     workdir=st.none() | text.filter(bool),
     run=run,
-    num_nodes=st.integers(1, 10_000),
+    num_nodes=nodes,
     nproc=st.none() | st.integers(1, 1024),
     resources=resources,
     envs=st.dictionaries(env_names.map(str.upper).filter(lambda n: n not in RESERVED), text, max_size=3),
     secrets=st.lists(env_names.map(lambda name: f"s_{name}"), max_size=2).map(tuple),
-    data=st.lists(st.sampled_from(["c4-en@v3", "s3://bucket/a#b", "-", "no", "1.0"]), max_size=2).map(tuple),
+    data=datasets,
     priority=st.integers(0, 100),
     use_spot=st.booleans(),
     max_duration=st.none() | seconds,
@@ -80,7 +86,15 @@ specs = st.builds(
         backoff=seconds,
     ),
     placement=st.sampled_from(["pack", "spread", "balanced", "group", "locality"]),
+    topology=st.builds(Topology, require=st.none() | labels, prefer=st.none() | labels),
+    group=st.none() | labels,
+    near=datasets,
+    deadline=st.none() | seconds,
+    off_peak=st.booleans(),
     tags=st.dictionaries(st.from_regex(r"\A[A-Za-z0-9][A-Za-z0-9._/-]{0,20}\Z"), text, max_size=3),
+)
+specs = fixed_specs | st.builds(
+    lambda spec, fewest: spec.model_copy(update={"min_nodes": min(fewest, spec.num_nodes)}), fixed_specs, nodes
 )
 
 
@@ -117,6 +131,10 @@ def test_a_file_holds_what_differs_in_human_units():
         "checkpoint:\n  every: auto\nretry:\n  'on': []\n"
     )
     assert dump_job(JobSpec(name="a", run="x")) == "name: a\nrun: x\n"
+    elastic = JobSpec(name="a", run="x", num_nodes=8, min_nodes=2, topology=Topology(require="rack"))
+    assert dump_job(elastic) == "name: a\nrun: x\nnum_nodes:\n  min: 2\n  max: 8\ntopology:\n  require: rack\n"
+    shared = WorkerResources(accelerator="H100", accelerators=1, share=250, accelerator_memory=80 * 10**9)
+    assert "H100:0.25\n  accelerator_memory: 80GB\n" in dump_job(JobSpec(name="a", run="x", resources=shared))
 
 
 # --- the models -------------------------------------------------------------------------------------------------------
@@ -173,6 +191,8 @@ def test_reading_a_spec_back_calls_no_python():
         ("run: x\ngpus: H100:8\nnproc: 2\nmem: 64GB", 2, Resources(2000, 64 * 10**9, 8, "H100")),
         ("run: x\ngpus: H100:8\ncpus: 0.5", 8, Resources(500, 0, 8, "H100")),
         ("run: x\ncpus: 0.0014", 1, Resources(1, 0, 0, "")),
+        ("run: x\ngpus: H100:0.5", 1, Resources(1000, 0, 1, "H100", 500)),
+        ("run: x\ngpus: 2\ngpu_memory: 80GB", 2, Resources(2000, 0, 2, "GPU", 1000, 80 * 10**9)),
     ],
 )
 def test_what_a_worker_asks_for(job, ranks, wanted):
@@ -186,7 +206,8 @@ def test_every_field_says_what_it_is_and_its_example_is_right():
         for name, info in model.model_fields.items():
             note = written(info)
             if note is None:
-                assert (model, name) == (WorkerResources, "accelerator")
+                # Each is written with another: `H100:0.5`, and `{min: 2, max: 8}`.
+                assert name in ("accelerator", "share", "min_nodes")
                 continue
             assert info.description
             section = next((n for n, i in JobSpec.model_fields.items() if section_model(i) is model), None)
@@ -220,6 +241,9 @@ GOOD = [
     {"run": "x", "gpus": {"H100": 8}, "checkpoint": "15m", "retry": 3, "priority": 7, "memory": "64GiB"},
     {"run": "x", "checkpoint": {"every": "auto"}, "retry": {"on": "node", "backoff": 5}, "time_limit": "1-12:00:00"},
     {"run": "x", "resources": {"accelerators": "H100", "mem": "64G"}, "max_duration": "1h30m", "secrets": "A"},
+    {"run": "x", "num_nodes": {"min": 2, "max": 8}, "topology": "rack", "deadline": "2d", "off_peak": True},
+    {"run": "x", "nodes": 2, "topology": {"require": "zone", "prefer": "link"}, "group": "g", "near": "c4-en@v3"},
+    *({"run": "x", "gpus": part} for part in ("H100:0.5", "0.25", 0.5, {"H100": 0.125})),
     *({"run": "x", "gpus": kind} for kind in ("h100:8", "rtx4090", "GTX1080", "MI300X:8", "JETSON-TX2")),
 ]
 BAD = [
@@ -245,6 +269,12 @@ BAD = [
     {"run": "x", "retry": {"on": ["always"]}},
     {"run": "x", "checkpoint": "often"},
     {"run": "x", "priority": "highest"},
+    {"run": "x", "gpus": 1.5},
+    {"run": "x", "gpus": "H100:1.5"},
+    {"run": "x", "gpus": {"H100": 2.5}},
+    {"run": "x", "nodes": {"min": 2}},
+    {"run": "x", "nodes": {"min": 0, "max": 2}},
+    {"run": "x", "topology": {"near": "rack"}},
 ]
 
 

@@ -130,33 +130,39 @@ def test_sizes_round_trip(size):
 
 
 @pytest.mark.parametrize(
-    ("text", "pair"),
+    ("text", "asked"),
     [
-        ("H100:8", ("H100", 8)),
-        ("H100", ("H100", 1)),
-        ("8", ("GPU", 8)),
-        ("gpu:2", ("GPU", 2)),
-        ("GPU", ("GPU", 1)),
-        ("A100-80GB:4", ("A100-80GB", 4)),
-        ("tpu_v5e:16", ("TPU_V5E", 16)),
-        ("h100:8", ("H100", 8)),
-        ("a100-80gb", ("A100-80GB", 1)),
-        ("gpu", ("GPU", 1)),
-        ("rtx4090", ("RTX4090", 1)),
-        ("GTX1080:2", ("GTX1080", 2)),
-        ("RTX-PRO-6000:1", ("RTX-PRO-6000", 1)),
-        ("MI300X", ("MI300X", 1)),
-        ("Jetson-TX2", ("JETSON-TX2", 1)),
-        ("0", ("", 0)),
-        ("H100:0", ("", 0)),
+        ("H100:8", ("H100", 8, 1000)),
+        ("H100", ("H100", 1, 1000)),
+        ("8", ("GPU", 8, 1000)),
+        ("gpu:2", ("GPU", 2, 1000)),
+        ("GPU", ("GPU", 1, 1000)),
+        ("A100-80GB:4", ("A100-80GB", 4, 1000)),
+        ("tpu_v5e:16", ("TPU_V5E", 16, 1000)),
+        ("h100:8", ("H100", 8, 1000)),
+        ("a100-80gb", ("A100-80GB", 1, 1000)),
+        ("gpu", ("GPU", 1, 1000)),
+        ("rtx4090", ("RTX4090", 1, 1000)),
+        ("GTX1080:2", ("GTX1080", 2, 1000)),
+        ("RTX-PRO-6000:1", ("RTX-PRO-6000", 1, 1000)),
+        ("MI300X", ("MI300X", 1, 1000)),
+        ("Jetson-TX2", ("JETSON-TX2", 1, 1000)),
+        ("0", ("", 0, 1000)),
+        ("H100:0", ("", 0, 1000)),
+        ("H100:0.5", ("H100", 1, 500)),
+        ("h100:0.125", ("H100", 1, 125)),
+        ("0.001", ("GPU", 1, 1)),
+        ("H100:1.0", ("H100", 1, 1000)),
+        ("2.000", ("GPU", 2, 1000)),
+        ("0.0", ("", 0, 1000)),
     ],
 )
-def test_accelerators(text, pair):
-    assert units.parse_accelerators(text) == pair
+def test_accelerators(text, asked):
+    assert units.parse_accelerators(text) == asked
 
 
 @pytest.mark.parametrize(
-    "text", ["", ":8", "H100:", "H100:-1", "H100:0.5", "H100:8:2", "8xH100", "H100 8", "-1", "1.5"]
+    "text", ["", ":8", "H100:", "H100:-1", "H100:.5", "H100:0.5.5", "H100:8:2", "8xH100", "H100 8", "-1", "-0.5", "1.5"]
 )
 def test_what_is_no_accelerator(text):
     with pytest.raises(Unfit):
@@ -166,7 +172,19 @@ def test_what_is_no_accelerator(text):
 @settings(deadline=None)
 @given(st.from_regex(r"\A[A-Za-z][A-Za-z0-9._-]{0,20}\Z"), st.integers(1, 1024))
 def test_accelerators_round_trip_in_upper_case(kind, count):
-    assert units.parse_accelerators(units.format_accelerators(kind, count)) == (kind.upper(), count)
+    assert units.parse_accelerators(units.format_accelerators(kind, count)) == (kind.upper(), count, 1000)
+
+
+@given(st.integers(1, 999))
+def test_a_part_of_one_round_trips(share):
+    assert units.parse_accelerators(units.format_accelerators("H100", 1, share)) == ("H100", 1, share)
+
+
+def test_only_one_can_be_shared_and_only_in_thousandths():
+    for text, word in (("H100:1.5", "Only one accelerator can be shared"), ("0.0005", "in thousandths")):
+        with pytest.raises(Unfit) as caught:
+            units.parse_accelerators(text)
+        assert word in caught.value.mend
 
 
 @pytest.mark.parametrize(

@@ -1,57 +1,242 @@
-"""Every wait has a named reason, with what would change it."""
+"""Every wait has a named reason, with who is behind it and what would change it."""
 
 from __future__ import annotations
 
-from muster.core.event import Event
-from muster.core.state import State, apply
-from muster.sched.explain import explain
-from worlds import estate, fold, job_event, node_event
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from muster.core.rules import Maintenance, PoolRules, Preemption, QueueRules, Rules, Window
+from muster.sched.ahead import Line, ahead_of
+from muster.sched.board import Board
+from muster.sched.explain import Explainer, explain
+from muster.sched.schedule import schedule
+from muster.sched.unblock import Suggestion, unblock
+from wait_kit import World, ruled
 
 
-def world(*jobs: Event) -> State:
-    return fold([*estate(), node_event("n0", 2, 8), node_event("n1", 2, 8), *jobs])
+def advice(world: World, job: str) -> dict[str, Suggestion]:
+    explainer = Explainer.of(world.state, world.now)
+    return {found.code: found for found in unblock(explainer, explainer.board.queued[job])}
 
 
-def occupy(state: State, job: str, *nodes: str) -> None:
-    seats = [{"node": node, "devices": [0, 1]} for node in nodes]
-    apply(state, Event("attempt.planned", 50.0, job=job, attempt=1, data={"seats": seats}, seq=state.version + 1))
+def test_a_job_with_room_is_about_to_start() -> None:
+    world = World()
+    assert world.codes(world.job(gpus=1)) == ["about_to_start"]
 
 
-def codes(state: State, job: str, now: float = 60.0) -> list[str]:
-    return [found.code for found in explain(state, state.jobs[job], now)]
+def test_a_full_cluster_names_who_holds_it_and_until_when() -> None:
+    world = World()
+    running = world.run("n0", "n1", max_duration="1h")
+    why = world.why(world.job(gpus=1))
+    assert (why.code, why.data["holders"], why.data["free"]) == ("no_capacity", [running], 0)
+    assert why.data["ends"] == [{"job": running, "ends_at": world.now + 3600, "accelerators": 4.0, "leaving": False}]
+    assert "0 of 2 nodes" in why.message
 
 
-def test_the_head_of_the_line_is_about_to_start() -> None:
-    assert codes(world(job_event(1, gpus=1)), "job-1") == ["about_to_start"]
+def test_names_of_other_projects_are_not_told() -> None:
+    world = World()
+    running = world.run("n0", "n1")
+    waits = world.job(gpus=1)
+    explainer = Explainer.of(world.state, world.now, sees=lambda job: job.id == waits)
+    (why,) = explainer.explain(world.state.jobs[waits])
+    assert running not in str(why.to_dict())
+    assert why.data["holders"] == ["a job of another project"]
 
 
-def test_a_full_cluster_names_who_holds_it() -> None:
-    state = world(job_event(1, gpus=2, num_nodes=2), job_event(2, gpus=1))
-    occupy(state, "job-1", "n0", "n1")
-    (found,) = explain(state, state.jobs["job-2"], 60.0)
-    assert found.code == "no_capacity"
-    assert found.data["holders"] == ["job-1"]
-    assert "0 of 2 nodes" in found.message
+def test_those_behind_say_who_goes_first() -> None:
+    world = World()
+    world.run("n0", "n1")
+    first, second = world.job(gpus=2, num_nodes=2), world.job(gpus=1)
+    assert world.codes(first) == ["no_capacity"]
+    assert world.codes(second) == ["behind_in_queue", "no_capacity"]
+    (brief,) = explain(world.state, world.state.jobs[second], world.now, brief=True)
+    assert (brief.data["ahead"], brief.data["first"]) == (1, [first])
+    assert brief.data["asks"] == [{"job": first, "num_nodes": 2, "each": "H100:2, 2 CPUs".replace("H100", "GPU")}]
 
 
-def test_those_behind_say_who_goes_first_and_brief_is_cheaper() -> None:
-    state = world(job_event(1, gpus=2, num_nodes=2), job_event(2, gpus=2, num_nodes=2), job_event(3, gpus=1))
-    occupy(state, "job-1", "n0", "n1")
-    assert codes(state, "job-3") == ["behind_in_queue", "no_capacity"]
-    (brief,) = explain(state, state.jobs["job-3"], 60.0, brief=True)
-    assert brief.data == {"ahead": 1, "first": ["job-2"]}
+def test_where_nobody_may_pass_a_job_that_fits_waits_for_its_turn() -> None:
+    world = World(rules=ruled(backfill="none"))
+    world.run("n0")
+    first, second = world.job(gpus=2, num_nodes=2), world.job(gpus=1)
+    assert world.codes(first) == ["no_capacity"]
+    assert world.codes(second) == ["behind_in_queue"]
+
+
+def test_a_reservation_says_for_whom_and_a_shorter_run_is_proposed() -> None:
+    world = World(rules=ruled(backfill="easy", rules={"estimates": "declared"}))
+    world.run("n0", max_duration="30m")
+    first, second = world.job(gpus=2, num_nodes=2, max_duration="1h"), world.job(gpus=1, max_duration="2h")
+    why = world.why(second)
+    assert (why.code, why.data["job"], why.data["start"]) == ("reserved", first, world.now + 1800)
+    assert advice(world, second)["shorter"].data["set"] == {"max_duration": 1800.0}
+    assert world.codes(world.job(gpus=1, max_duration="10m")) == ["about_to_start"]
 
 
 def test_a_backing_off_job_says_until_when() -> None:
-    state = world(job_event(1, gpus=1))
-    state.jobs["job-1"].not_before = 90.0
-    (found,) = explain(state, state.jobs["job-1"], 60.0)
-    assert (found.code, found.data["until"]) == ("backing_off", 90.0)
+    world = World()
+    name = world.job(gpus=1)
+    world.state.jobs[name].not_before = world.now + 30
+    why = world.why(name)
+    assert (why.code, why.data["until"]) == ("backing_off", world.now + 30)
+
+
+def test_quiet_hours_say_when_they_begin() -> None:
+    pools = {"main": PoolRules(off_peak=(Window(start=3600, end=7200),))}
+    world = World(rules=ruled(pools))
+    name = world.job(gpus=1, off_peak=True)
+    why = world.why(name)
+    assert (why.code, why.data["until"]) == ("off_peak", 3600)
+    assert advice(world, name)["off_peak"].data["set"] == {"off_peak": False}
 
 
 def test_unhealthy_nodes_are_named() -> None:
-    state = world(job_event(1, gpus=1, num_nodes=2))
-    state.nodes["n1"].health = "quarantined"
-    (found,) = explain(state, state.jobs["job-1"], 60.0)
-    assert found.code == "nodes_unhealthy"
-    assert "n1 (quarantined)" in found.message
+    world = World()
+    name = world.job(gpus=1, num_nodes=2)
+    world.state.nodes["n1"].health = "quarantined"
+    why = world.why(name)
+    assert (why.code, why.data["healthy"]) == ("nodes_unhealthy", 1)
+    assert "n1 (quarantined)" in why.message
+    assert advice(world, name)["fewer_nodes"].data["set"] == {"num_nodes": 1}
+
+
+def test_maintenance_that_comes_too_soon_is_told() -> None:
+    pools = {"main": PoolRules(maintenance=(Maintenance(start=1000.0, end=2000.0, why="new switches"),))}
+    world = World(rules=ruled(pools, rules={"estimates": "declared"}))
+    name = world.job(gpus=1, max_duration="1h")
+    why = world.why(name)
+    assert (why.code, why.data["begins"]) == ("maintenance", 1000.0)
+    assert "new switches" in why.message
+    assert advice(world, name)["shorter"].data["set"] == {"max_duration": 900.0}
+
+
+def test_limits_and_quotas_are_told_with_how_much_is_missing() -> None:
+    world = World(rules=ruled(max_running=1))
+    world.run("n0")
+    assert world.codes(world.job(gpus=1)) == ["limit_reached"]
+    world = World(rules=ruled(quota={"main": 2}, borrow={"main": 1}))
+    world.run("n0")
+    name = world.job(gpus=2)
+    assert world.codes(name) == ["quota_reached"]
+    found = advice(world, name)
+    assert found["more_quota"].data == {"queue": "default", "pool": "main", "accelerators": 1.0}
+    assert found["fewer_accelerators"].data["set"] == {"resources": {"accelerators": "GPU:1"}}
+
+
+def test_what_an_owner_keeps_is_told() -> None:
+    own = QueueRules(order="fifo", quota={"main": 4}, lend=False)
+    world = World(rules=Rules(queues={"q1": own}), queues=2)
+    assert world.codes(world.job(gpus=1)) == ["kept_by_owner"]
+
+
+def test_seats_that_are_being_cleared_say_who_leaves() -> None:
+    world = World()
+    running = world.run("n0", "n1")
+    name = world.job(gpus=2, priority=95)
+    world.tell("job.claimed", name, seats=[{"node": "n0", "devices": [0, 1]}])
+    stop = {"code": "preempted", "message": "x", "mend": "", "data": {}}
+    world.tell("job.stopping", running, reason=stop, then="queued", grace=60.0)
+    why = world.why(name)
+    assert (why.code, why.data["leaving"], why.data["by"]) == ("waits_for_seats", [running], world.now + 60)
+    assert why.data["nodes"] == ["n0"]
+
+
+def test_a_job_that_the_rules_shut_out_says_so() -> None:
+    world = World(rules=ruled(pools={"main": PoolRules(kinds=("eval",))}))
+    assert world.codes(world.job(gpus=1)) == ["no_pool"]
+
+
+def test_an_overdue_job_says_that_it_goes_first() -> None:
+    world = World(rules=ruled(overdue=50.0))
+    world.run("n0", "n1")
+    name = world.job(gpus=1)
+    world.now += 60
+    assert world.codes(name) == ["no_capacity", "overdue"]
+
+
+def test_less_of_something_and_another_pool_are_proposed() -> None:
+    world = World(pools={"spot": ("s0",)})
+    world.run("n0")
+    holder = world.run("n1", devices=(0,), memory="10GB", max_duration="10m")
+    name = world.job(gpus=2, pool="main")
+    found = advice(world, name)
+    assert found["fewer_accelerators"].data["set"] == {"resources": {"accelerators": "GPU:1"}}
+    assert found["other_pool"].data == {"pool": "spot", "set": {"pool": "spot", "use_spot": True}}
+    assert found["wait_for"].data["job"] == holder
+    heavy = advice(world, world.job(memory="30GB", pool="main"))
+    assert heavy["less_memory"].data["set"] == {"resources": {"memory": "15000000000B"}}
+
+
+def test_a_priority_that_would_take_a_place_is_proposed() -> None:
+    world = World(rules=Rules(defaults=QueueRules(order="priority"), preemption=Preemption(min_run=0.0)))
+    running = world.run("n0", "n1")
+    name = world.job(gpus=2)
+    assert world.codes(name) == ["no_capacity"]
+    found = advice(world, name)["raise_priority"].data
+    assert found == {"set": {"priority": 75}, "preempts": [running]}
+
+
+orders = st.sampled_from(["fifo", "priority", "predicted", "shortest", "attained"])
+
+
+@st.composite
+def waiting(draw: st.DrawFn) -> World:
+    """More jobs than there is room for, in two queues, under any order."""
+    rule = QueueRules(order=draw(orders), backfill=draw(st.sampled_from(["greedy", "easy", "conservative", "none"])))
+    between = draw(st.sampled_from(["rank", "fair"]))
+    world = World(rules=Rules(defaults=rule, between=between, preemption=Preemption(enabled=False)), queues=2)
+    for _ in range(draw(st.integers(1, 12))):
+        world.now += draw(st.integers(0, 5))
+        world.job(
+            gpus=draw(st.integers(1, 2)), num_nodes=draw(st.integers(1, 2)), priority=draw(st.sampled_from([20, 50])),
+            queue=draw(st.sampled_from(["default", "q1"])), name=draw(st.sampled_from(["a", "b"])),
+        )  # fmt: skip
+    return world
+
+
+@settings(max_examples=60, deadline=None)
+@given(waiting())
+def test_the_place_in_line_is_the_place_in_the_order(world: World) -> None:
+    board = Board()
+    board.sync(world.state, world.now)
+    for queue in ("default", "q1"):
+        order = [queued.job.id for queued in Line(world.state, board, world.now).in_order(queue)]
+        assert sorted(order) == sorted(world.state.lines.get(queue, {}))
+        for place, name in enumerate(order):
+            assert ahead_of(world.state, board, world.state.jobs[name], world.now) == place
+
+
+@settings(max_examples=60, deadline=None)
+@given(waiting())
+def test_who_is_about_to_start_starts_and_nobody_else_does_and_the_board_stays(world: World) -> None:
+    state, now, board = world.state, world.now, Board()
+    alone = schedule(state, now)
+    said = {}
+    for name in [name for line in state.lines.values() for name in line]:
+        full, fresh = explain(state, state.jobs[name], now, board), explain(state, state.jobs[name], now)
+        assert full == fresh
+        assert explain(state, state.jobs[name], now, board, brief=True)[0].code == full[0].code
+        said[name] = full[0].code
+    plan = schedule(state, now, board)
+    assert plan == alone
+    starts = {start.job for start in plan.starts}
+    assert starts <= {name for name, code in said.items() if code in ("about_to_start", "behind_in_queue")}
+
+
+@settings(max_examples=60, deadline=None)
+@given(waiting())
+def test_once_a_round_is_over_nobody_is_about_to_start(world: World) -> None:
+    board = Board()
+    for start in schedule(world.state, world.now, board).starts:
+        world.tell("attempt.planned", start.job, seats=[seat.to_doc() for seat in start.seats])
+    for line in list(world.state.lines.values()):
+        for name in line:
+            found = explain(world.state, world.state.jobs[name], world.now, board)
+            assert found[0].code != "about_to_start", found
+
+
+@pytest.mark.parametrize("brief", [False, True])
+def test_a_job_that_does_not_wait_has_only_the_reason_that_it_has(brief: bool) -> None:
+    world = World()
+    job = world.state.jobs[world.run("n0")]
+    assert explain(world.state, job, world.now, brief=brief) == []

@@ -1,0 +1,107 @@
+"""A job that can never start is refused at once, with the nearest shape that could."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from muster.control.admission import CHECKS, Context
+from muster.core.parse import parse_job
+from muster.core.reasons import Reason
+from muster.core.rules import PoolRules, ProjectRules, QueueRules, Rules
+from wait_kit import World, ruled
+
+
+def refusals(world: World, **spec: Any) -> list[Reason]:
+    parsed = parse_job({"name": "job", "run": "true", **spec})
+    context = Context(world.state, "ada", lambda project, name: True, local=False)
+    return [found for check in CHECKS if (found := check(parsed, context)) is not None]
+
+
+def nearest(world: World, **spec: Any) -> tuple[str, Any]:
+    """The only reason against it, and what it proposes; a job file with that is admitted."""
+    (found,) = refusals(world, **spec)
+    change = found.data["nearest"]
+    assert found.mend
+    if change:
+        change = {name: value for name, value in change.items() if value is not None}
+        left = {name: value for name, value in spec.items() if found.data["nearest"].get(name, 0) is not None}
+        left.pop("gpus" if "resources" in change else "", None)
+        left.pop("cpus" if "cpus" in change.get("resources", {}) else "", None)
+        assert refusals(world, **{**left, **change}) == []
+    return found.code, found.data["nearest"]
+
+
+def test_what_fits_is_admitted() -> None:
+    assert refusals(World(), gpus=2, num_nodes=2) == []
+
+
+def test_too_many_nodes() -> None:
+    assert nearest(World(), gpus=2, num_nodes=3) == ("never_fits", {"num_nodes": 2})
+    assert refusals(World(), gpus=2, num_nodes={"min": 2, "max": 8}) == []
+    assert nearest(World(), gpus=2, num_nodes={"min": 3, "max": 8}) == ("never_fits", {"num_nodes": 2})
+
+
+def test_too_much_on_a_node() -> None:
+    found = nearest(World(), gpus=4, cpus=1)
+    assert found == ("never_fits", {"resources": {"accelerators": "GPU:2"}})
+    assert nearest(World(), cpus=9) == ("never_fits", {"resources": {"cpus": 8.0}})
+    assert refusals(World(), gpus=0.5, num_nodes=2) == []
+
+
+def test_no_domain_is_large_enough() -> None:
+    world = World(nodes=("n0", "n1", "n2"))
+    for name, rack in (("n0", "a"), ("n1", "a"), ("n2", "b")):
+        world.state.nodes[name].labels["rack"] = rack
+    assert refusals(world, num_nodes=2, topology="rack") == []
+    assert nearest(world, num_nodes=3, topology="rack") == ("never_near", {"num_nodes": 2})
+    (found,) = refusals(world, num_nodes=2, topology="link")
+    assert (found.code, found.data["nearest"]) == ("never_near", {"topology": {"require": None}})
+
+
+@pytest.mark.parametrize(
+    ("queue", "change"),
+    [
+        ({"quota": {"main": 1}, "borrow": {"main": 2}}, {"num_nodes": 1}),
+        ({"borrow": {}, "quota": {"main": 1}}, {"num_nodes": 1, "resources": {"accelerators": "GPU:1"}}),
+        ({"max_accelerators_per_user": 3}, {"num_nodes": 1}),
+    ],
+)
+def test_more_than_the_queue_may_ever_use(queue: dict[str, Any], change: dict[str, Any]) -> None:
+    world = World(rules=ruled(**queue))
+    assert nearest(world, gpus=2, num_nodes=2) == ("never_allowed", change)
+
+
+def test_more_than_the_project_may_have_or_others_ever_lend() -> None:
+    world = World(rules=Rules(projects={"default": ProjectRules(max_accelerators=2)}))
+    assert nearest(world, gpus=2, num_nodes=2) == ("never_allowed", {"num_nodes": 1})
+    keeper = QueueRules(quota={"main": 2}, lend=False)
+    world = World(rules=Rules(queues={"q1": keeper}), queues=2)
+    assert nearest(world, gpus=2, num_nodes=2) == ("never_allowed", {"num_nodes": 1})
+    assert refusals(world, gpus=2, num_nodes=2, queue="q1") == []
+
+
+def test_pools_that_the_rules_or_the_job_shut() -> None:
+    world = World(nodes=(), pools={"a-spot": ("s0",)})
+    assert nearest(world, gpus=1) == ("pool_not_allowed", {"use_spot": True})
+    world = World(pools={"other": ("o0",)}, rules=ruled(pools={"other": PoolRules(kinds=("eval",))}))
+    assert nearest(world, gpus=1, pool="other") == ("pool_not_allowed", {"pool": None})
+    world = World(rules=ruled(pools={"main": PoolRules(kinds=("eval",))}))
+    assert nearest(world, gpus=1) == ("pool_not_allowed", {})
+    assert [found.code for found in refusals(World(), pool="gone")] == ["unknown_pool"]
+
+
+def test_turns_are_for_one_node() -> None:
+    world = World(rules=ruled(slice=60.0))
+    assert nearest(world, num_nodes=2) == ("turns_need_one_node", {"num_nodes": 1})
+
+
+def test_an_empty_cluster_says_so() -> None:
+    (found,) = refusals(World(nodes=()))
+    assert (found.code, found.message) == ("never_fits", "there are no nodes")
+
+
+def test_another_kind_of_accelerator_is_proposed() -> None:
+    (found,) = refusals(World(), gpus="A100:2")
+    assert found.data["nearest"] == {"resources": {"accelerators": "H100:2"}}

@@ -1,0 +1,114 @@
+"""Generated policies: rules that a policy file can say, every field of every model among them."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from muster.core.rules import (
+    DAYS,
+    WORK_CLASSES,
+    Escalation,
+    Maintenance,
+    PoolRules,
+    Preemption,
+    ProjectRules,
+    QueueRules,
+    Rules,
+    Target,
+    Window,
+)
+
+ORDERS = ("fifo", "priority", "attained", "predicted", "shortest")
+
+names = st.from_regex(r"\A[A-Za-z0-9][A-Za-z0-9._-]{0,8}\Z").filter(lambda name: name.lower() != "none")
+pool_names = st.sampled_from(["a100", "h100", "spot", "on", "1.0"])
+seconds = st.integers(0, 10**6).map(float) | st.floats(0, 10**6)
+weights = st.integers(1, 100).map(float) | st.floats(1e-6, 1e6)
+limits = st.none() | st.integers(1, 1000)
+counts = st.none() | st.integers(0, 1000)
+text = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=20)
+amounts = st.dictionaries(pool_names, st.integers(0, 64), max_size=3)
+
+
+@st.composite
+def windows(draw: st.DrawFn) -> Window:
+    days = draw(st.sets(st.sampled_from(DAYS), min_size=1))
+    start = draw(st.integers(0, 86_399))
+    end = draw(st.integers(1, 86_400).filter(lambda end: end != start))
+    return Window(days=tuple(day for day in DAYS if day in days), start=start, end=end)
+
+
+@st.composite
+def maintenances(draw: st.DrawFn) -> Maintenance:
+    start = draw(st.integers(0, 4 * 10**9))
+    nodes = tuple(draw(st.lists(names, max_size=2)))
+    return Maintenance(start=start, end=start + draw(st.integers(1, 10**6)), nodes=nodes, why=draw(text))
+
+
+@st.composite
+def queue_rules(draw: st.DrawFn) -> QueueRules:
+    pools = tuple(draw(st.lists(pool_names, max_size=2, unique=True)))
+    inside = amounts.map(lambda found: {p: n for p, n in found.items() if not pools or p in pools})
+    return QueueRules(
+        weight=draw(weights),
+        users=draw(st.dictionaries(text, weights, max_size=2)),
+        order=draw(st.sampled_from(ORDERS)),
+        ageing=draw(st.none() | seconds),
+        levels=tuple(sorted(draw(st.sets(st.integers(1, 10**6).map(float) | st.floats(1, 10**6), max_size=3)))),
+        overdue=draw(st.none() | seconds),
+        backfill=draw(st.sampled_from(["none", "easy", "conservative", "greedy"])),
+        quota=draw(inside),
+        borrow=draw(st.none() | inside),
+        lend=draw(st.booleans()),
+        max_running=draw(limits),
+        max_per_user=draw(limits),
+        max_accelerators_per_user=draw(counts),
+        pools=pools,
+        preempts=draw(st.booleans()),
+        preemptible=draw(st.booleans()),
+        slice=draw(st.none() | seconds),
+        escalation=draw(st.none() | st.builds(Escalation, after=seconds, to=st.integers(0, 100))),
+    )
+
+
+targets = st.builds(Target, wait=seconds, high=seconds)
+preemptions = st.builds(
+    Preemption, enabled=st.booleans(), grace=seconds, min_run=seconds, restart_cost=seconds, save_every=seconds,
+    margin=st.integers(1, 1000).map(float) | st.floats(1, 1000),
+)  # fmt: skip
+pool_rules = st.builds(
+    PoolRules,
+    levels=st.lists(names, max_size=3).map(tuple),
+    slices=st.integers(1, 1000),
+    kinds=st.lists(st.sampled_from(["train", "eval", "data", "sweep", "session"]), max_size=2, unique=True).map(tuple),
+    off_peak=st.lists(windows(), max_size=2).map(tuple),
+    maintenance=st.lists(maintenances(), max_size=2).map(tuple),
+    spot=st.none() | st.booleans(),
+)
+project_rules = st.builds(ProjectRules, weight=weights, max_running=limits, max_accelerators=counts)
+
+
+@st.composite
+def rules(draw: st.DrawFn) -> Rules:
+    """Without a clash: a queue below another has its quota out of that one's."""
+    queues: dict[str, QueueRules] = draw(st.dictionaries(names, queue_rules(), max_size=3))
+    if len(queues) > 1 and draw(st.booleans()):
+        parent, child, *_ = queues
+        left = {pool: draw(st.integers(0, amount)) for pool, amount in queues[parent].quota.items()}
+        below = {"parent": parent, "quota": left, "pools": queues[parent].pools, "borrow": None}
+        queues[child] = queues[child].model_copy(update=below)
+    return Rules(
+        between=draw(st.sampled_from(["rank", "fair"])),
+        half_life=draw(st.floats(1, 10**6)),
+        reclaim=draw(seconds),
+        estimates=draw(st.sampled_from(["learnt", "declared"])),
+        round=draw(seconds),
+        overdue_share=draw(st.floats(0, 1)),
+        depth=draw(st.integers(1, 100_000)),
+        preemption=draw(preemptions),
+        targets=draw(st.dictionaries(st.sampled_from(WORK_CLASSES), targets, max_size=3)),
+        defaults=draw(queue_rules()),
+        queues=queues,
+        pools=draw(st.dictionaries(names, pool_rules, max_size=2)),
+        projects=draw(st.dictionaries(names, project_rules, max_size=2)),
+    )

@@ -1,0 +1,193 @@
+"""A forecast is the real scheduler run forward: with run times that are known, it is what then happens."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import asdict
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from muster.core.event import Event
+from muster.core.job import Job
+from muster.core.parse import parse_job
+from muster.core.rules import Preemption, QueueRules, Rules
+from muster.core.spec import JobSpec, WorkerResources
+from muster.core.state import State
+from muster.sched.board import Board
+from muster.sched.forecast import forecast, foretell
+from muster.sched.snapshot import take
+from muster.sched.whatif import newcomer, what_if
+from muster.sim.estate import nodes_of, opening
+from muster.sim.model import Cluster, Costs, PoolShape, Setup, TraceJob
+from muster.sim.run import EPOCH, replay
+from wait_kit import World
+from worlds import fold
+
+HOUR = 3600.0
+
+
+def played(trace: list[TraceJob], setup: Setup) -> State:
+    """The moment after everything in the trace was submitted, as the controller would have it."""
+    events = opening(trace, setup, EPOCH)
+    for node in nodes_of(setup.cluster):
+        data = {"name": node.name, "pool": node.pool, "resources": asdict(node.resources), "labels": dict(node.labels)}
+        events.append(Event("node.joined", EPOCH, data=data))
+    for number, job in enumerate(trace, 1):
+        wants = WorkerResources(accelerator=job.accelerator, accelerators=job.accelerators, cpus=job.cpus)
+        spec = JobSpec(name=job.name, run="true", num_nodes=job.nodes, resources=wants, priority=job.priority)
+        data = {"number": number, "name": spec.name, "queue": spec.queue, "user": job.user, "spec": spec, "key": None}
+        events.append(Event("job.submitted", EPOCH, job.user, spec.project, f"{spec.name}-{number}", data=data))
+    return fold(events)
+
+
+@st.composite
+def setups(draw: st.DrawFn, fair: bool = False) -> tuple[list[TraceJob], Setup]:
+    queue = QueueRules(
+        order=draw(st.sampled_from(["fifo", "priority", "predicted", "shortest", "attained"])),
+        backfill=draw(st.sampled_from(["greedy", "easy", "conservative", "none"])),
+        overdue=draw(st.sampled_from([None, 1000.0])),
+    )
+    # Under fair shares a round may leave a start to the next one, which the controller has a little later.
+    between = "fair" if fair and draw(st.booleans()) else "rank"
+    rules = Rules(defaults=queue, preemption=Preemption(enabled=False, restart_cost=0.0), between=between)
+    cluster = Cluster((PoolShape("main", draw(st.integers(1, 3)), 4, "H100", cpus=64.0),))
+    nodes = cluster.pools[0].nodes
+    trace = [
+        TraceJob(
+            str(i), 0.0, float(draw(st.integers(1, 3000))), draw(st.integers(1, nodes)), draw(st.integers(1, 4)),
+            "H100",
+            1.0, user=draw(st.sampled_from(["ada", "bob"])), name=draw(st.sampled_from(["a", "b"])),
+            priority=draw(st.sampled_from([20, 50, 90])),
+        )
+        for i in range(draw(st.integers(1, 10)))
+    ]  # fmt: skip
+    return trace, Setup("known", rules, cluster, Costs(restart=0.0, restart_wide=0.0))
+
+
+@settings(max_examples=80, deadline=None)
+@given(setups())
+def test_with_known_run_times_it_says_what_the_controller_then_does(given: tuple[list[TraceJob], Setup]) -> None:
+    trace, setup = given
+    truth = {f"{one.job.name}-{i}": one.started for i, one in enumerate(replay(trace, setup).jobs, 1)}
+    state = played(trace, setup)
+    lasts = {name: trace[job.number - 1].duration for name, job in state.jobs.items()}
+
+    def known(job: Job, age: float, sample: int) -> float:
+        return max(lasts[job.id], age)
+
+    shot = take(state, Board(), EPOCH, list(state.jobs))
+    found = foretell(shot, list(state.jobs), samples=1, draw=known, leaves=0.0, grain=0.0)
+    assert {name: one.p50 and one.p50 - EPOCH for name, one in found.items()} == pytest.approx(truth)
+
+
+@settings(max_examples=30, deadline=None)
+@given(setups(fair=True))
+def test_the_same_state_gives_the_same_forecast_and_stays_as_it_was(given: tuple[list[TraceJob], Setup]) -> None:
+    state = played(*given)
+    before, board = deepcopy(state), Board()
+    jobs = list(state.jobs)
+    first = forecast(state, EPOCH + 5, board, jobs, samples=4)
+    assert state == before
+    assert first == forecast(state, EPOCH + 5, None, jobs, samples=4)
+    for one in first.values():
+        assert one.p50 is not None
+        assert EPOCH + 5 <= one.p50 <= (one.p90 or one.p50)
+
+
+def busy(*lasted: float, until: str = "10h") -> World:
+    """A full cluster, and a user whose jobs lasted so long."""
+    world = World()
+    for seconds in lasted:
+        name = world.run("n0", name="past")
+        world.now += seconds
+        done = {"code": "completed", "message": "", "mend": "", "data": {}}
+        world.tell("attempt.ended", name, outcome="succeeded", reason=done)
+        world.tell("job.succeeded", name, reason=done)
+    world.run("n0", "n1", name="now", max_duration=until)
+    return world
+
+
+def test_what_finished_tells_when_the_next_starts() -> None:
+    short, long = busy(*[60.0] * 20), busy(*[6 * HOUR] * 20)
+    waits = []
+    for world in (short, long):
+        name = world.job(gpus=2)
+        found = forecast(world.state, world.now, jobs=[name])[name]
+        assert found.p50 is not None
+        assert found.p90 is not None
+        assert found.p50 <= found.p90
+        waits.append(found.p50 - world.now)
+    assert waits[0] < 600 < HOUR < waits[1]
+
+
+def test_a_gang_never_runs_longer_than_it_may() -> None:
+    world = busy(*[40 * HOUR] * 20, until="2h")
+    name = world.job(gpus=2)
+    found = forecast(world.state, world.now, jobs=[name])[name]
+    assert found.p90 == world.now + 2 * HOUR
+
+
+def test_what_was_cut_short_says_so() -> None:
+    world = busy()
+    name = world.job(gpus=2)
+    found = forecast(world.state, world.now, jobs=[name], horizon=1.0)[name]
+    assert (found.p50, found.p90, found.cut, found.after) == (None, None, ("horizon",), world.now)
+    found = forecast(world.state, world.now, jobs=[name], rounds=1)[name]
+    assert (found.p50, found.cut) == (None, ("rounds",))
+    shot = take(world.state, Board(), world.now, [name], most=0)
+    assert foretell(shot, [name])[name].cut == ()
+    world.job(gpus=1)
+    shot = take(world.state, Board(), world.now, [name], most=0)
+    assert (shot.left_out, foretell(shot, [name])[name].cut) == (1, ("jobs",))
+
+
+def test_a_job_that_nothing_lets_start_is_said_never_to() -> None:
+    world = World()
+    world.state.nodes["n1"].health = "draining"
+    name = world.job(num_nodes=2)
+    found = forecast(world.state, world.now, jobs=[name])[name]
+    assert (found.p50, found.never) == (None, True)
+
+
+def what(world: World, **spec: object):
+    job = newcomer(world.state, parse_job({"name": "new", "run": "true", **spec}), "ada", world.now)
+    return what_if(take(world.state, Board(), world.now, users=[job]), job)
+
+
+def test_a_dry_run_says_where_it_would_go() -> None:
+    found = what(World(), gpus=2, num_nodes=2)
+    assert (found.starts_now, found.nodes, found.pool) == (True, ("n0", "n1"), "main")
+    assert found.forecast.p90 == 100.0
+
+
+def test_a_dry_run_says_when_and_what_would_start_sooner() -> None:
+    world = World()
+    world.run("n0", max_duration="2h")
+    before = deepcopy(world.state)
+    found = what(world, gpus=2, num_nodes=2)
+    assert not found.starts_now
+    assert found.reasons[0].code == "no_capacity"
+    assert found.forecast.p50 is not None
+    assert found.forecast.p50 > world.now
+    assert found.sooner[0].to_dict()["data"] == {"set": {"num_nodes": 1}}
+    assert found.sooner[0].p50 == world.now
+    assert world.state == before
+
+
+def test_a_dry_run_says_whom_it_would_displace() -> None:
+    world = World(rules=Rules(defaults=QueueRules(order="priority"), preemption=Preemption(min_run=0.0)))
+    running = world.run("n0", "n1", priority=20)
+    found = what(world, gpus=2, priority=95)
+    assert (found.preempts, found.nodes) == ((running,), ("n0",))
+    assert found.reasons[0].code == "waits_for_seats"
+
+
+def test_where_nothing_smaller_starts_at_once_it_is_played_through() -> None:
+    world = World()
+    world.run("n0", max_duration="30m")
+    world.run("n1", max_duration="20h")
+    found = what(world, gpus=2, num_nodes=2)
+    assert found.sooner[0].change.data["set"] == {"num_nodes": 1}
+    assert found.sooner[0].p50 < found.forecast.p50
