@@ -29,7 +29,7 @@ from muster.core.spec import fewest_nodes
 from muster.sched.policies import POLICIES
 from muster.sched.schedule import schedule
 from muster.sched.slot import parcel
-from worlds import GB, World
+from worlds import World
 
 USERS = ("ada", "bob", "eve")
 ORDERS = sorted(set(POLICIES) - {"turns"})
@@ -241,7 +241,6 @@ def board_agrees(world: World, plan: Plan) -> None:
     if world.plans % 3 == 0:
         again = schedule(world.state, world.now, world.board)
         assert decisions(again) == decisions(fresh), f"at {world.now}, the second time: {again}, anew {fresh}"
-        assert again.wake_at == plan.wake_at
 
 
 def plan_is_sound(world: World, plan: Plan) -> None:
@@ -276,8 +275,8 @@ def plan_is_sound(world: World, plan: Plan) -> None:
             assert job.attempt.running_at is not None
         if "for_job" in leave.reason.data:
             assert state.rules.queue(job.queue).preemptible
-            if leave.reason.code in ("preempted", "turn_over") and job.charges.get("preempted"):
-                assert world.now - (job.attempt.running_at or 0.0) >= state.rules.preemption.min_run
+            if leave.reason.code in ("preempted", "turn_over"):
+                assert world.now - (job.attempt.running_at or 0.0) >= state.rules.preemption.min_run - EPSILON
         assert leave.grace <= state.rules.preemption.grace
     nothing_shared_twice(world, plan)
 

@@ -131,8 +131,8 @@ class World:
         if save is not None:
             self.saves[job] = save
         self.event(
-            "job.submitted", job, project_of=parsed.project, number=self._made, name=parsed.name, queue=queue, user=user,
-            spec=parsed, key=None, expect=expect,
+            "job.submitted", job, project_of=parsed.project, number=self._made, name=parsed.name, queue=queue,
+            user=user, spec=parsed, key=None, expect=expect,
         )  # fmt: skip
         return job
 

@@ -325,3 +325,17 @@ def test_under_fair_share_the_order_of_a_queue_changes_with_what_its_users_get()
     world.submit("high", 35, user="ada", priority=95)
     world.tick()
     assert {"high", "other"} <= world.running()
+
+
+def test_who_goes_first_as_overdue_changes_with_who_runs_as_overdue():
+    """In a queue that lets nobody pass: one that was behind comes first when what is protected is taken up."""
+    rules = Rules(defaults=QueueRules(order="fifo", overdue=150.0, backfill="none"), preemption=QUIET)
+    world = World(rules, checks=list(CHECKS))
+    world.node("n0", gpus=4, cpus=16)
+    for at, name, seconds, gpus in (
+        (10.0, "j4", 135, 1), (15.0, "j1", 130, 1), (95.0, "j9", 105, 0.25), (105.0, "j2", 90, 2), (105.0, "j3", 35, 4),
+        (120.0, "j6", 70, 4), (130.0, "j8", 100, 0.5), (160.0, "j7", 120, 4), (175.0, "j5", 85, 0),
+    ):  # fmt: skip
+        world.after(at, lambda name=name, seconds=seconds, gpus=gpus: world.submit(name, seconds, gpus=gpus))
+    world.run()
+    assert not world.state.jobs

@@ -176,17 +176,18 @@ def test_a_job_without_accelerators_takes_processors_back_on_any_node():
     assert "high" in world.running()
 
 
-def test_one_who_was_stopped_is_left_alone_for_its_least_run():
+def test_every_attempt_is_left_alone_for_its_least_run():
     world = made(Preemption(grace=0.0, min_run=60.0, restart_cost=0.0))
     world.node("n0", gpus=1)
     world.submit("low", 1000, gpus=1, priority=20)
     world.run(until=5.0)
     world.submit("first", 50, gpus=1, priority=90)
-    world.run(until=70.0)
-    assert world.times("starts", "low") == [0.0, 55.0]
+    world.run(until=115.0)
+    assert world.times("starts", "first") == [60.0]
+    assert world.times("starts", "low") == [0.0, 110.0]
     world.submit("second", 50, gpus=1, priority=90)
-    world.run(until=200.0)
-    assert world.times("starts", "second") == [115.0]
+    world.run(until=300.0)
+    assert world.times("starts", "second") == [170.0]
 
 
 def test_who_waited_too_long_goes_first_and_gives_way_to_no_rank():

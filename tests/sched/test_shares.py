@@ -83,7 +83,7 @@ def test_who_had_nothing_for_a_while_does_not_get_all_for_ever():
 
 
 def test_shares_add_up_along_the_tree():
-    """Two projects alike; in one a queue with two in it, of weights three and one, beside another of the same weight."""
+    """Two projects alike; in one of them a queue with two in it, of weights three and one, beside another queue."""
     queues = {"root": "p", "x": "p", "y": "p", "z": "p", "w": "q"}
     world = made(
         queues,

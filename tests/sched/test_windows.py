@@ -118,6 +118,15 @@ def test_quiet_hours_are_those_of_the_pool_that_it_goes_to():
     assert world.times("starts", "patient") == [MONDAY + 20 * HOUR]
 
 
+def test_one_who_comes_between_two_quiet_times_is_woken_for_the_next():
+    rules = Rules(pools={"main": PoolRules(off_peak=(Window(end=100), Window(start=150)))})
+    world = World(rules, checks=[*CHECKS])
+    world.node("n0", gpus=1)
+    world.after(125.0, lambda: world.submit("patient", 10, gpus=1, off_peak=True))
+    world.run()
+    assert world.times("starts", "patient") == [150.0]
+
+
 # --- maintenance ------------------------------------------------------------------------------------------------------
 def done_before_the_nodes_go(world: World, plan: Plan) -> None:
     for start in plan.starts:

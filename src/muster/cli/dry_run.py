@@ -25,7 +25,7 @@ def show_accepted(source: str, name: str, answer: dict[str, Any]) -> None:
         if answer["nodes"]:
             _line("would go to", f"{nodes}{pool}")
     if answer["preempts"]:
-        _line("would stop", f"{_listed(answer['preempts'])}, queued again with what they saved")
+        _line("would stop", f"{_listed(answer['preempts'])}: saved, stopped and queued again")
     for variant in answer["sooner"][:_SHOWN]:
         at = "" if "would start now" in variant["message"] else f": {_sooner(variant, answer['forecast'])}"
         screen.print(Text.assemble(("  sooner       ", "dim"), (f"{variant['message']}{at}", "green")))

@@ -11,14 +11,14 @@ from muster.cli import complete, format
 from muster.cli.call import Json, Usage
 from muster.cli.connect import client
 from muster.cli.node_history import seconds
-from muster.cli.output import emit, note, out, table
+from muster.cli.output import emit, note, out, show_table, table
 
 _CUT = {
     "jobs": "jobs far behind were left out",
     "rounds": "it was cut short",
     "horizon": "that is as far as was looked",
 }
-_NUMBERS = ("jobs", "before P50", "before P90", "median error", "median |error|", "median wait")
+_NUMBERS = ("jobs", "by P50", "by P90", "error", "|error|", "wait")
 
 
 def forecast(
@@ -77,19 +77,19 @@ def _show_jobs(found: dict[str, Any]) -> None:
     if not found["jobs"]:
         note("Nobody waits.")
         return
-    made = table("place", "job", "queue", "user", "P50", "P90", "", right=("place",))
+    made = table("place", "job", "queue", "user", "P50", "P90", "about", "", right=("place", "P50", "P90"))
     now = found["now"]
     for place, one in enumerate(found["jobs"], start=1):
-        cells = [_cell(one["p50"], now), _cell(one["p90"], now)]
+        cells = [_cell(one["p50"], now), _cell(one["p90"], now), format.clock(one["p50"])]
         told = when(one) if one["p50"] is None else "; ".join(_CUT[word] for word in one["cut"])
         made.add_row(str(place), Text(one["job"], style="bold"), one["queue"], one["user"], *cells, Text(told, "dim"))
-    out().print(made, soft_wrap=False, crop=False)
+    show_table(made)
 
 
 def _cell(at: float | None, now: float) -> str:
     if at is None:
         return "-"
-    return "now" if at <= now else f"{format.clock(at)} (in {format.span(at - now)})"
+    return "now" if at <= now else f"in {format.span(at - now)}"
 
 
 def _show_scores(found: dict[str, Any], since: str) -> None:
@@ -102,8 +102,8 @@ def _show_scores(found: dict[str, Any], since: str) -> None:
         made.add_row(Text(f"queue {name}"), *_scores(one))
     for name, one in found["sizes"].items():
         made.add_row(Text(f"{name} accelerators" if name[:2] != "no" else name), *_scores(one))
-    out().print(made, soft_wrap=False, crop=False)
-    note(("Ideal are 50% before P50 and 90% before P90. An error above 0 is a start later than P50.", "dim"))
+    show_table(made)
+    note(("Ideal are 50% by P50 and 90% by P90. Errors and waits are medians; above 0 is later than P50.", "dim"))
 
 
 def _scores(one: dict[str, Any]) -> list[str]:

@@ -12,7 +12,7 @@ from rich.text import Text
 from muster.cli import complete, format
 from muster.cli.call import Json, Usage
 from muster.cli.connect import client
-from muster.cli.output import emit, note, out, phase_text, show_error, table
+from muster.cli.output import emit, note, out, phase_text, show_error, show_table, table
 from muster.client import Client, Job, MusterError
 from muster.core.units import Unfit, parse_duration
 
@@ -96,10 +96,10 @@ def _print_jobs(jobs: list[Job]) -> None:
     for job in jobs:
         code = job.reason.code if job.reason and job.reason.code != "completed" else ""
         reason = Text(code, style="dim")
-        where = ",".join(job.nodes) if job.nodes and not job.final else str(job.num_nodes)
+        where = ",".join(job.nodes) if job.placed else str(job.num_nodes)
         cells = [str(job.attempt), format.steps(job.progress), where, job.user, format.since(job.submitted_at, now)]
         made.add_row(Text(job.id, style="bold"), phase_text(job.phase), reason, *cells)
-    out().print(made, soft_wrap=False, crop=False)
+    show_table(made)
 
 
 def _each(refs: list[str], act: Callable[[Client, str], Job], json: bool, say: Callable[[Job], str]) -> None:

@@ -15,7 +15,7 @@ from rich.text import Text
 from muster.cli import format
 from muster.cli.call import Usage
 from muster.cli.connect import client
-from muster.cli.output import emit, note, out, table
+from muster.cli.output import emit, note, out, show_table, table
 from muster.core.units import Unfit, parse_duration
 
 Doc = dict[str, Any]
@@ -110,7 +110,7 @@ def _draw(found: Doc) -> None:
         line = [places.get(start) for start in range(first, int(found["now"]) + 1, found["every"])]
         for index, row in enumerate(_rows(pool["summary"], line)):
             made.add_row(Text("" if index else pool["pool"] or _ALL, style="bold"), *row)
-    out().print(made, soft_wrap=False, crop=False)
+    show_table(made)
     for pool in shown:
         out().print(Text(sentence(pool["pool"], pool["summary"])))
 

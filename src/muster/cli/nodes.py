@@ -12,7 +12,7 @@ from muster.cli.call import Json, Usage
 from muster.cli.connect import client
 from muster.cli.group import group
 from muster.cli.node_history import Csv, Every, History, Pool, Since
-from muster.cli.output import emit, out, table
+from muster.cli.output import emit, out, show_table, table
 
 app = group("List nodes, drain them and put them back; see what they were used for.")
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the node.", autocompletion=complete.nodes)]
@@ -62,7 +62,7 @@ def _list(pool: str | None, json: bool) -> None:
         health = Text(node["health"], style=_HEALTH_STYLES.get(node["health"], ""))
         health.append(f" ({node['why']})" if node["why"] else "")
         made.add_row(Text(node["name"], style="bold"), node["pool"], health, *_free(node), ", ".join(node["jobs"]))
-    out().print(made, soft_wrap=False, crop=False)
+    show_table(made)
 
 
 @app.command()

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import re
 import sys
-from typing import Any
+from typing import Any, Final
 
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -20,6 +21,7 @@ PHASE_STYLES = {
     "failed": "red",
     "stopped": "bright_black",
 }
+_WIDEST: Final = 10_000  # characters that a table is given where nobody looks at it
 
 
 def out() -> Console:
@@ -47,6 +49,16 @@ def table(*columns: str, right: tuple[str, ...] = ()) -> Table:
     for column in columns:
         made.add_column(column, justify="right" if column in right else "left", no_wrap=True)
     return made
+
+
+def show_table(made: Table) -> None:
+    """Cut to the width of a terminal; whole where it goes to a file or a program."""
+    screen = out()
+    if not screen.is_terminal:
+        screen.width = max(
+            screen.width, Measurement.get(screen, screen.options.update(max_width=_WIDEST), made).maximum
+        )
+    screen.print(made, soft_wrap=False, crop=False)
 
 
 def phase_text(phase: str) -> Text:

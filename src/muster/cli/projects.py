@@ -13,7 +13,7 @@ from muster.cli import complete
 from muster.cli.call import Json, Usage
 from muster.cli.connect import client
 from muster.cli.group import bare_lists, group
-from muster.cli.output import emit, note, out, table
+from muster.cli.output import emit, note, out, show_table, table
 
 app = group("Projects, their members and their secrets.")
 secret = typer.Typer(add_completion=False, rich_markup_mode="rich", no_args_is_help=True)
@@ -38,7 +38,7 @@ def ls(json: Json = False) -> None:
     for one in projects:
         members = ", ".join(f"{user} ({role})" for user, role in one["members"].items())
         made.add_row(Text(one["name"], style="bold"), one["role"] or "-", members or "-", one["description"])
-    out().print(made, soft_wrap=False, crop=False)
+    show_table(made)
 
 
 bare_lists(app, ls)

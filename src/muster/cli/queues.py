@@ -12,7 +12,7 @@ from muster.cli.call import Json
 from muster.cli.connect import client
 from muster.cli.forecast import forecast
 from muster.cli.group import bare_lists, group
-from muster.cli.output import emit, note, out, table
+from muster.cli.output import emit, note, out, show_table, table
 from muster.cli.rules import apply, rules
 from muster.cli.slo import slo
 
@@ -32,7 +32,7 @@ def ls(json: Json = False) -> None:
     made = table("name", "project", "order", "weight", "quota", "priority", "queued", "active", right=numbers)
     for queue in queues:
         made.add_row(Text(queue["name"], style="bold"), *_cells(queue))
-    out().print(made, soft_wrap=False, crop=False)
+    show_table(made)
 
 
 bare_lists(app, ls)
@@ -59,10 +59,11 @@ def show(
         )
         for place, job in enumerate(jobs, start=1):
             needs = f"{job.num_nodes} x {format.resources(job.resources)}"
-            reason = Text(job.reason.message if job.reason else "", style="dim")
+            reason = Text(job.reason.code if job.reason else "", style="dim")
             cells = [str(job.priority), needs, job.user, format.since(job.since)]
             made.add_row(str(place), Text(job.id, style="bold"), *cells, reason)
-        out().print(made, soft_wrap=False, crop=False)
+        show_table(made)
+        note(("`muster why ID` says what a reason comes to, and what would change it.", "dim"))
 
 
 @app.command()

@@ -10,7 +10,7 @@ from typing import Any
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from muster.cli.output import err, note, out, table
+from muster.cli.output import err, note, out, show_table, table
 from muster.sim.model import Cluster
 from muster.sim.report import Story
 from muster.sim.summary import Summary
@@ -52,7 +52,7 @@ def show(story: Story, trace: Trace, report_path: str | None) -> None:
             cells.append(Text.assemble(cell, (times, "dim")))
         made.add_row(Text(row.label), *cells)
     out().print(Text(story.title, style="bold"))
-    out().print(made, soft_wrap=False, crop=False)
+    show_table(made)
     if "license" in story.origin:
         note((f"Trace: {story.origin.get('trace', trace.ledger.source)}. {story.origin['license']}", "dim"))
     if report_path:

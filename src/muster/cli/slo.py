@@ -11,9 +11,9 @@ from muster.cli import complete, format
 from muster.cli.call import Json
 from muster.cli.connect import client
 from muster.cli.node_history import seconds
-from muster.cli.output import emit, note, out, table
+from muster.cli.output import emit, note, show_table, table
 
-_NUMBERS = ("target", "started", "in time", "p50 wait", "p90 wait", "waiting", "past target")
+_NUMBERS = ("target", "started", "in time", "p50", "p90", "waiting", "late")
 
 
 def slo(
@@ -40,8 +40,8 @@ def slo(
     made = table("work", "priority", *_NUMBERS, right=_NUMBERS)
     for level in rows:
         made.add_row(Text(level["work"], style="bold"), level["priority"], *_cells(level))
-    out().print(made, soft_wrap=False, crop=False)
-    note(("Against the targets in force now. A wait is from submission to the first start.", "dim"))
+    show_table(made)
+    note(("p50 and p90 are of waits, from submission to the first start; late are those past their target.", "dim"))
 
 
 def _cells(level: dict[str, Any]) -> list[Text]:

@@ -90,7 +90,11 @@ def _rows(job: Job, attempts: list[dict[str, Any]]) -> list[tuple[str, Text]]:
         told = f"step {mark['step']}, {format.since(mark['time'])} ago, {format.size(mark['bytes'])}: {mark['path']}"
         rows.append(("checkpoint", Text(told)))
     ranks = f"{job.ranks} rank{'' if job.ranks == 1 else 's'}"
-    where = f"{', '.join(job.nodes)} ({ranks})" if job.nodes else f"{ranks} on {job.num_nodes} node(s), not placed"
+    where = (
+        f"{', '.join(job.nodes)} ({ranks})"
+        if job.nodes and (job.placed or job.final)
+        else f"{ranks} on {job.num_nodes} node(s), not placed"
+    )
     rows.append(("where", Text(f"{where}, {format.resources(job.resources)} a node")))
     rank = format_priority(job.priority)
     rows.append(("queue", Text(f"{job.queue} of project {job.project}, priority {rank}")))

@@ -13,7 +13,7 @@ from muster.cli.call import Json, Usage
 from muster.cli.connect import client
 from muster.cli.group import bare_lists, group
 from muster.cli.jobs import seconds
-from muster.cli.output import emit, note, out, table
+from muster.cli.output import emit, note, out, show_table, table
 
 app = group("Create, list and revoke access tokens.")
 
@@ -32,7 +32,7 @@ def ls(json: Json = False) -> None:
         role = f"{token['role']}{', superuser' if token['superuser'] else ''}"
         cells = [token["name"], token["user"], role, format.clock(token["created_at"])]
         made.add_row(Text(token["id"], style="bold"), *cells, _state(token, now))
-    out().print(made, soft_wrap=False, crop=False)
+    show_table(made)
 
 
 bare_lists(app, ls)

@@ -60,8 +60,14 @@ class Job:
         return self.phase in FINAL_PHASES
 
     @property
+    def placed(self) -> bool:
+        """Whether `nodes` are those that it holds now, and not those of its last attempt."""
+        return self.phase in ("starting", "running", "stopping")
+
+    @property
     def ranks(self) -> int:
-        return self.num_nodes * self.nproc
+        """Of an elastic gang that runs, those that it has now."""
+        return (len(self.nodes) if self.placed else self.num_nodes) * self.nproc
 
     def refresh(self) -> Job:
         """Takes over what the server says now."""

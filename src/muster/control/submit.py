@@ -63,8 +63,8 @@ def submit(
 
 
 def expected_run(state: State, user: str, spec: JobSpec) -> float | None:
-    """Seconds that half of such work has run, as far as what has finished tells; None before anything has."""
-    return state.history.quantile(groups_of(user, spec), 0.5) if state.history.ends else None
+    """Seconds that half of such work has run, as far as what has finished tells; None before enough has."""
+    return state.history.quantile(groups_of(user, spec), 0.5) if state.history.known else None
 
 
 def earlier(store: Store, user: str, keys: Sequence[str]) -> dict[str, str]:

@@ -20,6 +20,7 @@ PRIOR: Final = 0.5  # half of all jobs end before they double their age: what ho
 BELIEF: Final = 2.0  # jobs that the wider group counts as, beside the group's own
 FADE: Final = 0.9  # what a job of a user counts after the next one
 REFRESH: Final = 1.125  # growth after which everyone's table is looked at again: until then, answers are remembered
+KNOWN: Final = 32  # ends from which on finished work says something
 GROUPS: Final = 50_000  # in memory; those that were longest without an end go first
 
 Group = tuple[str, ...]
@@ -55,6 +56,11 @@ class History:
     _next: int = 8  # the number of ends at which that is due
     _new: list[tuple[tuple[Group, ...], int]] = field(default_factory=list)  # ends that are not in the tables yet
     _worths: dict[Group, dict[Asked, float]] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def known(self) -> bool:
+        """Whether enough has finished to expect anything."""
+        return self.ends >= KNOWN
 
     def observe(self, groups: tuple[Group, ...], seconds: float) -> None:
         """A job ended after it had run for so long. The tables are brought up to date when someone asks."""
@@ -125,6 +131,16 @@ class History:
 
     def quantile(self, groups: tuple[Group, ...], share: float, age: float = 0.0) -> float:
         """Seconds that a job of this age runs in all, with this probability at most."""
+        known = self._worths.setdefault(groups[0], {})
+        asked = (groups, -1, share) if not age else None
+        found = known.get(asked) if asked else None
+        if found is None:
+            found = self._quantile(groups, share, age)
+            if asked:
+                known[asked] = found
+        return found
+
+    def _quantile(self, groups: tuple[Group, ...], share: float, age: float) -> float:
         first = age_bin(age)
         alive, goal = 1.0, 1.0 - share
         for i, hazard in enumerate(self.hazards(groups, first), first):

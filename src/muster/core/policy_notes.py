@@ -82,8 +82,8 @@ _WHOLE: Final = {
 _PREEMPTION: Final = {
     "enabled": Note("flag", _FLAG, "true", "Whether running work ever makes place."),
     "grace": Note("duration", _DURATION, "2m", "Time to save in."),
-    "min_run": Note("duration", _DURATION, "10m", "A job that was stopped before is left alone for so long "
-        "after it began to run again."),
+    "min_run": Note("duration", _DURATION, "10m", "An attempt is left alone for so long after it began to "
+        "run, except by a queue that takes back what is its own."),
     "restart_cost": Note("duration", _DURATION, "60s", "What stopping a worker and starting it again takes, beside "
         "the work that is lost."),
     "save_every": Note("duration", _DURATION, "30m", "Work older than this counts as if it had been saved, so that "

@@ -66,7 +66,7 @@ class Preemption(_Canonical):
 
     enabled: bool = True
     grace: Seconds = 60.0  # to save in
-    min_run: Seconds = 300.0  # a gang that was stopped before is left alone for so long after it began to run again
+    min_run: Seconds = 300.0  # an attempt is left alone for so long after it began to run, but by who reclaims his own
     restart_cost: Seconds = 60.0  # of a worker: what stopping and starting again takes, beside the work that is lost
     # Work older than this counts as if it had been saved, so that saving rarely makes nobody safe.
     save_every: Seconds = 1800.0

@@ -106,9 +106,9 @@ class ByShare:
     ) -> None:
         self._shares, self._key, self._standing, self._where = shares, key, standing, where
         self._members: dict[tuple[str, str], Lane] = {}  # by (queue, user)
-        # Heaps of (key, turn, ...). Of several entries for the same the one with the turn in `_listed` counts.
-        self._lanes: dict[str, list[tuple[Key, int, tuple[str, str]]]] = {}  # by project
-        self._projects: list[tuple[Key, int, str]] = []
+        # Heaps of (key, name, turn). Of several entries for the same the one with the turn in `_listed` counts.
+        self._lanes: dict[str, list[tuple[Key, tuple[str, str], int]]] = {}  # by project
+        self._projects: list[tuple[Key, str, int]] = []
         self._listed: dict[tuple[str, str] | str, tuple[int, float]] = {}  # → its turn, and its standing then
         self._turn = 0
         self._load(sources)
@@ -123,7 +123,7 @@ class ByShare:
 
     def pop(self) -> Source | None:
         while self._projects:
-            key, turn, project = heappop(self._projects)
+            key, project, turn = heappop(self._projects)
             if self._listed.get(project, (0, 0.0))[0] != turn:
                 continue
             del self._listed[project]
@@ -158,9 +158,9 @@ class ByShare:
                 assert best is not None
                 self._turn += 1
                 self._listed[name] = (self._turn, best[0])
-                found.append((self._lane_key(name, best), self._turn, name))
+                found.append((self._lane_key(name, best), name, self._turn))
             heapify(found)
-            self._list(project, found[0][2])
+            self._list(project, found[0][1])
 
     def _list(self, project: str, name: tuple[str, str]) -> None:
         """Puts the lane and its project where they stand now, unless they stand there already."""
@@ -169,18 +169,18 @@ class ByShare:
         if best is not None and best[0] < self._listed.get(name, (0, 9.0))[1]:
             self._turn += 1
             self._listed[name] = (self._turn, best[0])
-            heappush(lanes, (self._lane_key(name, best), self._turn, name))
+            heappush(lanes, (self._lane_key(name, best), name, self._turn))
         if lanes and lanes[0][0][0] < self._listed.get(project, (0, 9.0))[1]:
             first = lanes[0][0]
             self._turn += 1
             self._listed[project] = (self._turn, first[0])
-            heappush(self._projects, ((first[0], self._shares.project(project), first[-1]), self._turn, project))
+            heappush(self._projects, ((first[0], self._shares.project(project), first[-1]), project, self._turn))
 
     def _best(self, project: str) -> tuple[tuple[float, int], tuple[str, str]] | None:
         """Takes the lane of the project off whose turn it is; with its best."""
         lanes = self._lanes[project]
         while lanes:
-            key, turn, name = heappop(lanes)
+            key, name, turn = heappop(lanes)
             if self._listed.get(name, (0, 0.0))[0] != turn:
                 continue
             del self._listed[name]
@@ -191,7 +191,7 @@ class ByShare:
             if fresh > key and lanes and fresh > lanes[0][0]:
                 self._turn += 1
                 self._listed[name] = (self._turn, best[0])
-                heappush(lanes, (fresh, self._turn, name))
+                heappush(lanes, (fresh, name, self._turn))
                 continue
             return best, name
         return None

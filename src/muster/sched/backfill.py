@@ -10,7 +10,7 @@ from itertools import groupby, islice
 from math import inf
 
 from muster.core.job import Job, Seat
-from muster.core.resources import Resources
+from muster.core.resources import WHOLE, Resources
 from muster.core.rules import Rules
 from muster.sched.board import OVERRUN, Board, Running
 from muster.sched.elastic import most_that_fit
@@ -128,7 +128,15 @@ def beside(board: Board, gang: Gang, others: list[Reservation], fewest: int) -> 
     """A place for the gang, or for as much of it as an elastic one needs, that leaves the others theirs."""
     mark = board.free.mark()
     for other in others:
-        board.free.take(other.seats, other.job.ask)
+        board.free.take([seat for seat in other.seats if _there(board, seat)], other.job.ask)
     seats = most_that_fit(board, gang, fewest)
     board.free.undo(mark)
     return seats
+
+
+def _there(board: Board, seat: Seat) -> bool:
+    """Whether there is anything to take: of an accelerator that is wholly in use no part can be kept."""
+    slot = board.free.slots.get(seat.node)
+    if slot is None or seat.share == WHOLE:
+        return True
+    return slot.parts.get(seat.devices[0], WHOLE if slot.mask >> seat.devices[0] & 1 else 0) >= seat.share

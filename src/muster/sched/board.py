@@ -93,6 +93,7 @@ class Board:
     _by_user: bool = False  # whether users of a queue are told apart
     _queues: dict[str, tuple[QueueRules, Policy]] = field(default_factory=dict)
     restless: bool = False  # whether a queue is served in an order that changes with what its users get
+    ordered: bool = False  # whether any queue is served in its order
     turns: bool = False  # whether any queue gives its jobs turns
     _reserves: bool = False  # whether any queue makes reservations
     _learns: bool = False  # whether what has finished changes any queue's order
@@ -171,7 +172,8 @@ class Board:
         self._state, self._cursor, self._rules = state, state.journal.end, state.rules
         every = [state.rules.defaults, *state.rules.queues.values()]
         self._learns = any(policy_of(rule).learns for rule in every)
-        self.restless = state.rules.between == "fair" and any(rule.backfill != "greedy" for rule in every)
+        self.ordered = any(rule.backfill != "greedy" for rule in every)
+        self.restless = state.rules.between == "fair" and self.ordered
         self.turns = any(rule.slice is not None for rule in every)
         self._reserves = any(rule.backfill in ("easy", "conservative") for rule in every)
         own = any(rule.max_per_user or rule.max_accelerators_per_user is not None for rule in every)
@@ -391,7 +393,7 @@ class Board:
         found, room = dict[str, float](), self._lane(pool)
         for _, _, name in self._late_running.get(pool, ()):
             weight = self.running[name].weight
-            if found and weight > room + EPSILON:
+            if any(found.values()) and weight > room + EPSILON:
                 break
             found[name] = weight
             room -= weight
@@ -584,7 +586,10 @@ class Board:
         line = self.cheapest[known.pool]
         del line[bisect_left(line, (known.worth, job.number, job.id))]
         if self._fair:
-            self.shares.change(job.project, job.queue, job.user, amount(job.ask, len(known.seats)), -1, self._now)
+            attempt = job.attempt
+            ended = attempt.ended_at if attempt is not None and attempt.number == known.attempt else None
+            at = self._now if ended is None else ended
+            self.shares.change(job.project, job.queue, job.user, amount(job.ask, len(known.seats)), -1, at)
         if known.counted:
             self._account(job, known.pool, known.seats, -1)
         if known.overdue:
@@ -702,9 +707,8 @@ class Board:
 
 
 def safe_until(known: Running, rules: Rules, queue: QueueRules) -> float:
-    """Until when nobody may ask the gang to leave: for its turn, and for a while when it was stopped before."""
-    guard = rules.preemption.min_run if known.job.charges.get("preempted") else 0.0
-    return known.since + max(guard, queue.slice or 0.0)
+    """Until when nobody may ask the gang to leave, but to take back what is his own."""
+    return known.since + max(rules.preemption.min_run, queue.slice or 0.0)
 
 
 def weight_of(seats: tuple[Seat, ...]) -> float:

@@ -78,7 +78,7 @@ def _preemption(rule: Preemption) -> Iterator[str]:
         yield "Running work is never stopped to make place for other work."
     if rule == Preemption(enabled=False):
         return
-    alone = f"once stopped, it is left alone for {_span(rule.min_run)} after it began again"
+    alone = f"it is left alone for {_span(rule.min_run)} after it began"
     above = f"by anything that ranks less than {_number(rule.margin)} times above it"
     yield f"{'Then' if rule.enabled else 'If it were,'} it has {_span(rule.grace)} to save; {alone}, and {above}."
     if (rule.restart_cost, rule.save_every) != (Preemption().restart_cost, Preemption().save_every):

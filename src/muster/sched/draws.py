@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import inf
 from random import Random
-from typing import Final
 
 from muster.core.history import History, groups_of
 from muster.core.job import Job
 from muster.sched.order import UNKNOWN
-
-KNOWN: Final = 8  # ends from which on finished work says something
 
 # A job, its age in seconds and the number of the future → the seconds that it runs in all, its age at least.
 Draw = Callable[[Job, float, int], float]
@@ -26,7 +23,7 @@ class Draws:
 
     def __call__(self, job: Job, age: float, sample: int) -> float:
         share = self._share(job.number)[sample]
-        if self._history.ends >= KNOWN:
+        if self._history.known:
             total = self._history.quantile(groups_of(job.user, job.spec), share, age)
         else:
             total = _unknown(share, age)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 
 from muster.core.job import Seat
 from muster.core.rules import Rules
 from muster.core.spec import fewest_nodes
 from muster.sched.board import Board, Running
 from muster.sched.gate import allowance
+from muster.sched.order import remaining
 from muster.sched.place import Gang
 from muster.sched.placements import PLACEMENTS
 from muster.sched.quota import EPSILON
@@ -46,7 +48,9 @@ def growth(board: Board, rules: Rules, known: Running, now: float) -> tuple[Seat
     if now - job.checkpoint.time > FRESH:
         return None
     sitting = frozenset(seat.node for seat in known.seats)
-    gang = Gang(job.ask, wanted, (known.pool,), "pack", prefer=spec.topology.prefer, avoid=sitting)
+    # Nodes that go away before it could be done are no gain.
+    ends = now + remaining(job, rules) if rules.pool(known.pool).maintenance else -inf
+    gang = Gang(job.ask, wanted, (known.pool,), "pack", prefer=spec.topology.prefer, avoid=sitting, ends=ends)
     if spec.topology.require is not None:
         return None  # its nodes would have to share a label with those that it has: it starts with what is there
     found = most_that_fit(board, gang, 1)

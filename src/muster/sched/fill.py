@@ -107,17 +107,23 @@ class Filling:
     def start_what_fits(self) -> bool:
         """Whether it is worth another look: someone started, and reservations were made before."""
         before = len(self.starts)
-        if self.board.restless:
+        if self.board.restless or (self.board.ordered and any(self.board.late.values())):
             for shapes in self.board.shapes.values():
                 self.board.hot.update(shapes)
         if all(self._stuck(shape) for shape in self.board.hot):
             self.board.hot = {}
             return False
+        sources = list(self._sources())
+        while len(sources) == 1 and isinstance(sources[0], str):
+            sources = self._serve(sources[0])  # one queue alone: nobody else's turn is to be thought of
         agenda: Agenda
-        if self.state.rules.between == "fair":
-            agenda = ByShare(self.board.shares, self.key, self._standing, self._where, self._sources())
+        if not sources:
+            agenda = _NOBODY
+        elif self.state.rules.between == "fair":
+            agenda = ByShare(self.board.shares, self.key, self._standing, self._where, sources)
         else:
-            agenda = ByRank(self.key, self._sources())
+            agenda = ByRank(self.key, sources)
+        self._open = {source if isinstance(source, str) else source.shape for source in sources}
         while not self._open <= self._failed and (source := agenda.pop()) is not None:
             if isinstance(source, str):
                 self._open.discard(source)
@@ -183,19 +189,16 @@ class Filling:
         """Whoever might start: something changed for them since they last did not fit."""
         queues: dict[str, None] = {}
         for shape in self.board.hot:
-            stuck = self._stuck(shape)
+            if self._stuck(shape):
+                continue
             for stream in shape.streams:
-                if stream.rules.backfill != "greedy":
-                    queues[stream.queue] = None
-                elif not stuck and stream.resting <= self.now:
-                    self._open.add(shape)
+                if stream.rules.backfill == "greedy" and stream.resting <= self.now:
                     yield stream
-        if self._open or queues:
-            # Whoever has a place kept for him in these pools is to be asked, though nothing changed for him.
-            for queue, streams in self.board.lines.items():
-                if streams and self.state.rules.queue(queue).backfill != "greedy":
-                    queues[queue] = None
-        self._open.update(queues)
+        # Whoever has a place kept for him in these pools is to be asked, though nothing changed for him.
+        pools = {pool for shape in self.board.hot if shape not in self._failed for pool in shape.gang.pools}
+        for pool in pools if self.board.ordered else ():
+            for shape in self.board.shapes.get(pool, ()):
+                queues.update((s.queue, None) for s in shape.streams if s.rules.backfill != "greedy")
         yield from queues
 
     def _stuck(self, shape: Shape) -> bool:
@@ -380,3 +383,6 @@ class Filling:
         for seat in claim.seats:
             taken[seat.node] = taken.get(seat.node, Resources()) + ask
         return True
+
+
+_NOBODY = ByRank(lambda source: ())

@@ -4,8 +4,8 @@ A gang may be asked to leave when
 - it runs on what its queue has borrowed, and the one who waits is within its own quota (reclaim), or
 - it is of the same queue, or both borrow, and the one who waits is worth more by the policy's margin, or
 - its turn in a queue with time slices is over, and another of that queue waits.
-To reclaim is a right; for the other reasons nobody who was stopped before leaves within the least run time, and nobody
-who was overdue when it started leaves at all, as far as the rules protect those.
+To reclaim is a right. For the other reasons nobody leaves within the least run time, nor for one of a lower priority,
+and nobody who was overdue when it started leaves at all, as far as the rules protect those.
 
 What is lost is the work since the last committed checkpoint and the restart, for every accelerator. Work older than the
 policy's `save_every` is not counted, and a gang that has not said that it saved counts as one that just did: nobody
@@ -18,12 +18,12 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from math import inf
 
-from muster.core.job import Seat
+from muster.core.job import Job, Seat
 from muster.core.resources import WHOLE
 from muster.core.rules import Rules
 from muster.sched.board import Board, Running, safe_until
 from muster.sched.lines import Queued
-from muster.sched.order import width
+from muster.sched.order import priority_now, width
 from muster.sched.place import Gang
 from muster.sched.placements import PLACEMENTS
 from muster.sched.quota import EPSILON
@@ -109,9 +109,14 @@ class _Right:
             return "turn" if len(known.seats) == 1 else ""
         if job.id in self.protected or not (same or borrowed) or known.worth == inf:
             return ""
+        if self.worth < inf and self._priority(job) > self._priority(self.queued.job):
+            return ""
         if not same and rules.queue(job.queue).order != stream.rules.order:
             return ""  # what their jobs are worth can't be compared
         return "rank" if known.worth * rules.preemption.margin < self.worth else ""
+
+    def _priority(self, job: Job) -> float:
+        return priority_now(job, self.rules.queue(job.queue), self.now)[0]
 
     def first(self, able: list[Running]) -> list[Running]:
         """Those who must leave in any case, wherever they sit."""

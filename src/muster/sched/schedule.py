@@ -33,7 +33,7 @@ def schedule(state: State, now: float, board: Board | None = None) -> Plan:
     if state.rules.reselect:
         return replace(reselect(state, board, now), wake_at=now + every if board.queued else None)
     idle = not board.hot and not board.claims and not (board.stirred and board.queued)
-    if idle and not board.elastic and not board.restless:
+    if idle and not board.elastic and not board.restless and not (board.ordered and any(board.late.values())):
         return Plan(state.version, wake_at=board.wake_at())
     filling = Filling(state, board, now)
     filling.keep_promises()

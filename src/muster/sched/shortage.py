@@ -32,7 +32,7 @@ def shortage(state: State, board: Board, gang: Gang, fewest: int, now: float, na
     healthy = [node for node in fitting if node.health == "healthy"]
     if len(healthy) < fewest:
         return _unhealthy(gang, fewest, fitting, len(healthy))
-    return _full(state, board, gang, fewest, healthy, now, named)
+    return _full(state, board, gang, fewest, fitting, now, named)
 
 
 def _maintenance(state: State, gang: Gang, now: float) -> Reason:
@@ -58,15 +58,14 @@ def _roughly(board: Board, gang: Gang, fewest: int) -> Reason:
 
 def _unhealthy(gang: Gang, wanted: int, fitting: list[Node], healthy: int) -> Reason:
     ill = [node for node in fitting if node.health != "healthy"]
-    words = ", ".join(f"{node.name} ({node.health})" for node in ill[:NAMED])
-    more = f" and {len(ill) - NAMED} more" if len(ill) > NAMED else ""
     message = f"{_nodes(wanted)} with {gang.ask} are needed and {healthy} are healthy"
-    message += f"; not: {words}{more}" if words else ""
+    message += f"; not: {_ill(fitting)}" if ill else ""
     nodes = [{"node": node.name, "health": node.health, "why": node.why} for node in ill[:NAMED]]
     return reason("nodes_unhealthy", message, wanted=wanted, healthy=healthy, nodes=nodes)
 
 
-def _full(state: State, board: Board, gang: Gang, wanted: int, healthy: list[Node], now: float, named: Named) -> Reason:
+def _full(state: State, board: Board, gang: Gang, wanted: int, fitting: list[Node], now: float, named: Named) -> Reason:
+    healthy = [node for node in fitting if node.health == "healthy"]
     pools = {node.pool: [n for n in healthy if n.pool == node.pool] for node in healthy}
     rooms = {pool: sum(_has_room(board, node, gang) for node in there) for pool, there in pools.items()}
     best = max(rooms, key=lambda pool: rooms[pool])
@@ -76,6 +75,8 @@ def _full(state: State, board: Board, gang: Gang, wanted: int, healthy: list[Nod
     if free >= wanted:
         label = gang.require or gang.prefer
         message += f", but no {wanted} with one {label!r}" if label else ", but not together"
+    if len(healthy) < len(fitting):
+        message += f", and there would be {_ill(fitting)}"
     holders = sorted(_holders(state, board, gang, now), key=lambda one: (one[0], one[1].job.number))[:NAMED]
     if holders:
         message += f"; held by {', '.join(named(known.job) for _, known in holders)}"
@@ -110,6 +111,12 @@ def _holders(state: State, board: Board, gang: Gang, now: float) -> Iterator[tup
             node = state.nodes.get(known.seats[0].node) if known.seats else None
             if node is not None and node.total.holds(gang.ask):
                 yield ends_at(known, state.rules, now), known
+
+
+def _ill(fitting: list[Node]) -> str:
+    ill = [node for node in fitting if node.health != "healthy"]
+    more = f" and {len(ill) - NAMED} more" if len(ill) > NAMED else ""
+    return ", ".join(f"{node.name} ({node.health})" for node in ill[:NAMED]) + more
 
 
 def _nodes(count: int) -> str:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from muster.core.resources import WHOLE, Resources
 from muster.sched.backfill import ends_at
-from muster.sched.board import Running
+from muster.sched.board import Running, safe_until
 from muster.sched.explain import Explainer
 from muster.sched.gate import gate, over_quota
 from muster.sched.lines import Queued
@@ -39,13 +39,15 @@ def unblock(explainer: Explainer, queued: Queued) -> list[Suggestion]:
     """What would let it start now, the least change first; then what it waits for."""
     if queued.job.id in explainer.board.claims:
         return []
-    steps = (_sooner, _shorter, _fewer_nodes, _lighter, _elsewhere, _more_quota, _priority, _end)
+    if queued.stream.resting > explainer.now:
+        return list(_sooner(explainer, queued))  # until then nothing else would help
+    steps = (_shorter, _fewer_nodes, _lighter, _elsewhere, _more_quota, _priority, _turn, _end)
     return [found for step in steps for found in step(explainer, queued)]
 
 
 def _sooner(explainer: Explainer, queued: Queued) -> Iterator[Suggestion]:
-    job, until = queued.job, queued.stream.resting
-    if job.spec.off_peak and until > explainer.now and job.not_before <= explainer.now:
+    job = queued.job
+    if job.spec.off_peak and job.not_before <= explainer.now:
         yield Suggestion("off_peak", "`off_peak: false` would not wait for quiet hours", {"set": {"off_peak": False}})
 
 
@@ -152,7 +154,7 @@ def _priority(explainer: Explainer, queued: Queued) -> Iterator[Suggestion]:
     """The lowest priority with which it would take the place of others."""
     job, state = queued.job, explainer.state
     rules, most = state.rules, state.queues[job.queue].max_priority if job.queue in state.queues else 100
-    if not rules.preemption.enabled or not queued.stream.rules.preempts or queued.stream.resting > explainer.now:
+    if not rules.preemption.enabled or not queued.stream.rules.preempts:
         return
     for priority in PRIORITIES:
         if job.spec.priority < priority <= most and (room := _room(explainer, queued, priority)) is not None:
@@ -178,13 +180,29 @@ def _room(explainer: Explainer, queued: Queued, priority: int) -> Room | None:
     return None
 
 
+def _turn(explainer: Explainer, queued: Queued) -> Iterator[Suggestion]:
+    """Where those of one node take turns: the turn that is over first."""
+    board, rules, queue = explainer.board, explainer.state.rules, queued.stream.rules
+    if queue.slice is None:
+        return
+    running = [board.running[name] for pool in queued.stream.shape.gang.pools for _, _, name in board.cheapest[pool]]
+    turns = [known for known in running if known.job.queue == queued.stream.queue and len(known.seats) == 1]
+    if turns:
+        known = min(turns, key=lambda one: (safe_until(one, rules, queue), one.job.number))
+        at = max(safe_until(known, rules, queue), explainer.now)
+        message = f"the turn of {explainer.named(known.job)} to be over, in about {_minutes(at - explainer.now)}"
+        yield Suggestion("next_turn", message, {"job": explainer.named(known.job), "at": at, "pool": known.pool})
+
+
 def _end(explainer: Explainer, queued: Queued) -> Iterator[Suggestion]:
     """The end that it waits for, if gangs end when they are expected to."""
     found = [end for pool in queued.stream.shape.gang.pools if (end := _enough(explainer, queued, pool)) is not None]
     if not found:
         return
     at, known = min(found, key=lambda end: (end[0], end[1].job.number))
-    message = f"{explainer.named(known.job)} to end, expected in about {_minutes(at - explainer.now)}"
+    told = explainer.state.history.known or known.job.spec.max_duration is not None
+    expected = f"expected in about {_minutes(at - explainer.now)}" if told else "it is not known when"
+    message = f"{explainer.named(known.job)} to end, {expected}"
     yield Suggestion("wait_for", message, {"job": explainer.named(known.job), "at": at, "pool": known.pool})
 
 

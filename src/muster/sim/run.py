@@ -21,6 +21,7 @@ from muster.engines.sim import SimEngine
 from muster.sim.estate import ENGINE, Specs, accelerators, nodes_of, opening
 from muster.sim.faults import Faults
 from muster.sim.model import JobResult, Result, Setup, TraceJob
+from muster.sim.owed import Owed
 from muster.sim.samples import Samples, typical_of
 from muster.sim.work import Clock, Play, Work
 from muster.store.base import Entry, Proposal
@@ -55,7 +56,9 @@ class _Replay:
         self._clock = Clock(EPOCH + min(first, 0.0))
         nodes = nodes_of(setup.cluster)
         self._engine = SimEngine(nodes, self._clock.now, name=ENGINE, audit_every=AUDIT_EVERY, remember=False)
-        self._work = self._engine.player = Work(self._clock, setup.costs, self._engine)
+        self._owed = Owed(setup.rules, setup.cluster.pools)
+        pools = {node.name: node.pool for node in nodes}
+        self._work = self._engine.player = Work(self._clock, setup.costs, self._engine, self._owed, pools)
         spot = frozenset(pool.name for pool in setup.cluster.pools if pool.spot)
         self._faults = Faults(nodes, spot, setup.costs, self._clock.time)
         self._store = LiveStore()
@@ -78,6 +81,7 @@ class _Replay:
             self._clock.time = max(at, self._clock.time)
             self._deliver()
             self._settle()
+            self._owed.settle(self._clock.time)
             if self._clock.time >= self._samples.due:
                 self._samples.take(self._clock.time, self._work, self._total, self._store.state())
             self._tell()
@@ -142,7 +146,9 @@ class _Replay:
             else:
                 event = answer[0]
                 self._admitted.add(kind)
-                self._work.enter(event.job, Play(result, event.project, event.data["queue"]))
+                queue = event.data["queue"]
+                bound = self._setup.cluster.bound.get(queue, "")
+                self._work.enter(event.job, Play(result, event.project, queue, bound))
 
     def _advance(self) -> JobResult:
         """The next job in the order of submission."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil, inf
 from typing import Final, Literal
@@ -17,6 +18,7 @@ from muster.core.event import SYSTEM, Event
 from muster.engines.base import GangLaunch
 from muster.engines.sim import SimEngine
 from muster.sim.model import Costs, JobResult
+from muster.sim.owed import Alike, Owed
 from muster.wire import WorkerExit
 
 What = Literal["end", "save", "leave"]
@@ -38,6 +40,7 @@ class Play:
     result: JobResult
     project: str
     queue: str
+    bound: str = ""  # the one pool that it may use
     saved: float = 0.0  # seconds of its work that a new attempt need not do again
     attempt: int = 0  # the one that runs; 0 when none does
     since: float = 0.0  # when it was launched
@@ -46,13 +49,17 @@ class Play:
     accelerators: int = 0  # that it holds
     stopped: float = inf  # when it stopped working, to save and leave
     why: str = ""
+    pool: str = ""  # that its attempt is in
+    alike: Alike | None = None  # those it waits with, where its queue has a quota
+    waits_since: float = 0.0
 
 
 class Work:
     """The `Player` of the simulated engine."""
 
-    def __init__(self, clock: Clock, costs: Costs, engine: SimEngine) -> None:
-        self._clock, self._costs, self._engine = clock, costs, engine
+    def __init__(self, clock: Clock, costs: Costs, engine: SimEngine, owed: Owed, pools: Mapping[str, str]) -> None:
+        self._clock, self._costs, self._engine, self._owed = clock, costs, engine, owed
+        self._pools = pools  # node → pool
         self._agenda: list[tuple[float, int, What, str, int]] = []  # when, in which order, what, job, attempt
         self._entries = 0
         self.plays: dict[str, Play] = {}
@@ -62,7 +69,7 @@ class Work:
 
     def enter(self, job: str, play: Play) -> None:
         self.plays[job] = play
-        self.waiting += 1
+        self._wait(play)
 
     def next_time(self) -> float:
         """When a gang next does something; inf when none runs."""
@@ -97,7 +104,7 @@ class Work:
             play.result.started = now
         play.attempt, play.since, play.stopped = gang.attempt, now, inf
         play.speed = len(gang.seats) / row.nodes
-        self._hold(play, len(gang.seats) * row.accelerators)
+        self._hold(play, len(gang.seats) * row.accelerators, self._pools[gang.seats[0].node])
         play.warm = now + (self._restart(play) if gang.attempt > 1 else 0.0)
         self._put(play.warm + self._seconds(row.duration - play.saved, play.speed), "end", gang.job, gang.attempt)
         self._put_save(gang.job, play)
@@ -145,7 +152,7 @@ class Work:
         play.result.lost += (done - kept) / play.speed * play.accelerators
         self._account(play)
         play.attempt = 0
-        self.waiting += 1
+        self._wait(play)
 
     def _account(self, play: Play) -> None:
         """The attempt is over."""
@@ -154,12 +161,22 @@ class Work:
         result.lost += (min(play.warm, now) - play.since) * play.accelerators
         self.used -= play.accelerators
         self.by_queue[play.queue] -= play.accelerators
+        self._owed.change(play.queue, play.pool, -play.accelerators)
 
-    def _hold(self, play: Play, accelerators: int) -> None:
-        play.accelerators = accelerators
+    def _hold(self, play: Play, accelerators: int, pool: str) -> None:
+        play.accelerators, play.pool = accelerators, pool
         self.used += accelerators
         self.by_queue[play.queue] += accelerators
         self.waiting -= 1
+        if play.alike is not None:
+            stretch = self._owed.start(play.alike, play.waits_since, self._clock.time)
+            play.result.longest_in_quota = max(play.result.longest_in_quota, stretch)
+        self._owed.change(play.queue, pool, accelerators)
+
+    def _wait(self, play: Play) -> None:
+        self.waiting += 1
+        play.waits_since = self._clock.time
+        play.alike = self._owed.wait(play.queue, play.bound, play.result.job)
 
     def _restart(self, play: Play) -> float:
         return self._costs.restart_wide if play.accelerators > self._costs.wide else self._costs.restart

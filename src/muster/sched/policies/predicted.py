@@ -18,6 +18,7 @@ from muster.sched.order import Key, Standing, attained, priority_now, runs_since
 
 # priority, whose and what it is, its age, the restart that it owes, what a second of it takes
 Band = tuple[float, tuple[Group, ...], int, float, float]
+UNKNOWN = 1.0 / 3600.0  # ends a second, of any job, while nothing is known
 STEP = 25.0 / 2.0  # points of priority that double a job's worth
 
 
@@ -42,9 +43,12 @@ class Predicted:
     def rank(self, band: Hashable, key: Key, history: History) -> Key:
         assert isinstance(band, tuple)
         priority, groups, step, owed, share = band
-        return (-priority, -history.worth(groups, step, owed) / share, *key)
+        ends = history.worth(groups, step, owed) if history.known else UNKNOWN
+        return (-priority, -ends / share, *key)
 
     def worth(self, band: Hashable, history: History) -> float:
         assert isinstance(band, tuple)
         priority, groups, step, owed, _ = band
-        return float(history.worth(groups, step, owed) * 2.0 ** ((priority - 50.0) / STEP))
+        # Before enough is known, priority alone decides who gives way.
+        ends = history.worth(groups, step, owed) if history.known else UNKNOWN
+        return float(ends * 2.0 ** ((priority - 50.0) / STEP))

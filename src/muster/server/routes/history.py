@@ -44,7 +44,9 @@ def nodes_history(
     The pool "" is all pools together. There are no buckets of times that nobody recorded, or that are kept no longer.
     """
     now = leader.clock.now()
-    step = every or step_for(now - _first(leader, pool, now - since))
+    if every is None:
+        since = now - _first(leader, pool, now - since)
+    step = every or step_for(since)
     if since / step > _MOST:
         raise Invalid(
             f"{since / step:,.0f} buckets of {step} s are asked for; at most {_MOST:,} come in one answer.",
