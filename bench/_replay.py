@@ -1,4 +1,4 @@
-"""What the benchmarks over traces share: where traces are, a replay with its time, and a first-come-first-served loop."""
+"""What benchmarks over traces share: where traces are, a replay with its time, and a first-come-first-served loop."""
 
 from __future__ import annotations
 
@@ -98,14 +98,14 @@ def bare_fifo(jobs: Sequence[TraceJob], nodes: dict[str, int], per_node: int) ->
             there, waiting = free[queue], line[queue]
             while waiting:
                 job = waiting[0]
-                seats = best_fit(there, job.nodes, job.accelerators)
-                if seats is None:
+                found = best_fit(there, job.nodes, job.accelerators)
+                if found is None:
                     break
                 waiting.popleft()
-                for seat in seats:
+                for seat in found:
                     there[seat] -= job.accelerators
                 started += 1
-                heapq.heappush(ends, (now + job.duration, started, queue, seats, job.accelerators))
+                heapq.heappush(ends, (now + job.duration, started, queue, found, job.accelerators))
                 completion.append(now + job.duration - job.submit)
                 queueing.append(now - job.submit)
     return completion, queueing

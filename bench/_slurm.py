@@ -192,10 +192,15 @@ class SlurmController:
         return " is UP" in done.stdout
 
 
+def unavailable() -> str:
+    """Why a Slurm controller can't be had here; "" when it can."""
+    return "" if os.geteuid() == 0 else "its controller and munge need root; run bench/sched_slurm.py as root."
+
+
 def install() -> None:
     """Slurm and munge from the distribution, unless they are here already."""
-    if os.geteuid() != 0:
-        raise SystemExit("bench/_slurm.py: a Slurm controller with munge needs root here; run this bench as root.")
+    if why := unavailable():
+        raise SystemExit(f"bench/_slurm.py: {why}")
     if all(shutil.which(name) for name in ("slurmctld", "slurmd", "sbatch", "munged")):
         return
     if not shutil.which("apt-get"):

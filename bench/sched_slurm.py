@@ -1,7 +1,13 @@
-"""How fast gangs get their nodes, beside a real Slurm controller: 1,000 and 10,000 nodes of 8 GPUs in racks of 32."""
+"""How fast gangs get their nodes, beside a real Slurm controller: 1,000 and 10,000 nodes of 8 GPUs in racks of 32.
+
+Both sides are whole controllers over nodes that are not there, with the same gangs, racks and backlog. Where Slurm
+can't be had, Muster's side is measured alone.
+"""
 
 from __future__ import annotations
 
+import argparse
+import gc
 import math
 import os
 import random
@@ -13,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from _machine import write
-from _slurm import MAX_ARRAY, MAX_JOBS, Cycle, SlurmController, wait_until
+from _muster import MusterController
+from _slurm import MAX_ARRAY, MAX_JOBS, Cycle, SlurmController, unavailable, wait_until
 
 GPUS, RACK = 8, 32
 SIZES = (1, 2, 4, 8, 16)  # nodes of a gang, all of their GPUs
@@ -24,6 +31,7 @@ HEAD = 100  # one-node gangs at the head of the backlog
 ARRAYS, TASKS = 100, 1_000  # the rest of the backlog
 CYCLES, WATCH_S = 2, 60.0  # backfill cycles to see, and for how long at most
 CHANGES = 15
+MUSTER_CHANGES = 200
 # As shipped, a cycle that an event wakes stops after 100 jobs or 2 s; the rest waits for the next, up to 60 s.
 SCHEDULER = (
     "default_queue_depth=10000,max_sched_time=40,batch_sched_delay=0,sched_interval=2,bf_interval=10,bf_continue"
@@ -31,34 +39,142 @@ SCHEDULER = (
 NOTES = [
     "the same: whole-gang allocation of 8 GPUs a node, racks, backfill that holds a place for the first in the queue",
     "not the same: without slurmdbd Slurm refuses fair-share and age weights, so it orders by submission alone",
-    "in Slurm's favour: its backlog is arrays, of which each is one record until a task starts",
+    "in Slurm's favour: its backlog is arrays, of which each is one record until a task starts; Muster's are jobs",
+    "in Slurm's favour: it is C on two threads, and its figures are wall time; Muster's are CPU time of one thread",
+    "in Muster's favour: its log is kept in memory here, while Slurm saves its state to files in the background",
     "against Slurm: a reaction to a change includes the end of a real process on a real node",
 ]
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--nodes", type=int, choices=list(ROUNDS), action="append", help="these alone")
+    parser.add_argument("--rounds", type=int, help="with so many new controllers, in place of 5 and 3")
+    given = parser.parse_args()
+    why = unavailable()
+    if why:
+        print(f"Slurm is not measured: {why}")
     result: dict[str, Any] = {
         "sizes": SIZES,
         "gangs": EACH * len(SIZES),
         "notes": NOTES,
+        "slurm": why or "measured",
         "load_before": os.getloadavg(),
     }
-    for nodes in ROUNDS:
-        result[f"nodes_{nodes}"] = {"slurm": slurm_side(nodes)}
+    for nodes in given.nodes or ROUNDS:
+        rounds = given.rounds or ROUNDS[nodes]
+        sides = {"muster": muster_side(nodes, rounds)}
+        if not why:
+            sides["slurm"] = slurm_side(nodes, rounds)
+            sides["ratios"] = ratios(sides["muster"], sides["slurm"])
+            print(f"{nodes:,} nodes:", "; ".join(f"{name} {value:,}" for name, value in sides["ratios"].items()))
+        result[f"nodes_{nodes}"] = sides
     result["load_after"] = os.getloadavg()
-    write("sched_slurm", result)
+    if why:
+        print(result)  # what was measured with Slurm before stays
+    else:
+        write("sched_slurm", result)
 
 
-def slurm_side(nodes: int) -> dict[str, Any]:
-    rounds = []
-    for _ in range(ROUNDS[nodes]):
+def ratios(muster: dict[str, Any], slurm: dict[str, Any]) -> dict[str, float]:
+    """How many times as fast Muster is, or as slow where less than 1."""
+    free, gangs = "free_cluster", "gangs_per_controller_cpu_s"
+    cycle, change = slurm["backlog"], muster["one_change"]
+    compared = {
+        "gangs_per_cpu_s": muster[free][gangs]["median"] / slurm[free][gangs]["median"],
+        "whole_round_against_main_cycle": _ratio(cycle["main_cycle_ms"], muster["backlog"]["whole_round_cpu_ms"]),
+        "whole_round_against_backfill": _ratio(cycle["backfill_cycle_ms"], muster["backlog"]["whole_round_cpu_ms"]),
+        "one_more_job_against_main_cycle": _ratio(cycle["main_cycle_ms"], muster["backlog"]["one_more_job_cpu_ms"]),
+        "free_to_next": _ratio(slurm["one_change"]["node_free_to_next_ms"], change["free_to_next_ms"]),
+    }
+    return {name: round(value, 2) for name, value in compared.items() if value is not None}
+
+
+def _ratio(slurm: dict[str, float], muster: dict[str, float]) -> Any:
+    return slurm["median"] / muster["median"] if slurm["samples"] else None
+
+
+def muster_side(nodes: int, rounds: int) -> dict[str, Any]:
+    found = [_start_muster_gangs(nodes) for _ in range(rounds)]
+    muster = MusterController(nodes, GPUS, RACK)
+    muster.open()
+    return {
+        "free_cluster": {key: _spread([one[key] for one in found]) for key in found[0]},
+        "backlog": _muster_backlog(muster),
+        "one_change": _muster_change(muster),
+    }
+
+
+def _start_muster_gangs(nodes: int) -> dict[str, float]:
+    muster = MusterController(nodes, GPUS, RACK)
+    muster.open()
+    total = muster.submit_many((1, size, GPUS, 60) for _ in range(EACH) for size in SIZES)
+    gc.collect()
+    wall, cpu = time.perf_counter(), time.process_time()
+    muster.settle()
+    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    assert len(muster.engine.launches) == total, "not every gang has its nodes"
+    return {
+        "release_to_all_s": wall,
+        "gangs_per_s_from_release": total / wall,
+        "gangs_per_controller_cpu_s": total / cpu,
+    }
+
+
+def _muster_backlog(muster: MusterController) -> dict[str, Any]:
+    """A round with every node taken and the backlog behind them: from nothing, and after one more job."""
+    muster.submit_many((1, muster.nodes // FILLERS, GPUS, 60 * hours) for hours in range(1, FILLERS + 1))
+    begun = time.process_time()
+    queued = muster.submit_many([(HEAD, 1, GPUS, 60)])
+    queued += muster.submit_many((TASKS, SIZES[i % len(SIZES)], GPUS, 60 + i) for i in range(ARRAYS))
+    submitted = time.process_time() - begun
+    muster.settle()
+    assert len(muster.engine.launches) == FILLERS, "the cluster is not filled as it was meant to be"
+    gc.collect()
+    gc.freeze()
+    whole = [muster.fresh_round() * 1000 for _ in range(3)]
+    more = []
+    for _ in range(MUSTER_CHANGES):
+        muster.now += 1.0
+        muster.submit_many([(1, 1, GPUS, 60)])
+        begun = time.process_time()
+        muster.settle()
+        more.append((time.process_time() - begun) * 1000)
+    return {
+        "queued": queued,
+        "submit_cpu_s": round(submitted, 2),
+        "whole_round_cpu_ms": _spread(whole),
+        "one_more_job_cpu_ms": _spread(more),
+    }
+
+
+def _muster_change(muster: MusterController) -> dict[str, Any]:
+    """One gang of the full cluster ends, until the first in the queue has its node."""
+    muster.join_node()
+    wall, cpu = [], []
+    for _ in range(min(MUSTER_CHANGES, HEAD - 1)):
+        muster.now += 1.0
+        last, _ = muster.engine.launches[-1]
+        before, begun, spent = len(muster.engine.launches), time.perf_counter(), time.process_time()
+        muster.end(last)
+        while len(muster.engine.launches) == before:
+            muster.controller.tick()
+        wall.append((time.perf_counter() - begun) * 1000)
+        muster.settle()
+        cpu.append((time.process_time() - spent) * 1000)
+    return {"free_to_next_ms": _spread(wall), "cpu_ms": _spread(cpu)}
+
+
+def slurm_side(nodes: int, rounds: int) -> dict[str, Any]:
+    found = []
+    for _ in range(rounds):
         with tempfile.TemporaryDirectory() as folder, _controller(folder, nodes) as slurm:
-            rounds.append(_start_gangs(slurm))
+            found.append(_start_gangs(slurm))
     with tempfile.TemporaryDirectory() as folder, _controller(folder, nodes) as slurm:
         return {
             "version": slurm.version(),
             "settings": {"SchedulerParameters": SCHEDULER, "MaxArraySize": MAX_ARRAY, "MaxJobCount": MAX_JOBS},
-            "free_cluster": {key: _spread([value for each in rounds for value in each[key]]) for key in rounds[0]},
+            "free_cluster": {key: _spread([value for each in found for value in each[key]]) for key in found[0]},
             "backlog": _watch_backlog(slurm),
             "one_change": _change(slurm),
         }

@@ -1,9 +1,9 @@
 """Real jobs through the real scheduler: is the replay faithful, are Muster's rules better, and is it fast?
 
 Faithful: SenseTime's cluster Venus in September 2020 under rules that others have replayed it with, beside their
-figures. Better: the same month under Muster's own rules, with each virtual cluster on its own nodes and with all of them
-in one pool, and two traces of Microsoft's Philly, so that nothing is tuned to one file. Fast: seconds of each replay,
-beside a first-come-first-served loop of sixty lines. Sources and licences stand in the JSON beside the traces.
+figures. Better: the same month under Muster's own rules, with each virtual cluster on its own nodes and with all in one
+pool, and two traces of Microsoft's Philly, so that nothing is tuned to one file. Fast: seconds of each replay, beside a
+first-come-first-served loop of sixty lines. Sources and licences stand in the JSON beside the traces.
 """
 
 from __future__ import annotations

@@ -121,7 +121,7 @@ class TestSlo:
         assert (level["started"], level["within"], level["share"]) == (1, 1, 1.0)
         shown = call("queue", "slo", "default")
         assert "100.0%" in shown.out
-        assert "targets in force now" in shown.err
+        assert "past their target" in shown.err
 
     def test_nobody(self, call):
         call("queue", "create", "empty")

@@ -192,6 +192,12 @@ def test_the_servers_own_past_can_be_replayed(live, at_home):
     assert found.json["policies"][0]["figures"]["jobs"] >= 1
 
 
+def test_a_trace_and_the_servers_past_are_one_too_many(muster):
+    found = muster("sim", "jobs.csv", "--history")
+    assert found.code == 2
+    assert "Leave one of them out." in found.err
+
+
 def test_history_without_a_server_says_what_to_do(muster):
     found = muster("sim", "--history")
     assert found.code == 1

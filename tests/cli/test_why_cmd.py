@@ -90,6 +90,13 @@ def test_forecasts_of_the_line_and_of_one(there, small, held):
     assert there("queue", "forecast", "--calibration", wide).code == 2
 
 
+def test_tables_are_whole_where_nobody_looks_at_a_screen(there, small, held):
+    name = "a-name-of-which-fifty-characters-are-allowed-at-all"[:50].rstrip("-")
+    wide = small.submit("true", name=name, gpus=2, num_nodes=2)["id"]
+    for words in (("ls",), ("queue", "show", "default"), ("queue", "forecast")):
+        assert wide in there(*words).out
+
+
 def test_calibration_shows_shares(there, small, held):
     assert there("queue", "forecast", "--calibration", "--queue", "other").err.startswith("No job was forecast")
     wide = small.submit("true", name="wide", gpus=2, num_nodes=2)["id"]
@@ -97,7 +104,7 @@ def test_calibration_shows_shares(there, small, held):
     small.post(f"/v1/jobs/{held}/stop", {"force": True})
     small.wait(wide)
     found = there("queue", "forecast", "--calibration", "--since", "1h")
-    assert "before P90" in found.out
+    assert "by P90" in found.out
     assert "queue default" in found.out
     assert "2 to 8 accelerators" in found.out
     assert there("queue", "forecast", "--calibration", "--json").json["all"]["jobs"] >= 1

@@ -339,3 +339,23 @@ def test_who_goes_first_as_overdue_changes_with_who_runs_as_overdue():
         world.after(at, lambda name=name, seconds=seconds, gpus=gpus: world.submit(name, seconds, gpus=gpus))
     world.run()
     assert not world.state.jobs
+
+
+def test_who_is_within_his_quota_changes_with_what_his_queue_uses():
+    """In a queue that lets nobody pass: what another that sits in it takes moves the first one back."""
+    rules = Rules(
+        preemption=QUIET, defaults=QueueRules(order="fifo"),
+        queues={
+            "b": QueueRules(order="fifo", backfill="none", quota={"main": 4}),
+            "c": QueueRules(order="fifo", parent="b"),
+        },
+    )  # fmt: skip
+    world = World(rules, {"a": "p", "b": "p", "c": "p"}, checks=list(CHECKS))
+    world.node("n0", gpus=2, cpus=8)
+    world.submit("busy", 100, queue="a", gpus=2)
+    world.tick()
+    world.submit("wide", 100, queue="b", gpus=2, num_nodes=2)
+    world.submit("small", 100, queue="b", cpus=1)
+    world.submit("child", 100, queue="c", gpus=2)
+    world.run(until=150.0)
+    assert {"child", "small"} <= world.running()

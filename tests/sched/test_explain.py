@@ -84,10 +84,28 @@ def test_a_backing_off_job_says_until_when() -> None:
 def test_quiet_hours_say_when_they_begin() -> None:
     pools = {"main": PoolRules(off_peak=(Window(start=3600, end=7200),))}
     world = World(rules=ruled(pools))
-    name = world.job(gpus=1, off_peak=True)
+    name = world.job(gpus=2, off_peak=True)
     why = world.why(name)
     assert (why.code, why.data["until"]) == ("off_peak", 3600)
-    assert advice(world, name)["off_peak"].data["set"] == {"off_peak": False}
+    (only,) = advice(world, name).values()  # to ask for less would not let it start
+    assert (only.code, only.data["set"]) == ("off_peak", {"off_peak": False})
+
+
+def test_where_turns_are_taken_the_next_one_is_told() -> None:
+    world = World(rules=ruled(slice=600.0, rules={"preemption": Preemption(min_run=0.0)}))
+    first = world.run("n0")
+    world.run("n1")
+    found = advice(world, world.job(gpus=2))["next_turn"]
+    assert (found.data["job"], found.data["at"]) == (first, world.now + 600)
+
+
+def test_nodes_that_are_not_used_are_told_beside_those_that_are_full() -> None:
+    world = World()
+    world.run("n0")
+    world.state.nodes["n1"].health = "draining"
+    why = world.why(world.job(gpus=1))
+    assert why.code == "no_capacity"
+    assert "0 of 1 nodes have it free, and there would be n1 (draining)" in why.message
 
 
 def test_unhealthy_nodes_are_named() -> None:

@@ -110,7 +110,7 @@ def busy(*lasted: float, until: str = "10h") -> World:
 
 
 def test_what_finished_tells_when_the_next_starts() -> None:
-    short, long = busy(*[60.0] * 20), busy(*[6 * HOUR] * 20)
+    short, long = busy(*[60.0] * 40), busy(*[6 * HOUR] * 40)
     waits = []
     for world in (short, long):
         name = world.job(gpus=2)

@@ -7,6 +7,7 @@ A file in `scenarios/` says, with times in seconds:
     pools      beside `main`: name → whether spot
     queues     beside `default`: name → project
     rules      a policy file's contents
+    past       [how many, details]: jobs that ran before all else, one after the other; all that is told comes later
     leave      how long a gang takes to leave (all of its grace)
     happens    [time, submit | drain | heal | lose | join | fail | save | stop, name, details]
     expected   [time, event, name, detail], of `starts`, `stopping`, `queued`, `succeeded`, `stopped`, `failed`
@@ -58,8 +59,13 @@ def build(scenario: dict[str, Any]) -> World:
     )
     for name, node in scenario["nodes"].items():
         world.node(name, **node)
+    for count, details in scenario.get("past", ()):
+        for _ in range(count):
+            world.submit(f"past-{len(world.specs)}", **details)
+            world.run()
+    world.told.clear()
     for at, what, name, *details in scenario["happens"]:
-        world.after(float(at), action(world, scenario, what, name, dict(*details)))
+        world.after(at - world.now, action(world, scenario, what, name, dict(*details)))
     return world
 
 

@@ -165,3 +165,14 @@ class TestRecording:
                 assert bucket.high("there") == 2.0
                 assert bucket.ms > 0
         store.close()
+
+    def test_a_young_record_is_shown_without_any_word_of_how(self, tmp_path: Path) -> None:
+        home, config = tmp_path / "home", "nodes = 1\naccelerators = 'H100:2'\ncpus = 8\n"
+        with live_server(home, config=config) as server:
+            server.wait(server.submit("true", resources={"accelerators": 1})["id"])
+            assert server.stop() == 0
+        with live_server(home, config=config) as server:
+            found = server.get("/v1/nodes/history")
+            assert found["every"] < DAY
+            assert found["now"] - found["since"] <= DAY
+            assert [pool["summary"]["waits"]["count"] for pool in found["pools"]] == [1, 1]

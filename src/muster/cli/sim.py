@@ -94,6 +94,8 @@ def sim(
     wanted = Options(None, procs_per_node, options.share(max_bad, "--max-bad"))
     with _told_as_usage():
         _check_writable(report_to)
+        if history and trace is not None:
+            raise Usage(f"{trace} was given, and so was --history.", "Leave one of them out.")
         policies = _policies(policy or ["fifo", "default"])
         found, file = _from_server(cluster, wanted) if history else _from_file(trace, cluster, wanted, format)
         setups = _setups(policies, file, _layouts(file, confined, shared), changes)

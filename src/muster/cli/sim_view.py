@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
 from rich.text import Text
 
 from muster.cli.output import err, note, out, show_table, table
@@ -43,6 +44,16 @@ def progress(names: list[str], quiet: bool) -> Iterator[Callable[[str], Told | N
 def show(story: Story, trace: Trace, report_path: str | None) -> None:
     for words in story.notes:
         note((words, "yellow"))
+    out().print(Text(story.title, style="bold"))
+    show_table(comparison(story))
+    if "license" in story.origin:
+        note((f"Trace: {story.origin.get('trace', trace.ledger.source)}. {story.origin['license']}", "dim"))
+    if report_path:
+        note(f"Report: {report_path}")
+
+
+def comparison(story: Story) -> Table:
+    """A column for each policy; ratios are to the first."""
     names = story.names
     made = table("", *names, right=tuple(names))
     for row in rows(story.summaries):
@@ -51,12 +62,7 @@ def show(story: Story, trace: Trace, report_path: str | None) -> None:
             times = f" {ratio_text(ratio):>6}" if number and ratio is not None else ""
             cells.append(Text.assemble(cell, (times, "dim")))
         made.add_row(Text(row.label), *cells)
-    out().print(Text(story.title, style="bold"))
-    show_table(made)
-    if "license" in story.origin:
-        note((f"Trace: {story.origin.get('trace', trace.ledger.source)}. {story.origin['license']}", "dim"))
-    if report_path:
-        note(f"Report: {report_path}")
+    return made
 
 
 def document(story: Story, trace: Trace) -> dict[str, Any]:

@@ -154,7 +154,7 @@ class History:
 
 def groups_of(user: str, spec: JobSpec) -> tuple[Group, ...]:
     """From the wider to the more particular. Numbers at the end of a name, as sweeps give them, don't count."""
-    size = f"{spec.num_nodes}x{spec.resources.accelerators}"
+    size = f"{spec.kind} {spec.num_nodes}x{spec.resources.accelerators}"
     who = (spec.project, user)
     name = _NUMBERED.sub("", spec.name)
     return (who, (*who, size), (*who, size, name))

@@ -29,6 +29,8 @@ from muster.sched.quota import EPSILON, Quotas
 from muster.sched.shares import Shares
 from muster.sched.windows import closes, next_change, opens, shuts
 
+OFTEN = 8  # times that a gang is asked to leave before it is left alone for longer each time
+LEAST = 10.0  # seconds that it is left alone then, at least
 OVERRUN = 0.5  # of a job that has run longer than was expected: the share of that by which it is taken to go on
 
 
@@ -173,13 +175,13 @@ class Board:
         every = [state.rules.defaults, *state.rules.queues.values()]
         self._learns = any(policy_of(rule).learns for rule in every)
         self.ordered = any(rule.backfill != "greedy" for rule in every)
-        self.restless = state.rules.between == "fair" and self.ordered
         self.turns = any(rule.slice is not None for rule in every)
         self._reserves = any(rule.backfill in ("easy", "conservative") for rule in every)
         own = any(rule.max_per_user or rule.max_accelerators_per_user is not None for rule in every)
         self._by_user = state.rules.between == "fair" or own
         self.limited = own or any(rule.max_running for rule in every) or bool(state.rules.projects)
         self.quotas = Quotas(state.rules, tuple(state.queues))
+        self.restless = self.ordered and (state.rules.between == "fair" or self.quotas.any)
         self._fair = state.rules.between == "fair"
         self.shares = Shares(state)
         if self._fair:
@@ -707,8 +709,13 @@ class Board:
 
 
 def safe_until(known: Running, rules: Rules, queue: QueueRules) -> float:
-    """Until when nobody may ask the gang to leave, but to take back what is his own."""
-    return known.since + max(rules.preemption.min_run, queue.slice or 0.0)
+    """Until when nobody may ask the gang to leave, but to take back what is his own.
+
+    Whoever was stopped often is left alone for longer and longer: so everyone gets done in the end, whatever the rules.
+    """
+    often = known.job.charges.get("preempted", 0) - OFTEN
+    guard = rules.preemption.min_run if often <= 0 else max(rules.preemption.min_run, LEAST) * 2.0 ** min(often, 30)
+    return known.since + max(guard, queue.slice or 0.0)
 
 
 def weight_of(seats: tuple[Seat, ...]) -> float:

@@ -132,7 +132,7 @@ class Filling:
                     agenda.push(again)
             elif source.shape not in self._failed and self._fill(source):
                 agenda.push(source)
-        worth_it = len(self.starts) > before and bool(self.reservations)
+        worth_it = len(self.starts) > before and bool(self.reservations or any(self.board.late.values()))
         self.board.hot, self._again = self._again, {}
         self.reservations, self._walks, self._too_long, self._open = {}, {}, {}, set()
         return worth_it

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_right
 from collections.abc import Hashable
 
 from muster.core.history import History
@@ -10,7 +10,8 @@ from muster.core.job import Job
 from muster.core.rules import QueueRules, Rules
 from muster.sched.order import Key, Standing, attained, priority_now, runs_since, width
 
-PAST = 0.001  # seconds: a level ends when more than it was had
+PAST = 1e-3  # seconds: a level ends when more than it was had
+EXACT = 1 + 1e-12  # for what is lost in multiplying
 
 
 class Attained:
@@ -22,10 +23,10 @@ class Attained:
     def standing(self, job: Job, rules: Rules, queue: QueueRules, now: float) -> Standing:
         priority, until = priority_now(job, queue, now)
         share = width(job)
-        level = bisect_left(queue.levels, attained(job, now) * share)
+        level = bisect_right(queue.levels, (attained(job, now) - PAST) * share * EXACT)
         since = runs_since(job)
         if since is not None and level < len(queue.levels):
-            until = min(until, since + queue.levels[level] / share + PAST)
+            until = min(until, max(since + queue.levels[level] / share + PAST, now + PAST))
         return Standing((priority, level), (job.number,), until)
 
     def rank(self, band: Hashable, key: Key, history: History) -> Key:
