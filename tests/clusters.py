@@ -12,9 +12,9 @@ from muster.core.estate import Node
 from muster.core.resources import WHOLE, Resources
 from muster.core.rules import PoolRules
 from muster.core.seat import Seat
-from muster.sched.free import Free
 from muster.sched.place import Gang
-from muster.sched.slot import parcel
+from muster.sched.room.free import Free
+from muster.sched.room.slot import parcel
 
 GB = 10**9
 LEVELS = ("zone", "rack", "link")

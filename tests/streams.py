@@ -27,8 +27,8 @@ from muster.core.rules import (
 )
 from muster.core.spec import fewest_nodes
 from muster.sched.policies import POLICIES
+from muster.sched.room.slot import parcel
 from muster.sched.schedule import schedule
-from muster.sched.slot import parcel
 from worlds import World
 
 USERS = ("ada", "bob", "eve")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from clusters import GB, busy, machine
 from muster.core.resources import Resources
 from muster.core.state import State
-from muster.sched.fragment import fragmentation, typical_gangs
+from muster.sched.room.fragment import fragmentation, typical_gangs
 from worlds import estate, fold, job_event
 
 ONE = Resources(1000, GB, 1, "H100")

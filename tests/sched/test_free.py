@@ -14,9 +14,9 @@ from clusters import GB, LEVELS, Cluster, busy, clusters, gangs, machine, machin
 from muster.core.resources import Resources
 from muster.core.rules import PoolRules
 from muster.core.seat import Seat
-from muster.sched.free import Free
 from muster.sched.place import Gang
 from muster.sched.placements import PLACEMENTS
+from muster.sched.room.free import Free
 
 ONE = Resources(1000, GB, 1, "H100")
 RULES = PoolRules()

@@ -36,7 +36,7 @@ from muster.monitor.rollup import (
     waited,
 )
 from muster.monitor.sample import Sampler, add_usable, idle_nodes
-from muster.sched.fragment import fragmentation
+from muster.sched.room.fragment import fragmentation
 from muster.store.base import Entry, EventFilter, JobFilter, Store
 from muster.store.commit import Commit
 from muster.store.past import Rollup

@@ -20,12 +20,12 @@ from muster.core.resources import WHOLE
 from muster.core.rules import QueueRules, Rules
 from muster.core.spec import fewest_nodes
 from muster.core.state import State
-from muster.sched.free import Free
 from muster.sched.lines import Queued, Shape, Stream
 from muster.sched.order import Policy, remaining
 from muster.sched.place import Gang
 from muster.sched.policies import policy_of
 from muster.sched.quota import EPSILON, Quotas
+from muster.sched.room.free import Free
 from muster.sched.shares import Shares
 from muster.sched.windows import closes, next_change, opens, shuts
 

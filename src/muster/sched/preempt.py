@@ -27,7 +27,7 @@ from muster.sched.order import priority_now, width
 from muster.sched.place import Gang
 from muster.sched.placements import PLACEMENTS
 from muster.sched.quota import EPSILON
-from muster.sched.slot import Slot
+from muster.sched.room.slot import Slot
 
 LOOKED_AT = 400  # running gangs, the least worth first, that one who waits compares himself with
 

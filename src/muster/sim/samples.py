@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from muster.core.spec import ask
 from muster.core.state import State
-from muster.sched.fragment import Shape, fragmentation
+from muster.sched.room.fragment import Shape, fragmentation
 from muster.sim.estate import Specs
 from muster.sim.model import Sample, TraceJob
 from muster.sim.work import Work

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from muster.core.seat import Seat
-from muster.sched.free import Free
-from muster.sched.near import Scores, near
 from muster.sched.place import Gang
-from muster.sched.yard import Yard
+from muster.sched.room.free import Free
+from muster.sched.room.near import Scores, near
+from muster.sched.room.yard import Yard
 
 
 class Group:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from muster.core.seat import Seat
-from muster.sched.free import Free
-from muster.sched.near import Scores, near
 from muster.sched.place import Gang
-from muster.sched.slot import Slot
-from muster.sched.yard import Yard
+from muster.sched.room.free import Free
+from muster.sched.room.near import Scores, near
+from muster.sched.room.slot import Slot
+from muster.sched.room.yard import Yard
 
 
 class Locality:

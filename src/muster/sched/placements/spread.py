@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from muster.core.seat import Seat
-from muster.sched.cells import Cell
-from muster.sched.deal import Branch, deal
-from muster.sched.free import Free
 from muster.sched.place import Gang
-from muster.sched.single import emptiest, single
-from muster.sched.slot import Slot
-from muster.sched.view import View, views
+from muster.sched.room.cells import Cell
+from muster.sched.room.deal import Branch, deal
+from muster.sched.room.free import Free
+from muster.sched.room.single import emptiest, single
+from muster.sched.room.slot import Slot
+from muster.sched.room.view import View, views
 
 
 class Spread:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from muster.sched.cells import Cell, Wanted
+    from muster.sched.room.cells import Cell, Wanted
 
 Domain = tuple[str, ...]  # the values of the labels that its nodes share
 

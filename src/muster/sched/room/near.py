@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from muster.core.resources import WHOLE
 from muster.core.seat import Seat
-from muster.sched.cells import Cell
-from muster.sched.free import Free
-from muster.sched.gather import gather, pack, routes, scopes
 from muster.sched.place import Gang
-from muster.sched.single import fullest, sharing, single
-from muster.sched.slot import Slot
-from muster.sched.view import View, views
-from muster.sched.yard import Yard
+from muster.sched.room.cells import Cell
+from muster.sched.room.free import Free
+from muster.sched.room.gather import gather, pack, routes, scopes
+from muster.sched.room.single import fullest, sharing, single
+from muster.sched.room.slot import Slot
+from muster.sched.room.view import View, views
+from muster.sched.room.yard import Yard
 
 Scores = Mapping[Slot, int]  # nodes to be near to → how much so
 Score = Callable[[Yard, frozenset[str]], Scores]

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 
 from muster.core.resources import WHOLE
 from muster.core.seat import Seat
-from muster.sched.cells import Cell
-from muster.sched.free import Free
 from muster.sched.place import Gang
-from muster.sched.slot import Slot
-from muster.sched.view import View
+from muster.sched.room.cells import Cell
+from muster.sched.room.free import Free
+from muster.sched.room.slot import Slot
+from muster.sched.room.view import View
 
 Order = Callable[
     [View], Iterator[Slot]

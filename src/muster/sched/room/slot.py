@@ -12,7 +12,7 @@ from muster.core.resources import WHOLE, Resources
 from muster.core.seat import Seat
 
 if TYPE_CHECKING:
-    from muster.sched.cells import Cell
+    from muster.sched.room.cells import Cell
 
 Key = tuple[tuple[str | int, ...], str]  # a name in its natural order: n2 before n10
 Part = tuple[int, Key, int, "Slot"]  # thousandths left, whose, the device, the slot; the first three differ always

@@ -7,11 +7,11 @@ from heapq import heapify, heappop, heapreplace
 from itertools import islice
 
 from muster.core.seat import Seat
-from muster.sched.cells import Cell
-from muster.sched.gather import scopes
 from muster.sched.place import Gang
-from muster.sched.slot import Slot
-from muster.sched.view import View
+from muster.sched.room.cells import Cell
+from muster.sched.room.gather import scopes
+from muster.sched.room.slot import Slot
+from muster.sched.room.view import View
 
 Turn = Callable[["Branch"], tuple[float, float]]  # the lowest is next; the name decides between equals
 Rank = Callable[[View, Sequence[Cell]], Iterable[Slot]]  # who is next in a domain without further parts

@@ -13,9 +13,9 @@ from math import inf
 
 from muster.core.resources import WHOLE, Resources
 from muster.core.rules import PoolRules
-from muster.sched.cells import Cell, Group, Kind, Wanted, kind_of, least_bucket, suits
-from muster.sched.slot import Key, Slot
-from muster.sched.tally import Tally
+from muster.sched.room.cells import Cell, Group, Kind, Wanted, kind_of, least_bucket, suits
+from muster.sched.room.slot import Key, Slot
+from muster.sched.room.tally import Tally
 
 _LOG = 4096  # changed cells that are remembered for the tallies
 

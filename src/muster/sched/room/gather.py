@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from itertools import islice
 
 from muster.core.seat import Seat
-from muster.sched.cells import Cell
-from muster.sched.free import Free
 from muster.sched.place import Gang
-from muster.sched.single import fullest, single
-from muster.sched.slot import Slot
-from muster.sched.view import Labels, View, views
-from muster.sched.yard import Yard
+from muster.sched.room.cells import Cell
+from muster.sched.room.free import Free
+from muster.sched.room.single import fullest, single
+from muster.sched.room.slot import Slot
+from muster.sched.room.view import Labels, View, views
+from muster.sched.room.yard import Yard
 
 
 def pack(gang: Gang, free: Free) -> tuple[Seat, ...] | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from math import inf
 
 from muster.core.resources import Resources
-from muster.sched.slot import Part, Slot
+from muster.sched.room.slot import Part, Slot
 
 Kind = tuple[str, int]  # accelerator and bytes of each; ("", 0) is a node without any
 Wanted = tuple[tuple["Group", int], ...]  # groups that suit an ask → the lowest bucket that may hold it

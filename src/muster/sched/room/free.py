@@ -15,8 +15,8 @@ from muster.core.resources import WHOLE, Resources
 from muster.core.rules import PoolRules
 from muster.core.seat import Seat
 from muster.sched.place import Gang
-from muster.sched.slot import Saved, Slot, parcel
-from muster.sched.yard import Yard
+from muster.sched.room.slot import Saved, Slot, parcel
+from muster.sched.room.yard import Yard
 
 # `set` is a method below.
 Names = set[str]

@@ -9,12 +9,12 @@ from itertools import islice
 
 from muster.core.resources import WHOLE
 from muster.core.seat import Seat
-from muster.sched.cells import Cell, Group, Wanted
-from muster.sched.free import Free
 from muster.sched.place import Gang
-from muster.sched.slot import Key, Slot, parcel, pick_devices
-from muster.sched.tally import Domain
-from muster.sched.yard import Yard
+from muster.sched.room.cells import Cell, Group, Wanted
+from muster.sched.room.free import Free
+from muster.sched.room.slot import Key, Slot, parcel, pick_devices
+from muster.sched.room.tally import Domain
+from muster.sched.room.yard import Yard
 
 Labels = tuple[str, ...]
 
