@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from heapq import heapify, heappop, heappush
 
 from muster.core.job import Seat
 from muster.core.plan import Claim, Start
@@ -23,50 +22,10 @@ from muster.sched.lines import Queued, Shape, Stream
 from muster.sched.order import Key
 from muster.sched.place import Gang
 from muster.sched.quota import EPSILON
+from muster.sched.walk import Walk
 
 TRIED = 400  # jobs that one round tries beside reservations, in all
 WALKED = 8  # jobs of a stream that are tried against the reservations: they may be expected to last differently
-
-
-class Walk:
-    """The jobs of a queue in its order. Those that start meanwhile leave their stream; the others are passed."""
-
-    __slots__ = ("_filling", "_heap", "_last")
-
-    def __init__(self, filling: Filling, queue: str) -> None:
-        streams = [stream for stream in filling.board.lines[queue] if stream.resting <= filling.now]
-        self._filling = filling
-        self._heap = [(filling.fair_key(stream), stream.number, 0, stream) for stream in streams]
-        self._last: tuple[Stream, int, str] | None = None  # whom the last step gave
-        heapify(self._heap)
-
-    @property
-    def key(self) -> Key:
-        """Where the next one stands."""
-        self._settle()
-        return self._heap[0][0] if self._heap else (9.0,)
-
-    def step(self) -> Queued | None:
-        self._settle()
-        if not self._heap:
-            return None
-        _, _, index, stream = heappop(self._heap)
-        name = stream.entries[index][2]
-        self._last = (stream, index, name)
-        return self._filling.board.queued[name]
-
-    def _settle(self) -> None:
-        """Puts the stream of the last one back, behind him if he is still there."""
-        if self._last is None:
-            return
-        stream, index, name = self._last
-        self._last = None
-        if index < len(stream.entries) and stream.entries[index][2] == name:
-            index += 1
-        if index < len(stream.entries):
-            rank = stream.policy.rank(stream.band, stream.entries[index][0], self._filling.state.history)
-            base = self._filling.fair_key(stream)
-            heappush(self._heap, ((*base[: len(base) - len(rank)], *rank), stream.number, index, stream))
 
 
 @dataclass(slots=True)

@@ -1,0 +1,157 @@
+"""The fields of the scheduler's board, and what both of its sides use: who waits, and who holds."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from math import inf
+
+from muster.core.job import Job, Seat
+from muster.core.resources import WHOLE
+from muster.core.rules import QueueRules, Rules
+from muster.core.state import State
+from muster.sched.lines import Queued, Shape, Stream
+from muster.sched.order import Policy
+from muster.sched.policies import policy_of
+from muster.sched.quota import Quotas
+from muster.sched.room.free import Free
+from muster.sched.shares import Shares
+
+
+@dataclass(slots=True, eq=False)
+class Running:
+    """A gang that holds resources."""
+
+    job: Job
+    attempt: int
+    since: float  # when the attempt began to run, or was planned
+    pool: str
+    weight: float  # accelerators
+    seats: tuple[Seat, ...]
+    band: Hashable
+    overdue: bool
+    worth: float  # of the gang; see `Policy.worth`. inf for one that never gives way
+    leaving: bool
+    ends: float = inf  # when it is expected to be done, if all goes as expected
+    counted: bool = True  # against quota and limits: what is leaving does not count
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """Seats that are kept for a job."""
+
+    job: Job
+    seats: tuple[Seat, ...]
+    pool: str
+
+
+@dataclass(slots=True)
+class Desk:
+    """Everything on it follows from the state and the time."""
+
+    free: Free = field(default_factory=Free)
+    quotas: Quotas = field(default_factory=Quotas)
+    queued: dict[str, Queued] = field(default_factory=dict)
+    running: dict[str, Running] = field(default_factory=dict)
+    claims: dict[str, Claimed] = field(default_factory=dict)
+    shares: Shares = field(default_factory=lambda: Shares(State()))
+    counts: Counter[tuple[str, ...]] = field(default_factory=Counter)  # ("queue", name) → gangs that run, and so on
+    weights: defaultdict[tuple[str, ...], float] = field(default_factory=lambda: defaultdict(float))  # accelerators
+    lines: defaultdict[str, dict[Stream, None]] = field(default_factory=lambda: defaultdict(dict))  # queue → streams
+    shapes: dict[str, dict[Shape, None]] = field(default_factory=dict)  # pool → those that someone waits with
+    hot: dict[Shape, None] = field(default_factory=dict)  # shapes for which something changed since the last round
+    # Pool → its running gangs, the least worth first; and its streams, the most worth first.
+    cheapest: defaultdict[str, list[tuple[float, int, str]]] = field(default_factory=lambda: defaultdict(list))
+    dearest: defaultdict[str, list[tuple[float, int, Stream]]] = field(default_factory=lambda: defaultdict(list))
+    late: defaultdict[str, dict[Stream, None]] = field(default_factory=lambda: defaultdict(dict))  # pool → overdue
+    elastic: dict[str, None] = field(default_factory=dict)  # running gangs that could do with more nodes
+    # Pool → its running gangs by when they are expected to end; kept where some queue makes reservations.
+    ending: defaultdict[str, list[tuple[float, int, str]]] = field(default_factory=lambda: defaultdict(list))
+    leaving: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))  # pool → those asked to
+    stirred: dict[str, None] = field(default_factory=dict)  # pools in which who may take whose place may have changed
+    _state: State | None = None
+    _cursor: int = 0
+    _rules: Rules = field(default_factory=Rules)
+    _epoch: int = -1
+    _fair: bool = False
+    _building: bool = False  # what the state has on record of use is counted already
+    _now: float = 0.0
+    _by_user: bool = False  # whether users of a queue are told apart
+    _queues: dict[str, tuple[QueueRules, Policy]] = field(default_factory=dict)
+    restless: bool = False  # whether a queue is served in an order that changes with what its users get
+    ordered: bool = False  # whether any queue is served in its order
+    turns: bool = False  # whether any queue gives its jobs turns
+    _reserves: bool = False  # whether any queue makes reservations
+    _learns: bool = False  # whether what has finished changes any queue's order
+    limited: bool = False  # whether an end may let someone start who is not short of room
+    _shapes: dict[Hashable, Shape] = field(default_factory=dict)
+    _streams: dict[Hashable, Stream] = field(default_factory=dict)
+    _pools: dict[Hashable, tuple[str, ...]] = field(default_factory=dict)
+    _made: int = 0  # streams so far
+    _pending: dict[str, None] = field(default_factory=dict)  # jobs that a round changed here and not in the state
+    _dirty: set[str] = field(default_factory=set)  # nodes likewise
+    # "" is those who wait; those who run stand under their pool: what changes there matters if someone waits for it.
+    _timers: defaultdict[str, list[tuple[float, str]]] = field(default_factory=lambda: defaultdict(list))
+    _due: dict[str, float] = field(default_factory=dict)  # job → the timer that counts
+    _users: defaultdict[str, dict[str, None]] = field(default_factory=lambda: defaultdict(dict))  # → running
+    _user_streams: defaultdict[str, dict[Stream, None]] = field(default_factory=lambda: defaultdict(dict))
+    _groups: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))  # → nodes
+    _node_claims: defaultdict[str, dict[str, Claimed]] = field(default_factory=lambda: defaultdict(dict))
+    _late_running: defaultdict[str, list[tuple[float, int, str]]] = field(default_factory=lambda: defaultdict(list))
+    _turn_at: float = inf  # when maintenance begins or ends somewhere
+
+    def pool_of(self, seats: tuple[Seat, ...]) -> str:
+        assert self._state is not None
+        node = self._state.nodes.get(seats[0].node) if seats else None
+        return node.pool if node else ""
+
+    def wake_at(self) -> float | None:
+        """When time alone changes where someone stands; None while nobody waits."""
+        if not self.queued:
+            return None
+        found = self._turn_at
+        for pool in ("", *self.shapes):
+            if timers := self._timers[pool]:
+                while timers and self._due.get(timers[0][1]) != timers[0][0]:
+                    heappop(timers)
+                if timers and timers[0][0] < found:
+                    found = timers[0][0]
+        return found if found < inf else None
+
+    def _wake(self, name: str, at: float, pool: str = "") -> None:
+        if at < inf and self._due.get(name) != at:
+            self._due[name] = at
+            heappush(self._timers[pool], (at, name))
+
+    def _queue(self, name: str) -> tuple[QueueRules, Policy]:
+        found = self._queues.get(name)
+        if found is None:
+            rules = self._rules.queue(name)
+            found = self._queues[name] = (rules, policy_of(rules))
+        return found
+
+    def _account(self, job: Job, pool: str, seats: tuple[Seat, ...], sign: int) -> None:
+        """Counts the gang against its queue's quota and against the limits on how many run."""
+        weight = weight_of(seats)
+        self.quotas.change(job.queue, pool, sign * weight)
+        counts = self.counts
+        counts["queue", job.queue] += sign
+        counts["user", job.queue, job.user] += sign
+        counts["project", job.project] += sign
+        if self.limited:
+            self.weights["user", job.queue, job.user] += sign * weight
+            self.weights["project", job.project] += sign * weight
+
+    def _loosen(self) -> None:
+        """Fewer count against limits and quotas now: whoever they held back is looked at again."""
+        if self.limited:
+            for pool, shapes in self.shapes.items():
+                self.hot.update(shapes)
+                self.stirred[pool] = None
+
+
+def weight_of(seats: tuple[Seat, ...]) -> float:
+    """Accelerators that the seats take."""
+    return sum([len(seat.devices) * seat.share for seat in seats]) / WHOLE

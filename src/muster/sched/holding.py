@@ -1,0 +1,173 @@
+"""The side of the board where gangs hold resources: what they are worth, when they end, and what is kept for others."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable
+from math import inf
+
+from muster.core.account import amount
+from muster.core.job import Job, Seat
+from muster.core.rules import QueueRules, Rules
+from muster.sched.desk import Claimed, Desk, Running, weight_of
+from muster.sched.order import remaining
+
+OFTEN = 8  # times that a gang is asked to leave before it is left alone for longer each time
+LEAST = 10.0  # seconds that it is left alone then, at least
+
+
+class Holding(Desk):
+    """Who runs, and whose seats are kept."""
+
+    __slots__ = ()
+
+    def leave(self, known: Running) -> None:
+        """The gang is asked to go."""
+        self._uncount(known)
+        self._value(known)
+        self._pending[known.job.id] = None
+
+    def claims_on(self, node: str) -> Iterable[Claimed]:
+        return self._node_claims[node].values() if node in self._node_claims else ()
+
+    def _hold(self, job: Job, seats: tuple[Seat, ...], attempt: int, now: float, pool: str) -> Running:
+        known = Running(
+            job,
+            attempt,
+            now,
+            pool,
+            weight_of(seats),
+            seats,
+            None,
+            overdue=False,
+            worth=inf,
+            leaving=False,
+        )
+        self.running[job.id] = known
+        self._account(job, known.pool, seats, +1)
+        if self._fair and not self._building:
+            at = job.attempt.planned_at if job.active and job.attempt else now
+            self.shares.change(job.project, job.queue, job.user, amount(job.ask, len(seats)), +1, at)
+        self._users[job.user][job.id] = None
+        if job.spec.group:
+            self._groups[f"{job.project}/{job.spec.group}"].update(seat.node for seat in seats)
+        insort(self.cheapest[known.pool], (known.worth, job.number, job.id))
+        if job.spec.min_nodes is not None and len(seats) < job.spec.num_nodes:
+            self.elastic[job.id] = None
+        return known
+
+    def _refresh(self, known: Running, now: float) -> None:
+        job = known.job
+        assert job.attempt is not None
+        known.since = job.attempt.running_at or job.attempt.planned_at
+        rules, policy = self._queue(job.queue)
+        standing = policy.standing(job, self._rules, rules, now)
+        known.band = standing.band
+        self._mind_age(known, rules.overdue is not None and job.waited >= rules.overdue)
+        if job.stop is not None:
+            self._uncount(known)
+        elif known.leaving:  # a round wanted it to, and its plan came to nothing
+            known.leaving, known.counted = False, True
+            self.leaving[known.pool].discard(job.id)
+            self._account(job, known.pool, known.seats, +1)
+        self._value(known)
+        if self._reserves:
+            self._expect_end(known)
+        self.stirred[known.pool] = None
+        # Nobody asks it to leave before its least run time, or its turn, is over: nothing changes until then.
+        safe = safe_until(known, self._rules, rules)
+        self._wake(job.id, safe if safe > now else standing.until, known.pool)
+
+    def _expect_end(self, known: Running) -> None:
+        end = known.since + remaining(known.job, self._rules)
+        if end != known.ends:
+            self._drop_end(known)
+            known.ends = end
+            insort(self.ending[known.pool], (end, known.job.number, known.job.id))
+
+    def _drop_end(self, known: Running) -> None:
+        if known.ends < inf:
+            line = self.ending[known.pool]
+            del line[bisect_left(line, (known.ends, known.job.number, known.job.id))]
+
+    def _mind_age(self, known: Running, overdue: bool) -> None:
+        if overdue != known.overdue:
+            assert known.job.attempt is not None
+            known.overdue = overdue
+            entry = (known.job.attempt.planned_at, known.job.number, known.job.id)
+            line = self._late_running[known.pool]
+            if overdue:
+                insort(line, entry)
+            else:
+                line.remove(entry)
+
+    def _value(self, known: Running) -> None:
+        assert self._state is not None
+        job = known.job
+        rules, policy = self._queue(job.queue)
+        if not policy.values:
+            return
+        worth = policy.worth(known.band, self._state.history)
+        if known.leaving or not rules.preemptible:
+            worth = inf
+        if worth != known.worth:
+            line = self.cheapest[known.pool]
+            del line[bisect_left(line, (known.worth, job.number, job.id))]
+            known.worth = worth
+            insort(line, (worth, job.number, job.id))
+            self.stirred[known.pool] = None
+
+    def _let_go(self, known: Running) -> None:
+        job = known.job
+        line = self.cheapest[known.pool]
+        del line[bisect_left(line, (known.worth, job.number, job.id))]
+        if self._fair:
+            attempt = job.attempt
+            ended = attempt.ended_at if attempt is not None and attempt.number == known.attempt else None
+            at = self._now if ended is None else ended
+            self.shares.change(job.project, job.queue, job.user, amount(job.ask, len(known.seats)), -1, at)
+        if known.counted:
+            self._account(job, known.pool, known.seats, -1)
+        if known.overdue:
+            self._late_running[known.pool] = [e for e in self._late_running[known.pool] if e[2] != job.id]
+        self._drop_end(known)
+        self.leaving[known.pool].discard(job.id)
+        self._users[job.user].pop(job.id, None)
+        self.elastic.pop(job.id, None)
+        self.stirred[known.pool] = None
+        if job.spec.group:
+            self._groups[f"{job.project}/{job.spec.group}"].subtract(seat.node for seat in known.seats)
+        self._loosen()
+
+    def _uncount(self, known: Running) -> None:
+        known.leaving = True
+        self.leaving[known.pool].add(known.job.id)
+        if known.counted:
+            known.counted = False
+            self._account(known.job, known.pool, known.seats, -1)
+            self._loosen()
+
+    def _claim(self, job: Job, seats: tuple[Seat, ...]) -> None:
+        claim = self.claims[job.id] = Claimed(job, seats, self.pool_of(seats))
+        for seat in seats:
+            self._node_claims[seat.node][job.id] = claim
+            self._dirty.add(seat.node)
+        self._account(job, claim.pool, seats, +1)
+
+    def _unclaim(self, name: str) -> None:
+        claim = self.claims.pop(name, None)
+        if claim is not None:
+            for seat in claim.seats:
+                self._node_claims[seat.node].pop(name, None)
+                self._dirty.add(seat.node)
+            self._account(claim.job, claim.pool, claim.seats, -1)
+
+
+def safe_until(known: Running, rules: Rules, queue: QueueRules) -> float:
+    """Until when nobody may ask the gang to leave, but to take back what is his own.
+
+    Whoever was stopped often is left alone for longer and longer: so everyone gets done in the end, whatever the rules.
+    """
+    often = known.job.charges.get("preempted", 0) - OFTEN
+    guard = rules.preemption.min_run if often <= 0 else max(rules.preemption.min_run, LEAST) * 2.0 ** min(often, 30)
+    return known.since + max(guard, queue.slice or 0.0)

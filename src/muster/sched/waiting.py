@@ -1,0 +1,230 @@
+"""The side of the board where jobs wait: their lines, shapes and streams, and where they may go."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Hashable
+from dataclasses import replace
+from math import inf
+
+from muster.core.job import Job
+from muster.core.spec import fewest_nodes
+from muster.sched.desk import Desk, weight_of
+from muster.sched.lines import Queued, Shape, Stream
+from muster.sched.order import Policy, remaining
+from muster.sched.place import Gang
+from muster.sched.quota import EPSILON
+from muster.sched.windows import opens, shuts
+
+OVERRUN = 0.5  # of a job that has run longer than was expected: the share of that by which it is taken to go on
+
+
+class Waiting(Desk):
+    """Who waits, in the order in which he is looked at."""
+
+    __slots__ = ()
+
+    def goes_first(self, stream: Stream, pool: str | None = None) -> bool:
+        """Whether the stream is overdue, and overdue jobs hold little enough of a pool to go ahead of the others."""
+        if not stream.overdue:
+            return False
+        for name in stream.shape.gang.pools if pool is None else (pool,):
+            held = sum(self.privileged(name).values()) + self._promised(name)
+            if not held or held + stream.shape.weight <= self._lane(name) + EPSILON:
+                return True
+        return False
+
+    def privileged(self, pool: str) -> dict[str, float]:
+        """Running gangs that became overdue before they started, the oldest first, as far as the rules protect them."""
+        found, room = dict[str, float](), self._lane(pool)
+        for _, _, name in self._late_running.get(pool, ()):
+            weight = self.running[name].weight
+            if any(found.values()) and weight > room + EPSILON:
+                break
+            found[name] = weight
+            room -= weight
+        return found
+
+    def near(self, job: Job) -> frozenset[str]:
+        """What the job should be near to now."""
+        spec = job.spec
+        if spec.placement == "group":
+            nodes = self._groups.get(f"{job.project}/{spec.group}") if spec.group else None
+            return frozenset(node for node, count in (nodes or {}).items() if count)
+        if spec.placement != "locality":
+            return frozenset()
+        last = {worker.seat.node for worker in job.attempt.workers} if job.attempt else set()
+        return frozenset(spec.near or spec.data) | last
+
+    def pools_of(self, job: Job, now: float) -> tuple[str, ...]:
+        """Where the job may go, the preferred first."""
+        assert self._state is not None
+        spec = job.spec
+        late = spec.use_spot and spec.deadline is not None and now >= self.spot_until(job)
+        name = (job.queue, spec.pool, spec.kind, spec.use_spot, late)
+        found = self._pools.get(name)
+        if found is None:
+            found = self._pools[name] = tuple(self._allowed(job, late))
+        return found
+
+    def spot_until(self, job: Job) -> float:
+        """When a job with a deadline must take nodes that nobody takes away, to be done in time."""
+        assert job.spec.deadline is not None
+        left = remaining(job, self._rules)
+        return job.submitted_at + job.spec.deadline - left * (1 + OVERRUN)
+
+    def _promised(self, pool: str) -> float:
+        """Accelerators that are kept for overdue jobs."""
+        claims = [claim for claim in self.claims.values() if claim.pool == pool and claim.job.id in self.queued]
+        return sum(weight_of(claim.seats) for claim in claims if self.queued[claim.job.id].stream.overdue)
+
+    def _lane(self, pool: str) -> float:
+        """Accelerators that overdue jobs may hold ahead of the others."""
+        return self.free.accelerators(pool)[1] * self._rules.overdue_share
+
+    def _enter(self, job: Job, now: float) -> None:
+        rules, policy = self._queue(job.queue)
+        standing = policy.standing(job, self._rules, rules, now)
+        until, late = standing.until, False
+        if rules.overdue is not None:
+            at = job.since + rules.overdue - job.waited
+            late = now >= at
+            until = until if late else min(until, at)
+        pools, resting, shuts_at = self._quiet(job, self.pools_of(job, now), now)
+        if resting > now:
+            until = min(until, resting)
+        if job.spec.use_spot and job.spec.deadline is not None and self.spot_until(job) > now:
+            until = min(until, self.spot_until(job))
+        shape = self._shape(job, pools)
+        stream = self._stream(job, shape, policy, standing.band, late, resting if resting > now else 0.0)
+        entry = (standing.key, job.number, job.id)
+        if not stream.entries:
+            self._open(stream)
+        stream.add(entry)
+        self.queued[job.id] = Queued(job, stream, entry)
+        self.hot[shape] = None
+        for pool in pools:
+            self.stirred[pool] = None
+        self._wake(job.id, min(until, shuts_at))
+
+    def _quiet(self, job: Job, pools: tuple[str, ...], now: float) -> tuple[tuple[str, ...], float, float]:
+        """Where the job may go now, until when it may not start, and when it may not any more."""
+        if not job.spec.off_peak or not pools:
+            return pools, job.not_before, inf
+        windows = {pool: self._rules.pool(pool).off_peak for pool in pools}
+        opening = {pool: opens(window, now) for pool, window in windows.items()}
+        first = min(opening.values())
+        quiet = tuple(pool for pool in pools if opening[pool] <= max(first, now))
+        ends = min(shuts(windows[pool], now) for pool in quiet)
+        later = min((at for at in opening.values() if at > first), default=inf)
+        return quiet, max(job.not_before, first), min(ends, later)
+
+    def _stream(self, job: Job, shape: Shape, policy: Policy, band: Hashable, overdue: bool, resting: float) -> Stream:
+        user = job.user if self._by_user else ""
+        name = (job.queue, user, shape, band, overdue, resting)
+        stream = self._streams.get(name)
+        if stream is None:
+            self._made += 1
+            stream = Stream(
+                job.queue, user, job.user, job.project, shape, band, overdue, resting, policy,
+                self._rules.queue(job.queue), self._made,
+            )  # fmt: skip
+            self._streams[name] = stream
+        return stream
+
+    def _open(self, stream: Stream) -> None:
+        """Someone stands in it again."""
+        assert self._state is not None
+        shape = stream.shape
+        if not shape.streams:
+            for pool in shape.gang.pools:
+                self.shapes.setdefault(pool, {})[shape] = None
+        shape.streams[stream] = None
+        self.lines[stream.queue][stream] = None
+        self._user_streams[stream.whose][stream] = None
+        if stream.policy.values:
+            stream.worth = stream.policy.worth(stream.band, self._state.history)
+        for pool in shape.gang.pools:
+            if stream.policy.values:
+                insort(self.dearest[pool], (-stream.worth, stream.number, stream))
+            if stream.overdue:
+                self.late[pool][stream] = None
+
+    def _leave_line(self, queued: Queued) -> None:
+        stream = queued.stream
+        stream.remove(queued.entry)
+        if stream.entries:
+            return
+        shape = stream.shape
+        del shape.streams[stream], self.lines[stream.queue][stream], self._user_streams[stream.whose][stream]
+        if stream.policy.values:
+            self._drop_worth(stream)
+        if stream.overdue:
+            for pool in shape.gang.pools:
+                self.late[pool].pop(stream, None)
+        if not shape.streams:
+            for pool in shape.gang.pools:
+                del self.shapes[pool][shape]
+                if not self.shapes[pool]:
+                    del self.shapes[pool]
+            self.hot.pop(shape, None)
+        if len(self._streams) > 2 * len(self.queued) + 1000:
+            self._streams = {name: one for name, one in self._streams.items() if one.entries}
+            self._shapes = {name: one for name, one in self._shapes.items() if one.streams}
+
+    def _drop_worth(self, stream: Stream) -> None:
+        for pool in stream.shape.gang.pools:
+            line = self.dearest[pool]
+            del line[bisect_left(line, (-stream.worth, stream.number))]
+
+    def _revalue(self, stream: Stream) -> None:
+        assert self._state is not None
+        if not stream.policy.values:
+            return
+        worth = stream.policy.worth(stream.band, self._state.history)
+        if worth != stream.worth:
+            self._drop_worth(stream)
+            stream.worth = worth
+            for pool in stream.shape.gang.pools:
+                insort(self.dearest[pool], (-worth, stream.number, stream))
+                self.stirred[pool] = None
+
+    def _shape(self, job: Job, pools: tuple[str, ...]) -> Shape:
+        spec = job.spec
+        own = job.id if spec.placement in ("group", "locality") or _blamed(job) else ""
+        topology = spec.topology
+        name = (
+            job.ask, spec.num_nodes, spec.min_nodes, pools, spec.placement, topology.require, topology.prefer, own,
+        )  # fmt: skip
+        shape = self._shapes.get(name)
+        if shape is None or own:
+            gang = Gang(job.ask, spec.num_nodes, pools, spec.placement, topology.require, topology.prefer)
+            if own:
+                gang = replace(gang, avoid=_blamed(job))
+            shape = self._shapes[name] = Shape(gang, fewest_nodes(spec), job.ask.weight)
+        return shape
+
+    def _allowed(self, job: Job, late: bool) -> list[str]:
+        assert self._state is not None
+        spec, rules = job.spec, self._rules.queue(job.queue)
+        steady, spot = list[str](), list[str]()
+        for pool in sorted(self._state.pools.values(), key=lambda pool: pool.name):
+            rule = self._rules.pool(pool.name)
+            if spec.pool not in (None, pool.name) or (rules.pools and pool.name not in rules.pools):
+                continue
+            if rule.kinds and spec.kind not in rule.kinds:
+                continue
+            taken_away = pool.spot if rule.spot is None else rule.spot
+            (spot if taken_away else steady).append(pool.name)
+        if not spec.use_spot:
+            return steady
+        return steady or spot if late else spot + steady
+
+
+def _blamed(job: Job) -> frozenset[str]:
+    """Nodes that the job's last attempt failed on by their fault."""
+    attempt = job.attempt
+    if attempt is None or attempt.reason is None or attempt.outcome in (None, "succeeded", "stopped"):
+        return frozenset()
+    node = attempt.reason.data.get("node")
+    return frozenset({node}) if node and attempt.reason.category in ("node", "worker") else frozenset()
