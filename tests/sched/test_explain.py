@@ -99,6 +99,16 @@ def test_where_turns_are_taken_the_next_one_is_told() -> None:
     assert (found.data["job"], found.data["at"]) == (first, world.now + 600)
 
 
+def test_one_who_is_left_alone_for_a_while_yet_is_told() -> None:
+    world = World(rules=Rules(defaults=QueueRules(order="priority"), preemption=Preemption(min_run=300.0)))
+    low = world.run("n0", "n1", priority=20)
+    name = world.job(gpus=2, priority=90)
+    found = advice(world, name)["least_run"]
+    assert (found.data["preempts"], found.data["at"]) == ([low], world.now + 300)
+    world.now += 300
+    assert "least_run" not in advice(world, name)
+
+
 def test_nodes_that_are_not_used_are_told_beside_those_that_are_full() -> None:
     world = World()
     world.run("n0")

@@ -8,6 +8,7 @@ from math import floor, inf
 from typing import Any, Final
 
 from muster.core.resources import WHOLE, Resources
+from muster.core.rules import Rules
 from muster.sched.backfill import ends_at
 from muster.sched.board import Running, safe_until
 from muster.sched.explain import Explainer
@@ -41,7 +42,7 @@ def unblock(explainer: Explainer, queued: Queued) -> list[Suggestion]:
         return []
     if queued.stream.resting > explainer.now:
         return list(_sooner(explainer, queued))  # until then nothing else would help
-    steps = (_shorter, _fewer_nodes, _lighter, _elsewhere, _more_quota, _priority, _turn, _end)
+    steps = (_shorter, _fewer_nodes, _lighter, _elsewhere, _more_quota, _priority, _turn, _soon, _end)
     return [found for step in steps for found in step(explainer, queued)]
 
 
@@ -157,7 +158,7 @@ def _priority(explainer: Explainer, queued: Queued) -> Iterator[Suggestion]:
     if not rules.preemption.enabled or not queued.stream.rules.preempts:
         return
     for priority in PRIORITIES:
-        if job.spec.priority < priority <= most and (room := _room(explainer, queued, priority)) is not None:
+        if job.spec.priority < priority <= most and (room := _room(explainer, queued, priority, rules)) is not None:
             victims = [explainer.named(known.job) for known in room.victims]
             word = _BY_WORD.get(priority, str(priority))
             message = f"`priority: {word}` would take the place of {', '.join(victims[:5])}"
@@ -165,8 +166,8 @@ def _priority(explainer: Explainer, queued: Queued) -> Iterator[Suggestion]:
             return
 
 
-def _room(explainer: Explainer, queued: Queued, priority: int) -> Room | None:
-    board, rules, stream = explainer.board, explainer.state.rules, queued.stream
+def _room(explainer: Explainer, queued: Queued, priority: int, rules: Rules) -> Room | None:
+    board, stream = explainer.board, queued.stream
     job = replace(queued.job, spec=queued.job.spec.model_copy(update={"priority": priority}))
     standing = stream.policy.standing(job, rules, stream.rules, explainer.now)
     worth = stream.policy.worth(standing.band, explainer.state.history) or 0.0
@@ -192,6 +193,22 @@ def _turn(explainer: Explainer, queued: Queued) -> Iterator[Suggestion]:
         at = max(safe_until(known, rules, queue), explainer.now)
         message = f"the turn of {explainer.named(known.job)} to be over, in about {_minutes(at - explainer.now)}"
         yield Suggestion("next_turn", message, {"job": explainer.named(known.job), "at": at, "pool": known.pool})
+
+
+def _soon(explainer: Explainer, queued: Queued) -> Iterator[Suggestion]:
+    """Those whose place it takes as soon as they have had the least run time."""
+    rules, now = explainer.state.rules, explainer.now
+    if not rules.preemption.enabled or not queued.stream.rules.preempts or queued.stream.rules.slice is not None:
+        return
+    at_once = rules.model_copy(update={"preemption": rules.preemption.model_copy(update={"min_run": 0.0})})
+    room = _room(explainer, queued, queued.job.spec.priority, at_once)
+    if room is None or room.why == "reclaim":
+        return
+    at = max(safe_until(known, rules, rules.queue(known.job.queue)) for known in room.victims)
+    if at > now:
+        victims = [explainer.named(known.job) for known in room.victims]
+        message = f"the least run time of {', '.join(victims[:5])} to be over, in about {_minutes(at - now)}"
+        yield Suggestion("least_run", message, {"preempts": victims, "at": at})
 
 
 def _end(explainer: Explainer, queued: Queued) -> Iterator[Suggestion]:

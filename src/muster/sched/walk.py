@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappop, heappush, heapreplace
 from typing import TYPE_CHECKING
 
 from muster.sched.lines import Queued, Stream
@@ -28,10 +28,12 @@ class Walk:
     def key(self) -> Key:
         """Where the next one stands."""
         self._settle()
+        self._look_again()
         return self._heap[0][0] if self._heap else (9.0,)
 
     def step(self) -> Queued | None:
         self._settle()
+        self._look_again()
         if not self._heap:
             return None
         _, _, index, stream = heappop(self._heap)
@@ -48,6 +50,19 @@ class Walk:
         if index < len(stream.entries) and stream.entries[index][2] == name:
             index += 1
         if index < len(stream.entries):
-            rank = stream.policy.rank(stream.band, stream.entries[index][0], self._filling.state.history)
-            base = self._filling.fair_key(stream)
-            heappush(self._heap, ((*base[: len(base) - len(rank)], *rank), stream.number, index, stream))
+            heappush(self._heap, (self._key(stream, index), stream.number, index, stream))
+
+    def _look_again(self) -> None:
+        """What was given away meanwhile may have moved the first of them back."""
+        heap = self._heap
+        while len(heap) > 1:
+            key, number, index, stream = heap[0]
+            fresh = self._key(stream, index)
+            if fresh <= key:
+                return
+            heapreplace(heap, (fresh, number, index, stream))
+
+    def _key(self, stream: Stream, index: int) -> Key:
+        rank = stream.policy.rank(stream.band, stream.entries[index][0], self._filling.state.history)
+        base = self._filling.fair_key(stream)
+        return (*base[: len(base) - len(rank)], *rank)

@@ -133,7 +133,8 @@ def _agree(board: Board, queued: Queued, room: Room, rules: Rules, yields: list[
     board.free.take(room.seats, job.ask)
     for known in room.victims:
         rest = smaller(known, taken)
-        yields.append(Yield(known.job.id, _why(known, queued, room, len(rest)), _grace(known, rules)))
+        grace = min(_grace(known, rules), rules.reclaim) if room.why == "reclaim" else _grace(known, rules)
+        yields.append(Yield(known.job.id, _why(known, queued, room, len(rest)), grace))
         board.leave(known)
         if rest:
             claims.append(Claim(known.job.id, rest))
