@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from muster.core.job import Seat
+from muster.core.history import groups_of
+from muster.core.job import Job, Seat
 from muster.core.plan import Claim, Start
 from muster.core.resources import WHOLE, Resources
 from muster.core.state import State
@@ -19,7 +20,7 @@ from muster.sched.board import Board, Claimed
 from muster.sched.elastic import most_that_fit
 from muster.sched.gate import allowance, gate
 from muster.sched.lines import Queued, Shape, Stream
-from muster.sched.order import Key
+from muster.sched.order import UNKNOWN, Key
 from muster.sched.place import Gang
 from muster.sched.quota import EPSILON
 from muster.sched.walk import Walk
@@ -51,7 +52,7 @@ class Filling:
         for name, claim in waiting:  # before any start: a node is then as the state has it
             nodes = [self.state.nodes.get(seat.node) for seat in claim.seats]
             late = self.closing and any(
-                self.board.free.slots[seat.node].closes < self._ends(self.board.queued[name])
+                self.board.free.slots[seat.node].closes < self._over(self.board.queued[name].job)
                 for seat in claim.seats
                 if seat.node in self.board.free.slots
             )
@@ -295,13 +296,20 @@ class Filling:
         """When the job would be done if it started now."""
         return self.now + takes(queued.job, self.state.rules, self.now)
 
+    def _over(self, job: Job) -> float:
+        """When the job is over for all that is known: by its limit, or as nine in ten of its kind are."""
+        history, spec = self.state.history, job.spec
+        whole = spec.max_duration or (history.quantile(groups_of(job.user, spec), 0.9) if history.known else UNKNOWN)
+        done = job.ran if job.checkpoint is not None else 0.0
+        return self.now + max(whole - done, 1.0)
+
     def gang(self, queued: Queued) -> Gang:
         """With what it should be near to, and when it is expected to end where nodes close at some time."""
         gang = queued.stream.shape.gang
         if gang.placement in ("group", "locality"):
             gang = replace(gang, near=self.board.near(queued.job))
         if any(self.state.rules.pool(pool).maintenance for pool in gang.pools):
-            return replace(gang, ends=self._ends(queued))
+            return replace(gang, ends=self._over(queued.job))
         return gang
 
     def _open_pools(self, queued: Queued) -> tuple[str, ...]:
