@@ -19,6 +19,7 @@ from typing import Any
 from _machine import write
 from _replay import Timed, Workload, bare_fifo, load, play, take_traces
 from muster.core.rules import Rules
+from muster.core.spec import JobSpec
 from muster.sim.model import Costs, JobResult
 
 VENUS = "helios_venus_sept2020.csv.gz"
@@ -26,6 +27,7 @@ PHILLY = ("philly_muri_trace1.csv.gz", "philly_muri_trace4.csv.gz")
 REPLAYED = ("fifo", "sjf", "tiresias")
 # The reference simulator sees in the next second of its loop that a job under Tiresias has ended: each lasts 1 s more.
 LATER = {"tiresias": 1.0}
+GRACE = JobSpec.model_fields["stop_grace"].default  # seconds that a job is given to save and leave
 GOALS = {
     "faithful_within_percent": 0.5,
     "default_confined_completion_s": 13_000,
@@ -95,9 +97,9 @@ def better(confined: dict[str, Timed], shared: dict[str, Timed], reference: dict
 
 def own_quota(venus: Workload, shared: dict[str, Timed]) -> dict[str, Any]:
     """How long jobs waited for what was their queue's own, and whether they needed whole nodes."""
-    limit, grace = Rules().reclaim, Rules().preemption.grace
-    slow = play(venus, "default", "shared", costs=Costs(checkpoint_cost=grace))
-    found: dict[str, Any] = {"reclaim_s": limit, "slow": f"every gang takes {grace:g} s to save and leave"}
+    limit = Rules().reclaim
+    slow = play(venus, "default", "shared", costs=Costs(checkpoint_cost=GRACE))
+    found: dict[str, Any] = {"reclaim_s": limit, "slow": f"every gang takes {GRACE:g} s to save and leave"}
     rows = {"default": shared["default"], "default, slow": slow, "fifo": shared["fifo"]}
     print(f"\nwaits within the own quota, which is to come back within {limit:g} s:")
     for name, timed in rows.items():

@@ -17,6 +17,7 @@ from muster.sim.work import Work
 
 MOST: Final = 2_000
 USABLE_EVERY: Final = 10  # samples: what is usable takes a look at every node, and is taken to hold that long
+LOOKS: Final = 500_000  # at nodes, in all, that are made for it: on a large cluster it is asked less often
 _SHAPES: Final = 4  # kinds of gangs that are typical of a trace
 _PARTS: Final = 20  # in which they are counted
 
@@ -32,7 +33,7 @@ class Samples:
         self.taken: list[Sample] = []
 
     def take(self, now: float, work: Work, total: int, state: State) -> None:
-        if self._count % USABLE_EVERY == 0:
+        if self._count % max(USABLE_EVERY, MOST * len(state.nodes) // LOOKS) == 0:
             self._usable = fragmentation(state.nodes.values(), self._typical).usable
         by_queue = {name: float(held) for name, held in work.by_queue.items() if held}
         self.taken.append(Sample(now - self._zero, work.used, total, work.waiting, self._usable, by_queue))
