@@ -66,6 +66,7 @@ class _Right:
         self.entitled = bool(weight) and board.quotas.entitled(stream.queue, pool, weight)
         self.worth = inf if board.goes_first(stream, pool) else stream.worth
         self.protected = board.privileged(pool)
+        self.borrowers: dict[str, bool] = {}  # by queue: nothing changes while one who asks is answered
         # Accelerators that must come free even where there is room: what is free may be kept by its owner.
         kept = board.quotas.kept_back(stream.queue, pool) if board.quotas.any and not self.entitled else 0.0
         self.wanting = weight + kept - board.free.accelerators(pool)[0] if kept else 0.0
@@ -98,7 +99,7 @@ class _Right:
         if known.leaving or job.phase not in ("starting", "running") or not rules.queue(job.queue).preemptible:
             return ""
         same = job.queue == stream.queue
-        borrowed = not same and self.board.quotas.borrows(job.queue, self.pool)
+        borrowed = not same and self._borrows(job.queue)
         if borrowed and self.entitled:
             return "reclaim"
         if job.attempt is None or job.attempt.running_at is None:
@@ -114,6 +115,12 @@ class _Right:
         if not same and rules.queue(job.queue).order != stream.rules.order:
             return ""  # what their jobs are worth can't be compared
         return "rank" if known.worth * rules.preemption.margin < self.worth else ""
+
+    def _borrows(self, queue: str) -> bool:
+        found = self.borrowers.get(queue)
+        if found is None:
+            found = self.borrowers[queue] = self.board.quotas.borrows(queue, self.pool)
+        return found
 
     def _priority(self, job: Job) -> float:
         return priority_now(job, self.rules.queue(job.queue), self.now)[0]

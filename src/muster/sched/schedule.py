@@ -9,7 +9,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import ceil, inf
 
 from muster.core.plan import Plan
@@ -31,7 +30,7 @@ def schedule(state: State, now: float, board: Board | None = None) -> Plan:
     if every and now % every:
         return Plan(state.version, wake_at=ceil(now / every) * every if board.queued else None)
     if state.rules.reselect:
-        return replace(reselect(state, board, now), wake_at=now + every if board.queued else None)
+        return reselect(state, board, now)
     idle = not board.hot and not board.claims and not (board.stirred and board.queued)
     if idle and not board.elastic and not board.restless and not (board.ordered and any(board.late.values())):
         return Plan(state.version, wake_at=board.wake_at())
