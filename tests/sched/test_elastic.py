@@ -134,6 +134,17 @@ def test_two_grow_into_what_is_free_without_taking_it_twice():
     assert len(sits) == len(set(sits)) == 5
 
 
+def test_two_that_grow_at_once_stay_within_the_limit_together():
+    """A gang that stops to grow no longer counts, but what is kept for it does."""
+    world = made(Rules(preemption=QUICK, queues={"default": QueueRules(quota={"main": 4}, borrow={})}), nodes=2)
+    for name in ("one", "two"):
+        world.submit(name, 10_000, gpus=1, num_nodes={"min": 1, "max": 3}, save=50.0)
+    world.tick()
+    world.nodes(6, prefix="m", gpus=1)
+    world.run(until=500.0)
+    assert len(world.sits("one")) + len(world.sits("two")) == 4
+
+
 def test_it_does_not_grow_onto_a_node_that_goes_away():
     """Otherwise it would stop for it, not get it, start as it was, and stop again."""
     away = Maintenance(start=50.0, end=5000.0, nodes=("n0",))

@@ -67,7 +67,7 @@ class History:
         self._new.append((groups, age_bin(seconds)))
         self.ends += 1
         self._worths.pop(groups[0], None)
-        if self.ends >= self._next:
+        if self.ends >= self._next or self.ends == KNOWN:
             self._refresh()
 
     def _catch_up(self) -> None:

@@ -220,14 +220,8 @@ class Board(Waiting, Holding):
             return
         if self._epoch != self._state.history.epoch:
             self._epoch = self._state.history.epoch
-            for known in self.running.values():
-                self._value(known)
-            for streams in self.lines.values():
-                for stream in streams:
-                    self._revalue(stream)
-            return
+            users = dict.fromkeys([*self._user_rungs, *self._user_streams])
         for user in users:
-            for name in self._users.get(user, ()):
-                self._value(self.running[name])
+            self._relearn(user)
             for stream in self._user_streams.get(user, ()):
                 self._revalue(stream)

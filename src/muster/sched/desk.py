@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from math import inf
@@ -12,6 +12,7 @@ from muster.core.job import Job, Seat
 from muster.core.resources import WHOLE
 from muster.core.rules import QueueRules, Rules
 from muster.core.state import State
+from muster.sched.ladder import Ladder, Rung
 from muster.sched.lines import Queued, Shape, Stream
 from muster.sched.order import Policy
 from muster.sched.policies import policy_of
@@ -30,12 +31,16 @@ class Running:
     pool: str
     weight: float  # accelerators
     seats: tuple[Seat, ...]
-    band: Hashable
-    overdue: bool
-    worth: float  # of the gang; see `Policy.worth`. inf for one that never gives way
-    leaving: bool
+    rung: Rung  # where it stands by what it is worth
+    overdue: bool = False
+    leaving: bool = False
     ends: float = inf  # when it is expected to be done, if all goes as expected
     counted: bool = True  # against quota and limits: what is leaving does not count
+
+    @property
+    def worth(self) -> float:
+        """See `Policy.worth`; inf for one that never gives way."""
+        return self.rung.worth
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +67,8 @@ class Desk:
     lines: defaultdict[str, dict[Stream, None]] = field(default_factory=lambda: defaultdict(dict))  # queue → streams
     shapes: dict[str, dict[Shape, None]] = field(default_factory=dict)  # pool → those that someone waits with
     hot: dict[Shape, None] = field(default_factory=dict)  # shapes for which something changed since the last round
-    # Pool → its running gangs, the least worth first; and its streams, the most worth first.
-    cheapest: defaultdict[str, list[tuple[float, int, str]]] = field(default_factory=lambda: defaultdict(list))
+    ladders: defaultdict[str, dict[str, Ladder]] = field(default_factory=lambda: defaultdict(dict))  # pool → queue →
+    # Pool → its streams, the most worth first.
     dearest: defaultdict[str, list[tuple[float, int, Stream]]] = field(default_factory=lambda: defaultdict(list))
     late: defaultdict[str, dict[Stream, None]] = field(default_factory=lambda: defaultdict(dict))  # pool → overdue
     elastic: dict[str, None] = field(default_factory=dict)  # running gangs that could do with more nodes
@@ -95,12 +100,19 @@ class Desk:
     # "" is those who wait; those who run stand under their pool: what changes there matters if someone waits for it.
     _timers: defaultdict[str, list[tuple[float, str]]] = field(default_factory=lambda: defaultdict(list))
     _due: dict[str, float] = field(default_factory=dict)  # job → the timer that counts
-    _users: defaultdict[str, dict[str, None]] = field(default_factory=lambda: defaultdict(dict))  # → running
+    # User → rungs that speak of him, where what has finished says what they are worth → their pool and queue.
+    _user_rungs: defaultdict[str, dict[Rung, tuple[str, str]]] = field(default_factory=lambda: defaultdict(dict))
     _user_streams: defaultdict[str, dict[Stream, None]] = field(default_factory=lambda: defaultdict(dict))
     _groups: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))  # → nodes
     _node_claims: defaultdict[str, dict[str, Claimed]] = field(default_factory=lambda: defaultdict(dict))
     _late_running: defaultdict[str, list[tuple[float, int, str]]] = field(default_factory=lambda: defaultdict(list))
     _turn_at: float = inf  # when maintenance begins or ends somewhere
+
+    def running_in(self, pool: str) -> Iterator[Running]:
+        """Its gangs, those of each queue together, the least worth first."""
+        for ladder in self.ladders[pool].values():
+            for _, _, name in ladder:
+                yield self.running[name]
 
     def pool_of(self, seats: tuple[Seat, ...]) -> str:
         assert self._state is not None

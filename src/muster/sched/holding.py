@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from math import inf
 
 from muster.core.account import amount
 from muster.core.job import Job, Seat
 from muster.core.rules import QueueRules, Rules
 from muster.sched.desk import Claimed, Desk, Running, weight_of
+from muster.sched.ladder import NEVER, Ladder
 from muster.sched.order import remaining
 
 OFTEN = 8  # times that a gang is asked to leave before it is left alone for longer each time
@@ -24,34 +25,22 @@ class Holding(Desk):
     def leave(self, known: Running) -> None:
         """The gang is asked to go."""
         self._uncount(known)
-        self._value(known)
+        self._stand(known, NEVER)
         self._pending[known.job.id] = None
 
     def claims_on(self, node: str) -> Iterable[Claimed]:
         return self._node_claims[node].values() if node in self._node_claims else ()
 
     def _hold(self, job: Job, seats: tuple[Seat, ...], attempt: int, now: float, pool: str) -> Running:
-        known = Running(
-            job,
-            attempt,
-            now,
-            pool,
-            weight_of(seats),
-            seats,
-            None,
-            overdue=False,
-            worth=inf,
-            leaving=False,
-        )
+        rung = self._ladder(pool, job).add(NEVER, inf, (job.number, job.id))
+        known = Running(job, attempt, now, pool, weight_of(seats), seats, rung)
         self.running[job.id] = known
         self._account(job, known.pool, seats, +1)
         if self._fair and not self._building:
             at = job.attempt.planned_at if job.active and job.attempt else now
             self.shares.change(job.project, job.queue, job.user, amount(job.ask, len(seats)), +1, at)
-        self._users[job.user][job.id] = None
         if job.spec.group:
             self._groups[f"{job.project}/{job.spec.group}"].update(seat.node for seat in seats)
-        insort(self.cheapest[known.pool], (known.worth, job.number, job.id))
         if job.spec.min_nodes is not None and len(seats) < job.spec.num_nodes:
             self.elastic[job.id] = None
         return known
@@ -62,7 +51,6 @@ class Holding(Desk):
         known.since = job.attempt.running_at or job.attempt.planned_at
         rules, policy = self._queue(job.queue)
         standing = policy.standing(job, self._rules, rules, now)
-        known.band = standing.band
         self._mind_age(known, rules.overdue is not None and job.waited >= rules.overdue)
         if job.stop is not None:
             self._uncount(known)
@@ -70,7 +58,7 @@ class Holding(Desk):
             known.leaving, known.counted = False, True
             self.leaving[known.pool].discard(job.id)
             self._account(job, known.pool, known.seats, +1)
-        self._value(known)
+        self._stand(known, standing.band)
         if self._reserves:
             self._expect_end(known)
         self.stirred[known.pool] = None
@@ -101,26 +89,49 @@ class Holding(Desk):
             else:
                 line.remove(entry)
 
-    def _value(self, known: Running) -> None:
+    def _ladder(self, pool: str, job: Job) -> Ladder:
+        ladders = self.ladders[pool]
+        found = ladders.get(job.queue)
+        if found is None:
+            found = ladders[job.queue] = Ladder()
+        return found
+
+    def _stand(self, known: Running, band: Hashable) -> None:
+        """Puts the gang on the rung of its band."""
         assert self._state is not None
         job = known.job
         rules, policy = self._queue(job.queue)
-        if not policy.values:
+        if not policy.values or known.leaving or not rules.preemptible:
+            band = NEVER
+        if known.rung.band == band:
             return
-        worth = policy.worth(known.band, self._state.history)
-        if known.leaving or not rules.preemptible:
-            worth = inf
-        if worth != known.worth:
-            line = self.cheapest[known.pool]
-            del line[bisect_left(line, (known.worth, job.number, job.id))]
-            known.worth = worth
-            insort(line, (worth, job.number, job.id))
-            self.stirred[known.pool] = None
+        self._step_down(known)
+        ladder = self._ladder(known.pool, job)
+        rung = ladder.rung(band)
+        worth = rung.worth if rung is not None else inf if band == NEVER else policy.worth(band, self._state.history)
+        known.rung = ladder.add(band, worth, (job.number, job.id))
+        if policy.learns and band != NEVER:
+            self._user_rungs[job.user][known.rung] = (known.pool, job.queue)
+        self.stirred[known.pool] = None
+
+    def _step_down(self, known: Running) -> None:
+        job, rung = known.job, known.rung
+        self._ladder(known.pool, job).remove(rung, (job.number, job.id))
+        if not rung.members:
+            self._user_rungs[job.user].pop(rung, None)
+
+    def _relearn(self, user: str) -> None:
+        """What is expected of the user's gangs has changed."""
+        assert self._state is not None
+        for rung, (pool, queue) in self._user_rungs.get(user, {}).items():
+            worth = self._queue(queue)[1].worth(rung.band, self._state.history)
+            if worth != rung.worth:
+                self.ladders[pool][queue].move(rung, worth)
+                self.stirred[pool] = None
 
     def _let_go(self, known: Running) -> None:
         job = known.job
-        line = self.cheapest[known.pool]
-        del line[bisect_left(line, (known.worth, job.number, job.id))]
+        self._step_down(known)
         if self._fair:
             attempt = job.attempt
             ended = attempt.ended_at if attempt is not None and attempt.number == known.attempt else None
@@ -132,7 +143,6 @@ class Holding(Desk):
             self._late_running[known.pool] = [e for e in self._late_running[known.pool] if e[2] != job.id]
         self._drop_end(known)
         self.leaving[known.pool].discard(job.id)
-        self._users[job.user].pop(job.id, None)
         self.elastic.pop(job.id, None)
         self.stirred[known.pool] = None
         if job.spec.group:

@@ -14,14 +14,17 @@ gains by saving rarely or by hiding it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import islice
+from heapq import merge
+from itertools import islice, takewhile
 from math import inf
 
 from muster.core.job import Job, Seat
 from muster.core.resources import WHOLE
 from muster.core.rules import Rules
 from muster.sched.board import Board, Running, safe_until
+from muster.sched.ladder import Step
 from muster.sched.lines import Queued
 from muster.sched.order import priority_now, width
 from muster.sched.place import Gang
@@ -45,8 +48,11 @@ def make_room(board: Board, rules: Rules, queued: Queued, gang: Gang, now: float
     """The cheapest way to let the job start in the gang's one pool; None when there is none."""
     (pool,) = gang.pools
     right = _Right(board, rules, queued, pool, gang.ask.weight * gang.nodes, now)
-    able = right.victims()
-    return _clear(board, gang, able, right) if able else None
+    able = right.victims(LOOKED_AT)
+    found = _clear(board, gang, able, right)
+    if found is None and right.entitled and len(able) == LOOKED_AT:
+        found = _clear(board, gang, right.victims(None), right)  # what is his own he gets, however many it takes
+    return found
 
 
 def loss(known: Running, rules: Rules, now: float) -> float:
@@ -66,32 +72,25 @@ class _Right:
         self.entitled = bool(weight) and board.quotas.entitled(stream.queue, pool, weight)
         self.worth = inf if board.goes_first(stream, pool) else stream.worth
         self.protected = board.privileged(pool)
-        self.borrowers: dict[str, bool] = {}  # by queue: nothing changes while one who asks is answered
+        self._borrowed: dict[str, float] = {}
         # Accelerators that must come free even where there is room: what is free may be kept by its owner.
         kept = board.quotas.kept_back(stream.queue, pool) if board.quotas.any and not self.entitled else 0.0
         self.wanting = weight + kept - board.free.accelerators(pool)[0] if kept else 0.0
 
-    def victims(self) -> list[Running]:
-        """Those who may be asked, the least worth first."""
-        line, running, found = self.board.cheapest[self.pool], self.board.running, list[Running]()
-        every = self.entitled or self.queued.stream.rules.slice is not None
-        left: dict[str, float] = {}  # queue → what it has borrowed and was not asked for yet
-        for worth, _, name in line if every else islice(line, LOOKED_AT):
-            if not every and worth * self.rules.preemption.margin >= self.worth:
-                break
-            known = running[name]
-            if not self.why(known):
-                continue
-            queue = known.job.queue
-            if queue != self.queued.stream.queue:
-                room = left.get(queue)
-                if room is None:
-                    room = self.board.quotas.borrowed(queue, self.pool)
-                left[queue] = room - known.weight
-                if room <= EPSILON:
-                    continue  # with those before it, all that was borrowed is back
-            found.append(known)
-        return found
+    def victims(self, most: int | None) -> list[Running]:
+        """Those who may be asked, the least worth first, up to so many."""
+        stream, margin = self.queued.stream, self.rules.preemption.margin
+        every = self.entitled or stream.rules.slice is not None
+        ladders = [
+            ladder
+            for queue, ladder in self.board.ladders[self.pool].items()
+            if queue == stream.queue or self.borrowed(queue) > EPSILON
+        ]
+        line: Iterator[Step] = merge(*ladders)
+        if not every:
+            line = takewhile(lambda step: step[0] * margin < self.worth, islice(line, LOOKED_AT))
+        running = self.board.running
+        return list(islice((known for _, _, name in line if self.why(known := running[name])), most))
 
     def why(self, known: Running) -> str:
         """On what ground the gang may be asked; "" when it may not."""
@@ -99,7 +98,7 @@ class _Right:
         if known.leaving or job.phase not in ("starting", "running") or not rules.queue(job.queue).preemptible:
             return ""
         same = job.queue == stream.queue
-        borrowed = not same and self._borrows(job.queue)
+        borrowed = not same and self.borrowed(job.queue) > EPSILON
         if borrowed and self.entitled:
             return "reclaim"
         if job.attempt is None or job.attempt.running_at is None:
@@ -116,23 +115,40 @@ class _Right:
             return ""  # what their jobs are worth can't be compared
         return "rank" if known.worth * rules.preemption.margin < self.worth else ""
 
-    def _borrows(self, queue: str) -> bool:
-        found = self.borrowers.get(queue)
+    def borrowed(self, queue: str) -> float:
+        """What may be asked back of a queue. Nothing changes while one who asks is answered."""
+        found = self._borrowed.get(queue)
         if found is None:
-            found = self.borrowers[queue] = self.board.quotas.borrows(queue, self.pool)
+            found = self._borrowed[queue] = self.board.quotas.borrowed(queue, self.pool)
         return found
+
+    def affords(self, leaving: list[Running], spent: dict[str, float]) -> bool:
+        """Whether they may all be asked after those for whom so much was `spent`: of other queues no more than was
+        borrowed, up to the gang with which it is all back. If so, it is spent."""
+        after = dict(spent)
+        for known in leaving:
+            queue = known.job.queue
+            if queue == self.queued.stream.queue:
+                continue
+            gone = after.get(queue, 0.0)
+            if gone >= self.borrowed(queue) - EPSILON:
+                return False
+            after[queue] = gone + known.weight
+        spent.update(after)
+        return True
 
     def _priority(self, job: Job) -> float:
         return priority_now(job, self.rules.queue(job.queue), self.now)[0]
 
     def first(self, able: list[Running]) -> list[Running]:
         """Those who must leave in any case, wherever they sit."""
-        found, wanting = list[Running](), self.wanting
+        found, wanting, spent = list[Running](), self.wanting, dict[str, float]()
         for known in sorted(able, key=lambda k: (loss(k, self.rules, self.now), k.job.number)):
             if wanting <= EPSILON:
                 break
-            found.append(known)
-            wanting -= known.weight
+            if self.affords([known], spent):
+                found.append(known)
+                wanting -= known.weight
         return found
 
     def enough(self, victims: list[Running]) -> bool:
@@ -143,6 +159,8 @@ class _Right:
 
 def _clear(board: Board, gang: Gang, able: list[Running], right: _Right) -> Room | None:
     """Picks the nodes that are cheapest to clear, and those who must leave them."""
+    if not able:
+        return None
     on: dict[str, list[Running]] = {}
     for known in able:
         for seat in known.seats:
@@ -161,15 +179,18 @@ def _clear(board: Board, gang: Gang, able: list[Running], right: _Right) -> Room
     # The cheapest nodes one by one, until the gang fits on them and on what is free.
     prices.sort(key=lambda price: price[:3])
     chosen: dict[str, Running] = {}
+    spent: dict[str, float] = {}
     free, mark = board.free, board.free.mark()
     seats = None
     place = PLACEMENTS.get(gang.placement).place
     try:
         for leaving in (right.first(able), *[leaving for _, _, _, leaving in prices]):
-            for known in leaving:
-                if known.job.id not in chosen:
-                    chosen[known.job.id] = known
-                    free.give(known.seats, known.job.ask)
+            more = [known for known in leaving if known.job.id not in chosen]
+            if not right.affords(more, spent):
+                continue
+            for known in more:
+                chosen[known.job.id] = known
+                free.give(known.seats, known.job.ask)
             if free.could(gang) and (seats := place(gang, free)) is not None:
                 break
     finally:
@@ -191,11 +212,12 @@ def _leaving_parts(board: Board, slot: Slot, gang: Gang, sitting: list[Running],
         board.free.undo(mark)
         return found is not None and there
 
-    found = list[Running]()
+    found, spent = list[Running](), dict[str, float]()
     for known in sorted(sitting, key=lambda k: (loss(k, right.rules, right.now), k.job.number)):
         if fits(found):
             break
-        found.append(known)
+        if right.affords([known], spent):
+            found.append(known)
     if not fits(found):
         return None
     for known in found[-2::-1]:
@@ -217,10 +239,12 @@ def _leaving(board: Board, slot: Slot, gang: Gang, sitting: list[Running], right
     def price(known: Running) -> tuple[float, int]:
         return loss(known, right.rules, right.now) / max(gain(known)[0], 1), known.job.number
 
-    found = list[Running]()
+    found, spent = list[Running](), dict[str, float]()
     for known in sorted(sitting, key=price):
         if whole >= ask.accelerators and cpus >= ask.milli_cpus and memory >= ask.memory:
             break
+        if not right.affords([known], spent):
+            continue
         more = gain(known)
         whole, cpus, memory = whole + more[0], cpus + more[1], memory + more[2]
         found.append(known)

@@ -37,7 +37,7 @@ def _round_after(at: float, every: float) -> float | None:
 def _choose(state: State, board: Board, pool: str, now: float, starts: list[Start], yields: list[Yield]) -> float:
     """Until when time alone changes nothing in the pool."""
     left, chosen = board.free.accelerators(pool)[1], list[Queued]()
-    leaving = any(board.running[name].leaving for _, _, name in board.cheapest[pool])
+    leaving = bool(board.leaving[pool])
     everyone, until = _all(state, board, pool, now)
     for _, _, job in sorted(everyone):
         queued, known = board.queued.get(job.id), board.running.get(job.id)
@@ -63,7 +63,7 @@ def _choose(state: State, board: Board, pool: str, now: float, starts: list[Star
 def _all(state: State, board: Board, pool: str, now: float) -> tuple[list[Ranked], float]:
     """Who runs in the pool or waits for it, with where they stand, and until when they do. Of those who stand alike who
     runs goes first, and of those who has done so, or waited, for longer."""
-    names = [name for _, _, name in board.cheapest[pool]]
+    names = [known.job.id for known in board.running_in(pool)]
     names += [name for shape in board.shapes[pool] for stream in shape.streams for _, _, name in stream.entries]
     found, until = list[Ranked](), inf
     for name in names:

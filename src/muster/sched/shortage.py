@@ -106,8 +106,7 @@ def _has_room(board: Board, node: Node, gang: Gang) -> bool:
 def _holders(state: State, board: Board, gang: Gang, now: float) -> Iterator[tuple[float, Running]]:
     """Gangs on nodes that would do, with when they are expected to end."""
     for pool in gang.pools:
-        for _, _, name in board.cheapest[pool]:
-            known = board.running[name]
+        for known in board.running_in(pool):
             node = state.nodes.get(known.seats[0].node) if known.seats else None
             if node is not None and node.total.holds(gang.ask):
                 yield ends_at(known, state.rules, now), known

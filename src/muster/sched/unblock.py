@@ -186,7 +186,7 @@ def _turn(explainer: Explainer, queued: Queued) -> Iterator[Suggestion]:
     board, rules, queue = explainer.board, explainer.state.rules, queued.stream.rules
     if queue.slice is None:
         return
-    running = [board.running[name] for pool in queued.stream.shape.gang.pools for _, _, name in board.cheapest[pool]]
+    running = [known for pool in queued.stream.shape.gang.pools for known in board.running_in(pool)]
     turns = [known for known in running if known.job.queue == queued.stream.queue and len(known.seats) == 1]
     if turns:
         known = min(turns, key=lambda one: (safe_until(one, rules, queue), one.job.number))
@@ -227,7 +227,7 @@ def _enough(explainer: Explainer, queued: Queued, pool: str) -> tuple[float, Run
     """The end after which the job would fit in the pool, if nobody else started meanwhile."""
     board, rules, now = explainer.board, explainer.state.rules, explainer.now
     gang = explainer.line.filling.gang(queued).within(pool, queued.stream.shape.fewest)
-    running = [board.running[name] for _, _, name in board.cheapest[pool]]
+    running = board.running_in(pool)
     ends = sorted(((ends_at(known, rules, now), known.job.number, known) for known in running), key=lambda end: end[:2])
     place, free, mark = PLACEMENTS.get(gang.placement).place, board.free, board.free.mark()
     try:

@@ -58,16 +58,17 @@ def grow(state: State, board: Board, now: float) -> Made:
             yields.append(Yield(name, reason("resizing", message), state.rules.preemption.grace))
             claims.append(Claim(name, seats))
             board.leave(known)
+            board.claim(known.job, seats)  # the next who grows counts with it
             board.free.take(seats[len(known.seats) :], known.job.ask)
     return yields, claims
 
 
 def _asking(state: State, board: Board, pool: str, now: float) -> Iterator[Stream]:
     """Streams of the pool whose first job may have the right that others leave for it."""
-    cheapest = board.cheapest[pool]
-    if not cheapest:
+    ladders = board.ladders[pool].values()
+    if not ladders:
         return
-    least = cheapest[0][0] * state.rules.preemption.margin
+    least = min([ladder.least for ladder in ladders]) * state.rules.preemption.margin
     for negative, _, stream in islice(board.dearest[pool], CONSIDERED):
         if -negative <= least:
             break
