@@ -139,8 +139,8 @@ def test_two_that_grow_at_once_stay_within_the_limit_together():
     world = made(Rules(preemption=QUICK, queues={"default": QueueRules(quota={"main": 4}, borrow={})}), nodes=2)
     for name in ("one", "two"):
         world.submit(name, 10_000, gpus=1, num_nodes={"min": 1, "max": 3}, save=50.0)
-    world.tick()
-    world.nodes(6, prefix="m", gpus=1)
+    world.run(until=55.0)
+    world.nodes(6, prefix="m", gpus=1)  # both have just saved
     world.run(until=500.0)
     assert len(world.sits("one")) + len(world.sits("two")) == 4
 
