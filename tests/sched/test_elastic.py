@@ -136,10 +136,13 @@ def test_two_grow_into_what_is_free_without_taking_it_twice():
 
 def test_two_that_grow_at_once_stay_within_the_limit_together():
     """A gang that stops to grow no longer counts, but what is kept for it does."""
-    world = made(Rules(preemption=QUICK, queues={"default": QueueRules(quota={"main": 4}, borrow={})}), nodes=2)
+    world = made(Rules(preemption=QUICK, queues={"default": QueueRules(quota={"main": 4}, borrow={})}), nodes=0)
     for name in ("one", "two"):
+        world.nodes(1, prefix=name, gpus=1)
         world.submit(name, 10_000, gpus=1, num_nodes={"min": 1, "max": 3}, save=50.0)
+        world.tick()
     world.run(until=55.0)
+    assert world.running() == {"one", "two"}
     world.nodes(6, prefix="m", gpus=1)  # both have just saved
     world.run(until=500.0)
     assert len(world.sits("one")) + len(world.sits("two")) == 4

@@ -64,4 +64,5 @@ def growth(board: Board, rules: Rules, known: Running, now: float) -> tuple[Seat
 def smaller(known: Running, taken: set[str]) -> tuple[Seat, ...]:
     """The seats that a gang keeps when it gives up the nodes that are taken; none when it can't do with fewer."""
     rest = tuple(seat for seat in known.seats if seat.node not in taken)
-    return rest if known.job.spec.min_nodes is not None and len(rest) >= fewest_nodes(known.job.spec) else ()
+    able = known.job.spec.min_nodes is not None and fewest_nodes(known.job.spec) <= len(rest) < len(known.seats)
+    return rest if able else ()

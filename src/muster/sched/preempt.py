@@ -42,6 +42,7 @@ class Room:
     victims: tuple[Running, ...]
     seats: tuple[Seat, ...]
     why: str  # "reclaim", "rank" or "turn"
+    whole: bool = False  # all that they hold must come free, wherever it is: an elastic gang can't keep a part
 
 
 def make_room(board: Board, rules: Rules, queued: Queued, gang: Gang, now: float) -> Room | None:
@@ -278,7 +279,8 @@ def _agreed(board: Board, gang: Gang, victims: list[Running], right: _Right) -> 
     seats = _fits(board, gang, victims)
     assert seats is not None
     grounds = {right.why(known) for known in victims}
-    return Room(tuple(victims), seats, next((why for why in ("reclaim", "turn") if why in grounds), "rank"))
+    why = next((why for why in ("reclaim", "turn") if why in grounds), "rank")
+    return Room(tuple(victims), seats, why, whole=right.wanting > EPSILON)
 
 
 def _fits(board: Board, gang: Gang, victims: list[Running]) -> tuple[Seat, ...] | None:

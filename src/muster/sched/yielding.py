@@ -133,7 +133,7 @@ def _agree(board: Board, queued: Queued, room: Room, rules: Rules, yields: list[
         board.free.give(known.seats, known.job.ask)
     board.free.take(room.seats, job.ask)
     for known in room.victims:
-        rest = smaller(known, taken)
+        rest = () if room.whole else smaller(known, taken)
         grace = min(_grace(known, rules), rules.reclaim) if room.why == "reclaim" else _grace(known, rules)
         yields.append(Yield(known.job.id, _why(known, queued, room, len(rest)), grace))
         board.leave(known)
