@@ -318,10 +318,15 @@ def _is_free(world: World, job: Job, seat: Seat) -> bool:
 
 
 def no_cascade(world: World, plan: Plan) -> None:
-    """Whoever had to leave for another does not ask that one to leave in the instant in which it starts."""
+    """Whoever had to leave for another does not ask that one to leave in the instant in which it starts.
+
+    One that became urgent in between may.
+    """
     for leave in plan.yields:
         asker, attempt = leave.reason.data.get("for_job", ""), world.job(leave.job).attempt
-        if attempt is not None and attempt.planned_at == world.now:
+        rule = world.state.rules.queue(world.job(leave.job).queue).escalation
+        urgent = rule is not None and world.now >= world.job(asker).submitted_at + rule.after if asker else False
+        if attempt is not None and attempt.planned_at == world.now and not urgent:
             assert world.left_for.get(asker) != leave.job, f"{asker} left for {leave.job}, and asks it to leave"
 
 

@@ -20,7 +20,7 @@ from heapq import merge
 from itertools import islice, takewhile
 from math import inf
 
-from muster.core.job import Job, Seat
+from muster.core.job import Seat
 from muster.core.resources import WHOLE
 from muster.core.rules import Rules
 from muster.sched.board import Board, Running, safe_until
@@ -30,7 +30,7 @@ from muster.sched.order import priority_now, width
 from muster.sched.place import Gang
 from muster.sched.placements import PLACEMENTS
 from muster.sched.quota import EPSILON
-from muster.sched.room.slot import Slot
+from muster.sched.room.slot import Slot, mask_of
 
 LOOKED_AT = 400  # running gangs, the least worth first, that one who waits compares himself with
 
@@ -73,7 +73,8 @@ class _Right:
         self.entitled = bool(weight) and board.quotas.entitled(stream.queue, pool, weight)
         self.worth = inf if board.goes_first(stream, pool) else stream.worth
         self.protected = board.privileged(pool)
-        self._borrowed: dict[str, float] = {}
+        self.priority = priority_now(queued.job, stream.rules, now)[0]
+        self.borrowed = board.quotas.borrowers(pool)  # nothing changes while one who asks is answered
         # Accelerators that must come free even where there is room: what is free may be kept by its owner.
         kept = board.quotas.kept_back(stream.queue, pool) if board.quotas.any and not self.entitled else 0.0
         self.wanting = weight + kept - board.free.accelerators(pool)[0] if kept else 0.0
@@ -81,14 +82,9 @@ class _Right:
     def victims(self, most: int | None) -> list[Running]:
         """Those who may be asked, the least worth first, up to so many."""
         stream, margin = self.queued.stream, self.rules.preemption.margin
-        every = self.entitled or stream.rules.slice is not None
-        ladders = [
-            ladder
-            for queue, ladder in self.board.ladders[self.pool].items()
-            if queue == stream.queue or self.borrowed(queue) > EPSILON
-        ]
-        line: Iterator[Step] = merge(*ladders)
-        if not every:
+        ladders = self.board.ladders[self.pool]
+        line: Iterator[Step] = merge(*[ladders[name] for name in {stream.queue: 0, **self.borrowed} if name in ladders])
+        if not self.entitled and stream.rules.slice is None:
             line = takewhile(lambda step: step[0] * margin < self.worth, islice(line, LOOKED_AT))
         running = self.board.running
         return list(islice((known for _, _, name in line if self.why(known := running[name])), most))
@@ -96,32 +92,25 @@ class _Right:
     def why(self, known: Running) -> str:
         """On what ground the gang may be asked; "" when it may not."""
         job, stream, rules = known.job, self.queued.stream, self.rules
-        if known.leaving or job.phase not in ("starting", "running") or not rules.queue(job.queue).preemptible:
+        if known.leaving or job.phase not in ("starting", "running"):
             return ""
+        queue = rules.queue(job.queue)
         same = job.queue == stream.queue
-        borrowed = not same and self.borrowed(job.queue) > EPSILON
-        if borrowed and self.entitled:
-            return "reclaim"
-        if job.attempt is None or job.attempt.running_at is None:
+        if not queue.preemptible or not (same or job.queue in self.borrowed):
             return ""
-        if self.now < safe_until(known, rules, rules.queue(job.queue)):
+        if self.entitled and not same:
+            return "reclaim"
+        if job.attempt is None or job.attempt.running_at is None or self.now < safe_until(known, rules, queue):
             return ""
         if same and stream.rules.slice is not None:
             return "turn" if len(known.seats) == 1 else ""
-        if job.id in self.protected or not (same or borrowed) or known.worth == inf:
+        worth = known.rung.worth
+        if worth == inf or worth * rules.preemption.margin >= self.worth or job.id in self.protected:
             return ""
-        if self.worth < inf and self._priority(job) > self._priority(self.queued.job):
+        if self.worth < inf and priority_now(job, queue, self.now)[0] > self.priority:
             return ""
-        if not same and rules.queue(job.queue).order != stream.rules.order:
-            return ""  # what their jobs are worth can't be compared
-        return "rank" if known.worth * rules.preemption.margin < self.worth else ""
-
-    def borrowed(self, queue: str) -> float:
-        """What may be asked back of a queue. Nothing changes while one who asks is answered."""
-        found = self._borrowed.get(queue)
-        if found is None:
-            found = self._borrowed[queue] = self.board.quotas.borrowed(queue, self.pool)
-        return found
+        # Between queues of different orders, what their jobs are worth can't be compared.
+        return "rank" if same or queue.order == stream.rules.order else ""
 
     def affords(self, leaving: list[Running], spent: dict[str, float]) -> bool:
         """Whether they may all be asked after those for whom so much was `spent`: of other queues no more than was
@@ -132,14 +121,11 @@ class _Right:
             if queue == self.queued.stream.queue:
                 continue
             gone = after.get(queue, 0.0)
-            if gone >= self.borrowed(queue) - EPSILON:
+            if gone >= self.borrowed.get(queue, 0.0) - EPSILON:
                 return False
             after[queue] = gone + known.weight
         spent.update(after)
         return True
-
-    def _priority(self, job: Job) -> float:
-        return priority_now(job, self.rules.queue(job.queue), self.now)[0]
 
     def first(self, able: list[Running]) -> list[Running]:
         """Those who must leave in any case, wherever they sit."""
@@ -166,6 +152,8 @@ def _clear(board: Board, gang: Gang, able: list[Running], right: _Right) -> Room
     for known in able:
         for seat in known.seats:
             on.setdefault(seat.node, []).append(known)
+    if not _could(board, gang, on):
+        return None
     prices: list[tuple[float, float, str, list[Running]]] = []
     for name, sitting in on.items():
         slot = board.free.slots.get(name)
@@ -199,6 +187,26 @@ def _clear(board: Board, gang: Gang, able: list[Running], right: _Right) -> Room
     if seats is None:
         return None
     return _agreed(board, gang, _needed(board, gang, list(chosen.values()), right), right)
+
+
+def _could(board: Board, gang: Gang, on: dict[str, list[Running]]) -> bool:
+    """Whether it is worth looking: enough nodes would have the accelerators if all on them left who may be asked."""
+    need, slots = gang.ask.accelerators, board.free.slots
+    if not need or gang.ask.share < WHOLE:
+        return True
+    missing = gang.nodes - board.free.fitting(gang.ask, gang.pools[0])
+    for name, sitting in on.items():
+        if missing <= 0:
+            break
+        slot = slots.get(name)
+        if slot is not None and slot.bucket < need:
+            mask = slot.mask
+            for known in sitting:
+                for seat in known.seats:
+                    if seat.node == name:
+                        mask |= mask_of(seat.devices)
+            missing -= mask.bit_count() >= need
+    return missing <= 0
 
 
 def _leaving_parts(board: Board, slot: Slot, gang: Gang, sitting: list[Running], right: _Right) -> list[Running] | None:

@@ -22,6 +22,7 @@ class Quotas:
     _any: bool | None = None
     _lineages: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _withheld: dict[str, tuple[str, ...]] = field(default_factory=dict)  # pool → queues with a quota that don't lend
+    _borrowers: dict[str, dict[str, float]] = field(default_factory=dict)  # pool → what its queues borrow, once asked
 
     @property
     def any(self) -> bool:
@@ -33,6 +34,7 @@ class Quotas:
 
     def change(self, queue: str, pool: str, weight: float) -> None:
         """A gang of the queue took this many accelerators of the pool, or gave them back (less than 0)."""
+        self._borrowers.pop(pool, None)
         for name in self.lineage(queue):
             self.used[name, pool] += weight
 
@@ -59,20 +61,25 @@ class Quotas:
         room = self.headroom(queue, pool)
         return room > 0 and weight <= room + EPSILON
 
-    def borrows(self, queue: str, pool: str) -> bool:
-        """Whether the queue uses more than is its own on every level: then some of it is someone else's."""
-        return all(self.used[name, pool] > self.own(name, pool) + EPSILON for name in self.lineage(queue))
-
     def borrowed(self, queue: str, pool: str) -> float:
         """Accelerators that the queue uses and that are nobody's on its line: what may be asked back of it."""
-        return min(self.used[name, pool] - self.own(name, pool) for name in self.lineage(queue))
+        return self.borrowers(pool).get(queue, 0.0)
+
+    def borrowers(self, pool: str) -> dict[str, float]:
+        """The queues that use more than is their own on every level, and how much more."""
+        found = self._borrowers.get(pool)
+        if found is None:
+            found = self._borrowers[pool] = {}
+            for queue in [name for (name, where), used in self.used.items() if where == pool and used > EPSILON]:
+                over = min([self.used[name, pool] - self.own(name, pool) for name in self.lineage(queue)])
+                if over > EPSILON:
+                    found[queue] = over
+        return found
 
     def lent(self, pool: str) -> bool:
         """Whether anyone uses what is not its own in a pool where something is someone's own."""
-        if not any(rule.quota.get(pool) for rule in (self.rules.defaults, *self.rules.queues.values())):
-            return False
-        users = [queue for (queue, where), used in self.used.items() if where == pool and used > EPSILON]
-        return any(self.borrows(queue, pool) for queue in users)
+        owned = any(rule.quota.get(pool) for rule in (self.rules.defaults, *self.rules.queues.values()))
+        return owned and bool(self.borrowers(pool))
 
     def limit(self, queue: str, pool: str, weight: float) -> str | None:
         """The queue whose limit on borrowing this much more would go past; None when none would."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from heapq import heappop, heappush
 from itertools import islice
 
 from muster.core.plan import Claim, Yield
@@ -15,6 +16,7 @@ from muster.sched.elastic import growth, smaller
 from muster.sched.fill import Filling
 from muster.sched.gate import kept_back, over_borrowing, over_limit
 from muster.sched.lines import Queued, Stream
+from muster.sched.order import Key
 from muster.sched.preempt import Room, make_room
 from muster.sched.quota import EPSILON
 
@@ -23,23 +25,32 @@ LATE = 4  # overdue streams that are looked at for one pool
 CONSIDERED = 64  # streams, the most worth first, that are looked at for one pool
 
 Made = tuple[list[Yield], list[Claim]]
+_Turn = tuple[Key, int, int, Stream]  # when a stream may ask: by its key, its first job's number, as they come
 
 
 def make_way(state: State, board: Board, filling: Filling, now: float) -> Made:
     """Where those who may be asked, or those who may ask, have changed: lets the best ask first."""
     yields, claims = list[Yield](), list[Claim]()
-    pools, board.stirred = list(board.stirred), {}
+    pools, board.stirred = board.stirred, {}
     if not state.rules.preemption.enabled or not board.queued or not board.running:
         return yields, claims
-    asking = {stream: None for pool in pools for stream in _asking(state, board, pool, now)}
+    line, seen = list[_Turn](), set[Stream]()
+    for pool in pools:
+        _line_up(line, seen, _asking(state, board, pool, now), filling)
     mark, vain = board.free.mark(), 0
-    for stream in sorted(asking, key=lambda stream: (filling.fair_key(stream), stream.entries[0][1])):
-        while vain < TRIES and (queued := _next(board, stream)) is not None:
-            room = _room(state.rules, board, filling, queued, now)
-            if room is None:
-                vain += 1
-                break
-            _agree(board, queued, room, state.rules, yields, claims)
+    while line and vain < TRIES:
+        turn = heappop(line)
+        queued = _next(board, turn[-1])
+        room = _room(state.rules, board, filling, queued, now) if queued is not None else None
+        if queued is None or room is None:
+            vain += queued is not None
+            continue
+        _agree(board, queued, room, state.rules, yields, claims)
+        heappush(line, turn)
+        pool = board.pool_of(room.seats)
+        if pool not in pools:  # what has changed there now may help those who come later
+            pools[pool] = None
+            _line_up(line, seen, _asking(state, board, pool, now), filling, turn)
     board.free.undo(mark)
     return yields, claims
 
@@ -61,6 +72,16 @@ def grow(state: State, board: Board, now: float) -> Made:
             board.claim(known.job, seats)  # the next who grows counts with it
             board.free.take(seats[len(known.seats) :], known.job.ask)
     return yields, claims
+
+
+def _line_up(line: list[_Turn], seen: set[Stream], asking: Iterable[Stream], filling: Filling, *after: _Turn) -> None:
+    """Lets streams ask in their turn, each once; those whose turn was before `after` are too late."""
+    for stream in asking:
+        if stream not in seen:
+            seen.add(stream)
+            turn = (filling.fair_key(stream), stream.entries[0][1], len(seen), stream)
+            if not after or turn[:2] > after[0][:2]:
+                heappush(line, turn)
 
 
 def _asking(state: State, board: Board, pool: str, now: float) -> Iterator[Stream]:

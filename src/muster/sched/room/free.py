@@ -124,6 +124,11 @@ class Free:
         yard = self.yards.get(pool)
         return (yard.room / WHOLE, yard.total / WHOLE) if yard else (0.0, 0.0)
 
+    def fitting(self, ask: Resources, pool: str) -> int:
+        """Nodes of the pool that have the whole accelerators, if nothing else."""
+        yard = self.yards.get(pool)
+        return sum([sum(group.counts[need:]) for group, need in yard.wanted(ask)]) if yard else 0
+
     def _could(self, gang: Gang, yard: Yard) -> bool:
         wanted, missing = yard.wanted(gang.ask), gang.nodes
         share = parcel(gang.ask.share, yard.rules.slices) if gang.ask.share < WHOLE else WHOLE
