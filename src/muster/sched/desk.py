@@ -67,7 +67,6 @@ class Desk:
     lines: defaultdict[str, dict[Stream, None]] = field(default_factory=lambda: defaultdict(dict))  # queue → streams
     shapes: dict[str, dict[Shape, None]] = field(default_factory=dict)  # pool → those that someone waits with
     hot: dict[Shape, None] = field(default_factory=dict)  # shapes for which something changed since the last round
-    ladders: defaultdict[str, dict[str, Ladder]] = field(default_factory=lambda: defaultdict(dict))  # pool → queue →
     # Pool → its streams, the most worth first.
     dearest: defaultdict[str, list[tuple[float, int, Stream]]] = field(default_factory=lambda: defaultdict(list))
     late: defaultdict[str, dict[Stream, None]] = field(default_factory=lambda: defaultdict(dict))  # pool → overdue
@@ -100,6 +99,10 @@ class Desk:
     # "" is those who wait; those who run stand under their pool: what changes there matters if someone waits for it.
     _timers: defaultdict[str, list[tuple[float, str]]] = field(default_factory=lambda: defaultdict(list))
     _due: dict[str, float] = field(default_factory=dict)  # job → the timer that counts
+    _ladders: defaultdict[str, dict[str, Ladder]] = field(default_factory=lambda: defaultdict(dict))  # pool → queue →
+    # What running gangs are worth is found when someone asks: mostly nobody waits. Rungs, and users with all of theirs.
+    _unvalued: dict[Rung, tuple[str, str]] = field(default_factory=dict)
+    _relearnt: dict[str, None] = field(default_factory=dict)
     # User → rungs that speak of him, where what has finished says what they are worth → their pool and queue.
     _user_rungs: defaultdict[str, dict[Rung, tuple[str, str]]] = field(default_factory=lambda: defaultdict(dict))
     _user_streams: defaultdict[str, dict[Stream, None]] = field(default_factory=lambda: defaultdict(dict))
@@ -110,9 +113,26 @@ class Desk:
 
     def running_in(self, pool: str) -> Iterator[Running]:
         """Its gangs, those of each queue together, the least worth first."""
-        for ladder in self.ladders[pool].values():
+        for ladder in self.ladders(pool).values():
             for _, _, name in ladder:
                 yield self.running[name]
+
+    def ladders(self, pool: str) -> dict[str, Ladder]:
+        """The pool's running gangs by queue, and by what they are worth now."""
+        if self._relearnt or self._unvalued:
+            self._value()
+        return self._ladders[pool]
+
+    def _value(self) -> None:
+        assert self._state is not None
+        stale = self._unvalued
+        for user in self._relearnt:
+            stale.update(self._user_rungs.get(user, {}))
+        for rung, (pool, queue) in stale.items():
+            worth = self._queue(queue)[1].worth(rung.band, self._state.history)
+            if worth != rung.worth:
+                self._ladders[pool][queue].move(rung, worth)
+        self._unvalued, self._relearnt = {}, {}
 
     def pool_of(self, seats: tuple[Seat, ...]) -> str:
         assert self._state is not None

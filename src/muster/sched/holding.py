@@ -32,7 +32,7 @@ class Holding(Desk):
         return self._node_claims[node].values() if node in self._node_claims else ()
 
     def _hold(self, job: Job, seats: tuple[Seat, ...], attempt: int, now: float, pool: str) -> Running:
-        rung = self._ladder(pool, job).add(NEVER, inf, (job.number, job.id))
+        rung = self._ladder(pool, job).add(NEVER, (job.number, job.id))
         known = Running(job, attempt, now, pool, weight_of(seats), seats, rung)
         self.running[job.id] = known
         self._account(job, known.pool, seats, +1)
@@ -90,7 +90,7 @@ class Holding(Desk):
                 line.remove(entry)
 
     def _ladder(self, pool: str, job: Job) -> Ladder:
-        ladders = self.ladders[pool]
+        ladders = self._ladders[pool]
         found = ladders.get(job.queue)
         if found is None:
             found = ladders[job.queue] = Ladder()
@@ -98,7 +98,6 @@ class Holding(Desk):
 
     def _stand(self, known: Running, band: Hashable) -> None:
         """Puts the gang on the rung of its band."""
-        assert self._state is not None
         job = known.job
         rules, policy = self._queue(job.queue)
         if not policy.values or known.leaving or not rules.preemptible:
@@ -106,12 +105,11 @@ class Holding(Desk):
         if known.rung.band == band:
             return
         self._step_down(known)
-        ladder = self._ladder(known.pool, job)
-        rung = ladder.rung(band)
-        worth = rung.worth if rung is not None else inf if band == NEVER else policy.worth(band, self._state.history)
-        known.rung = ladder.add(band, worth, (job.number, job.id))
-        if policy.learns and band != NEVER:
-            self._user_rungs[job.user][known.rung] = (known.pool, job.queue)
+        rung = known.rung = self._ladder(known.pool, job).add(band, (job.number, job.id))
+        if band != NEVER and len(rung.members) == 1:
+            self._unvalued[rung] = (known.pool, job.queue)
+            if policy.learns:
+                self._user_rungs[job.user][rung] = (known.pool, job.queue)
         self.stirred[known.pool] = None
 
     def _step_down(self, known: Running) -> None:
@@ -119,15 +117,14 @@ class Holding(Desk):
         self._ladder(known.pool, job).remove(rung, (job.number, job.id))
         if not rung.members:
             self._user_rungs[job.user].pop(rung, None)
+            self._unvalued.pop(rung, None)
 
     def _relearn(self, user: str) -> None:
         """What is expected of the user's gangs has changed."""
-        assert self._state is not None
-        for rung, (pool, queue) in self._user_rungs.get(user, {}).items():
-            worth = self._queue(queue)[1].worth(rung.band, self._state.history)
-            if worth != rung.worth:
-                self.ladders[pool][queue].move(rung, worth)
-                self.stirred[pool] = None
+        rungs = self._user_rungs.get(user)
+        if rungs:
+            self._relearnt[user] = None
+            self.stirred.update((pool, None) for pool, _ in rungs.values())
 
     def _let_go(self, known: Running) -> None:
         job = known.job

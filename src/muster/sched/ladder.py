@@ -32,16 +32,13 @@ class Ladder:
     _order: list[tuple[float, int, Hashable]] = field(default_factory=list)
     _made: int = 0
 
-    def rung(self, band: Hashable) -> Rung | None:
-        return self._rungs.get(band)
-
-    def add(self, band: Hashable, worth: float, member: tuple[int, str]) -> Rung:
-        """`worth` counts where nobody stands on the rung yet."""
+    def add(self, band: Hashable, member: tuple[int, str]) -> Rung:
+        """The rung of the band; a new one stands on top until it is moved."""
         rung = self._rungs.get(band)
         if rung is None:
             self._made += 1
-            rung = self._rungs[band] = Rung(band, worth, self._made)
-            insort(self._order, (worth, rung.number, band), key=_place)
+            rung = self._rungs[band] = Rung(band, inf, self._made)
+            self._order.append((inf, rung.number, band))
         insort(rung.members, member)
         return rung
 
@@ -55,10 +52,6 @@ class Ladder:
         self._take_off(rung)
         rung.worth = worth
         insort(self._order, (worth, rung.number, rung.band), key=_place)
-
-    @property
-    def rungs(self) -> list[Rung]:
-        return list(self._rungs.values())
 
     @property
     def least(self) -> float:

@@ -82,7 +82,7 @@ class _Right:
     def victims(self, most: int | None) -> list[Running]:
         """Those who may be asked, the least worth first, up to so many."""
         stream, margin = self.queued.stream, self.rules.preemption.margin
-        ladders = self.board.ladders[self.pool]
+        ladders = self.board.ladders(self.pool)
         line: Iterator[Step] = merge(*[ladders[name] for name in {stream.queue: 0, **self.borrowed} if name in ladders])
         if not self.entitled and stream.rules.slice is None:
             line = takewhile(lambda step: step[0] * margin < self.worth, islice(line, LOOKED_AT))

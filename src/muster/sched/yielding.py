@@ -86,7 +86,7 @@ def _line_up(line: list[_Turn], seen: set[Stream], asking: Iterable[Stream], fil
 
 def _asking(state: State, board: Board, pool: str, now: float) -> Iterator[Stream]:
     """Streams of the pool whose first job may have the right that others leave for it."""
-    ladders = board.ladders[pool].values()
+    ladders = board.ladders(pool).values()
     if not ladders:
         return
     least = min([ladder.least for ladder in ladders]) * state.rules.preemption.margin
