@@ -6,8 +6,10 @@ preemption are not the job's doing and have budgets of their own, so that a bad 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from muster.core.event import SYSTEM, Event
-from muster.core.job import Attempt, Job
+from muster.core.job import Attempt, Job, StopOrder
 from muster.core.reasons import REASONS, Reason, reason
 from muster.wire import WorkerExit
 
@@ -42,10 +44,23 @@ def after_end(job: Job, outcome: str, cause: Reason, now: float) -> Event:
     if job.stop is not None and job.stop.then == "stopped":
         return _end(job, "stopped", job.stop.reason, now)
     if job.stop is not None:
-        return _again(job, job.stop.reason, "preempted", now, now)
+        return _again(job, _checked(job, job.stop, now), "preempted", now, now)
     if cause.code == "max_duration":
         return _end(job, "stopped", cause, now)
     return _restart_or_fail(job, cause, now)
+
+
+def _checked(job: Job, stop: StopOrder, now: float) -> Reason:
+    """Why it left, with whether it saved when it was asked to."""
+    mark, attempt = job.checkpoint, job.attempt
+    saved = mark is not None and attempt is not None and mark.attempt == attempt.number and mark.time >= stop.at
+    if mark is None:
+        told = "it has reported no checkpoint and begins again"
+    elif saved:
+        told = f"it saved step {mark.step} before it left"
+    else:
+        told = f"it did not save in the {now - stop.at:.0f} s before it left and goes on from step {mark.step}"
+    return replace(stop.reason, message=f"{stop.reason.message}; {told}", data={**stop.reason.data, "saved": saved})
 
 
 def _restart_or_fail(job: Job, cause: Reason, now: float) -> Event:

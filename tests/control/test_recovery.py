@@ -1,0 +1,40 @@
+"""What a job is told that had to leave: why, and whether it saved before it went."""
+
+from __future__ import annotations
+
+from muster.control.recovery import after_end
+from muster.core.job import Attempt, CheckpointMark, Job, StopOrder
+from muster.core.reasons import reason
+from muster.core.spec import JobSpec
+
+WHY = reason("preempted", "j2 goes first", for_job="j2")
+
+
+def told(mark: CheckpointMark | None) -> dict[str, object]:
+    job = Job("j1", 1, "default", "default", "ada", JobSpec(name="train", run="true"), 0.0)
+    job.attempt = Attempt(3, 10.0, [])
+    job.stop = StopOrder(WHY, "queued", 30.0, at=100.0)
+    job.checkpoint = mark
+    event = after_end(job, "stopped", WHY, 112.0)
+    assert event.kind == "job.requeued"
+    return event.data["reason"]
+
+
+def test_it_saved_when_it_was_asked() -> None:
+    found = told(CheckpointMark(120, "step-120", 104.0, 1, attempt=3))
+    assert found["message"] == "j2 goes first; it saved step 120 before it left"
+    assert found["data"] == {"for_job": "j2", "saved": True}
+
+
+def test_it_went_without_saving() -> None:
+    found = told(CheckpointMark(80, "step-80", 60.0, 1, attempt=3))
+    assert found["message"] == "j2 goes first; it did not save in the 12 s before it left and goes on from step 80"
+    assert found["data"]["saved"] is False
+
+
+def test_what_an_earlier_attempt_saved_is_not_an_answer() -> None:
+    assert told(CheckpointMark(80, "step-80", 104.0, 1, attempt=2))["data"]["saved"] is False
+
+
+def test_it_never_saved() -> None:
+    assert told(None)["message"] == "j2 goes first; it has reported no checkpoint and begins again"
