@@ -157,7 +157,10 @@ class Board(Waiting, Holding):
         claims = self._node_claims.get(name)
         if claims:
             node = self._without(node, claims)
+        grew = self.free.grew(node.pool)
         self.free.set(node, rules, closes(rules, name, now) if rules.maintenance else inf)
+        if self.free.grew(node.pool) != grew:
+            self.eased[node.pool].add(name)
 
     def _without(self, node: Node, claims: dict[str, Claimed]) -> Node:
         """The node as it is to those who have no claim on it."""

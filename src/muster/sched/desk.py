@@ -19,6 +19,9 @@ from muster.sched.policies import policy_of
 from muster.sched.quota import Quotas
 from muster.sched.room.free import Free
 from muster.sched.shares import Shares
+from muster.sched.vain import EVERYWHERE, Log
+
+_FEW = 16  # gangs of which it is worth saying where they sit
 
 
 @dataclass(slots=True, eq=False)
@@ -99,6 +102,7 @@ class Desk:
     # "" is those who wait; those who run stand under their pool: what changes there matters if someone waits for it.
     _timers: defaultdict[str, list[tuple[float, str]]] = field(default_factory=lambda: defaultdict(list))
     _due: dict[str, float] = field(default_factory=dict)  # job → the timer that counts
+    eased: defaultdict[str, Log] = field(default_factory=lambda: defaultdict(Log))  # by pool
     _ladders: defaultdict[str, dict[str, Ladder]] = field(default_factory=lambda: defaultdict(dict))  # pool → queue →
     # What running gangs are worth is found when someone asks: mostly nobody waits. Rungs, and users with all of theirs.
     _unvalued: dict[Rung, tuple[str, str]] = field(default_factory=dict)
@@ -123,6 +127,12 @@ class Desk:
             self._value()
         return self._ladders[pool]
 
+    def sitting(self, node: str) -> Iterator[Running]:
+        """The gangs on a node that the state knows of."""
+        assert self._state is not None
+        found = self._state.nodes.get(node)
+        return (self.running[name] for name in found.jobs if name in self.running) if found else iter(())
+
     def _value(self) -> None:
         assert self._state is not None
         stale = self._unvalued
@@ -130,9 +140,21 @@ class Desk:
             stale.update(self._user_rungs.get(user, {}))
         for rung, (pool, queue) in stale.items():
             worth = self._queue(queue)[1].worth(rung.band, self._state.history)
+            if worth < rung.worth:
+                self._ease(pool, [self.running[name] for _, name in rung.members])
             if worth != rung.worth:
                 self._ladders[pool][queue].move(rung, worth)
         self._unvalued, self._relearnt = {}, {}
+
+    def _ease(self, pool: str, gangs: list[Running]) -> None:
+        """Somebody may ask them to leave who could not before."""
+        log = self.eased[pool]
+        if len(gangs) > _FEW:
+            log.add(EVERYWHERE)
+            return
+        for known in gangs:
+            for seat in known.seats:
+                log.add(seat.node)
 
     def pool_of(self, seats: tuple[Seat, ...]) -> str:
         assert self._state is not None

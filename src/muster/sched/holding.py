@@ -26,6 +26,7 @@ class Holding(Desk):
         """The gang is asked to go."""
         self._uncount(known)
         self._stand(known, NEVER)
+        self._ease(known.pool, [known])
         self._pending[known.job.id] = None
 
     def claims_on(self, node: str) -> Iterable[Claimed]:
@@ -62,6 +63,7 @@ class Holding(Desk):
         if self._reserves:
             self._expect_end(known)
         self.stirred[known.pool] = None
+        self._ease(known.pool, [known])
         # Nobody asks it to leave before its least run time, or its turn, is over: nothing changes until then.
         safe = safe_until(known, self._rules, rules)
         self._wake(job.id, safe if safe > now else standing.until, known.pool)

@@ -14,6 +14,7 @@ from muster.core.job import Job
 from muster.core.rules import QueueRules
 from muster.sched.order import Key, Policy
 from muster.sched.place import Gang
+from muster.sched.vain import Vain
 
 Entry = tuple[Key, int, str]  # key within the stream, number, id
 
@@ -49,6 +50,7 @@ class Stream:
     number: int  # of the stream: what is alike in all else is told apart by it
     worth: float = 0.0  # see `Policy.worth`; 0 where the order makes nobody give way
     entries: list[Entry] = field(default_factory=list)
+    vain: dict[str, Vain] = field(default_factory=dict)  # by pool: why nobody would leave for it
 
     def add(self, entry: Entry) -> None:
         insort(self.entries, entry)

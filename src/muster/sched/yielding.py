@@ -138,7 +138,7 @@ def _room(rules: Rules, board: Board, filling: Filling, queued: Queued, now: flo
     for pool in shape.gang.pools:
         if over_limit(board, rules, job, weight) or over_borrowing(board, job, pool, weight):
             continue
-        room = make_room(board, rules, queued, gang.within(pool, shape.fewest), now)
+        room = make_room(board, rules, queued, gang.within(pool, shape.fewest), now, remember=True)
         if room is not None and not kept_back(board, job, pool, weight, sum(k.weight for k in room.victims)):
             return room
     return None
