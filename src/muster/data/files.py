@@ -1,0 +1,115 @@
+"""Files of a dataset: written so that they are whole or absent, checked, and mapped into memory."""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import zlib
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Lock
+from typing import Any, Final
+from uuid import uuid4
+
+import numpy as np
+from numpy.typing import NDArray
+
+from muster.data.errors import DataError
+
+INDEX: Final = "index.json"
+_OPEN: Final = 256  # maps kept at once: each holds a file descriptor, of which a process often has 1,024
+_CHUNK: Final = 4 << 20  # bytes read at once
+
+
+@dataclass(eq=False)
+class Maps:
+    """Memory maps of files by path; the least recently used are let go. Safe from any thread."""
+
+    limit: int = _OPEN
+    _maps: OrderedDict[Path, mmap.mmap] = field(default_factory=OrderedDict, repr=False)
+    _lock: Lock = field(default_factory=Lock, repr=False)
+
+    def content(self, path: Path) -> NDArray[np.uint8]:
+        """The file's content, read as it is touched. What it returns stays valid after the map is let go."""
+        with self._lock:
+            found = self._maps.pop(path, None)
+            if found is None:
+                found = _mapped(path)
+            self._maps[path] = found
+            while len(self._maps) > self.limit:
+                self._maps.popitem(last=False)
+        return np.frombuffer(found, np.uint8)
+
+    def clear(self) -> None:
+        with self._lock:
+            self._maps.clear()
+
+
+def check_size(path: Path, expected: int) -> None:
+    """Raises DataError for a file that is missing or has another size."""
+    try:
+        found = path.stat().st_size
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror}; {expected} bytes were expected there.") from error
+    if found != expected:
+        what = "is cut off" if found < expected else "has grown"
+        raise DataError(f"{path} {what}: it has {found} bytes and {expected} were expected. Write or copy it again.")
+
+
+def crc32(path: Path, start: int = 0) -> int:
+    """Of what stands in a file from an offset on."""
+    crc = 0
+    with path.open("rb") as file:
+        file.seek(start)
+        while chunk := file.read(_CHUNK):
+            crc = zlib.crc32(chunk, crc)
+    return crc
+
+
+def read_index(folder: Path) -> Any:
+    """The content of index.json. It is written last, so a folder without it is one that was never finished."""
+    path = folder / INDEX
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except FileNotFoundError as error:
+        raise DataError(
+            f"{path} doesn't exist: this is no dataset, or its writing was cut off. Write it again."
+        ) from error
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path} cannot be read: {error}") from error
+
+
+def write_json(path: Path, content: Any) -> None:
+    write_file(path, json.dumps(content, separators=(",", ":")).encode())
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Puts a file in place whole or not at all, and on disk before it returns."""
+    part = path.with_name(f".{path.name}.{uuid4().hex}.part")
+    try:
+        with part.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def fresh(folder: Path) -> None:
+    """Makes the folder; refuses one that holds a finished dataset."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if (folder / INDEX).exists():
+        raise DataError(
+            f"{folder} holds a dataset already ({INDEX} is there). Give another folder, or remove that one."
+        )
+
+
+def _mapped(path: Path) -> mmap.mmap:
+    try:
+        with path.open("rb") as file:
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path} cannot be read: {error}") from error

@@ -1,0 +1,138 @@
+"""The order in which samples are read: computed for any step on its own, and the same for every number of ranks.
+
+Nothing is stored and nothing is drawn in sequence: step 1,000,000 costs what step 0 costs, so a run resumes anywhere at
+once, and a change of world size changes who reads a sample, never when.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import isfinite
+
+import numpy as np
+from numpy.typing import NDArray
+
+from muster.data.errors import DataError
+from muster.data.keyed import MASK, U64, chain, permute, text_key
+from muster.data.mixing import Line, Tree, mixing
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A set of samples that takes part in a mixture with a weight. Its name keys its shuffle and enters the ledger."""
+
+    name: str
+    size: int  # samples in one epoch of it
+    weight: float = 1.0  # relative to the others; they need not add up to anything
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """Which samples a stretch of the global batch holds. All arrays have one entry for each sample."""
+
+    sources: tuple[Source, ...]
+    source: NDArray[np.int32]  # number of the source
+    index: NDArray[np.int64]  # sample of that source
+    epoch: NDArray[np.int64]  # how often the source had been read whole before
+    position: NDArray[np.int64]  # place in the global batch
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def __getitem__(self, positions: slice | NDArray[np.int64]) -> Samples:
+        picked = (self.source[positions], self.index[positions], self.epoch[positions], self.position[positions])
+        return Samples(self.sources, *picked)
+
+
+@dataclass(frozen=True)
+class Order:
+    """The sources, how many samples a step takes from all of them, and the seed of every shuffle.
+
+    Over the steps each source is read whole, once in each epoch of its own, in a new order each time (in its own order
+    with `shuffle=False`). After any number of steps each source has given its weight's part of all samples, to
+    less than `slack` samples. Within a batch the sources stand in random order, so that every rank sees all of them.
+    """
+
+    sources: tuple[Source, ...]
+    batch: int
+    seed: int = 0
+    shuffle: bool = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sources", tuple(self.sources))
+        _check(self)
+
+    @property
+    def slack(self) -> float:
+        return self._mixing.slack()
+
+    def counts(self, step: int) -> list[int]:
+        """How many samples each source has given before this step."""
+        return self._mixing.counts(_step(step) * int(self.batch))
+
+    def at(self, step: int) -> Samples:
+        """The samples of one step's global batch, in O(batch + sources) for any step."""
+        before, after = self.counts(step), self.counts(step + 1)
+        given = np.array([late - early for early, late in zip(before, after, strict=True)])
+        source = np.repeat(np.arange(len(given), dtype=np.int32), given)
+        # Serial number of each sample within its source, from step 0 on: the first of this batch plus its rank there.
+        first = np.array(before, np.int64) - (np.cumsum(given) - given)
+        serial = first[source] + np.arange(self.batch)
+        if len(self.sources) > 1:
+            shuffled = self._places(step)
+            source, serial = source[shuffled], serial[shuffled]
+        size = self._sizes[source]
+        epoch, index = serial // size, serial % size
+        if self.shuffle:
+            keys = chain(self._keys[source], epoch.astype(np.uint64))
+            index = permute(index.astype(np.uint64), size.astype(np.uint64), keys).astype(np.int64)
+        return Samples(self.sources, source, index, epoch, np.arange(self.batch))
+
+    def _places(self, step: int) -> NDArray[np.int64]:
+        """A shuffle of the batch that this step alone has."""
+        places = np.arange(self.batch, dtype=np.uint64)
+        return np.argsort(chain(_u64(self.seed), _u64(text_key("places")), _u64(step), places), kind="stable")
+
+    @cached_property
+    def _mixing(self) -> Line | Tree:
+        return mixing([source.weight for source in self.sources], self.batch)
+
+    @cached_property
+    def _sizes(self) -> NDArray[np.int64]:
+        return np.array([source.size for source in self.sources], np.int64)
+
+    @cached_property
+    def _keys(self) -> U64:
+        names = np.array([text_key(source.name) for source in self.sources], np.uint64)
+        return chain(_u64(self.seed), names)
+
+
+def _u64(value: int) -> U64:
+    return np.array([value & MASK], np.uint64)
+
+
+def _step(step: int) -> int:
+    if step < 0:
+        raise DataError(f"step {step} was asked for: steps count from 0.")
+    return int(step)
+
+
+def _check(order: Order) -> None:
+    if not order.sources:
+        raise DataError("no source of data was given: name at least one.")
+    if order.batch < 1:
+        raise DataError(f"a batch of {order.batch} samples: give 1 or more.")
+    names = [source.name for source in order.sources]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise DataError(
+            f"two sources have the name {twice[0]!r}: the shuffle and the ledger know a source by its name."
+        )
+    for source in order.sources:
+        if source.size < 1:
+            raise DataError(f"source {source.name!r} has {source.size} samples: it must have 1 or more.")
+        if not isfinite(source.weight) or source.weight <= 0:
+            raise DataError(
+                f"source {source.name!r} has weight {source.weight}: give a number above 0, or leave it out."
+            )
