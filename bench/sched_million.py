@@ -40,14 +40,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, action="append", help="1,000,000 unless given; more than once for several")
     parser.add_argument("--nodes", type=int, default=10_000)
+    parser.add_argument("--load", type=float, default=LOAD, help="asked for over what there is; past 1 the queue grows")
     parser.add_argument("--policy", choices=list(PRESETS), action="append", help="default and fifo unless given")
     given = parser.parse_args()
     runs = []
     for jobs in given.jobs or [1_000_000]:
         with tempfile.TemporaryDirectory() as folder:
-            path = generate(Path(folder), jobs, given.nodes)
+            path = generate(Path(folder), jobs, given.nodes, given.load)
             runs += [measure(path, policy, given.nodes) for policy in given.policy or ["default", "fifo"]]
-    write("sched_million", {"seed": SEED, "load": LOAD, "queues": QUEUES, "users": QUEUES * USERS, "runs": runs})
+    write("sched_million", {"seed": SEED, "load": given.load, "queues": QUEUES, "users": QUEUES * USERS, "runs": runs})
 
 
 def measure(path: Path, policy: str, nodes: int) -> dict[str, Any]:
@@ -70,12 +71,12 @@ def measure(path: Path, policy: str, nodes: int) -> dict[str, Any]:
     }
 
 
-def generate(folder: Path, jobs: int, nodes: int) -> Path:
+def generate(folder: Path, jobs: int, nodes: int, load: float = LOAD) -> Path:
     """The trace, with its cluster beside it."""
     dice = random.Random(SEED)
     rows = list(_work(dice, jobs))
     asked = sum(duration * gpus for _, _, duration, gpus in rows)
-    times = _times(dice, jobs, asked / (nodes * PER_NODE * LOAD))
+    times = _times(dice, jobs, asked / (nodes * PER_NODE * load))
     path = folder / "trace.csv.gz"
     with gzip.open(path, "wt", compresslevel=1, newline="") as file:
         writer = csv.writer(file)

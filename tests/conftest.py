@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
 from components import Postgres, postgres
+
+# Tests assert no times: an example may take as long as a busy machine needs.
+settings.register_profile("muster", deadline=None)
+settings.load_profile("muster")
 
 
 @pytest.fixture(scope="session")

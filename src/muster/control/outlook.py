@@ -6,17 +6,14 @@ of the time. What a job waits for is looked at once a minute for those who are n
 
 from __future__ import annotations
 
-import logging
-import threading
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Final, TypeVar
 
+from muster.control.beside import Beside
 from muster.control.clock import Clock
 from muster.control.submit import peek
-from muster.core.errors import MusterError
 from muster.core.event import SYSTEM, Event
 from muster.core.state import State
 from muster.sched.board import Board
@@ -25,8 +22,6 @@ from muster.sched.forecast import Forecast, foretell
 from muster.sched.snapshot import Snapshot, take
 from muster.store.base import Entry
 from muster.store.commit import Commit
-
-log = logging.getLogger("muster.control")
 
 RIPE: Final = 5.0  # seconds that a job has waited when its start is forecast
 TOGETHER: Final = 32  # jobs that are forecast in one go; of more, some are chosen
@@ -47,20 +42,12 @@ class Outlook:
     """One thread; `step` is one look, for those who have no thread."""
 
     def __init__(self, commit: Commit, board: Callable[[], Board], clock: Clock, may_act: Callable[[], bool]) -> None:
-        self._commit, self._board, self._clock, self._may_act = commit, board, clock, may_act
+        self._commit, self._board, self._clock = commit, board, clock
         self._new: deque[tuple[float, str]] = deque(maxlen=REMEMBERED)  # when it was submitted, and the job
         self._codes: dict[str, str] = {}  # job → the reason that was noted last
         self._noted_at = float("-inf")
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="outlook", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def close(self) -> None:
-        self._stopped.set()
-        if self._thread.ident is not None:
-            self._thread.join()
+        self._thread = Beside("outlook", self.step, may_act, lambda spent: max(_PAUSE, spent / _SHARE))
+        self.start, self.close = self._thread.start, self._thread.close
 
     def on_commit(self, events: Sequence[Event]) -> None:
         """Remembers who was submitted."""
@@ -75,19 +62,6 @@ class Outlook:
         if now - self._noted_at >= NOTED_EVERY:
             self._noted_at = now
             self._note(now)
-
-    def _run(self) -> None:
-        spent = 0.0
-        while not self._stopped.wait(max(_PAUSE, spent / _SHARE)):
-            began = time.monotonic()
-            try:
-                if self._may_act():
-                    self.step()
-            except MusterError as error:
-                log.warning("the outlook could not be recorded: %s", error)
-            except Exception:
-                log.exception("looking ahead failed; it is tried again")
-            spent = time.monotonic() - began
 
     # --- when they start ----------------------------------------------------------------------------------------------
     def _ripe(self, now: float) -> list[str]:

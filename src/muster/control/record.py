@@ -7,15 +7,13 @@ twice or left out: they are read from the log, from where the stored roll-ups en
 
 from __future__ import annotations
 
-import logging
-import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from muster.control.beside import Beside
 from muster.control.clock import Clock
 from muster.control.submit import peek
-from muster.core.errors import MusterError
 from muster.core.estate import Node
 from muster.core.event import Event
 from muster.core.job import Job
@@ -41,8 +39,6 @@ from muster.store.base import Entry, EventFilter, JobFilter, Store
 from muster.store.commit import Commit
 from muster.store.past import Rollup
 
-log = logging.getLogger("muster.control")
-
 EVERY: Final = float(MINUTE)
 LONGEST: Final = 3 * EVERY  # seconds that a sample may stand for; of a longer gap nothing is known
 _PAGE: Final = 500  # events read at a time
@@ -60,7 +56,7 @@ class Recorder:
         clock: Clock,
         may_act: Callable[[], bool],
     ) -> None:
-        self._store, self._commit, self._clock, self._may_act = store, commit, clock, may_act
+        self._store, self._commit, self._clock = store, commit, clock
         self._sampler = Sampler()
         self._last: tuple[int, dict[str, Sample]] | None = (
             None  # when the last sample was taken, in ms, and what it says
@@ -69,17 +65,14 @@ class Recorder:
         self._sent = 0  # ms: up to when the use goes that a write was last tried with
         self._seq: int | None = None  # of the last event that is counted; None: ask the store
         self._begin: int | None = None  # of the last event before the record, where this recorder began it
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="record", daemon=True)
+        self._thread = Beside("record", self.step, may_act, self._until_next)
 
     def start(self) -> None:
         self._thread.start()
 
     def close(self) -> None:
         """Writes what there is, if it can."""
-        self._stopped.set()
-        if self._thread.ident is not None:
-            self._thread.join()
+        self._thread.close(once_more=True)
 
     def step(self) -> None:
         """One sample, stored with what came before it. Raises Unavailable or Conflict when it can't be stored now."""
@@ -92,20 +85,8 @@ class Recorder:
         self._count_use(now, samples)
         self._flush(now, version)
 
-    def _run(self) -> None:
-        while not self._stopped.is_set():
-            self._try()
-            self._stopped.wait(EVERY - self._clock.now() % EVERY)
-        self._try()
-
-    def _try(self) -> None:
-        try:
-            if self._may_act():
-                self.step()
-        except MusterError as error:
-            log.warning("use could not be recorded, it is tried again in a minute: %s", error)
-        except Exception:
-            log.exception("recording use failed; it is tried again")
+    def _until_next(self, spent: float) -> float:
+        return EVERY - self._clock.now() % EVERY
 
     def _recover(self) -> None:
         """Goes on from what is stored; a write whose answer was lost may be there after all."""
