@@ -30,7 +30,7 @@ from muster.runtime.manifest import Manifest
 
 ALONE: Final = "checkpoints"  # where they go outside Muster, in the working directory
 KEEP_ALONE: Final = 3
-_COMMITTED: Final = re.compile(r"step-(\d{9,})(?:\.(\d+))?")
+COMMITTED: Final = re.compile(r"step-(\d{9,})(?:\.(\d+))?")
 _SAVING: Final = re.compile(r"\.saving-(\d+)-.*")
 
 
@@ -70,8 +70,8 @@ def checkpoint(step: SupportsIndex, dir: Path | str | None = None) -> Iterator[P
         )
     with _saving(parent, number) as folder:
         yield folder
-        found = manifest.seal(folder, number, _next_serial(parent), time.time())
-        final = _commit(parent, folder, number)
+        found = manifest.seal(folder, number, next_serial(parent), time.time())
+        final = commit(parent, folder, number)
     seconds = time.monotonic() - started
     reporter.document("checkpoint", step=number, path=str(final), bytes=found.total, seconds=seconds)
     _prune(parent, keep=final)
@@ -82,7 +82,7 @@ def last_checkpoint(dir: Path | str | None = None, *, checksums: bool = True) ->
 
     Reads every byte of it; `checksums=False` looks at sizes only.
     """
-    for candidate in sorted(_candidates(_parent(dir)), key=lambda each: each.manifest is not None):
+    for candidate in sorted(candidates(_parent(dir)), key=lambda each: each.manifest is not None):
         what = candidate.damage
         if candidate.manifest is not None:
             what = manifest.damage(candidate.path, candidate.manifest, checksums)
@@ -94,7 +94,9 @@ def last_checkpoint(dir: Path | str | None = None, *, checksums: bool = True) ->
     return None
 
 
-class _Candidate(NamedTuple):
+class Candidate(NamedTuple):
+    """A folder that has a committed checkpoint's name."""
+
     path: Path
     manifest: Manifest | None
     damage: str | None  # why there is no manifest
@@ -102,7 +104,7 @@ class _Candidate(NamedTuple):
     @property
     def order(self) -> tuple[int, int]:
         """By commit and not by step or clock: a run may go back to an earlier step, and nodes' clocks differ."""
-        found = _COMMITTED.fullmatch(self.path.name)
+        found = COMMITTED.fullmatch(self.path.name)
         step = int(found[1]) if found else 0
         return (self.manifest.serial, step) if self.manifest else (-1, step)
 
@@ -119,11 +121,11 @@ def _saving(parent: Path, step: int) -> Iterator[Path]:
         if not parent.is_dir():
             parent.mkdir(parents=True, exist_ok=True)
             manifest.sync_folder(parent.parent)
-        with _cleaned(parent):
+        with cleaned(parent):
             folder.mkdir()
             yield folder
     except BaseException as error:
-        free = _free(parent)
+        free = free_space(parent)
         shutil.rmtree(folder, ignore_errors=True)
         text = f"the checkpoint of step {step} was not saved ({free}); those before it in {parent} are intact"
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -134,7 +136,7 @@ def _saving(parent: Path, step: int) -> Iterator[Path]:
 
 
 @contextmanager
-def _cleaned(parent: Path) -> Iterator[None]:
+def cleaned(parent: Path) -> Iterator[None]:
     """Removes what dead processes left, then marks this one as saving."""
     fd = os.open(parent / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
     try:
@@ -143,7 +145,7 @@ def _cleaned(parent: Path) -> Iterator[None]:
             saving = _SAVING.fullmatch(path.name)
             abandoned = alone or (saving and int(saving[1]) < place.attempt())
             if abandoned and (saving or path.name.startswith(".removing-")):
-                _remove(path)
+                remove(path)
         _flock(fd, fcntl.LOCK_SH)
         yield
     finally:
@@ -160,16 +162,16 @@ def _flock(fd: int, how: int) -> bool:
     return True
 
 
-def _commit(parent: Path, folder: Path, step: int) -> Path:
+def commit(parent: Path, folder: Path, step: int) -> Path:
     """Gives the folder its name; those of the same step go after it, so there is always a good one."""
     name = f"step-{step:09d}"
-    others = [path for path in parent.iterdir() if (found := _COMMITTED.fullmatch(path.name)) and int(found[1]) == step]
-    suffixes = [int(found[2] or 0) for path in others if (found := _COMMITTED.fullmatch(path.name))]
+    others = [path for path in parent.iterdir() if (found := COMMITTED.fullmatch(path.name)) and int(found[1]) == step]
+    suffixes = [int(found[2] or 0) for path in others if (found := COMMITTED.fullmatch(path.name))]
     final = parent / (f"{name}.{max(suffixes) + 1}" if suffixes else name)
     folder.rename(final)
     manifest.sync_folder(parent)
     for path in others:
-        _remove(path)
+        remove(path)
     return final
 
 
@@ -178,38 +180,38 @@ def _prune(parent: Path, keep: Path) -> None:
     text = os.environ.get(wire.CHECKPOINT_KEEP)
     wanted = max(1, int(text)) if text else KEEP_ALONE
     good = 0
-    for candidate in _candidates(parent):
+    for candidate in candidates(parent):
         if good >= wanted and candidate.path != keep:
-            _remove(candidate.path)
+            remove(candidate.path)
         elif candidate.manifest and manifest.damage(candidate.path, candidate.manifest, checksums=False) is None:
             good += 1
 
 
-def _candidates(parent: Path) -> list[_Candidate]:
+def candidates(parent: Path) -> list[Candidate]:
     """All that was committed, the newest first; without a readable manifest last."""
     found = []
     with suppress(FileNotFoundError, NotADirectoryError):
         for path in parent.iterdir():
-            if _COMMITTED.fullmatch(path.name):
+            if COMMITTED.fullmatch(path.name):
                 try:
-                    found.append(_Candidate(path, manifest.load(path), None))
+                    found.append(Candidate(path, manifest.load(path), None))
                 except ValueError as error:
-                    found.append(_Candidate(path, None, str(error)))
+                    found.append(Candidate(path, None, str(error)))
     return sorted(found, key=lambda candidate: candidate.order, reverse=True)
 
 
-def _next_serial(parent: Path) -> int:
-    return 1 + max((c.manifest.serial for c in _candidates(parent) if c.manifest), default=0)
+def next_serial(parent: Path) -> int:
+    return 1 + max((c.manifest.serial for c in candidates(parent) if c.manifest), default=0)
 
 
-def _remove(path: Path) -> None:
+def remove(path: Path) -> None:
     """Takes the name away first: whoever is still writing under it fails, and nobody sees half of it."""
     with suppress(OSError):
         gone = path.rename(Path(tempfile.mkdtemp(prefix=".removing-", dir=path.parent)) / path.name)
         shutil.rmtree(gone.parent, ignore_errors=True)
 
 
-def _free(parent: Path) -> str:
+def free_space(parent: Path) -> str:
     try:
         return f"{shutil.disk_usage(parent).free} bytes were free"
     except OSError as error:

@@ -37,9 +37,8 @@ def seal(folder: Path, step: int, serial: int, time: float) -> Manifest:
     with ThreadPoolExecutor(_THREADS) as pool:
         sums = list(pool.map(lambda name: _flushed_checksum(folder / name), names))
     manifest = Manifest(step, serial, time, dict(zip(names, sums, strict=True)))
-    files = {name: {"bytes": size, "crc32": crc} for name, (size, crc) in manifest.files.items()}
-    with (folder / MANIFEST).open("x") as file:
-        json.dump({"step": step, "serial": serial, "time": time, "files": files}, file, indent=1)
+    with (folder / MANIFEST).open("xb") as file:
+        file.write(encode(manifest))
         file.flush()
         os.fsync(file.fileno())
     for each in folders:
@@ -50,10 +49,26 @@ def seal(folder: Path, step: int, serial: int, time: float) -> Manifest:
 def load(folder: Path) -> Manifest:
     """Raises ValueError, with what is wrong, for a folder whose manifest is missing or not one."""
     try:
-        raw: Any = json.loads((folder / MANIFEST).read_text("utf-8"))
+        data = (folder / MANIFEST).read_bytes()
+    except OSError as error:
+        raise ValueError(f"its {MANIFEST} cannot be read: {error!r}") from error
+    return decode(data)
+
+
+def encode(manifest: Manifest) -> bytes:
+    """What is written into a checkpoint's manifest file."""
+    files = {name: {"bytes": size, "crc32": crc} for name, (size, crc) in manifest.files.items()}
+    raw = {"step": manifest.step, "serial": manifest.serial, "time": manifest.time, "files": files}
+    return json.dumps(raw, indent=1).encode()
+
+
+def decode(data: bytes) -> Manifest:
+    """Raises ValueError, with what is wrong, for what is not a manifest."""
+    try:
+        raw: Any = json.loads(data.decode())
         files = {str(name): (int(entry["bytes"]), int(entry["crc32"])) for name, entry in raw["files"].items()}
         return Manifest(int(raw["step"]), int(raw["serial"]), float(raw["time"]), files)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"its {MANIFEST} cannot be read: {error!r}") from error
 
 

@@ -1,0 +1,110 @@
+"""From an image in memory to a committed checkpoint: every rank writes its files, rank 0 makes them one thing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+from muster.runtime import manifest
+from muster.runtime.manifest import Manifest
+from muster.train.checkpoint import plain, retention
+from muster.train.checkpoint.gang import Gang
+from muster.train.checkpoint.index import INDEX
+from muster.train.checkpoint.load import SHARED, extra_name, wrong_sizes
+from muster.train.checkpoint.owner import Hold
+from muster.train.checkpoint.plan import Plan
+from muster.train.checkpoint.retention import Kept
+from muster.train.checkpoint.stage import Stage
+from muster.train.checkpoint.store import Store
+from muster.train.errors import CheckpointError, CheckpointFull
+
+THREADS: Final = 4  # files of one rank that are checksummed and written at once
+
+File = tuple[str, int, int]  # name in the checkpoint's folder, size in bytes, CRC-32
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What one rank has to write."""
+
+    step: int
+    plan: Plan
+    stage: Stage
+    shared: bytes
+    extra: bytes
+    ready: Callable[[], None]  # returns when the stage holds the snapshot
+    values: dict[str, Any]  # plain values of the state of model and optimizer
+
+    def failure(self, error: BaseException, where: str = "", room: str = "") -> str:
+        left = f" ({room})" if room else ""
+        intact = f"; those before it in {where} are intact" if where else ""
+        return f"the checkpoint of step {self.step} was not saved: {error}{left}{intact}."
+
+
+def write(draft: Draft, store: Store, gang: Gang, hold: Hold | None, keep: tuple[int, int]) -> tuple[str, int]:
+    """Returns where it is and its size in bytes. All ranks call it together, and all raise if one fails."""
+    begun: list[str] = []
+
+    def begin() -> str:
+        begun.append(store.begin(draft.step))
+        return begun[0]
+
+    try:
+        folder = gang.lead(begin)
+        files = gang.gather(lambda: (_write_files(draft, store, folder, gang.rank), draft.values))
+        written = [file for each, _ in files for file in each]
+        values = {key: value for _, each in files for key, value in each.items()}
+        final, total = gang.lead(lambda: _commit(draft, store, hold, folder, written, values))
+    except BaseException as error:
+        room = store.room()
+        for each in begun:
+            store.abandon(each)
+        text = draft.failure(error, store.where, room)
+        full = " Free some space, or keep fewer checkpoints." if isinstance(error, CheckpointFull) else ""
+        kind = type(error) if isinstance(error, CheckpointError) else CheckpointError
+        raise kind(text + full) from error
+    if gang.rank == 0:
+        with suppress(CheckpointError, OSError):  # the checkpoint is there; what is too much goes after the next one
+            prune(store, *keep)
+    return f"{store.where}/{final}", total
+
+
+def prune(store: Store, keep: int, keep_every: int) -> None:
+    """Removes what retention lets go."""
+    found = []
+    for each in store.committed():
+        good = each.manifest is not None and wrong_sizes(store, each) is None
+        found.append(Kept(each.folder, each.manifest.step if each.manifest else 0, good))
+    for folder in retention.doomed(found, keep, keep_every):
+        store.delete(folder)
+
+
+def _write_files(draft: Draft, store: Store, folder: str, rank: int) -> list[File]:
+    draft.ready()
+    image = draft.stage.bytes()
+    jobs: list[tuple[str, memoryview]] = [(part.file, image[part.begin : part.end]) for part in draft.plan.parts]
+    jobs.append((extra_name(rank), memoryview(draft.extra)))
+    with ThreadPoolExecutor(THREADS, "muster-write") as pool:
+        return list(pool.map(lambda job: _put(store, folder, *job), jobs))
+
+
+def _commit(
+    draft: Draft, store: Store, hold: Hold | None, folder: str, written: list[File], values: dict[str, Any]
+) -> tuple[str, int]:
+    assert draft.plan.index is not None
+    common = plain.dump({"shared": plain.load(draft.shared), "values": values}, "Snapshot.shared")
+    files = [*written, _put(store, folder, INDEX, memoryview(draft.plan.index))]
+    files.append(_put(store, folder, SHARED, memoryview(common)))
+    serial = 1 + max((each.manifest.serial for each in store.committed() if each.manifest), default=0)
+    found = Manifest(draft.step, serial, time.time(), {name: (size, crc) for name, size, crc in sorted(files)})
+    if hold is not None:
+        hold.check()
+    return store.commit(folder, draft.step, manifest.encode(found)), found.total
+
+
+def _put(store: Store, folder: str, name: str, data: memoryview) -> File:
+    return name, len(data), store.put(f"{folder}/{name}", data)

@@ -1,0 +1,111 @@
+"""How ranks agree while they save and load: small collectives that fail on all ranks when they fail on one."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final, TypeVar, cast
+
+import torch.distributed as dist
+
+from muster.train.errors import CheckpointError, CheckpointFull
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+PATIENCE: Final = timedelta(hours=2)  # a rank that died is noticed at once; this bounds the slowest rank's write
+FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+@dataclass(frozen=True, slots=True)
+class Gang:
+    """All ranks of the run, over a process group that works on the host; or this process alone."""
+
+    group: Any = None  # a gloo process group
+    rank: int = 0
+    world: int = 1
+
+    def gather(self, make: Callable[[], T]) -> list[T]:
+        """What `make` gave on each rank, on all of them."""
+        mine = _attempt(make, self.rank)
+        found: list[Any] = [mine]
+        if self.world > 1:
+            found = [None] * self.world
+            dist.all_gather_object(found, mine, group=self.group)
+        return _sound(found)
+
+    def together(self, make: Callable[[], T]) -> T:
+        """What `make` gave on this rank, once it has succeeded on all."""
+        mine = _attempt(make, self.rank)
+        self.gather(lambda: mine if isinstance(mine, Failure) else None)
+        return cast(T, _sound([mine])[0])
+
+    def lead(self, make: Callable[[], T]) -> T:
+        """What `make` gave on rank 0, where alone it is called."""
+        found: list[Any] = [_attempt(make, 0) if self.rank == 0 else None]
+        if self.world > 1:
+            dist.broadcast_object_list(found, group=self.group, group_src=0)
+        return cast(T, _sound(found)[0])
+
+    def divide(self, make: Callable[[], T], share: Callable[[list[T]], Sequence[R]]) -> R:
+        """Each rank's part of what rank 0 makes out of what all ranks gave."""
+        mine = _attempt(make, self.rank)
+        if self.world == 1:
+            return share(_sound([mine]))[0]
+        given: list[Any] | None = [None] * self.world if self.rank == 0 else None
+        dist.gather_object(mine, given, group=self.group, group_dst=0)
+        parts: list[Any] | None = None
+        if given is not None:
+            made = _attempt(lambda: share(_sound(given)), 0)
+            parts = [made] * self.world if isinstance(made, Failure) else list(made)
+        received: list[Any] = [None]
+        dist.scatter_object_list(received, parts, group=self.group, group_src=0)
+        return cast(R, _sound(received)[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What went wrong on a rank, in words that travel."""
+
+    rank: int
+    text: str
+    kind: type[CheckpointError]
+
+
+def own_gang() -> Gang:
+    """With a process group of its own, so that a thread can use it beside training. All ranks call it together."""
+    if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
+        return Gang()
+    group = dist.new_group(backend="gloo", timeout=PATIENCE)
+    return Gang(group, dist.get_rank(group), dist.get_world_size(group))
+
+
+def shared_gang() -> Gang:
+    """For the caller's own thread: training's process group where that works on the host."""
+    if not (dist.is_available() and dist.is_initialized()) or dist.get_backend() != "gloo":
+        return own_gang()
+    return Gang(dist.group.WORLD, dist.get_rank(), dist.get_world_size())
+
+
+def _attempt(make: Callable[[], T], rank: int) -> T | Failure:
+    try:
+        return make()
+    except CheckpointError as error:
+        return Failure(rank, str(error), type(error))
+    except OSError as error:
+        return Failure(rank, str(error), CheckpointFull if error.errno in FULL else CheckpointError)
+    except Exception as error:
+        return Failure(rank, f"{type(error).__name__}: {error}", CheckpointError)
+
+
+def _sound(found: list[Any]) -> list[Any]:
+    """Raises what the first rank that failed had to say."""
+    failed = [each for each in found if isinstance(each, Failure)]
+    if not failed:
+        return found
+    first = failed[0]
+    where = f"rank {first.rank}: " if len(found) > 1 else ""
+    more = f" ({len(failed)} ranks failed)" if len(failed) > 1 else ""
+    raise first.kind(f"{where}{first.text}{more}")

@@ -1,0 +1,160 @@
+"""Finds the newest checkpoint that verifies; ranks share the work of reading it."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from muster.runtime import place, reporter
+from muster.runtime.manifest import MANIFEST, Manifest
+from muster.train.checkpoint import index, plain
+from muster.train.checkpoint.gang import Gang, shared_gang
+from muster.train.checkpoint.index import INDEX, Index
+from muster.train.checkpoint.reader import Reader
+from muster.train.checkpoint.s3 import open_s3
+from muster.train.checkpoint.store import BLOCK, Committed, Local, Store, checksum
+from muster.train.errors import CheckpointDamaged, CheckpointError
+
+SHARED: Final = "shared.pt"
+THREADS: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A checkpoint that verified."""
+
+    step: int
+    path: str  # for people: a folder, or s3://bucket/prefix/step-...
+    folder: str
+    manifest: Manifest = field(repr=False)
+    store: Store = field(repr=False)
+    gang: Gang = field(repr=False)
+
+    @property
+    def shared(self) -> dict[str, Any]:
+        """What was saved as `Snapshot.shared`: step, layout, model fingerprint, ..."""
+        found: dict[str, Any] = self.common()["shared"]
+        return found
+
+    @property
+    def world(self) -> int:
+        """How many ranks saved it."""
+        return self.index().world
+
+    def index(self) -> Index:
+        return index.decode(self.store.get(f"{self.folder}/{INDEX}"), self.path)
+
+    def reader(self) -> Reader:
+        """For torch.distributed.checkpoint."""
+        return Reader(self.store, self.folder, self.index())
+
+    def common(self) -> dict[str, Any]:
+        """`shared`, and under `values` the plain values of the state of model and optimizer."""
+        found: dict[str, Any] = plain.load(self.store.get(f"{self.folder}/{SHARED}"))
+        return found
+
+    def of_rank(self, rank: int) -> dict[str, Any]:
+        found: dict[str, Any] = plain.load(self.store.get(f"{self.folder}/{extra_name(rank)}"))
+        return found
+
+
+def newest(where: str | Path, *, checksums: bool = True) -> Found | None:
+    """The newest checkpoint in a place that verifies, or None. Damaged ones are noted and skipped.
+
+    With a process group all ranks call it together, and each reads a share of the files. `checksums=False` looks at
+    sizes alone.
+    """
+    return find(open_store(where), shared_gang(), checksums)
+
+
+def open_store(where: str | Path) -> Store:
+    """A folder, or s3://bucket/prefix."""
+    if str(where).startswith("s3://"):
+        return open_s3(str(where))
+    if "://" in str(where):
+        raise CheckpointError(f"checkpoints in {where}: expected a folder or s3://bucket/prefix.")
+    return Local(Path(where).absolute())
+
+
+def find(store: Store, gang: Gang, checksums: bool = True) -> Found | None:
+    for candidate in gang.lead(lambda: _told(store.committed(), store.where)):
+        assert candidate.manifest is not None
+        path = f"{store.where}/{candidate.folder}"
+        what = gang.lead(lambda each=candidate: wrong_sizes(store, each))  # type: ignore[misc]
+        if what is None and checksums:
+            mine = _share(candidate.manifest, gang)
+            found = gang.gather(lambda each=candidate, names=mine: _wrong_bytes(store, each, names))  # type: ignore[misc]
+            what = next((each for each in found if each), None)
+        if what is None:
+            return Found(candidate.manifest.step, path, candidate.folder, candidate.manifest, store, gang)
+        if gang.rank == 0:
+            _tell(path, what)
+    return None
+
+
+def wrong_sizes(store: Store, candidate: Committed) -> str | None:
+    """What is wrong with a checkpoint as far as names and sizes tell."""
+    if candidate.manifest is None:
+        return candidate.damage
+    there = store.files(candidate.folder)
+    for name, (size, _) in candidate.manifest.files.items():
+        if there.get(name) != size:
+            return f"{name} has {there[name]} bytes; {size} were saved" if name in there else f"{name} is not there"
+    return None if INDEX in candidate.manifest.files else f"it has no {INDEX}: something else than training saved it"
+
+
+def extra_name(rank: int) -> str:
+    return f"rank-{rank:05d}.pt"
+
+
+def _told(found: Sequence[Committed], where: str) -> list[Committed]:
+    """Those with a manifest; the others are only talked about."""
+    for each in found:
+        if each.manifest is None:
+            _tell(f"{where}/{each.folder}", each.damage or f"it has no {MANIFEST}")
+    return [each for each in found if each.manifest is not None]
+
+
+def _tell(path: str, what: str) -> None:
+    text = f"checkpoint {path} is damaged and is not used: {what}"
+    place.warn(f"{text}.")
+    reporter.note(text)
+
+
+def _share(manifest: Manifest, gang: Gang) -> list[str]:
+    """The files that this rank verifies: about as many bytes as every other rank."""
+    loads = [(0, rank) for rank in range(gang.world)]
+    mine = []
+    for name, (size, _) in sorted(manifest.files.items(), key=lambda item: (-item[1][0], item[0])):
+        load, rank = heapq.heappop(loads)
+        heapq.heappush(loads, (load + size, rank))
+        if rank == gang.rank:
+            mine.append(name)
+    return mine
+
+
+def _wrong_bytes(store: Store, candidate: Committed, names: list[str]) -> str | None:
+    assert candidate.manifest is not None
+    files = candidate.manifest.files
+    with ThreadPoolExecutor(THREADS) as pool:
+        found = pool.map(lambda name: _wrong(store, f"{candidate.folder}/{name}", *files[name]), names)
+        return next((f"{name}: {what}" for name, what in zip(names, found, strict=True) if what), None)
+
+
+def _wrong(store: Store, name: str, size: int, expected: int) -> str | None:
+    block = bytearray(min(size, BLOCK))
+    crc = 0
+    try:
+        for at in range(0, size, BLOCK):
+            part = memoryview(block)[: min(BLOCK, size - at)]
+            store.read(name, at, part)
+            crc = checksum(part, crc)
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
+    except CheckpointDamaged as error:
+        return str(error)
+    return None if crc == expected else f"its checksum is {crc:08x}; it was saved with {expected:08x}"

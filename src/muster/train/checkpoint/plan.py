@@ -1,0 +1,144 @@
+"""Who writes what: planned by torch.distributed.checkpoint once for a layout, then used for every save of it.
+
+A tensor that several ranks hold is written by one of them, the one with least to write. What a rank writes is laid out
+as an image of its files, so that the snapshot is copied straight into what will be written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+from torch import Tensor
+from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
+from torch.distributed.checkpoint.planner import SavePlan, WriteItem
+from torch.distributed.tensor import DTensor
+
+from muster.train.checkpoint.gang import Gang
+from muster.train.checkpoint.index import Chunk, Entry, Index, byte_size
+from muster.train.errors import CheckpointError
+
+ALIGN: Final = 64  # bytes: where an item may begin, so that any dtype can be viewed in place
+FILE_BYTES: Final = 256 << 20  # a rank's image is split into files of about this size, written and verified in parallel
+FILES_MAX: Final = 16
+
+Signature = tuple[tuple[str, torch.dtype, tuple[int, ...], tuple[int, ...], str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A tensor's part that this rank writes, and where it lies in the rank's image."""
+
+    key: str
+    dtype: torch.dtype
+    sizes: tuple[int, ...]
+    at: int  # bytes from the begin of the image
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One file of the image."""
+
+    file: str
+    begin: int  # bytes from the begin of the image
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What this rank writes."""
+
+    items: list[Item]
+    parts: list[Part]
+    size: int  # bytes of the image
+    index: bytes | None = None  # on rank 0: index.json of the whole checkpoint
+
+
+def signature(tensors: dict[str, Tensor]) -> Signature:
+    """Changes when a plan made for other tensors can't be used for these."""
+    found = []
+    for key, value in tensors.items():
+        held = local(value)
+        if held.device.type == "meta":
+            raise CheckpointError(f"{key} is on the meta device and has no values. Materialise the model first.")
+        layout = str(value.placements) if isinstance(value, DTensor) else ""
+        found.append((key, value.dtype, tuple(value.shape), tuple(held.shape), layout))
+    return tuple(found)
+
+
+def local(value: Tensor) -> Tensor:
+    """What this rank holds of a tensor."""
+    return value.to_local() if isinstance(value, DTensor) else value
+
+
+def make_plan(tensors: dict[str, Tensor], gang: Gang) -> Plan:
+    """All ranks call it together. Raises on all of them when the parts don't make up whole tensors."""
+    planner = DefaultSavePlanner(flatten_state_dict=False, flatten_sharded_tensors=False)
+
+    def mine() -> SavePlan:
+        planner.set_up_planner(tensors, is_coordinator=gang.rank == 0)
+        return planner.create_local_plan()
+
+    def share(plans: list[SavePlan]) -> list[Plan]:
+        _check_alike(plans)
+        divided, _ = planner.create_global_plan(plans)
+        laid = [_lay_out(plan.items, rank) for rank, plan in enumerate(divided)]
+        index = _index([plan.items for plan in divided], laid)
+        return [Plan(each.items, each.parts, each.size, index if rank == 0 else None) for rank, each in enumerate(laid)]
+
+    return gang.divide(mine, share)
+
+
+def _check_alike(plans: list[SavePlan]) -> None:
+    """A key stands for one tensor: a part that two ranks hold must be the same kind of part on both."""
+    seen: dict[str, tuple[int, tuple[int, ...], torch.dtype]] = {}
+    for rank, plan in enumerate(plans):
+        for item in plan.items:
+            assert item.tensor_data is not None
+            shape, dtype = tuple(item.tensor_data.size), item.tensor_data.properties.dtype
+            first, other, kind = seen.setdefault(item.index.fqn, (rank, shape, dtype))
+            if (other, kind) != (shape, dtype):
+                raise CheckpointError(
+                    f"{item.index.fqn} is {kind} {list(other)} on rank {first}, {dtype} {list(shape)} on rank {rank}. "
+                    "Give parts of one tensor as DTensors, and different tensors different names."
+                )
+
+
+def _lay_out(items: list[WriteItem], rank: int) -> Plan:
+    placed: list[Item] = []
+    at = 0
+    for item in items:
+        assert item.tensor_data is not None
+        assert item.tensor_data.chunk is not None
+        sizes, dtype = tuple(item.tensor_data.chunk.sizes), item.tensor_data.properties.dtype
+        size = byte_size(sizes, dtype)
+        placed.append(Item(item.index.fqn, dtype, sizes, at, size))
+        at += -(-size // ALIGN) * ALIGN
+    return Plan(placed, _split(placed, at, rank), at)
+
+
+def _split(items: list[Item], size: int, rank: int) -> list[Part]:
+    """Files of about the same size, each beginning with an item."""
+    count = max(1, min(FILES_MAX, -(-size // FILE_BYTES)))
+    begins = [0]
+    for item in items:
+        if len(begins) < count and item.at >= size * len(begins) // count and item.at > begins[-1]:
+            begins.append(item.at)
+    ends = [*begins[1:], size]
+    return [Part(f"rank-{rank:05d}-{n}.bin", b, e) for n, (b, e) in enumerate(zip(begins, ends, strict=True)) if e > b]
+
+
+def _index(given: list[list[WriteItem]], laid: list[Plan]) -> bytes:
+    entries: dict[str, Entry] = {}
+    for items, plan in zip(given, laid, strict=True):
+        for item, placed in zip(items, plan.items, strict=True):
+            assert item.tensor_data is not None
+            assert item.tensor_data.chunk is not None
+            entry = entries.setdefault(placed.key, Entry(placed.dtype, tuple(item.tensor_data.size)))
+            if placed.bytes:
+                part = next(each for each in plan.parts if each.begin <= placed.at < each.end)
+                offsets = tuple(item.tensor_data.chunk.offsets)
+                entry.chunks.append(Chunk(offsets, placed.sizes, part.file, placed.at - part.begin))
+    return Index(len(laid), entries).encode()

@@ -1,0 +1,132 @@
+"""Reads chunks of tensors out of a checkpoint, for torch.distributed.checkpoint's planner to reshard."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+from torch.distributed.checkpoint.metadata import (
+    ChunkStorageMetadata,
+    Metadata,
+    TensorProperties,
+    TensorStorageMetadata,
+)
+from torch.distributed.checkpoint.planner import LoadPlan, LoadPlanner, ReadItem
+from torch.distributed.checkpoint.storage import StorageReader
+from torch.futures import Future
+
+from muster.train.checkpoint.index import Chunk, Entry, Index, byte_size
+from muster.train.checkpoint.store import Store
+
+THREADS: Final = 8
+SPAN: Final = 8 << 20  # bytes up to which neighbouring reads are made one
+GAP: Final = 64 << 10  # bytes between two reads that are rather read than skipped
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Rows of a chunk, as they lie in a file, and the tensor that takes (part of) them."""
+
+    item: ReadItem
+    dtype: torch.dtype
+    sizes: tuple[int, ...]  # of the rows read; a part of the other dimensions may be left out afterwards
+    file: str
+    at: int
+    bytes: int
+
+
+class Reader(StorageReader):
+    """Also good for `torch.distributed.checkpoint.load(state, storage_reader=found.reader())`."""
+
+    def __init__(self, store: Store, folder: str, index: Index) -> None:
+        self.store, self.folder, self.index = store, folder, index
+        self._chunks = {(key, chunk.offsets): chunk for key, entry in index.entries.items() for chunk in entry.chunks}
+
+    def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
+        """A reader is of one checkpoint."""
+
+    def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
+        return Metadata({key: _metadata(entry) for key, entry in self.index.entries.items()})
+
+    def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
+        """The index says all."""
+
+    def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
+        return plan
+
+    def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
+        return plans
+
+    def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
+        reads = sorted((self._read(item) for item in plan.items), key=lambda each: (each.file, each.at))
+        with ThreadPoolExecutor(THREADS) as pool:
+            for filled in pool.map(lambda span: self._fill(span, planner), _spans(reads)):
+                assert filled is None
+        future: Future[None] = Future()
+        future.set_result(None)
+        return future
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
+        return False
+
+    def _read(self, item: ReadItem) -> Read:
+        key, offsets = item.storage_index.fqn, tuple(item.storage_index.offset or ())
+        chunk: Chunk = self._chunks[key, offsets]
+        dtype = self.index.entries[key].dtype
+        if not chunk.sizes:
+            return Read(item, dtype, (), chunk.file, chunk.at, dtype.itemsize)
+        sizes = (int(item.lengths[0]), *chunk.sizes[1:])
+        row = byte_size(chunk.sizes[1:], dtype)
+        return Read(item, dtype, sizes, chunk.file, chunk.at + row * int(item.storage_offsets[0]), row * sizes[0])
+
+    def _fill(self, span: list[Read], planner: LoadPlanner) -> None:
+        first, last = span[0], max(span, key=lambda each: each.at + each.bytes)
+        target = planner.resolve_tensor(first.item).detach()
+        name = f"{self.folder}/{first.file}"
+        if len(span) == 1 and _direct(first, target):
+            self.store.read(name, first.at, _bytes(target))
+            return
+        raw = torch.empty(last.at + last.bytes - first.at, dtype=torch.uint8)
+        self.store.read(name, first.at, _bytes(raw))
+        for each in span:
+            begin = each.at - first.at
+            rows = raw[begin : begin + each.bytes].clone().view(each.dtype).view(each.sizes)
+            for axis in range(1, len(each.sizes)):
+                rows = rows.narrow(axis, int(each.item.storage_offsets[axis]), int(each.item.lengths[axis]))
+            planner.resolve_tensor(each.item).detach().copy_(rows)
+
+
+def _metadata(entry: Entry) -> TensorStorageMetadata:
+    chunks = [ChunkStorageMetadata(torch.Size(each.offsets), torch.Size(each.sizes)) for each in entry.chunks]
+    return TensorStorageMetadata(TensorProperties(dtype=entry.dtype), torch.Size(entry.shape), chunks)
+
+
+def _spans(reads: list[Read]) -> Iterator[list[Read]]:
+    """Neighbours in a file together, so that a thousand scalars are one request."""
+    span: list[Read] = []
+    end = 0
+    for read in reads:
+        near = span and read.file == span[0].file and read.at - end <= GAP and read.at + read.bytes - span[0].at <= SPAN
+        if span and not near:
+            yield span
+            span = []
+        end = max(end, read.at + read.bytes) if span else read.at + read.bytes
+        span.append(read)
+    if span:
+        yield span
+
+
+def _direct(read: Read, target: Tensor) -> bool:
+    """The bytes of the file are the bytes of the tensor."""
+    same = target.device.type == "cpu" and target.dtype == read.dtype and target.is_contiguous()
+    return same and tuple(target.shape) == read.sizes
+
+
+def _bytes(tensor: Tensor) -> memoryview:
+    return memoryview(tensor.reshape(-1).view(torch.uint8).numpy())  # type: ignore[arg-type]

@@ -1,0 +1,247 @@
+"""Saves snapshots beside training: the caller stops for the copy, a thread writes, one atomic step commits."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal
+
+from torch import Tensor
+
+from muster.runtime import place, reporter
+from muster.train.checkpoint import load, plain
+from muster.train.checkpoint.commit import Draft, write
+from muster.train.checkpoint.gang import Gang, own_gang
+from muster.train.checkpoint.load import Found, open_store
+from muster.train.checkpoint.owner import Hold
+from muster.train.checkpoint.plan import Plan, Signature, make_plan, signature
+from muster.train.checkpoint.snapshot import Snapshot
+from muster.train.checkpoint.stage import Stage
+from muster.train.checkpoint.store import Store
+from muster.train.errors import CheckpointError
+
+
+@dataclass(slots=True)
+class Saving:
+    """One save: under way, committed (`path` is set) or failed (`error` is set)."""
+
+    step: int
+    stall_seconds: float = 0.0  # how long `save` stopped its caller, and then the copy its device
+    seconds: float = 0.0  # from the call until it was committed
+    bytes: int = 0  # of the whole checkpoint
+    path: str | None = None
+    error: CheckpointError | None = None
+    _end: threading.Event = field(default_factory=threading.Event, repr=False)
+
+    @property
+    def done(self) -> bool:
+        return self._end.is_set()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """True once it is committed or has failed, which it says in `path` and `error`; False when time is up."""
+        return self._end.wait(timeout)
+
+
+@dataclass
+class Saver:
+    """Saves the snapshots of one run into one place, which no other run may use meanwhile.
+
+    Every method but `poll` is called by all ranks together, in the same order. A world of one needs no process group.
+    """
+
+    where: str | Path  # a folder that all ranks see, or s3://bucket/prefix
+    keep: int = 3  # newest checkpoints that stay
+    keep_every: int = 0  # steps: those whose step divides by it stay for ever; 0: none
+    busy: Literal["wait", "skip"] = "wait"  # what a save does that finds one under way
+    tolerate: int = 0  # failed saves in a row that are noted only; one more raises
+    _store: Store | None = field(default=None, repr=False)
+    _hold: Hold | None = field(default=None, repr=False)
+    _control: Gang = field(default_factory=Gang, repr=False)  # for the caller's thread
+    _writer: Gang = field(default_factory=Gang, repr=False)  # for the thread that writes
+    _plan: tuple[Signature, Plan] | None = field(default=None, repr=False)
+    _stage: Stage = field(default_factory=Stage, repr=False)
+    _last: Saving | None = field(default=None, repr=False)
+    _judged: bool = field(default=True, repr=False)  # whether the last save's end was looked at
+    _failed: int = field(default=0, repr=False)  # saves in a row
+
+    def open(self) -> Saver:
+        """Takes hold of the place (CheckpointHeld says who has it), and removes what dead processes left."""
+        if self.keep < 1 or self.keep_every < 0:
+            raise ValueError(f"Saver: keep {self.keep}, keep_every {self.keep_every}; expected 1 or more, 0 or more.")
+        self._control, self._writer = own_gang(), own_gang()
+        store = self._control.together(lambda: open_store(self.where))
+        hold = store.hold() if self._control.rank == 0 else None
+
+        def take() -> None:
+            assert hold is not None
+            hold.take()
+            store.clean()
+
+        try:
+            self._control.lead(take)
+        except BaseException:
+            if hold is not None:
+                hold.release()
+            raise
+        self._store, self._hold = store, hold
+        return self
+
+    def newest(self, *, checksums: bool = True) -> Found | None:
+        """The newest checkpoint in the place that verifies, or None. Damaged ones are noted and skipped."""
+        return load.find(self._opened(), self._control, checksums)
+
+    def save(self, snapshot: Snapshot, wait: bool = False) -> Saving | None:
+        """Copies the snapshot and writes it in the background; with `wait`, returns when it is committed.
+
+        None when one is under way and `busy` is "skip" (never with `wait`). Raises CheckpointError, with its step, for
+        an earlier save that failed (or this one, with `wait`) once more than `tolerate` in a row have: the same on all
+        ranks. Older checkpoints are intact whatever happens.
+        """
+        started = time.monotonic()
+        store = self._opened()
+        tensors = dict(snapshot.tensors())
+        mine = _Mine()
+        told = self._control.gather(lambda: self._tell_gang(snapshot, tensors, mine))
+        _check_steps([step for step, _, _ in told])
+        if self.busy == "skip" and not wait and any(running for _, running, _ in told):
+            return None
+        self._join()
+        if self._plan is None or any(changed for _, _, changed in told):
+            self._plan = mine.signature, make_plan(tensors, self._control)
+        plan = self._plan[1]
+        draft = Draft(snapshot.step, plan, self._stage, mine.shared, mine.extra, self._copy(plan, tensors), mine.values)
+        saving = self._last = Saving(snapshot.step)
+        self._judged = False
+        work = _Work(saving, draft, store, self._writer, self._hold, (self.keep, self.keep_every), started)
+        # Not a daemon: an interpreter that ends waits for a checkpoint that is nearly there.
+        saving.stall_seconds = time.monotonic() - started
+        threading.Thread(target=work.run, name=f"muster-save-{saving.step}").start()
+        if wait:
+            self._join()
+        return saving
+
+    def poll(self) -> Saving | None:
+        """The last save, done or not. Local and free: call it every step, on any rank."""
+        return self._last
+
+    def wait(self) -> Saving | None:
+        """Waits for the save under way, if any, and raises as `save` does."""
+        self._join()
+        return self._last
+
+    def close(self) -> None:
+        """Waits for the save under way, raises as `save` does, and lets go of the place."""
+        try:
+            self._join()
+        finally:
+            hold, self._hold, self._store = self._hold, None, None
+            self._stage.release()
+            if hold is not None:
+                hold.release()
+
+    def __enter__(self) -> Saver:
+        return self.open()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+            return
+        try:
+            self.close()
+        except CheckpointError as second:
+            error.add_note(f"muster: {second}")
+
+    def _opened(self) -> Store:
+        if self._store is None:
+            raise CheckpointError(f"Saver({str(self.where)!r}) is not open. Use it in a `with` block, or call open().")
+        return self._store
+
+    def _join(self) -> None:
+        """Waits for the last save and judges it once. All ranks see the same failures, so all raise at one call."""
+        if self._last is None:
+            return
+        self._last.wait()
+        if self._judged:
+            return
+        self._judged = True
+        error = self._last.error
+        self._failed = self._failed + 1 if error else 0
+        if error and self._failed > self.tolerate:
+            raise error
+
+    def _tell_gang(self, snapshot: Snapshot, tensors: dict[str, Tensor], mine: _Mine) -> tuple[int, bool, bool]:
+        """What all must know before any begins: this rank's step, whether it still writes, whether tensors changed."""
+        mine.signature = signature(tensors)
+        mine.shared = plain.dump(snapshot.shared, "Snapshot.shared")
+        mine.extra = plain.dump(snapshot.extra, "Snapshot.extra")
+        mine.values = snapshot.values()
+        plain.dump(mine.values, "a value in Snapshot.model or Snapshot.optim")
+        running = self._last is not None and not self._last.done
+        return snapshot.step, running, self._plan is None or self._plan[0] != mine.signature
+
+    def _copy(self, plan: Plan, tensors: dict[str, Tensor]) -> Callable[[], None]:
+        """A rank that can't copy says so where all ranks meet; raising here would leave the others waiting for it."""
+        try:
+            return self._stage.copy(plan, tensors)
+        except Exception as error:
+            return partial(_fail, error)
+
+
+@dataclass(slots=True)
+class _Mine:
+    """What a rank prepares for one save."""
+
+    signature: Signature = ()
+    shared: bytes = b""
+    extra: bytes = b""
+    values: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What the thread does."""
+
+    saving: Saving
+    draft: Draft
+    store: Store
+    gang: Gang
+    hold: Hold | None
+    keep: tuple[int, int]
+    started: float  # monotonic
+
+    def run(self) -> None:
+        saving = self.saving
+        try:
+            saving.path, saving.bytes = write(self.draft, self.store, self.gang, self.hold, self.keep)
+        except Exception as error:
+            saving.error = error if isinstance(error, CheckpointError) else CheckpointError(self.draft.failure(error))
+            saving.error.__cause__ = error if error is not saving.error else error.__cause__
+        saving.stall_seconds += self.draft.stage.device_seconds
+        saving.seconds = time.monotonic() - self.started
+        if self.gang.rank == 0:
+            self._tell()
+        saving._end.set()
+
+    def _tell(self) -> None:
+        saving = self.saving
+        if saving.error is not None:
+            place.warn(str(saving.error))
+            reporter.note(str(saving.error))
+            return
+        reporter.document("checkpoint", step=saving.step, path=saving.path, bytes=saving.bytes, seconds=saving.seconds)
+
+
+def _fail(error: Exception) -> None:
+    raise error
+
+
+def _check_steps(steps: list[int]) -> None:
+    if len(set(steps)) > 1:
+        raise CheckpointError(f"save(): ranks are at different steps: {steps}. Save at the same step on all of them.")

@@ -1,0 +1,166 @@
+"""Where checkpoints lie: one small interface, and folders on a disk that all ranks see."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import zlib
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Protocol
+
+from muster.runtime import checkpoints, manifest, place
+from muster.runtime.manifest import Manifest
+from muster.train.checkpoint.owner import FileHold, Hold
+from muster.train.errors import CheckpointDamaged, CheckpointError
+
+BLOCK: Final = 8 << 20  # bytes that are checksummed and written, or read, at once
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """A checkpoint that was committed; whether its files are sound is another question."""
+
+    folder: str
+    manifest: Manifest | None
+    damage: str | None = None  # why there is no manifest
+
+
+class Store(Protocol):
+    """A place for checkpoints. Names are relative to it, with slashes. Only rank 0 changes what is committed."""
+
+    @property
+    def where(self) -> str: ...
+
+    def put(self, name: str, data: memoryview) -> int:
+        """Writes a file, durably, and returns the CRC-32 of what was given."""
+
+    def get(self, name: str) -> bytes: ...
+
+    def read(self, name: str, at: int, into: memoryview) -> None:
+        """Fills `into` from byte `at` on; CheckpointDamaged when there are fewer bytes."""
+
+    def files(self, folder: str) -> dict[str, int]:
+        """The files of a checkpoint by name relative to its folder, with their sizes."""
+
+    def committed(self) -> list[Committed]:
+        """Every checkpoint, the newest commit first, those without a readable manifest last."""
+
+    def begin(self, step: int) -> str:
+        """A new folder for the files of a checkpoint, which nobody takes for one yet."""
+
+    def commit(self, folder: str, step: int, encoded: bytes) -> str:
+        """Makes it a checkpoint, in one step that happens or doesn't; returns its folder's name from now on."""
+
+    def abandon(self, folder: str) -> None:
+        """Removes what was begun. Raises nothing."""
+
+    def delete(self, folder: str) -> None:
+        """Removes a checkpoint; whoever looks meanwhile sees all of it or none. Raises nothing."""
+
+    def clean(self) -> None:
+        """Removes what dead processes left half done."""
+
+    def hold(self) -> Hold:
+        """What keeps other runs out of this place."""
+
+    def room(self) -> str:
+        """How much room is left, in words."""
+
+
+@dataclass
+class Local:
+    """Folders on a disk, laid out as `muster.runtime.checkpoints` says."""
+
+    root: Path
+    _saving: ExitStack = field(default_factory=ExitStack, repr=False)
+
+    @property
+    def where(self) -> str:
+        return str(self.root)
+
+    def put(self, name: str, data: memoryview) -> int:
+        path = self.root / name
+        try:
+            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        except FileNotFoundError as error:
+            raise CheckpointError(
+                f"{path.parent} is not there, though rank 0 has made it. Save to a folder that all nodes share."
+            ) from error
+        try:
+            crc = _write(fd, data.cast("B"))
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        return crc
+
+    def get(self, name: str) -> bytes:
+        return (self.root / name).read_bytes()
+
+    def read(self, name: str, at: int, into: memoryview) -> None:
+        left = into.cast("B")
+        with (self.root / name).open("rb", buffering=0) as file:
+            while len(left):
+                count = os.preadv(file.fileno(), [left[:BLOCK]], at)
+                if count == 0:
+                    raise CheckpointDamaged(f"{self.root / name} ends at byte {at}; {len(left)} more were expected.")
+                at += count
+                left = left[count:]
+
+    def files(self, folder: str) -> dict[str, int]:
+        base = self.root / folder
+        return {p.relative_to(base).as_posix(): p.stat().st_size for p in base.rglob("*") if p.is_file()}
+
+    def committed(self) -> list[Committed]:
+        return [Committed(each.path.name, each.manifest, each.damage) for each in checkpoints.candidates(self.root)]
+
+    def begin(self, step: int) -> str:
+        self.root.mkdir(parents=True, exist_ok=True)
+        name = f".saving-{place.attempt()}-{step:09d}-{os.urandom(4).hex()}"
+        self._saving.enter_context(checkpoints.cleaned(self.root))
+        try:
+            (self.root / name).mkdir()
+        except OSError:
+            self._saving.close()
+            raise
+        return name
+
+    def commit(self, folder: str, step: int, encoded: bytes) -> str:
+        self.put(f"{folder}/{manifest.MANIFEST}", memoryview(encoded))
+        manifest.sync_folder(self.root / folder)
+        final = checkpoints.commit(self.root, self.root / folder, step)
+        self._saving.close()
+        return final.name
+
+    def abandon(self, folder: str) -> None:
+        shutil.rmtree(self.root / folder, ignore_errors=True)
+        self._saving.close()
+
+    def delete(self, folder: str) -> None:
+        checkpoints.remove(self.root / folder)
+
+    def clean(self) -> None:
+        self.root.mkdir(parents=True, exist_ok=True)
+        with checkpoints.cleaned(self.root):
+            pass
+
+    def hold(self) -> Hold:
+        return FileHold(self.root)
+
+    def room(self) -> str:
+        return checkpoints.free_space(self.root)
+
+
+def checksum(data: bytes | memoryview, crc: int = 0) -> int:
+    return zlib.crc32(data, crc)
+
+
+def _write(fd: int, data: memoryview) -> int:
+    """Checksums what it writes, a block at a time while that is in the processor's cache."""
+    crc = 0
+    while len(data):
+        count = os.write(fd, data[:BLOCK])
+        crc = zlib.crc32(data[:count], crc)
+        data = data[count:]
+    return crc

@@ -1,0 +1,74 @@
+"""The mean loss, and whatever else a task measures, on held-out samples: the same ones each time, on any layout."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from muster.data.loader import Loader
+from muster.train.feed import micro, order_of
+from muster.train.session import Session
+from muster.train.task import Data, Measures
+
+
+def evaluate(run: Session) -> dict[str, float]:
+    """Means over the items of `evaluate.batches` batches, reported by the first rank; the same on every rank."""
+    plan, held_out = run.plan, run.plan.held_out
+    if held_out is None:
+        return {}
+    sums = _Sums(run)
+    run.watch.paused = True
+    loss, items = torch.zeros((), device=run.gang.device), 0
+    with _loader(run, held_out) as loader:
+        for number in range(_batches(run, held_out)):
+            batches = loader.at(number)
+            items += sum(plan.task.items(batch.arrays) for batch in batches)
+            micros = [micro(plan.task, batch.arrays, run.gang.device) for batch in batches]
+            loss += run.prepared.evaluate(micros, sums.loss)
+    counted = torch.tensor(float(items), device=run.gang.device)
+    counted = run.mesh.reduce(counted, "dp", "fsdp")
+    figures = {"loss": float(loss / counted), **{name: float(each / counted) for name, each in sums.reduced().items()}}
+    run.watch.paused = False
+    run.watch.mark("evaluate")
+    if run.gang.leads:
+        run.reporter.evaluation(run.step, figures)
+    return figures
+
+
+class _Sums:
+    """Adds up what a task measures beside its loss, where the model's output is."""
+
+    def __init__(self, run: Session) -> None:
+        self.run = run
+        self.sums: dict[str, Tensor] = {}
+
+    def loss(self, output: Any, batch: Any) -> Tensor:
+        task = self.run.plan.task
+        if isinstance(task, Measures):
+            for name, value in task.measure(output, batch).items():
+                self.sums[name] = self.sums.get(name, torch.zeros_like(value)) + value
+        return task.loss(output, batch)
+
+    def reduced(self) -> dict[str, Tensor]:
+        """Over all ranks. Pipeline stages other than the last saw no output, so they learn the names first."""
+        task = self.run.plan.task
+        if not isinstance(task, Measures):
+            return {}
+        nothing = torch.zeros((), device=self.run.gang.device)
+        found = {name: self.sums.get(name, nothing).float() for name in task.measures}
+        return {name: self.run.mesh.reduce(value, "pp", "dp", "fsdp") for name, value in found.items()}
+
+
+def _loader(run: Session, held_out: Data) -> Loader:
+    plan, mesh = run.plan, run.mesh
+    order = order_of(run.config, held_out, run.config.data.batch)
+    samples = [each.samples for each in held_out.supplies]
+    return Loader(samples, order, mesh.data_world, mesh.data_rank, plan.micros, held_out.collate, ahead=1)
+
+
+def _batches(run: Session, held_out: Data) -> int:
+    """As many as are asked for, but no sample twice."""
+    whole = sum(len(each.samples) for each in held_out.supplies) // run.config.data.batch
+    return max(1, min(run.config.evaluate.batches, whole))

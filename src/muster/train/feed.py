@@ -1,0 +1,93 @@
+"""Feeds the loop: each step's micro-batches on the device, and what all ranks agreed about the step.
+
+The next step's samples are taken from the loader, sent to the device and counted while the device still works on the
+step before, so that a step begins with everything at hand.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from muster.data.collate import Arrays
+from muster.data.ledger import signed, unsigned
+from muster.data.loader import Loader
+from muster.data.order import Order, Source
+from muster.train.config import Config
+from muster.train.gang import Agreement, Asked, Gang, Requests
+from muster.train.mesh import Mesh
+from muster.train.parallel import Micro
+from muster.train.task import Data, Task, Tensors
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One step's work, the same on every rank but for the micro-batches."""
+
+    micros: list[Micro]
+    items: int  # in the global batch
+    hash: int  # of every sample in it, mod 2**64
+    asked: Asked  # of any rank
+
+
+@dataclass(slots=True)
+class Feed:
+    """`ask` for a step's data, do something else, `take` it. One question at a time."""
+
+    loader: Loader
+    task: Task
+    mesh: Mesh
+    gang: Gang
+    requests: Requests
+    _agreement: Agreement = field(init=False)
+    _micros: list[Micro] = field(init=False, default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._agreement = Agreement(self.gang.talk)
+
+    def ask(self, position: int, save: bool = False) -> None:
+        """Starts on the step at this position of the data; `save` is this rank's wish for a save before it."""
+        batches = self.loader.at(position)
+        self._micros = [micro(self.task, batch.arrays, self.mesh.device) for batch in batches]
+        items, hashed = sum(self.task.items(batch.arrays) for batch in batches), sum(batch.hash for batch in batches)
+        if self.mesh.place["tp"] or self.mesh.place["pp"]:
+            items = hashed = 0  # a tensor or pipeline peer reads the same samples: they count once
+        asked = self.requests.look()
+        wishes = (asked.stop, asked.term, asked.spot, asked.save or save, asked.profile)
+        self._agreement.start([items, signed(hashed), *(int(bool(wish)) for wish in wishes)])
+
+    def take(self) -> Turn:
+        """What was asked for, once every rank has asked."""
+        items, hashed, *wishes = self._agreement.result()
+        micros, self._micros = self._micros, []
+        return Turn(micros, items, unsigned(hashed), Asked(*wishes))
+
+
+def order_of(config: Config, data: Data, batch: int) -> Order:
+    """The order in which a task's data are read."""
+    sources = tuple(Source(each.name, len(each.samples), each.weight) for each in data.supplies)
+    seed = config.seed if config.data.seed is None else config.data.seed
+    return Order(sources, batch, seed, config.data.shuffle)
+
+
+def described(order: Order) -> dict[str, Any]:
+    """What a checkpoint must have in common with a run that continues its data."""
+    sources = [[source.name, source.size, source.weight] for source in order.sources]
+    return {"sources": sources, "batch": order.batch, "seed": order.seed, "shuffle": order.shuffle}
+
+
+def micro(task: Task, arrays: Arrays, device: torch.device) -> Micro:
+    """A micro-batch as the model takes it."""
+    batch = to_device(arrays, device)
+    return Micro(task.inputs(batch), batch)
+
+
+def to_device(arrays: Arrays, device: torch.device) -> Tensors:
+    """Tensors on the device; to a GPU by way of pinned memory, so that the copy stops nobody."""
+    tensors = {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()}
+    if device.type == "cpu":
+        return tensors
+    return {name: tensor.pin_memory().to(device, non_blocking=True) for name, tensor in tensors.items()}

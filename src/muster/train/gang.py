@@ -1,0 +1,187 @@
+"""The processes of a run: joining them, what is asked of any of them, and one small agreement a step.
+
+Requests reach ranks at different moments, but all must stop or save after the same step. So each step every rank adds a
+few numbers (its share of the step's items, of its samples' hash, what was asked of it) into one all-reduce of 56 bytes
+on the host's network, started while the device still works on the step before: nobody waits for it.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final, Literal
+
+import torch
+import torch.distributed as dist
+
+from muster import runtime, wire
+from muster.train.errors import MeshError
+
+SPOT_NOTICE: Final = "MUSTER_SPOT_NOTICE"  # environment: a file whose presence says that the machine goes away soon
+SPOT_SECONDS: Final = 120.0  # until it goes, when the file doesn't hold a Unix time
+LOOK_SECONDS: Final = 1.0  # between two looks for that file and the one that asks for a profile
+
+Device = Literal["auto", "cpu", "cuda"]
+
+
+@dataclass(frozen=True, slots=True)
+class Gang:
+    """This process among those of the run."""
+
+    device: torch.device
+    rank: int
+    world: int
+    talk: dist.ProcessGroup | None  # on the host, for agreements; None alone
+
+    @property
+    def leads(self) -> bool:
+        return self.rank == 0
+
+    def soonest(self, deadline: float | None) -> float | None:
+        """The earliest deadline that any rank knows of: a notice may have reached one rank alone. All ranks call it."""
+        found = torch.tensor(deadline if deadline is not None else math.inf, dtype=torch.float64)
+        if self.talk is not None:
+            dist.all_reduce(found, dist.ReduceOp.MIN, group=self.talk)
+        return None if math.isinf(found) else float(found)
+
+
+def join(device: Device) -> Gang:
+    """Joins the other ranks, by NCCL on GPUs and gloo on CPUs; a process alone, or one that has joined, stays as it is.
+
+    Raises MeshError when `cuda` is asked for and there are fewer GPUs than ranks on this machine.
+    """
+    where = choose_device(device)
+    cuda = where.type == "cuda"
+    if cuda:
+        torch.cuda.set_device(where)
+    elif local_world() > 1 and "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(1)  # more would fight with the other ranks for the cores
+    if runtime.world_size() > 1 and not dist.is_initialized():
+        dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo", device_id=where if cuda else None)
+    if not dist.is_initialized():
+        return Gang(where, 0, 1, None)
+    return Gang(where, dist.get_rank(), dist.get_world_size(), dist.new_group(backend="gloo"))
+
+
+def leave() -> None:
+    """Lets go of the others. After an error it is the process's end that tells them."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def choose_device(device: Device) -> torch.device:
+    """One GPU for each rank of this machine, or the CPU for all of them."""
+    gpus, ranks = torch.cuda.device_count(), local_world()
+    if device == "cuda" and gpus < ranks:
+        raise MeshError(f"device: cuda, but this machine shows {gpus} GPUs to its {ranks} processes. Give one to each.")
+    if device == "cpu" or gpus < ranks:
+        return torch.device("cpu")
+    return torch.device("cuda", runtime.local_rank())
+
+
+def local_world() -> int:
+    """Processes of the run on this machine."""
+    return int(os.environ.get(wire.LOCAL_WORLD_SIZE, runtime.world_size()))
+
+
+@dataclass(slots=True)
+class Asked:
+    """What is asked of a rank, or of any rank once they agreed."""
+
+    stop: int = 0  # by the platform
+    term: int = 0  # by SIGTERM
+    spot: int = 0  # by a spot notice
+    save: int = 0
+    profile: int = 0
+
+    def leaving(self) -> str | None:
+        """Why the run is to stop; None when it is not."""
+        words = ((self.stop, "the platform asked to stop"), (self.term, "SIGTERM"), (self.spot, "a spot notice"))
+        return next((why for count, why in words if count), None)
+
+
+@dataclass(slots=True)
+class Requests:
+    """Collects what is asked of this rank, from signals, files and the platform. For the main thread."""
+
+    folder: Path  # where a file `profile` asks for a trace
+    grace: float  # seconds until SIGKILL follows SIGTERM, where nobody says
+    deadline: float | None = None  # Unix time by which the process should have left
+    _term: bool = False
+    _usr2: bool = False
+    _looked: float = float("-inf")
+    _files: Asked = field(default_factory=Asked)
+    _before: dict[int, Any] = field(default_factory=dict)
+
+    def __enter__(self) -> Requests:
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.signal(number, self._heard) for number in (signal.SIGTERM, signal.SIGUSR2)}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def look(self) -> Asked:
+        """What is asked now. Costs nanoseconds, and once a second a look at two files."""
+        now = time.monotonic()
+        if now - self._looked >= LOOK_SECONDS:
+            self._looked, self._files = now, self._look_at_files()
+        stop = runtime.should_stop()
+        if stop and self.deadline is None:
+            self.deadline = runtime.stop_deadline()
+        profile, self._usr2, self._files.profile = self._usr2 or self._files.profile, False, 0
+        return Asked(stop, self._term, self._files.spot, runtime.should_save(), profile)
+
+    def _heard(self, number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGUSR2:
+            self._usr2 = True
+        else:
+            self._term = True
+            self.deadline = self.deadline or time.time() + self.grace
+
+    def _look_at_files(self) -> Asked:
+        found = Asked(spot=self._files.spot)
+        notice = os.environ.get(SPOT_NOTICE)
+        if notice and not found.spot and Path(notice).exists():
+            found.spot = 1
+            self.deadline = self.deadline or _spot_deadline(Path(notice))
+        wish = self.folder / "profile"
+        if wish.is_file():
+            found.profile = 1
+            wish.unlink(missing_ok=True)
+        return found
+
+
+@dataclass(slots=True)
+class Agreement:
+    """Sums a few whole numbers over the ranks, one round at a time. Alone, the sum is one's own."""
+
+    talk: dist.ProcessGroup | None
+    _sum: torch.Tensor | None = None
+    _work: Any = None
+
+    def start(self, numbers: Sequence[int]) -> None:
+        self._sum = torch.tensor(numbers, dtype=torch.int64)
+        self._work = dist.all_reduce(self._sum, group=self.talk, async_op=True) if self.talk else None
+
+    def result(self) -> list[int]:
+        assert self._sum is not None, "nothing was asked"
+        if self._work is not None:
+            self._work.wait()
+        found: list[int] = self._sum.tolist()
+        return found
+
+
+def _spot_deadline(notice: Path) -> float:
+    try:
+        return float(notice.read_text().strip())
+    except (OSError, ValueError):  # empty, or in a cloud's own words: the notice counts all the same
+        return time.time() + SPOT_SECONDS

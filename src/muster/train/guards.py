@@ -1,0 +1,128 @@
+"""Guards against NaN, exploding gradients and loss spikes, judged on the device and acted upon one step later.
+
+A step's loss and gradient norm are the same on every rank, so every rank comes to the same verdict without a word to
+the others. The verdict stays a device tensor: it masks the optimizer's step there, so that a bad step never reaches the
+weights, and the host reads it a step later, when the copy has arrived by itself. What the host does is the policy:
+
+    skip        nothing more: the batch had no effect
+    rollback    the last good checkpoint is loaded, and training goes on with data that it has not seen
+    stop        the run ends with an error; nothing is saved, the checkpoints before it stay
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+import torch
+from torch import Tensor
+
+from muster.train.settings import bounded
+
+Policy = Literal["off", "skip", "rollback", "stop"]
+Action = Literal["go", "skip", "rollback", "stop"]
+NAN: Final = 1
+GRADIENT: Final = 2
+SPIKE: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Guards:
+    """The section `guards`. A spike is a loss of `spike_sigmas` standard deviations over its running mean."""
+
+    nan: Policy = "stop"  # the loss or the gradient norm is NaN or infinite
+    gradient: Policy = "off"  # the gradient norm, before clipping, is above `gradient_limit`
+    gradient_limit: float = bounded(100.0, above=0)
+    spike: Policy = "off"
+    spike_sigmas: float = bounded(6.0, above=0)
+    spike_window: int = bounded(100, low=2)  # steps that the running mean remembers, and waits for at first
+    patience: int = bounded(10, low=1)  # bad steps in a row: one more stops the run whatever the policy
+    rollbacks: int = bounded(3, low=0)  # of one process; one more stops the run
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What the host makes of one step: what to do, and a sentence for the run's logbook when something was wrong."""
+
+    action: Action
+    text: str = ""
+
+
+@dataclass(slots=True)
+class Guard:
+    """Watches one run. `judge` works on the device, `act` on the host, in the order of the steps."""
+
+    settings: Guards
+    device: torch.device
+    scaled: bool = False  # fp16: an infinite gradient is the scaler's business, which lowers its scale and goes on
+    running: Tensor = field(init=False)  # f64[3]: good steps, mean of the loss, variance of the loss
+    in_a_row: int = field(init=False, default=0)
+    rolled_back: int = field(init=False, default=0)
+
+    def __post_init__(self) -> None:
+        self.running = torch.zeros(3, dtype=torch.float64, device=self.device)
+
+    def judge(self, loss: Tensor, norm: Tensor) -> Tensor:
+        """0 for a good step, else NAN, GRADIENT or SPIKE, as a device scalar; no host synchronisation."""
+        settings, loss, norm = self.settings, loss.double(), norm.double()
+        code = torch.zeros((), dtype=torch.float64, device=self.device)
+        finite = loss.isfinite() if self.scaled else loss.isfinite() & norm.isfinite()
+        if settings.spike != "off":
+            code = torch.where(self._spike(loss), SPIKE, code)
+        if settings.gradient != "off":
+            code = torch.where(norm.isfinite() & (norm > settings.gradient_limit), GRADIENT, code)
+        if settings.nan != "off":
+            code = torch.where(finite, code, NAN)
+        if settings.spike != "off":
+            self._remember(loss, (code == 0) & loss.isfinite())
+        return code
+
+    def act(self, step: int, code: float, loss: float, norm: float) -> Verdict:
+        """What to do about a step whose verdict has arrived; `step` is that step's number as people count, from 1."""
+        if code == 0:
+            self.in_a_row = 0
+            return Verdict("go")
+        policy, what = self._found(int(code), loss, norm)
+        self.in_a_row += 1
+        text, limits = f"step {step}: {what}; its update was not made", self.settings
+        if policy == "rollback" and self.rolled_back >= limits.rollbacks:
+            limit = f"It would be rollback {self.rolled_back + 1}; guards.rollbacks allows {limits.rollbacks}"
+            return Verdict("stop", f"{text}. {limit}")
+        if policy == "skip" and self.in_a_row > limits.patience:
+            limit = f"It is bad step {self.in_a_row} in a row; guards.patience allows {limits.patience}"
+            return Verdict("stop", f"{text}. {limit}")
+        if policy == "rollback":
+            self.rolled_back, self.in_a_row = self.rolled_back + 1, 0
+        return Verdict(policy, text)
+
+    def state(self) -> dict[str, Any]:
+        """What an exact resume needs. Reads the device: for saves, not for steps."""
+        return {"running": self.running.tolist(), "in_a_row": self.in_a_row}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        running: Sequence[float] = state["running"]
+        self.running.copy_(torch.tensor(running, dtype=torch.float64))
+        self.in_a_row = int(state["in_a_row"])
+
+    def _spike(self, loss: Tensor) -> Tensor:
+        count, mean, variance = self.running.unbind()
+        limit = mean + self.settings.spike_sigmas * variance.sqrt()
+        return (count >= self.settings.spike_window) & (loss > limit)
+
+    def _remember(self, loss: Tensor, good: Tensor) -> None:
+        """Exponential mean and variance (West), with the plain mean of the first steps as a start."""
+        count, mean, variance = self.running.unbind()
+        share = 1 / (count + 1).clamp(max=(self.settings.spike_window + 1) / 2)
+        off = loss - mean
+        new = torch.stack([count + 1, mean + share * off, (1 - share) * (variance + share * off * off)])
+        self.running.copy_(torch.where(good, new, self.running))
+
+    def _found(self, code: int, loss: float, norm: float) -> tuple[Any, str]:
+        if code == NAN:
+            return self.settings.nan, f"loss {loss:g}, gradient norm {norm:g}: not finite"
+        if code == GRADIENT:
+            limit = self.settings.gradient_limit
+            return self.settings.gradient, f"gradient norm {norm:g} is above guards.gradient_limit {limit:g}"
+        sigmas = self.settings.spike_sigmas
+        return self.settings.spike, f"loss {loss:g} is more than {sigmas:g} standard deviations above its running mean"

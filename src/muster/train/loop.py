@@ -1,0 +1,177 @@
+"""The training loop: take a batch, one step, see to guards, saves, evaluations and requests; exact across restarts.
+
+Nothing in a step waits for the device: losses and verdicts are read a step later, when they have arrived by themselves.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+import torch
+import torch.distributed as dist
+
+from muster import runtime
+from muster.train.config import Config
+from muster.train.errors import Diverged
+from muster.train.evaluate import evaluate
+from muster.train.feed import Turn
+from muster.train.gang import join, leave
+from muster.train.optim import clip
+from muster.train.optim import step as update
+from muster.train.plan import Plan, make_plan
+from muster.train.readings import Step, noted, say
+from muster.train.session import Session, session
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """How a run ended, on this rank. `stopped` says why before its last step; None when it is complete."""
+
+    step: int
+    loss: float | None  # of the last step; on the first rank, when it made one
+    ledger: int
+    stopped: str | None = None
+    figures: dict[str, float] = field(default_factory=dict)  # of the last report and the last evaluation
+
+
+def train(config: Config) -> Result:
+    """Trains as the configuration says, from the newest checkpoint on if there is one. Every rank calls it."""
+    plan = make_plan(config, dist.get_world_size() if dist.is_initialized() else runtime.world_size())
+    joined = dist.is_initialized()
+    gang = join(config.device)
+    with session(plan, gang) as run:
+        found = run.resume()
+        if gang.leads:
+            _introduce(run, found.path if found else None)
+        result = steps(run)
+    if not joined:
+        leave()
+    return result
+
+
+def steps(run: Session) -> Result:
+    """Steps until the last one, or until somebody asks to stop."""
+    config, evaluated, stopped = run.config, {}, None
+    run.watch.mark("data")
+    run.feed.ask(run.position)
+    while True:
+        turn = run.feed.take()  # what follows, up to `ask`, every rank does alike: they agreed on it
+        last = run.step >= config.steps
+        stopped = None if last else turn.asked.leaving()
+        save, look = turn.asked.save or run.due(), not stopped and _evaluation_due(run)
+        if not settle(run, leave=0 if stopped or last or save or look else 1):
+            run.feed.ask(run.position)  # it went back to a checkpoint
+            continue
+        if look:
+            evaluated = evaluate(run)
+        if stopped or last:
+            break
+        if save:
+            run.save()
+            run.watch.mark("save")
+        run.tracer.before(run.step + 1, bool(turn.asked.profile))
+        one_step(run, turn)
+        run.feed.ask(run.position, save=run.gang.leads and run.cadence.due_now())
+        run.tracer.after(run.step)
+        watch_saves(run)
+    return _finish(run, stopped, evaluated)
+
+
+def one_step(run: Session, turn: Turn) -> None:
+    """Forward, backward, clip, judge, update: queued on the device, none of it waited for."""
+    config, prepared, optimizer = run.config, run.prepared, run.optimizer
+    run.watch.mark("data")
+    lr = config.optimizer.lr * config.schedule.factor(run.step, config.steps)
+    loss = prepared.forward_backward(turn.micros, run.loss, max(1, turn.items))
+    run.watch.mark("backward" if run.mesh.size("pp") == 1 else "forward_backward")
+    norm = clip(prepared.parts, run.mesh, config.clip, prepared.scaler)
+    code = run.guard.judge(loss, norm)  # not 0: a bad step, which the optimizer leaves out
+    skip = (code != 0).float()
+    if prepared.scaler is not None:
+        overflow = (~norm.isfinite()).float()
+        prepared.scaler.update(overflow)
+        skip = torch.maximum(skip, overflow)
+    for group in optimizer.param_groups:
+        group["lr"] = lr
+    update(optimizer, skip)
+    optimizer.zero_grad(set_to_none=True)
+    run.watch.mark("optimizer")
+    position = run.position
+    run.advance(turn)
+    run.readings.put(Step(run.step, position, lr, turn.items, run.ledger), loss, norm, code, run.watch.take())
+
+
+def settle(run: Session, leave: int) -> bool:
+    """Reports the steps whose scalars have arrived and acts on the guard's verdicts; False when the run went back."""
+    for read in run.readings.take(leave):
+        if run.gang.leads:
+            run.reporter.step(read)
+        verdict = run.guard.act(read.step.number, read.code, read.loss, read.norm)
+        if verdict.text and run.gang.leads:
+            noted(f"guard ({verdict.action}): {verdict.text}")
+        if verdict.action == "stop":
+            raise Diverged(f"{verdict.text}. The run stops; its checkpoints up to there stay.")
+        if verdict.action == "rollback":
+            _roll_back(run, read.step, verdict.text)
+            return False
+    return True
+
+
+def watch_saves(run: Session) -> None:
+    """Learns from a save that has ended what saving costs, and says what follows for `every: auto`."""
+    saving = run.saver.poll()
+    if saving is None or not saving.done or saving is run.cadence.seen:
+        return
+    words = run.cadence.measured(saving)
+    if words and run.gang.leads:
+        noted(f"checkpoint every: auto chose {words}")
+
+
+def _roll_back(run: Session, bad: Step, text: str) -> None:
+    before = run.step
+    found = run.roll_back(bad.position)
+    if found is None:
+        raise Diverged(f"{text}. There is no checkpoint to go back to: set checkpoint.every, or another guard policy.")
+    if run.gang.leads:
+        words = f"goes on with batch {run.position + 1}, so that what led there is left out"
+        noted(f"went back from step {before} to step {run.step} ({found.path}) and {words}")
+
+
+def _evaluation_due(run: Session) -> bool:
+    every, at_end = run.config.evaluate.every, run.config.evaluate.at_end
+    if every is None or run.step == run.began:
+        return False
+    return run.step % every == 0 or (at_end and run.step >= run.config.steps)
+
+
+def _finish(run: Session, stopped: str | None, evaluated: dict[str, float]) -> Result:
+    """Saves what is not saved yet, and waits for it: nothing of the run is lost when this returns."""
+    began = time.time()
+    deadline = run.gang.soonest(run.requests.deadline) if stopped else None
+    if stopped or run.config.checkpoint.at_end:
+        run.save(wait=True)
+    saving = run.saver.wait()
+    if saving is not None and saving.error is not None:
+        raise saving.error
+    if run.gang.leads and stopped:
+        spare = f", {deadline - time.time():.1f} s before the deadline" if deadline else ""
+        noted(f"{stopped}: saved step {run.step} in {time.time() - began:.1f} s{spare}; leaving")
+    elif run.gang.leads:
+        say(f"done: {run.step} steps, ledger {run.ledger:016x}")
+    figures = {**run.reporter.last, **{f"eval_{name}": value for name, value in evaluated.items()}}
+    return Result(run.step, run.reporter.last.get("loss"), run.ledger, stopped, figures)
+
+
+def _introduce(run: Session, found: str | None) -> None:
+    plan: Plan = run.plan
+    count = sum(parameter.numel() for parameter in plan.model.parameters())
+    config, device = run.config, run.gang.device.type
+    runtime.params(**config.to_dict(), parameters=count, world_size=run.gang.world, layout=run.mesh.layout.sizes())
+    say(
+        f"{config.task}: {count:,} parameters, {run.gang.world} process(es) on {device} as {run.mesh.layout}, "
+        f"{config.data.batch} samples a step in {plan.micros} micro-batch(es) a rank, "
+        f"steps {run.step + 1} to {config.steps}"
+    )
+    if found:
+        noted(f"continuing after step {run.step} ({found}), ledger {run.ledger:016x}")

@@ -1,0 +1,11 @@
+"""Models of the paved road: a decoder for language, a small image model, and what reads and writes their weights."""
+
+from __future__ import annotations
+
+from muster.train.models.decoder import Decoder, DecoderConfig
+from muster.train.models.initial import initialise
+from muster.train.models.parts import Divisible
+from muster.train.models.shapes import SHAPES, shape
+from muster.train.models.vision import Vision, VisionConfig
+
+__all__ = ["SHAPES", "Decoder", "DecoderConfig", "Divisible", "Vision", "VisionConfig", "initialise", "shape"]

@@ -1,0 +1,60 @@
+"""The weights that a model starts with: they depend on the seed and the parameter's name, not on layout or device."""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Callable
+from typing import Final
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+from muster.train.models.parts import Divisible
+
+_WRAPPERS: Final = ("_orig_mod.", "_checkpoint_wrapped_module.")  # of compiled and of recomputed blocks
+
+
+def initialise(model: nn.Module, seed: int) -> None:
+    """Fills every parameter in place: matrices normal, with a `Divisible` model's own `init_std(name)` and
+    1/sqrt(inputs) for any other; vectors called `bias` zero, other vectors (the scales of norms) one.
+
+    It works for a whole model, for a stage of one, and for parameters that are DTensors of any placement: each rank
+    draws the whole tensor on the CPU and keeps its own part, without a message. A model on "meta" is materialised
+    first, with `model.to_empty(device=...)`. A `Divisible` model is tied here.
+    """
+    rule = None
+    if isinstance(model, Divisible):
+        model.tie()
+        rule = model.init_std
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if parameter.is_meta:
+                raise ValueError(f"{name} has no storage: call model.to_empty(device=...) first.")
+            _keep(parameter, _whole(plain_name(name), parameter.shape, rule, seed))
+
+
+def plain_name(name: str) -> str:
+    """A parameter's name without what wrappers of single blocks put into it."""
+    for wrapper in _WRAPPERS:
+        name = name.replace(wrapper, "")
+    return name
+
+
+def _whole(name: str, shape: torch.Size, rule: Callable[[str], float] | None, seed: int) -> Tensor:
+    if len(shape) < 2:
+        return torch.zeros(shape) if name.endswith("bias") else torch.ones(shape)
+    # The CPU's generator takes 32 bits of a seed, so the seed and the name must both reach those.
+    generator = torch.Generator("cpu").manual_seed(zlib.crc32(f"{seed}/{name}".encode()))
+    std = rule(name) if rule is not None else 1.0 / math.sqrt(math.prod(shape[1:]))
+    return torch.empty(shape, dtype=torch.float32).normal_(0.0, std, generator=generator)
+
+
+def _keep(parameter: Tensor, whole: Tensor) -> None:
+    """Copies this rank's part of `whole` into the parameter."""
+    if isinstance(parameter, DTensor):
+        mine = distribute_tensor(whole, parameter.device_mesh, parameter.placements, src_data_rank=None)
+        parameter.to_local().copy_(mine.to_local())
+    else:
+        parameter.copy_(whole)

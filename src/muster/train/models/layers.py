@@ -1,0 +1,215 @@
+"""The layers that the decoder and the image model share: attention, feed-forward, norms and rotary positions.
+
+Query, key and value, and likewise gate and up, are separate linear layers. Splitting one fused product by rows would
+put the gate's on the first tensor-parallel ranks and those of `up` on the last; separate ones each split cleanly by
+DTensor's `ColwiseParallel`, match Hugging Face's weights one to one, and need no `cat` of two gradients going backward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, Self
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True, slots=True)
+class BlockShape:
+    """One block: what every layer in it needs to know."""
+
+    dim: int
+    heads: int
+    kv_heads: int
+    ffn: int
+    norm: Literal["rms", "layer"]
+    activation: Literal["swiglu", "gelu"]
+    bias: bool
+    eps: float
+    dropout: float
+    causal: bool
+
+    @property
+    def head_dim(self) -> int:
+        return self.dim // self.heads
+
+
+@dataclass(frozen=True, slots=True)
+class RopeScaling:
+    """Llama 3's stretch of the rotary wavelengths past the length that the model was first trained on."""
+
+    factor: float
+    low_freq_factor: float
+    high_freq_factor: float
+    original_context: int
+
+
+class Block(nn.Module):
+    """Attention and feed-forward, each on a normed copy of the stream `x [batch, seq, dim]` and added to it."""
+
+    def __init__(self, shape: BlockShape, rope: Rope | None) -> None:
+        super().__init__()
+        self.attention_norm = norm(shape)
+        self.attention = Attention(shape, rope)
+        self.ffn_norm = norm(shape)
+        self.ffn: nn.Module = SwiGLU(shape) if shape.activation == "swiglu" else GELU(shape)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.attention(self.attention_norm(x))
+        x = x + self.ffn(self.ffn_norm(x))
+        return x
+
+
+class Attention(nn.Module):
+    """Grouped-query attention. The number of heads comes from the weights: a tensor-parallel rank has some of them."""
+
+    def __init__(self, shape: BlockShape, rope: Rope | None) -> None:
+        super().__init__()
+        width = shape.kv_heads * shape.head_dim
+        self.q = nn.Linear(shape.dim, shape.dim, bias=shape.bias)
+        self.k = nn.Linear(shape.dim, width, bias=shape.bias)
+        self.v = nn.Linear(shape.dim, width, bias=shape.bias)
+        self.out = nn.Linear(shape.dim, shape.dim, bias=shape.bias)
+        self.rope = rope
+        self.head_dim = shape.head_dim
+        self.causal = shape.causal
+        self.grouped = shape.kv_heads != shape.heads
+        self.dropout = shape.dropout
+
+    def forward(self, x: Tensor) -> Tensor:
+        q = self.q(x).unflatten(-1, (-1, self.head_dim))  # [batch, seq, local heads, head_dim]
+        k = self.k(x).unflatten(-1, (-1, self.head_dim))
+        v = self.v(x).unflatten(-1, (-1, self.head_dim))
+        if self.rope is not None:
+            q, k = self.rope(q), self.rope(k)
+        mixed = F.scaled_dot_product_attention(
+            q.transpose(1, 2),
+            k.transpose(1, 2),
+            v.transpose(1, 2),
+            dropout_p=self.dropout if self.training else 0.0,
+            is_causal=self.causal,
+            enable_gqa=self.grouped,
+        )
+        return dropped(self.out(mixed.transpose(1, 2).flatten(-2)), self.dropout, self.training)
+
+
+class SwiGLU(nn.Module):
+    """down(silu(gate(x)) * up(x))."""
+
+    def __init__(self, shape: BlockShape) -> None:
+        super().__init__()
+        self.gate = nn.Linear(shape.dim, shape.ffn, bias=shape.bias)
+        self.up = nn.Linear(shape.dim, shape.ffn, bias=shape.bias)
+        self.down = nn.Linear(shape.ffn, shape.dim, bias=shape.bias)
+        self.dropout = shape.dropout
+
+    def forward(self, x: Tensor) -> Tensor:
+        return dropped(self.down(F.silu(self.gate(x)) * self.up(x)), self.dropout, self.training)
+
+
+class GELU(nn.Module):
+    """down(gelu(up(x))), with GPT-2's tanh approximation."""
+
+    def __init__(self, shape: BlockShape) -> None:
+        super().__init__()
+        self.up = nn.Linear(shape.dim, shape.ffn, bias=shape.bias)
+        self.down = nn.Linear(shape.ffn, shape.dim, bias=shape.bias)
+        self.dropout = shape.dropout
+
+    def forward(self, x: Tensor) -> Tensor:
+        return dropped(self.down(F.gelu(self.up(x), approximate="tanh")), self.dropout, self.training)
+
+
+class Rope(nn.Module):
+    """Rotary positions in Hugging Face's layout: the first half of a head is turned against the second.
+
+    One table for the whole model, shared by its blocks. It is no parameter and in no checkpoint: it stays in
+    float32, and is computed again when the module moves to another device, so that `to_empty` leaves no rubbish in it.
+    """
+
+    table: Tensor  # [2, context, head_dim]: cosines, and sines with the sign of each half
+
+    def __init__(self, head_dim: int, context: int, theta: float, scaling: RopeScaling | None) -> None:
+        super().__init__()
+        self.head_dim = head_dim
+        self.context = context
+        self.theta = theta
+        self.scaling = scaling
+        self.register_buffer("table", self._table(None), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`x [batch, seq, heads, head_dim]`, turned in float32; the roll brings the other half to each element."""
+        if self.table.device != x.device:  # once, where parameters were left on the host to be fetched block by block
+            self.table = self._table(x.device)
+        cos, sin = self.table[:, : x.shape[1], None, :]
+        wide = x.float()
+        turned: Tensor = wide * cos + wide.roll(self.head_dim // 2, -1) * sin
+        return turned.to(x.dtype)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        device = fn(self.table.new_empty(0)).device
+        if device != self.table.device:
+            self.table = self._table(device)
+        return self
+
+    def _table(self, device: torch.device | None) -> Tensor:
+        steps = torch.arange(0, self.head_dim, 2, dtype=torch.float32, device=device)
+        frequencies = _scaled(1.0 / self.theta ** (steps / self.head_dim), self.scaling)
+        angles = torch.outer(torch.arange(self.context, dtype=torch.float32, device=device), frequencies)
+        cos, sin = angles.cos(), angles.sin()
+        return torch.stack([torch.cat([cos, cos], -1), torch.cat([-sin, sin], -1)])
+
+
+def norm(shape: BlockShape) -> nn.Module:
+    if shape.norm == "rms":
+        return nn.RMSNorm(shape.dim, eps=shape.eps)
+    return nn.LayerNorm(shape.dim, eps=shape.eps, bias=shape.bias)
+
+
+def dropped(x: Tensor, probability: float, training: bool) -> Tensor:
+    """`x` itself without dropout, so that the usual case draws no random numbers and launches nothing."""
+    return F.dropout(x, probability, training) if probability > 0 else x
+
+
+def _scaled(frequencies: Tensor, scaling: RopeScaling | None) -> Tensor:
+    """Long waves are stretched by `factor`, short ones stay, those between are blended."""
+    if scaling is None:
+        return frequencies
+    turns = scaling.original_context * frequencies / (2 * torch.pi)  # full turns within the first training's length
+    low, high = scaling.low_freq_factor, scaling.high_freq_factor
+    kept = ((turns - low) / (high - low)).clamp(0, 1)
+    return frequencies * kept + frequencies / scaling.factor * (1 - kept)
+
+
+def layer_parameters(shape: BlockShape) -> int:
+    """Parameters of one block, norms and biases with it."""
+    kv = shape.kv_heads * shape.head_dim
+    up = shape.ffn * (2 if shape.activation == "swiglu" else 1)
+    weights = 2 * shape.dim * shape.dim + 2 * shape.dim * kv + shape.dim * (up + shape.ffn)
+    biases = (2 * shape.dim + 2 * kv + up + shape.dim) if shape.bias else 0
+    return weights + biases + 2 * norm_parameters(shape)
+
+
+def norm_parameters(shape: BlockShape) -> int:
+    return shape.dim * (2 if shape.norm == "layer" and shape.bias else 1)
+
+
+def problems(shape: BlockShape) -> list[tuple[str, Any, str]]:
+    """What is wrong with a block's numbers: field, given, expected."""
+    found: list[tuple[str, Any, str]] = []
+    for name in ("dim", "heads", "kv_heads", "ffn"):
+        if getattr(shape, name) < 1:
+            found.append((name, getattr(shape, name), "1 or more"))
+    if found:
+        return found
+    if shape.dim % shape.heads:
+        found.append(("heads", shape.heads, f"a divisor of dim {shape.dim}"))
+    if shape.heads % shape.kv_heads:
+        found.append(("kv_heads", shape.kv_heads, f"a divisor of heads {shape.heads}"))
+    if not 0 <= shape.dropout < 1:
+        found.append(("dropout", shape.dropout, "0 or more and below 1"))
+    if shape.eps <= 0:
+        found.append(("eps", shape.eps, "above 0"))
+    return found

@@ -1,0 +1,148 @@
+"""What parallelism needs to know of a model, and the answers that every stack of blocks gives alike."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final, Protocol, runtime_checkable
+
+import torch
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_module, distribute_tensor
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    ParallelStyle,
+    PrepareModuleInput,
+    RowwiseParallel,
+    SequenceParallel,
+)
+
+from muster.train.errors import MeshError
+from muster.train.models.layers import Block, BlockShape
+
+_INIT_STD: Final = 0.02  # GPT-2's, and Llama's
+
+
+@runtime_checkable
+class Divisible(Protocol):
+    """A model that can be cut into stages and split over tensor-parallel ranks.
+
+    `blocks` keeps every block under its number, "0" to "n-1", in order. A stage deletes the others, so that the names
+    of its parameters are those of the whole model.
+    """
+
+    blocks: nn.ModuleDict
+
+    def stage(self, first: int, last: int, is_first: bool, is_last: bool) -> None:
+        """Makes this module the stage of blocks `first` to `last - 1`, in place; the first keeps the embedding, the
+        last the final norm and the head."""
+
+    def tensor_plan(self, sequence: bool) -> dict[str, ParallelStyle]:
+        """How each submodule that is still here is split, for `parallelize_module`; call `tie` after it. With
+        `sequence`, the stream between the products is split over the sequence, as is what one stage sends the next."""
+
+    def tie(self) -> None:
+        """Makes shared parameters one again after `parallelize_module`, before `fully_shard`. Moving keeps them one."""
+
+    def check(self, tp: int = 1, pp: int = 1, sequence: int | None = None) -> None:
+        """Raises `MeshError` with the numbers when the model can't be split so. `sequence` is the number of tokens in a
+        sample where sequence parallelism is on, None where it is off."""
+
+    def flops_per_token(self, seq: int) -> int:
+        """Operations of a forward and a backward pass for one token of a sample of `seq` tokens."""
+
+    def init_std(self, name: str) -> float:
+        """The standard deviation that a weight of this name starts with."""
+
+
+class Replicated(ParallelStyle):
+    """A whole copy of the parameters on each tensor-parallel rank, as DTensors like all the others, so that gradient
+    norms and checkpoints meet one kind. Plain tensors in, plain tensors out."""
+
+    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
+        replicated = distribute_module(module, device_mesh, self._replicate)
+        replicated.register_forward_pre_hook(lambda _, inputs: tuple(_entered(each, device_mesh) for each in inputs))
+        replicated.register_forward_hook(lambda _, __, output: _left(output))
+        return replicated
+
+    def _replicate(self, _name: str, module: nn.Module, mesh: DeviceMesh) -> None:
+        for name, parameter in module.named_parameters(recurse=False):
+            whole = distribute_tensor(parameter.detach(), mesh, [Replicate()], src_data_rank=self.src_data_rank)
+            module.register_parameter(name, nn.Parameter(whole, requires_grad=parameter.requires_grad))
+
+
+def keep_blocks(blocks: nn.ModuleDict, first: int, last: int) -> None:
+    """Deletes every block but `first` to `last - 1`."""
+    wanted = [str(index) for index in range(first, last)]
+    missing = [name for name in wanted if name not in blocks]
+    if missing or not wanted:
+        raise MeshError(f"A stage of blocks {first} to {last - 1} was asked of a model with blocks {_span(blocks)}.")
+    for name in [name for name in blocks if name not in wanted]:
+        del blocks[name]
+
+
+def block_plan(name: str, block: nn.Module, sequence: bool) -> dict[str, ParallelStyle]:
+    """The plan of one block that is called `name` in its model."""
+    if not isinstance(block, Block):
+        raise TypeError(f"{name} is a {type(block).__name__}, for which there is no tensor-parallel plan.")
+    outside = Shard(1) if sequence else Replicate()
+    plan: dict[str, ParallelStyle] = {}
+    for part, rows in (("attention", ("q", "k", "v")), ("ffn", ("gate", "up"))):
+        plan[f"{name}.{part}_norm"] = stream_norm(sequence)
+        if sequence:
+            # Gathered once for all the products that read it, not once for each of them.
+            plan[f"{name}.{part}"] = PrepareModuleInput(input_layouts=Shard(1), desired_input_layouts=Replicate())
+        for each in rows:
+            if hasattr(getattr(block, part), each):
+                plan[f"{name}.{part}.{each}"] = ColwiseParallel()
+    plan[f"{name}.attention.out"] = RowwiseParallel(output_layouts=outside)
+    plan[f"{name}.ffn.down"] = RowwiseParallel(output_layouts=outside)
+    return plan
+
+
+def stream_norm(sequence: bool) -> ParallelStyle:
+    """The style of a norm on the stream between the products."""
+    return SequenceParallel(use_local_output=True) if sequence else Replicated()
+
+
+def stream_std(name: str, layers: int) -> float:
+    """GPT-2's rule for where weights start: what writes into the stream starts smaller, as 2 x layers add up."""
+    if name.endswith(("attention.out.weight", "ffn.down.weight")):
+        return _INIT_STD / math.sqrt(2 * layers)
+    return _INIT_STD
+
+
+def check_split(shape: BlockShape, layers: int, tp: int, pp: int) -> list[str]:
+    """What stands in the way of splitting blocks of this shape, in words."""
+    found = []
+    if tp < 1 or pp < 1:
+        return [f"tp {tp} and pp {pp} must both be 1 or more"]
+    for count, what in ((shape.heads, "heads"), (shape.kv_heads, "KV heads"), (shape.ffn, "FFN columns")):
+        if count % tp:
+            found.append(f"{count} {what} don't divide by tp {tp}")
+    if tp > 1 and shape.dropout > 0:
+        found.append(f"dropout {shape.dropout} with tp {tp} would drop different values on each rank; set dropout to 0")
+    if pp > layers:
+        found.append(f"{layers} layers can't make pp {pp} stages")
+    return found
+
+
+def refuse(found: list[str]) -> None:
+    """Raises one `MeshError` with everything that was found."""
+    if found:
+        raise MeshError(f"The model can't be split so: {'; '.join(found)}.")
+
+
+def _span(blocks: nn.ModuleDict) -> str:
+    names = list(blocks)
+    return f"{names[0]} to {names[-1]}" if names else "none"
+
+
+def _entered(value: Any, mesh: DeviceMesh) -> Any:
+    if isinstance(value, DTensor) or not isinstance(value, torch.Tensor):
+        return value
+    return DTensor.from_local(value, mesh, [Replicate()], run_check=False)
+
+
+def _left(output: Any) -> Any:
+    return output.to_local() if isinstance(output, DTensor) else output

@@ -1,0 +1,155 @@
+"""The optimizer: AdamW with its decay groups, clipping by the norm over the whole mesh, a step that can be masked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+from torch.optim import AdamW, Optimizer
+
+from muster.train.mesh import DIMS, Mesh
+from muster.train.precision import Scaler
+from muster.train.settings import bounded
+
+
+@dataclass(frozen=True)
+class OptimSettings:
+    """AdamW. Weight decay bears on matrices alone: not on norms, biases (anything of one dimension) or embeddings."""
+
+    lr: float = bounded(3e-4, low=0.0)
+    betas: tuple[float, float] = (0.9, 0.95)
+    eps: float = bounded(1e-8, above=0.0)
+    weight_decay: float = bounded(0.1, low=0.0)
+
+
+def adamw(parts: Sequence[nn.Module], settings: OptimSettings, fused: bool | None = None) -> AdamW:
+    """AdamW over the parts' parameters: fused on CUDA by default; one tensor after another on CPU.
+
+    The groups are `decay` and `no decay`, each split by the parameters' mesh (fused kernels take one kind at a time).
+    """
+    groups: dict[Hashable, dict[str, Any]] = {}
+    for parameter, decays in _with_decay(parts):
+        mesh = parameter.device_mesh if isinstance(parameter, DTensor) else None
+        decay = settings.weight_decay if decays else 0.0
+        group = groups.setdefault((decays, mesh), {"params": [], "weight_decay": decay, "decays": decays})
+        group["params"].append(parameter)
+    if fused is None:
+        fused = all(p.device.type == "cuda" for group in groups.values() for p in group["params"])
+    return AdamW(
+        list(groups.values()), lr=settings.lr, betas=settings.betas, eps=settings.eps, fused=fused, foreach=False
+    )
+
+
+def clip(parts: Sequence[nn.Module], mesh: Mesh, max_norm: float | None, scaler: Scaler | None = None) -> Tensor:
+    """The norm of the whole gradient, f32[] on the device, the same on every process; cuts it to `max_norm`.
+
+    Gradients that carry a loss scale are freed of it in the same pass, and the norm is that of the true gradient. Not
+    finite where a gradient is not finite. `max_norm` None measures alone. No host sync.
+    """
+    grads = _local_grads(parts)
+    norm = _norm(grads, mesh)
+    factor = torch.ones_like(norm)
+    if scaler is not None:
+        factor = factor / scaler.scale
+        norm = norm * factor
+    if max_norm is not None:
+        factor = factor * torch.clamp(max_norm / (norm + 1e-6), max=1.0)
+    if scaler is not None or max_norm is not None:
+        _multiply([grad for grad, _ in grads], factor)
+    return norm
+
+
+def step(optimizer: Optimizer, skip: Tensor | None = None) -> None:
+    """One step of the optimizer, or none of it where `skip` (f32[], the same everywhere) is not zero.
+
+    Fused (on CUDA) the choice is made on the device, without a host sync; elsewhere the value is read.
+    """
+    if skip is None:
+        optimizer.step()
+    elif optimizer.defaults.get("fused"):
+        optimizer.found_inf = skip.float()  # type: ignore[attr-defined]  # the fused kernels look for it here
+        try:
+            optimizer.step()
+        finally:
+            del optimizer.found_inf  # type: ignore[attr-defined]
+    elif not bool(skip):
+        optimizer.step()
+
+
+def ready(optimizer: Optimizer) -> None:
+    """Makes AdamW's state for every parameter as its first step would, so that a checkpoint can be loaded into it."""
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            state = optimizer.state[parameter]
+            if state:
+                continue
+            on_device = group["fused"] or group["capturable"]
+            state["step"] = torch.zeros((), dtype=torch.float32, device=parameter.device if on_device else "cpu")
+            state["exp_avg"] = torch.zeros_like(parameter, memory_format=torch.preserve_format)
+            state["exp_avg_sq"] = torch.zeros_like(parameter, memory_format=torch.preserve_format)
+
+
+def _with_decay(parts: Sequence[nn.Module]) -> Iterable[tuple[nn.Parameter, bool]]:
+    """Every trainable parameter once, and whether it decays. The same in every layout: DTensors tell global shapes."""
+    embeddings = {
+        parameter
+        for part in parts
+        for module in part.modules()
+        if isinstance(module, nn.Embedding)
+        for parameter in module.parameters(recurse=False)
+    }
+    for part in parts:
+        for parameter in part.parameters():
+            if parameter.requires_grad:
+                yield parameter, parameter.ndim >= 2 and parameter not in embeddings
+
+
+def _local_grads(parts: Sequence[nn.Module]) -> list[tuple[Tensor, frozenset[str]]]:
+    """This process's part of each gradient, and the dimensions of the mesh over which the gradient is divided."""
+    found: list[tuple[Tensor, frozenset[str]]] = []
+    for part in parts:
+        for parameter in part.parameters():
+            grad = parameter.grad
+            if grad is None:
+                continue
+            if not isinstance(grad, DTensor):
+                found.append((grad, frozenset()))
+                continue
+            names = grad.device_mesh.mesh_dim_names or ()
+            # Not `isinstance(at, Shard)`: FSDP over tensor parallelism divides by another class.
+            divided = [name for name, at in zip(names, grad.placements, strict=True) if not at.is_replicate()]
+            found.append((grad.to_local(), frozenset(divided)))
+    return found
+
+
+def _norm(grads: Sequence[tuple[Tensor, frozenset[str]]], mesh: Mesh) -> Tensor:
+    """One sum over everybody, in which a part that several processes hold counts once.
+
+    Replicas may differ in the last bit; what comes out of one reduction does not, and all decide by it alike.
+    """
+    total = torch.zeros((), device=mesh.device)
+    for kind in sorted({kind for _, kind in grads}, key=sorted):
+        copies = math.prod(mesh.size(name) for name in DIMS if name != "pp" and name not in kind)
+        total += _square_sum([grad for grad, each in grads if each == kind], mesh.device) / copies
+    return mesh.reduce(total).sqrt()
+
+
+def _square_sum(grads: list[Tensor], device: torch.device) -> Tensor:
+    full = [grad for grad in grads if grad.numel()]  # a shard may be empty
+    if not full:
+        return torch.zeros((), device=device)
+    norms = torch._foreach_norm(full, 2, dtype=torch.float32)
+    return torch.stack(norms).square().sum().to(device, non_blocking=True)
+
+
+def _multiply(grads: list[Tensor], factor: Tensor) -> None:
+    by_device: dict[torch.device, list[Tensor]] = {}
+    for grad in grads:
+        by_device.setdefault(grad.device, []).append(grad)
+    for device, found in by_device.items():
+        torch._foreach_mul_(found, factor.to(device))  # offloaded gradients make the host wait for it, others don't

@@ -1,0 +1,28 @@
+"""Any parallelism from one mesh: a model in, a divided model out, and one call a step.
+
+mesh = make_mesh(Layout.parse({"dp": 2, "tp": 2}), "cuda")
+prepared = parallelize(model, mesh, settings, precision, initialise=lambda part: initialise(part, seed=1))
+optimizer = adamw(prepared.parts, OptimSettings())
+loss = prepared.forward_backward(micros, loss_fn, total)
+norm = clip(prepared.parts, mesh, 1.0, prepared.scaler)
+step(optimizer, skip)
+model, optim = state_dicts(prepared, optimizer)
+"""
+
+from __future__ import annotations
+
+from muster.train.parallel.prepare import check, parallelize
+from muster.train.parallel.prepared import LossFn, Micro, Prepared
+from muster.train.parallel.settings import ParallelSettings
+from muster.train.parallel.state import load_state_dicts, state_dicts
+
+__all__ = [
+    "LossFn",
+    "Micro",
+    "ParallelSettings",
+    "Prepared",
+    "check",
+    "load_state_dicts",
+    "parallelize",
+    "state_dicts",
+]

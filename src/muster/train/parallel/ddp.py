@@ -1,0 +1,30 @@
+"""Data parallel: a replica on each process, gradients reduced in buckets while the backward pass runs."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, Final
+
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from muster.train.mesh import Mesh
+from muster.train.parallel.settings import ParallelSettings
+
+# No buffer of ours changes in training, so none is sent with each forward. The option's name changed after torch 2.11.
+_NAMES: Final = inspect.signature(DistributedDataParallel.__init__).parameters
+_KEEP_BUFFERS: Final[dict[str, Any]] = {
+    "forward_sync_buffers" if "forward_sync_buffers" in _NAMES else "broadcast_buffers": False
+}
+
+
+def replicate(module: nn.Module, mesh: Mesh, settings: ParallelSettings) -> DistributedDataParallel:
+    """The module as a replica of the `dp` dimension. Weights are sent from the first replica, once."""
+    return DistributedDataParallel(
+        module,
+        device_ids=[mesh.device] if mesh.device.type == "cuda" else None,
+        process_group=mesh.group("dp"),
+        bucket_cap_mb=settings.bucket_mb,
+        gradient_as_bucket_view=True,
+        **_KEEP_BUFFERS,
+    )

@@ -1,0 +1,179 @@
+"""Pipeline parallel: blocks in stages over `pp`, micro-batches through them by GPipe, 1F1B or interleaved 1F1B."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B
+from torch.distributed.pipelining.schedules import PipelineScheduleMulti, PipelineScheduleSingle, ScheduleLoopedBFS
+
+from muster.train.errors import MeshError
+from muster.train.mesh import Mesh
+from muster.train.parallel.prepared import LossFn, Micro, Prepared, bare
+from muster.train.parallel.settings import ParallelSettings
+
+_SINGLE: Final = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B}
+
+Schedule = PipelineScheduleSingle | PipelineScheduleMulti
+
+
+@dataclass(frozen=True)
+class Span:
+    """One stage: blocks `first` to `end - 1`."""
+
+    index: int
+    first: int
+    end: int
+    is_first: bool
+    is_last: bool
+
+
+@dataclass
+class Pipeline(Prepared):
+    """Stages of a model over `pp`. A step's micro-batches must have one shape and be as many as the schedule needs."""
+
+    indices: list[int]  # of the parts among all stages
+    _schedules: dict[Any, tuple[Schedule, _Loss]] = field(default_factory=dict)
+
+    def _forward_backward(self, micros: Sequence[Micro], loss_fn: LossFn, factor: float | Tensor) -> Tensor:
+        schedule, loss = self._schedule(micros, train=True)
+        loss.take(micros, loss_fn, factor)
+        numbers = torch.arange(len(micros))  # stand for the batches, on the host: the schedule cuts tensors alone
+        inputs = _joined(micros) if self.indices[0] == 0 else []
+        schedule.step(*inputs, target=numbers, return_outputs=False)
+        return loss.given()
+
+    def _evaluate(self, micros: Sequence[Micro], loss_fn: LossFn) -> Tensor:
+        total = torch.zeros((), device=self.mesh.device)
+        for micro in micros:  # one by one: the outputs of many at once would fill the last stage's memory
+            schedule, _ = self._schedule([micro], train=False)
+            output = schedule.step(*micro.inputs)
+            if output is not None:
+                total += loss_fn(output, micro.batch)
+        return total
+
+    def _schedule(self, micros: Sequence[Micro], *, train: bool) -> tuple[Schedule, _Loss]:
+        """The schedule for micro-batches of this number and shape, made when they are first met."""
+        shapes = [tuple((each.shape, each.dtype) for each in micro.inputs) for micro in micros]
+        if any(shape != shapes[0] for shape in shapes):
+            raise MeshError(f"pp {self.mesh.size('pp')}: micro-batches of one shape are needed, but they are {shapes}.")
+        key = (train, len(micros), shapes[0])
+        if key not in self._schedules:
+            if train:
+                check_micros(len(micros), self.mesh, self.settings)
+            stages = self._stages(micros[0].inputs)
+            loss = _Loss(self.mesh.device)
+            self._schedules[key] = self._made(stages, len(micros), loss if train else None), loss
+        return self._schedules[key]
+
+    def _made(self, stages: list[PipelineStage], count: int, loss: _Loss | None) -> Schedule:
+        options: dict[str, Any] = {"loss_fn": loss, "scale_grads": False}  # the loss is scaled by the global batch
+        if self.settings.schedule == "interleaved":
+            many = ScheduleInterleaved1F1B if loss is not None else ScheduleLoopedBFS
+            return many([*stages], count, **options)
+        if loss is None:
+            return ScheduleGPipe(stages[0], count, **options)
+        return _SINGLE[self.settings.schedule](stages[0], count, **options)
+
+    def _stages(self, inputs: tuple[Tensor, ...]) -> list[PipelineStage]:
+        """The parts as stages that know the shapes between them, found by one forward pass through the pipeline."""
+        count = self.mesh.size("pp") * len(self.parts)
+        made = []
+        with torch.no_grad(), torch.random.fork_rng(_devices(self.mesh)):
+            for index, part in zip(self.indices, self.parts, strict=True):
+                given = inputs if index == 0 else (self._received(index - 1),)
+                output = bare(part)(*given)
+                if index < count - 1:
+                    self._send(output, index + 1)
+                stage = PipelineStage(
+                    part,
+                    index,
+                    count,
+                    self.mesh.device,
+                    input_args=tuple(_described(each, index > 0) for each in given),
+                    output_args=(_described(output, True),),
+                    group=self.mesh.group("pp"),
+                )
+                made.append(stage)
+        self.reshard()
+        return made
+
+    def _send(self, output: Tensor, stage: int) -> None:
+        about: list[Any] = [(output.shape, output.dtype)]
+        dist.send_object_list(about, group=self.mesh.group("pp"), group_dst=stage % self.mesh.size("pp"))
+
+    def _received(self, stage: int) -> Tensor:
+        about: list[Any] = [None]
+        dist.recv_object_list(about, group=self.mesh.group("pp"), group_src=stage % self.mesh.size("pp"))
+        shape, dtype = about[0]
+        return torch.zeros(shape, dtype=dtype, device=self.mesh.device)
+
+
+def spans(blocks: int, mesh: Mesh, settings: ParallelSettings) -> list[Span]:
+    """This process's stages of a model with so many blocks: as even as it goes, the first ones larger."""
+    pp = mesh.size("pp")
+    virtual = settings.virtual if settings.schedule == "interleaved" else 1
+    count = pp * virtual
+    if count > blocks:
+        raise MeshError(f"pp {pp} x {virtual} stages a process = {count} stages, but the model has {blocks} blocks.")
+    borders = [blocks // count * index + min(index, blocks % count) for index in range(count + 1)]
+    return [
+        Span(index, borders[index], borders[index + 1], index == 0, index == count - 1)
+        for index in range(mesh.place["pp"], count, pp)
+    ]
+
+
+def check_micros(count: int, mesh: Mesh, settings: ParallelSettings) -> None:
+    """Raises `MeshError` for a number of micro-batches a step that the schedule can't take."""
+    pp = mesh.size("pp")
+    if settings.schedule == "1f1b" and count < pp:
+        raise MeshError(f"pp {pp} with schedule 1f1b needs {pp} micro-batches a step or more, but there are {count}.")
+    if settings.schedule == "interleaved" and count % max(1, count // pp):
+        raise MeshError(
+            f"pp {pp} with schedule interleaved takes {max(1, count // pp)} rounds for {count} micro-batches a step, "
+            f"which don't divide by them; a multiple of {pp} always does."
+        )
+
+
+@dataclass
+class _Loss:
+    """The loss of a micro-batch by its number, for a schedule that was made before the batches were known."""
+
+    device: torch.device
+    micros: Sequence[Micro] = ()
+    loss_fn: LossFn | None = None
+    factor: float | Tensor = 1.0
+    losses: list[Tensor] = field(default_factory=list)
+
+    def take(self, micros: Sequence[Micro], loss_fn: LossFn, factor: float | Tensor) -> None:
+        self.micros, self.loss_fn, self.factor, self.losses = micros, loss_fn, factor, []
+
+    def __call__(self, output: Tensor, number: Tensor) -> Tensor:
+        assert self.loss_fn is not None, "taken before a step"
+        loss = self.loss_fn(output, self.micros[int(number)].batch)
+        self.losses.append(loss.detach())
+        return loss * self.factor
+
+    def given(self) -> Tensor:
+        """The sum of the step's losses; zero where the last stage is elsewhere."""
+        losses, self.losses, self.micros = self.losses, [], ()
+        return torch.stack(losses).sum() if losses else torch.zeros((), device=self.device)
+
+
+def _joined(micros: Sequence[Micro]) -> list[Tensor]:
+    """The inputs of all micro-batches end to end, as the schedule wants them: it cuts them again at the same places."""
+    return [torch.cat(each) for each in zip(*(micro.inputs for micro in micros), strict=True)]
+
+
+def _described(tensor: Tensor, grad: bool) -> Tensor:
+    """Shape and type without memory."""
+    return torch.empty(tensor.shape, dtype=tensor.dtype, device="meta", requires_grad=grad)
+
+
+def _devices(mesh: Mesh) -> list[torch.device]:
+    return [mesh.device] if mesh.device.type == "cuda" else []

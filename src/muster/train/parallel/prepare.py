@@ -1,0 +1,131 @@
+"""Divides a model over a mesh: checks first, then tensor parallel, recomputation, compilation, shards or replicas."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+from torch import nn
+
+from muster.train.errors import MeshError
+from muster.train.mesh import Mesh
+from muster.train.parallel.ddp import replicate
+from muster.train.parallel.fsdp import shard
+from muster.train.parallel.pipeline import Pipeline, spans
+from muster.train.parallel.prepared import Prepared
+from muster.train.parallel.recompute import compile_block, recompute
+from muster.train.parallel.settings import ParallelSettings
+from muster.train.parallel.tensor import divisible, split
+from muster.train.parallel.whole import Whole
+from muster.train.precision import Precision, autocast_forward
+
+
+def parallelize(
+    model: nn.Module,
+    mesh: Mesh,
+    settings: ParallelSettings | None = None,
+    precision: Precision | None = None,
+    initialise: Callable[[nn.Module], None] | None = None,
+) -> Prepared:
+    """The model divided over the mesh. Raises `MeshError` for what the model or the settings don't allow.
+
+    `model` is on "meta" (then `initialise` fills each part after it was divided and given memory: no process ever holds
+    more than its own share), or it has weights, the same on every process. It is used up: work with `Prepared.parts`.
+    """
+    settings = settings or ParallelSettings()
+    precision = precision or Precision()
+    check(model, mesh, settings)
+    if mesh.size("pp") == 1:
+        part = _prepare(model, mesh, settings, precision, initialise, last=True)
+        return Whole([part], mesh, settings, precision, precision.scaler(mesh.device))
+    stages = spans(len(_blocks(model)), mesh, settings)
+    parts = []
+    for stage in stages:
+        part = copy.deepcopy(model)
+        known = divisible(part)
+        assert known is not None, "checked before"
+        known.stage(stage.first, stage.end, stage.is_first, stage.is_last)
+        parts.append(_prepare(part, mesh, settings, precision, initialise, last=stage.is_last))
+    return Pipeline(parts, mesh, settings, precision, precision.scaler(mesh.device), [each.index for each in stages])
+
+
+def check(model: nn.Module, mesh: Mesh, settings: ParallelSettings, sequence: int | None = None) -> None:
+    """Raises `MeshError`, with the numbers or the reason, for a combination that is not offered.
+
+    `sequence` is the number of tokens in a sample where it is known before the first batch.
+    """
+    tp, pp, layout = mesh.size("tp"), mesh.size("pp"), mesh.layout
+    if tp > 1 or pp > 1:
+        known = divisible(model)
+        if known is None:
+            name = type(model).__name__
+            raise MeshError(
+                f"{layout}: {name} can't be cut into tp or pp parts (it is no `Divisible`); use dp or fsdp."
+            )
+        known.check(tp, pp, sequence if settings.sequence else None)
+    if pp > 1:
+        spans(len(_blocks(model)), mesh, settings)
+    if settings.sequence and tp == 1:
+        raise MeshError(f"parallel.sequence is on, but the mesh is {layout}: it splits over tp; give tp 2 or more.")
+    if settings.offload and layout.fsdp == 1:
+        raise MeshError(f"parallel.offload is on, but the mesh is {layout}: it moves shards; give fsdp 2 or more.")
+    if settings.compile and tp > 1:
+        # Measured with torch 2.13: DTensors in compiled blocks fail in the backward pass, or with recomputation.
+        raise MeshError(f"parallel.compile is on, but the mesh is {layout}: compiled blocks take no tp; use tp 1.")
+    if settings.checkpointing != "none" and not _blocks(model):
+        name = type(model).__name__
+        raise MeshError(
+            f"parallel.checkpointing is {settings.checkpointing}, but {name} has no `blocks` to compute again."
+        )
+
+
+def _prepare(
+    part: nn.Module,
+    mesh: Mesh,
+    settings: ParallelSettings,
+    precision: Precision,
+    initialise: Callable[[nn.Module], None] | None,
+    *,
+    last: bool,
+) -> nn.Module:
+    """One module divided over all but `pp`. Each step wraps the one before, and none changes a parameter's name."""
+    blocks = _blocks(part)
+    if mesh.size("tp") > 1:
+        split(part, mesh, settings)
+    recompute(blocks, settings.checkpointing)
+    for block in blocks if settings.compile else ():
+        compile_block(block)
+    sharded = mesh.size("fsdp") > 1 or (mesh.size("dp") > 1 and mesh.size("tp") > 1)
+    if sharded:
+        shard(part, blocks, mesh, settings, precision, last)
+    else:
+        autocast_forward(part, precision, mesh.device)
+    _fill(part, mesh, settings, initialise)
+    return replicate(part, mesh, settings) if mesh.size("dp") > 1 and not sharded else part
+
+
+def _fill(
+    part: nn.Module, mesh: Mesh, settings: ParallelSettings, initialise: Callable[[nn.Module], None] | None
+) -> None:
+    """Gives a part on "meta" its memory, and every part its first weights."""
+    if any(parameter.is_meta for parameter in part.parameters()):
+        if initialise is None:
+            raise MeshError("The model is on the meta device, so `initialise` must fill its weights; it was not given.")
+        part.to_empty(device="cpu" if settings.offload else mesh.device)
+        if (known := divisible(part)) is not None:
+            known.tie()
+        for module in part.modules():
+            for name, buffer in module.named_buffers(recurse=False):
+                setattr(module, name, buffer.to(mesh.device))  # offloading is for parameters alone
+    elif not settings.offload:
+        part.to(mesh.device)
+    if initialise is not None:
+        initialise(part)
+
+
+def _blocks(model: nn.Module) -> list[nn.Module]:
+    """The model's blocks, where it keeps them in a container called `blocks`."""
+    found = getattr(model, "blocks", None)
+    if isinstance(found, nn.ModuleDict):
+        return list(found.values())
+    return list(found) if isinstance(found, nn.ModuleList | nn.Sequential) else []

@@ -1,0 +1,96 @@
+"""Number formats: what the products are computed in, and the loss scale that keeps float16 gradients from vanishing.
+
+Weights, gradients and optimizer state stay float32. bfloat16 and float16 hold inside the products alone: by autocast,
+or by the policy of FSDP, which also sends the weights in half the bytes and still adds gradients up in float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any, Final, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.fsdp import MixedPrecisionPolicy
+
+from muster.train.settings import bounded
+
+DTYPES: Final = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+@dataclass(frozen=True)
+class Precision:
+    """What the products are computed in. `initial_scale` and `growth_steps` bear on float16 alone."""
+
+    compute: Literal["float32", "bfloat16", "float16"] = "float32"
+    initial_scale: float = bounded(65536.0, above=0.0)
+    growth_steps: int = bounded(2000, low=1)  # good steps in a row before the scale doubles
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of products."""
+        return DTYPES[self.compute]
+
+    def autocast(self, device: torch.device) -> AbstractContextManager[Any]:
+        """The context for a forward pass; nothing for float32."""
+        if self.dtype is torch.float32:
+            return nullcontext()
+        return torch.autocast(device.type, dtype=self.dtype)
+
+    def policy(self, *, last: bool) -> MixedPrecisionPolicy:
+        """For `fully_shard`; the output of the `last` stage is float32, so that a loss sees what autocast gives it."""
+        if self.dtype is torch.float32:
+            return MixedPrecisionPolicy()
+        output = torch.float32 if last else None
+        return MixedPrecisionPolicy(param_dtype=self.dtype, reduce_dtype=torch.float32, output_dtype=output)
+
+    def scaler(self, device: torch.device) -> Scaler | None:
+        """A loss scaler for float16, None for the others."""
+        if self.dtype is not torch.float16:
+            return None
+        scale = torch.tensor(self.initial_scale, dtype=torch.float32, device=device)
+        return Scaler(scale, torch.zeros((), dtype=torch.int32, device=device), self.growth_steps)
+
+
+@dataclass
+class Scaler:
+    """A dynamic loss scale: halved after a step whose gradients overflowed, doubled after `growth_steps` good ones.
+
+    All of it lives on the device. It needs no collective of its own: it is told by the gradient norm, which is already
+    the same on every process of the mesh, so that all take or skip a step together.
+    """
+
+    scale: Tensor  # f32[]
+    good: Tensor  # i32[], good steps since the last change
+    growth_steps: int
+
+    def update(self, skipped: Tensor) -> None:
+        """After a step: `skipped` is a float32 scalar, not zero when the gradients were not finite. No host sync."""
+        torch._amp_update_scale_(self.scale, self.good, skipped.float(), 2.0, 0.5, self.growth_steps)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """What a checkpoint needs."""
+        return {"scale": self.scale, "good": self.good}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Takes up what `state_dict` gave, in place."""
+        self.scale.copy_(torch.as_tensor(state["scale"]))
+        self.good.copy_(torch.as_tensor(state["good"]))
+
+
+def autocast_forward(module: nn.Module, precision: Precision, device: torch.device) -> None:
+    """Makes the module's own forward run in this precision, wherever it is called from. In place."""
+    if precision.dtype is not torch.float32:
+        module.forward = _within(module.forward, precision, device)
+
+
+def _within(forward: Callable[..., Any], precision: Precision, device: torch.device) -> Callable[..., Any]:
+    @wraps(forward)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with precision.autocast(device):
+            return forward(*args, **kwargs)
+
+    return run

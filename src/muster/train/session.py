@@ -1,0 +1,235 @@
+"""All that a run holds: the divided model, its data, its saver, and where it stands; saved and restored as one."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from muster import runtime, wire
+from muster.data.ledger import START, fold
+from muster.data.loader import Loader
+from muster.train.checkpoint import Found, Saver, Snapshot, restore, rng_state, set_rng_state
+from muster.train.config import Config
+from muster.train.errors import CheckpointMismatch
+from muster.train.feed import Feed, Turn, described
+from muster.train.gang import Gang, Requests
+from muster.train.guards import Guard
+from muster.train.mesh import Mesh, make_mesh
+from muster.train.optim import adamw
+from muster.train.parallel import Prepared, parallelize, state_dicts
+from muster.train.plan import Plan
+from muster.train.profile import Tracer
+from muster.train.readings import Readings, Reporter, noted
+from muster.train.saves import Cadence, cadence
+from muster.train.task import Counts, Initialises
+from muster.train.throughput import Meter, Stopwatch, peak_flops
+
+KEEP = 3  # checkpoints, where neither the configuration nor the job says
+
+
+@dataclass
+class Session:
+    """A run on this rank. `step` counts the steps that are done, `position` is the next batch in the data."""
+
+    plan: Plan
+    gang: Gang
+    mesh: Mesh
+    prepared: Prepared
+    optimizer: Optimizer
+    guard: Guard
+    feed: Feed
+    saver: Saver
+    requests: Requests
+    cadence: Cadence
+    tracer: Tracer
+    watch: Stopwatch
+    readings: Readings
+    reporter: Reporter
+    step: int = 0
+    position: int = 0
+    ledger: int = START
+    jumps: list[tuple[int, int]] = field(default_factory=list)  # (step, position): where a rollback left data out
+    began: int = 0  # the step at which this process took up the run, or went back to
+    saved: int = -1  # the step of the last save
+
+    @property
+    def config(self) -> Config:
+        return self.plan.config
+
+    def loss(self, output: Any, batch: Any) -> Tensor:
+        """The task's loss; when it is known, a forward pass is over."""
+        loss = self.plan.task.loss(output, batch)
+        if self.mesh.size("pp") == 1:
+            self.watch.mark("forward")
+        return loss
+
+    def advance(self, turn: Turn) -> None:
+        """A step was queued: its samples enter the ledger."""
+        self.ledger = fold(self.ledger, self.position, turn.hash)
+        self.step += 1
+        self.position += 1
+
+    def due(self) -> bool:
+        return self.step > self.began and self.cadence.due_at(self.step)
+
+    def save(self, wait: bool = False) -> None:
+        """Saves where the run stands, unless that is done already; with `wait` returns when it is committed."""
+        if self.saved == self.step and wait:
+            self.saver.wait()
+        last = self.saver.poll()
+        failed = last is not None and last.step == self.step and last.error is not None
+        if self.saved == self.step and not failed:
+            return
+        self.cadence.started()
+        self.saver.save(self.snapshot(), wait=wait or self.config.checkpoint.wait)
+        self.saved = self.step
+
+    def resume(self) -> Found | None:
+        """Takes up the newest checkpoint that verifies, if there is one; the same on every rank."""
+        found = self.saver.newest()
+        if found is None:
+            return None
+        self._check_order(found)
+        snapshot = self.snapshot()
+        restored = restore(found, snapshot)
+        shared = restored.shared
+        self.step = self.began = self.saved = restored.step
+        self.position, self.ledger = int(shared["position"]), int(shared["ledger"])
+        self.jumps = [(int(step), int(position)) for step, position in shared["jumps"]]
+        self.guard.load(shared["guard"])
+        if self.prepared.scaler is not None and shared["scaler"] is not None:
+            self.prepared.scaler.load_state_dict({key: torch.tensor(each) for key, each in shared["scaler"].items()})
+        if restored.extra is not None:
+            set_rng_state(restored.extra["rng"])
+        else:  # other ranks than saved it: nobody's random numbers fit, so they start anew from here
+            seed_rank(self.config.seed, self.mesh.data_rank, self.step)
+        return found
+
+    def roll_back(self, bad: int) -> Found | None:
+        """Back to the newest checkpoint, and on with the data after position `bad`; None when there is none."""
+        self.saver.wait()
+        self.readings.drop()
+        found = self.resume()
+        if found is not None:
+            self.position = bad + 1
+            self.jumps.append((self.step, self.position))
+            self.saved = -1  # what is saved there has another position
+        return found
+
+    def snapshot(self) -> Snapshot:
+        """What a restart needs. The tensors are the live ones: the saver copies them, a restore fills them."""
+        model, optim = state_dicts(self.prepared, self.optimizer)
+        scaler = self.prepared.scaler
+        shared = {
+            "step": self.step,
+            "position": self.position,
+            "ledger": self.ledger,
+            "jumps": self.jumps,
+            "order": described(self.plan.order),
+            "guard": self.guard.state(),
+            "scaler": {key: each.item() for key, each in scaler.state_dict().items()} if scaler else None,
+            "layout": self.mesh.layout.sizes(),
+            "task": self.config.task,
+            "model": self.config.model,
+        }
+        return Snapshot(model, optim, {"rng": rng_state()}, shared)
+
+    def _check_order(self, found: Found) -> None:
+        """A run must go on with the data that it began with, or the ledger would prove nothing."""
+        before, now = found.shared["order"], described(self.plan.order)
+        changed = [f"{key} was {before[key]} and is {now[key]}" for key in now if before.get(key) != now[key]]
+        if not changed:
+            return
+        text = f"{found.path} was saved with other data: {'; '.join(changed)}"
+        if not self.config.data.may_change:
+            mend = "Set data.may_change=true to go on all the same, or give another checkpoint.where."
+            raise CheckpointMismatch(f"{text}. {mend}")
+        if self.gang.leads:
+            noted(f"{text}; it goes on all the same, as data.may_change says")
+
+
+@contextmanager
+def session(plan: Plan, gang: Gang) -> Iterator[Session]:
+    """A run that is ready for its first step, or for the step after its last checkpoint's."""
+    config, mesh = plan.config, make_mesh(plan.layout, gang.device)
+    prepared = _prepared(plan, mesh)
+    seed_rank(config.seed, mesh.data_rank, 0)
+    place, folder = where(config), run_folder(config)
+    keep = config.checkpoint.keep or int(os.environ.get(wire.CHECKPOINT_KEEP, KEEP))
+    guard = Guard(config.guards, gang.device, scaled=prepared.scaler is not None)
+    saver = Saver(place, keep, config.checkpoint.keep_every, tolerate=config.checkpoint.tolerate)
+    with saver, Requests(folder, config.checkpoint.grace) as requests, _loader(plan, mesh) as loader:
+        tracer = Tracer(config.profile, folder, gang.device, gang.rank)
+        run = Session(
+            plan=plan,
+            gang=gang,
+            mesh=mesh,
+            prepared=prepared,
+            optimizer=adamw(prepared.parts, config.optimizer),
+            guard=guard,
+            feed=Feed(loader, plan.task, mesh, gang, requests),
+            saver=saver,
+            requests=requests,
+            cadence=cadence(config.checkpoint, gang.world),
+            tracer=tracer,
+            watch=_stopwatch(prepared, gang),
+            readings=Readings(gang.device),
+            reporter=Reporter(_meter(plan, gang), gang.device, config.steps, config.print_every),
+        )
+        try:
+            yield run
+        finally:
+            tracer.close()
+
+
+def where(config: Config) -> str:
+    """The place of the checkpoints."""
+    return config.checkpoint.where or str(runtime.checkpoint_dir() or "checkpoints")
+
+
+def run_folder(config: Config) -> Path:
+    """The run's own folder: for traces, and for the file that asks for one."""
+    place = where(config)
+    return Path(config.folder or ("." if "://" in place else place)).absolute()
+
+
+def seed_rank(seed: int, data_rank: int, step: int) -> None:
+    """Random numbers of a rank, for dropout and the like; the same for tensor and pipeline peers, who share samples."""
+    mixed = int(np.random.SeedSequence([seed, data_rank, step]).generate_state(1, np.uint64)[0])
+    torch.manual_seed(mixed)
+    random.seed(mixed)
+    np.random.seed(mixed & 0xFFFF_FFFF)
+
+
+def _prepared(plan: Plan, mesh: Mesh) -> Prepared:
+    task, config = plan.task, plan.config
+    fill = (lambda part: task.initialise(part, config.seed)) if isinstance(task, Initialises) else None
+    return parallelize(plan.model, mesh, config.parallel, config.precision, initialise=fill)
+
+
+def _loader(plan: Plan, mesh: Mesh) -> Loader:
+    samples = [each.samples for each in plan.data.supplies]
+    ahead = plan.config.data.ahead
+    return Loader(samples, plan.order, mesh.data_world, mesh.data_rank, plan.micros, plan.data.collate, ahead)
+
+
+def _stopwatch(prepared: Prepared, gang: Gang) -> Stopwatch:
+    watch = Stopwatch(gang.device)
+    if prepared.mesh.size("pp") == 1:
+        prepared.parts[0].register_forward_pre_hook(watch.forward_begins)
+    return watch
+
+
+def _meter(plan: Plan, gang: Gang) -> Meter:
+    flops = plan.task.flops() if isinstance(plan.task, Counts) else None
+    return Meter(plan.task.unit, flops, plan.config.peak_flops or peak_flops(gang.device), gang.world)

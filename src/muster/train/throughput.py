@@ -1,0 +1,121 @@
+"""How fast a run is and where a step's time goes: read from the device's own clock, without stopping it.
+
+MFU (model FLOP/s utilisation) = `flops` × items/s ÷ (the peak of one device × devices), with `flops` those of the model
+for forward and backward an item. For the decoder an item is a token and
+`flops` = 6 × (parameters without the input embedding) + 6 × layers × sequence × width: causal attention counted once.
+Recomputed activations don't count, so it is the model's work and not the machine's.
+"""
+
+from __future__ import annotations
+
+import resource
+import time
+from dataclasses import dataclass, field
+from typing import Final
+
+import torch
+
+# Dense peaks in FLOP/s by a part of the device's name: 16-bit with 32-bit accumulation, the longest match counts.
+PEAKS: Final = {
+    "B200": 2250e12,
+    "GH200": 989.5e12,
+    "H200": 989.5e12,
+    "H100": 989.5e12,
+    "H100 PCIe": 756e12,
+    "A100": 312e12,
+    "A800": 312e12,
+    "L40S": 362e12,
+    "L4": 121e12,
+    "A10G": 70e12,
+    "V100": 125e12,
+    "T4": 65e12,
+}
+
+
+# Parts of every step. In a pipeline forward and backward run into one another and are told as `forward_backward`.
+PARTS: Final = ("data", "forward", "backward", "optimizer", "save", "evaluate")
+
+
+def peak_flops(device: torch.device) -> float | None:
+    """Of one device at 16 bits; None for one that is not in the table, CPUs included: then there is no MFU."""
+    if device.type != "cuda":
+        return None
+    name = torch.cuda.get_device_name(device)
+    found = [key for key in PEAKS if key in name]
+    return PEAKS[max(found, key=len)] if found else None
+
+
+def memory(device: torch.device) -> float:
+    """The most bytes that were in use so far: of the GPU's allocator, or of this process on a CPU."""
+    if device.type == "cuda":
+        return float(torch.cuda.max_memory_allocated(device))
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0
+
+
+@dataclass(slots=True)
+class Stopwatch:
+    """Marks moments of a step; the time between two marks belongs to the name of the second."""
+
+    device: torch.device
+    marks: list[tuple[str, float | torch.cuda.Event]] = field(default_factory=list)
+    paused: bool = False  # while an evaluation runs the model
+
+    def mark(self, name: str) -> None:
+        """On a GPU an event in its queue, read when it has passed; on a CPU the time now."""
+        if self.paused:
+            return
+        if self.device.type == "cuda":
+            event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+            event.record()
+            self.marks.append((name, event))
+        else:
+            self.marks.append((name, time.perf_counter()))
+
+    def forward_begins(self, *_: object) -> None:
+        """As a model's forward pre-hook: what came before was the backward pass of the micro-batch before, if any."""
+        last = self.marks[-1][0] if self.marks else ""
+        self.mark("backward" if last == "forward" else "data")
+
+    def take(self) -> Laps:
+        """The marks so far; the next step starts at the last of them."""
+        taken, self.marks = self.marks, self.marks[-1:]
+        return Laps(taken)
+
+
+@dataclass(frozen=True, slots=True)
+class Laps:
+    """The marks of one step, to be read once the device has passed them."""
+
+    marks: list[tuple[str, float | torch.cuda.Event]]
+
+    def seconds(self) -> dict[str, float]:
+        spent: dict[str, float] = {}
+        for (_, begin), (name, end) in zip(self.marks, self.marks[1:], strict=False):
+            if isinstance(end, torch.cuda.Event):
+                seconds = begin.elapsed_time(end) / 1000 if isinstance(begin, torch.cuda.Event) else 0.0
+            else:
+                seconds = end - begin if isinstance(begin, float) else 0.0
+            spent[name] = spent.get(name, 0.0) + seconds
+        return spent
+
+
+@dataclass(slots=True)
+class Meter:
+    """Turns the laps of a step into the figures of its report."""
+
+    unit: str  # what an item is called: tokens, images
+    flops: float | None  # of the model an item, forward and backward
+    peak: float | None  # FLOP/s of one device
+    world: int
+
+    def figures(self, items: int, laps: Laps) -> dict[str, float]:
+        """`items_per_s`, `step_s`, `<part>_s` for each part of the step and `mfu` where it is known."""
+        spent = laps.seconds()
+        whole = sum(spent.values())
+        rate = items / whole if whole else 0.0
+        parts = {f"{name}_s": spent.get(name, 0.0) for name in PARTS}
+        parts |= {f"{name}_s": seconds for name, seconds in spent.items()}
+        figures = {f"{self.unit}_per_s": rate, "step_s": whole, **parts}
+        if self.flops and self.peak:
+            figures["mfu"] = self.flops * rate / (self.peak * self.world)
+        return figures
