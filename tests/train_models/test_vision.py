@@ -9,7 +9,8 @@ import torch
 import torch.nn.functional as F
 
 from muster.train.errors import ConfigError, MeshError
-from muster.train.models import Divisible, Vision, VisionConfig, initialise
+from muster.train.models import Vision, VisionConfig, initialise
+from muster.train.models.parts import divisible
 
 SMALL = VisionConfig(classes=3, image=8, patch=4, channels=2, dim=16, layers=2, heads=2, ffn=32)
 
@@ -56,7 +57,7 @@ def test_stages_are_the_whole():
     first.stage(0, 1, True, False)
     last.stage(1, 2, False, True)
     given, _ = images()
-    assert isinstance(first, Divisible)
+    assert divisible(first) is first
     assert first(given).shape == (6, 4, 16)
     assert torch.equal(last(first(given)), built()(given))
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from muster.train.models.parts import Divisible
+from muster.train.models.parts import divisible
 
 _WRAPPERS: Final = ("_orig_mod.", "_checkpoint_wrapped_module.")  # of compiled and of recomputed blocks
 
@@ -24,10 +24,10 @@ def initialise(model: nn.Module, seed: int) -> None:
     draws the whole tensor on the CPU and keeps its own part, without a message. A model on "meta" is materialised
     first, with `model.to_empty(device=...)`. A `Divisible` model is tied here.
     """
-    rule = None
-    if isinstance(model, Divisible):
-        model.tie()
-        rule = model.init_std
+    rule, known = None, divisible(model)
+    if known is not None:
+        known.tie()
+        rule = known.init_std
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if parameter.is_meta:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Final, Protocol, runtime_checkable
+from typing import Any, Final, Protocol, cast
 
 import torch
 from torch import nn
@@ -21,9 +21,9 @@ from muster.train.errors import MeshError
 from muster.train.models.layers import Block, BlockShape
 
 _INIT_STD: Final = 0.02  # GPT-2's, and Llama's
+_ASKED: Final = ("stage", "tensor_plan", "tie", "check", "flops_per_token", "init_std")
 
 
-@runtime_checkable
 class Divisible(Protocol):
     """A model that can be cut into stages and split over tensor-parallel ranks.
 
@@ -53,6 +53,15 @@ class Divisible(Protocol):
 
     def init_std(self, name: str) -> float:
         """The standard deviation that a weight of this name starts with."""
+
+
+def divisible(model: nn.Module) -> Divisible | None:
+    """The model as a `Divisible`, where it offers what that asks for.
+
+    Not by `isinstance` on the protocol: from Python 3.12 on it does not see a module's submodules, and `blocks` is one.
+    """
+    has_blocks = isinstance(getattr(model, "blocks", None), nn.ModuleDict)
+    return cast(Divisible, model) if has_blocks and all(hasattr(model, name) for name in _ASKED) else None
 
 
 class Replicated(ParallelStyle):

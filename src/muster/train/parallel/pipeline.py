@@ -171,8 +171,8 @@ def _joined(micros: Sequence[Micro]) -> list[Tensor]:
 
 
 def _described(tensor: Tensor, grad: bool) -> Tensor:
-    """Shape and type without memory."""
-    return torch.empty(tensor.shape, dtype=tensor.dtype, device="meta", requires_grad=grad)
+    """Shape, strides (torch 2.11 compares them) and type without memory."""
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta", requires_grad=grad)
 
 
 def _devices(mesh: Mesh) -> list[torch.device]:

@@ -9,13 +9,14 @@ from torch import nn
 
 from muster.train.errors import MeshError
 from muster.train.mesh import Mesh
+from muster.train.models.parts import divisible
 from muster.train.parallel.ddp import replicate
 from muster.train.parallel.fsdp import shard
 from muster.train.parallel.pipeline import Pipeline, spans
 from muster.train.parallel.prepared import Prepared
 from muster.train.parallel.recompute import compile_block, recompute
 from muster.train.parallel.settings import ParallelSettings
-from muster.train.parallel.tensor import divisible, split
+from muster.train.parallel.tensor import split
 from muster.train.parallel.whole import Whole
 from muster.train.precision import Precision, autocast_forward
 
