@@ -167,11 +167,13 @@ def _introduce(run: Session, found: str | None) -> None:
     plan: Plan = run.plan
     count = sum(parameter.numel() for parameter in plan.model.parameters())
     config, device = run.config, run.gang.device.type
+    left = (
+        f"steps {run.step + 1} to {config.steps}" if run.step < config.steps else f"all {config.steps} steps are done"
+    )
     runtime.params(**config.to_dict(), parameters=count, world_size=run.gang.world, layout=run.mesh.layout.sizes())
     say(
         f"{config.task}: {count:,} parameters, {run.gang.world} process(es) on {device} as {run.mesh.layout}, "
-        f"{config.data.batch} samples a step in {plan.micros} micro-batch(es) a rank, "
-        f"steps {run.step + 1} to {config.steps}"
+        f"{config.data.batch} samples a step in {plan.micros} micro-batch(es) a rank, {left}"
     )
     if found:
         noted(f"continuing after step {run.step} ({found}), ledger {run.ledger:016x}")
