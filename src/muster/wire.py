@@ -49,6 +49,7 @@ CONTROL: Final = "MUSTER_CONTROL"
 CHECKPOINT_DIR: Final = "MUSTER_CHECKPOINT_DIR"
 CHECKPOINT_KEEP: Final = "MUSTER_CHECKPOINT_KEEP"
 CHECKPOINT_EVERY: Final = "MUSTER_CHECKPOINT_EVERY"  # seconds between saves that the job file asked for
+SPOT_NOTICE: Final = "MUSTER_SPOT_NOTICE"  # a file whose presence says that the machine goes away soon
 
 # --- spool segment ---------------------------------------------------------------------------------------------------
 SEGMENT_MAGIC: Final = b"MUSTSP01"

@@ -14,7 +14,8 @@ from loop_kit import PATIENCE, STOPPED, Run, make_tokens, settings, states
 
 from gang_kit import gang
 from muster import wire
-from muster.train.gang import SPOT_NOTICE, Requests
+from muster.train.gang import Requests
+from muster.wire import SPOT_NOTICE
 
 ENDLESS = 1_000_000  # steps
 

@@ -24,7 +24,6 @@ import torch.distributed as dist
 from muster import runtime, wire
 from muster.train.errors import MeshError
 
-SPOT_NOTICE: Final = "MUSTER_SPOT_NOTICE"  # environment: a file whose presence says that the machine goes away soon
 SPOT_SECONDS: Final = 120.0  # until it goes, when the file doesn't hold a Unix time
 LOOK_SECONDS: Final = 1.0  # between two looks for that file and the one that asks for a profile
 
@@ -149,7 +148,7 @@ class Requests:
 
     def _look_at_files(self) -> Asked:
         found = Asked(spot=self._files.spot)
-        notice = os.environ.get(SPOT_NOTICE)
+        notice = os.environ.get(wire.SPOT_NOTICE)
         if notice and not found.spot and Path(notice).exists():
             found.spot = 1
             self.deadline = self.deadline or _spot_deadline(Path(notice))
