@@ -32,6 +32,7 @@ def gang(world: int, target: Callable[..., Any], *args: Any, timeout: float = TI
 
     A rank's exception is raised again here, with its traceback as a note, and the other ranks are killed. `group=False`
     leaves the process group to the target: RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are set as torchrun sets them.
+    `timeout` counts from when every rank is in its target, in seconds.
     """
     with tempfile.TemporaryDirectory(prefix="gang-") as name:
         folder = Path(name)
@@ -39,6 +40,7 @@ def gang(world: int, target: Callable[..., Any], *args: Any, timeout: float = TI
         with (folder / "log").open("wb") as log:
             starter = _start(folder, log.fileno())
         try:
+            _until_begun(folder, world, starter)
             starter.wait(timeout)
         except subprocess.TimeoutExpired:
             tail = f"{_tail(folder)}\n{_stacks(folder, starter)}"
@@ -46,6 +48,13 @@ def gang(world: int, target: Callable[..., Any], *args: Any, timeout: float = TI
         finally:
             _kill_session(starter)
         return _results(folder, world, target)
+
+
+def _until_begun(folder: Path, world: int, starter: subprocess.Popen[bytes]) -> None:
+    """Waits until every rank is in its target: what torch takes to load on a busy machine is not the gang's time."""
+    until = time.monotonic() + TIMEOUT
+    while starter.poll() is None and len(list(folder.glob("begun-*"))) < world and time.monotonic() < until:
+        time.sleep(0.02)
 
 
 def free_port() -> int:
@@ -109,6 +118,7 @@ def _rank(folder: Path, rank: int, world: int, group: bool, target: Callable[...
     try:
         if group:
             dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=world)
+        (folder / f"begun-{rank}").touch()
         result = pickle.dumps(target(*args))
         if group:
             dist.barrier()  # nobody leaves while another still talks to it
