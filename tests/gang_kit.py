@@ -6,6 +6,7 @@ ranks before anything has started a thread in it. Each rank then runs alone: own
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import signal
@@ -118,7 +119,7 @@ def _rank(folder: Path, rank: int, world: int, group: bool, target: Callable[...
     try:
         if group:
             dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=world)
-        (folder / f"begun-{rank}").touch()
+        _write(folder / f"begun-{rank}", str(os.getpid()).encode())
         result = pickle.dumps(target(*args))
         if group:
             dist.barrier()  # nobody leaves while another still talks to it
@@ -162,13 +163,15 @@ def _results(folder: Path, world: int, target: Callable[..., Any]) -> list[Any]:
 
 
 def _stacks(folder: Path, starter: subprocess.Popen[bytes]) -> str:
-    """Asks every process of the session where it is; what they wrote in the time that a kill needs anyway."""
-    before = (folder / "log").stat().st_size
-    os.killpg(starter.pid, signal.SIGUSR1)
-    end = time.monotonic() + 2.0
-    while time.monotonic() < end and not _quiet(folder, before):
-        pass
-    return (folder / "log").read_bytes()[before:][-20_000:].decode(errors="replace")
+    """Asks one process after another where it is; what each wrote in the time that a kill needs anyway."""
+    first = (folder / "log").stat().st_size
+    for pid in [starter.pid, *(int(path.read_text()) for path in sorted(folder.glob("begun-*")))]:
+        before, end = (folder / "log").stat().st_size, time.monotonic() + 2.0
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGUSR1)
+        while time.monotonic() < end and not _quiet(folder, before):
+            pass
+    return (folder / "log").read_bytes()[first:][-20_000:].decode(errors="replace")
 
 
 def _quiet(folder: Path, before: int) -> bool:

@@ -70,8 +70,9 @@ def join(device: Device) -> Gang:
 
 
 def leave() -> None:
-    """Lets go of the others. After an error it is the process's end that tells them."""
+    """Lets go of the others, when all have come that far. After an error it is the process's end that tells them."""
     if dist.is_initialized():
+        dist.barrier()  # one that goes while another still talks to it can abort both, in gloo
         dist.destroy_process_group()
 
 

@@ -173,6 +173,7 @@ def say(line: str) -> None:
 if __name__ == "__main__":
     try:
         main(parser.parse_args())
+        dist.barrier()  # nobody leaves while another still talks to it
     except KeyboardInterrupt:
         say("interrupted: run it again to continue from the last checkpoint")
         sys.exit(130)  # what a shell gives for Ctrl-C
