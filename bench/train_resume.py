@@ -28,9 +28,10 @@ from muster.train.checkpoint import newest
 from muster.train.config import read_config
 from muster.train.loop import train
 
-STEPS = 1500
+STEPS = 4000
 EVERY = 5  # steps between saves
-LONGEST = 2.0  # seconds until a kill, from the start of the processes: drawn evenly from 0
+KEPT = 60  # checkpoints, the newest, that are compared
+LONGEST = 1.0  # seconds until a kill, from the start of the processes: drawn evenly from 0
 SEED = 11
 
 
@@ -119,7 +120,7 @@ def _rank(root: Path, name: str, rank: int, world: int, port: int) -> int:
         "task": "language", "steps": STEPS, "device": "cpu", "print_every": 100,
         "model": {"shape": "tiny-llama", "layers": 1, "dim": 32, "ffn": 48, "sequence": 16, "dropout": 0.1},
         "data": {"batch": 8, "sources": [{"path": str(root / "data"), "name": "made-up"}]},
-        "checkpoint": {"where": str(root / name), "every": EVERY, "keep": STEPS},
+        "checkpoint": {"where": str(root / name), "every": EVERY, "keep": KEPT},
     }))  # fmt: skip
     return 0
 
