@@ -320,14 +320,19 @@ def _is_free(world: World, job: Job, seat: Seat) -> bool:
 def no_cascade(world: World, plan: Plan) -> None:
     """Whoever had to leave for another does not ask that one to leave in the instant in which it starts.
 
-    One that became urgent in between may.
+    One that became urgent since it was asked to may: its priority is another now.
     """
     for leave in plan.yields:
         asker, attempt = leave.reason.data.get("for_job", ""), world.job(leave.job).attempt
-        rule = world.state.rules.queue(world.job(leave.job).queue).escalation
-        urgent = rule is not None and world.now >= world.job(asker).submitted_at + rule.after if asker else False
-        if attempt is not None and attempt.planned_at == world.now and not urgent:
+        if attempt is not None and attempt.planned_at == world.now and not _became_urgent(world, asker):
             assert world.left_for.get(asker) != leave.job, f"{asker} left for {leave.job}, and asks it to leave"
+
+
+def _became_urgent(world: World, asker: str) -> bool:
+    left = world.times("stopping", asker) if asker else []
+    job = world.job(asker) if left else None
+    rule = world.state.rules.queue(job.queue).escalation if job else None
+    return job is not None and rule is not None and left[-1] < job.submitted_at + rule.after <= world.now
 
 
 @pytest.mark.parametrize("order", sorted(set(POLICIES) - {"turns"}))
