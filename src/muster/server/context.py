@@ -18,6 +18,7 @@ from muster.server.leader import Leader
 from muster.server.service import Service
 from muster.server.views import View, job_view
 from muster.store.base import JobFilter
+from muster.track.tracking import Tracking
 
 
 def service(request: Request) -> Service:
@@ -42,9 +43,17 @@ def identity(
     return authenticate(authorization, leader.store.state(), leader.clock.now())
 
 
+def tracking(leader: Annotated[Leader, Depends(leader)]) -> Tracking:
+    """The record."""
+    if leader.track is None:
+        raise Unavailable("This server's store keeps no record of runs.", "Start it with SQLite or PostgreSQL.")
+    return leader.track
+
+
 Serving = Annotated[Service, Depends(service)]
 Leading = Annotated[Leader, Depends(leader)]
 Asking = Annotated[Identity, Depends(identity)]
+Tracked = Annotated[Tracking, Depends(tracking)]
 Ref = Annotated[
     str, Path(min_length=1, max_length=100, description="A job's id, its number, or a name (its newest job)")
 ]

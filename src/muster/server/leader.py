@@ -24,6 +24,7 @@ from muster.engines.local import LocalConfig, LocalEngine, describe_machine
 from muster.server.settings import Settings
 from muster.store.base import Entry, Lease, Proposal, Store
 from muster.store.commit import GroupCommit
+from muster.track.tracking import open_tracking
 
 log = logging.getLogger("muster.server")
 
@@ -53,6 +54,7 @@ class Leader:
         self.commit = GroupCommit(store, on_commit=self._committed)
         self.engine = LocalEngine(engine_config(settings, self.log_limit))
         self.controller = Controller(self.commit, self.engine, self.clock, keyring.attempt_token, may_act)
+        self.track = open_tracking(store, self.commit, self.clock.now, settings.home)
         self.ingest = Ingest(store, self.commit, self.clock, self.log_limit)
         self.recorder = Recorder(store, self.commit, self.clock, may_act)
         self.outlook = Outlook(self.commit, lambda: self.controller.board, self.clock, may_act)
@@ -71,8 +73,12 @@ class Leader:
         self.controller.start()
         self.recorder.start()
         self.outlook.start()
+        if self.track is not None:
+            self.track.start()
 
     def close(self) -> None:
+        if self.track is not None:
+            self.track.close()
         self.outlook.close()
         self.recorder.close()
         self.controller.close()

@@ -10,13 +10,18 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from muster.core.event import Event
 from muster.core.job import Attempt, Job
 from muster.core.state import State
 from muster.store.past import Level, LevelFilter, Rollup, RollupMark
 from muster.wire import Stream
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from muster.store.connect import Database
 
 
 @dataclass(slots=True)
@@ -61,6 +66,11 @@ class SecretWrite:
     cipher: bytes | None
 
 
+# Statements on the tables of the record (`record_tables`), run in the transaction of their entry after its own rows.
+# They must not fail for what they are given: whoever makes one has checked it, and one that raises fails the batch.
+Record = Callable[["Connection"], None]
+
+
 @dataclass(slots=True)
 class Entry:
     """What one proposal wants written, all of it or nothing."""
@@ -71,6 +81,7 @@ class Entry:
     secrets: Sequence[SecretWrite] = ()
     rollups: Sequence[Rollup] = ()  # each takes the place of the one of its resolution, start and pool
     forget: Mapping[int, int] = field(default_factory=dict)  # resolution → roll-ups that start before this go
+    records: Sequence[Record] = ()
 
 
 Proposal = Callable[[State], Entry]
@@ -134,6 +145,10 @@ class Store(Protocol):
         """Brings the schema up to date and loads the state. Raises ConfigError when it can't."""
 
     def close(self) -> None: ...
+
+    @property
+    def database(self) -> Database | None:
+        """Where the tables of the record can be read; None where there is none, and `Entry.records` are refused."""
 
     def state(self) -> State:
         """The live state; only `transact` changes it."""

@@ -15,7 +15,7 @@ from typing import Any
 from muster.core.errors import Conflict, Invalid, MusterError
 from muster.core.event import Event
 from muster.core.state import Changes, State, apply
-from muster.store.base import Entry, Proposal, SecretWrite, StreamWrite
+from muster.store.base import Entry, Proposal, Record, SecretWrite, StreamWrite
 from muster.store.codec import check_text, dumps, seal
 from muster.store.marks import Marked, Marks
 from muster.store.past import Rollup
@@ -34,6 +34,7 @@ class Batch:
     secrets: dict[tuple[str, str], bytes | None] = field(default_factory=dict)  # (project, name) → cipher
     rollups: dict[tuple[int, int, str], Rollup] = field(default_factory=dict)  # by resolution, start and pool
     forget: dict[int, int] = field(default_factory=dict)
+    records: list[Record] = field(default_factory=list)
 
     def fold(self, state: State, event: Event) -> None:
         """Applies the event, and gathers what it touched."""
@@ -50,6 +51,7 @@ class Batch:
         self.secrets.update(((secret.project, secret.name), secret.cipher) for secret in sealed.secrets)
         self.rollups.update(((one.resolution, one.start, one.pool), one) for one in sealed.rollups)
         self.forget.update(sealed.forget)
+        self.records += sealed.records
 
     def tips(self) -> Iterable[StreamWrite]:
         """The last write of each stream."""
@@ -57,7 +59,8 @@ class Batch:
 
     @property
     def empty(self) -> bool:
-        return not (self.events or self.streams or self.values or self.secrets or self.rollups or self.forget)
+        rows = self.events or self.streams or self.values or self.secrets or self.rollups or self.records
+        return not (rows or self.forget)
 
 
 @dataclass(slots=True)
@@ -71,6 +74,7 @@ class Sealed:
     secrets: Sequence[SecretWrite] = ()
     rollups: Sequence[Rollup] = ()
     forget: Mapping[int, int] = field(default_factory=dict)
+    records: Sequence[Record] = ()
 
 
 class FoldStore(ABC):
@@ -185,7 +189,7 @@ class FoldStore(ABC):
 
 
 def _sealed(entry: Entry, state: State) -> Sealed:
-    sealed = Sealed(secrets=entry.secrets, rollups=entry.rollups, forget=entry.forget)
+    sealed = Sealed(secrets=entry.secrets, rollups=entry.rollups, forget=entry.forget, records=entry.records)
     seq, time = state.version, state.time
     for event in entry.events:
         data, text = seal(event.data)

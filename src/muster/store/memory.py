@@ -44,6 +44,10 @@ class MemoryStore(FoldStore):
     def close(self) -> None:
         """Nothing is held."""
 
+    @property
+    def database(self) -> None:
+        """There is none: nothing but what this class holds is kept."""
+
     def job(self, job_id: str) -> Job | None:
         with self._lock:
             job = self._jobs.get(job_id)
@@ -182,6 +186,7 @@ class MemoryStore(FoldStore):
         }
 
     def _write(self, batch: Batch) -> None:
+        assert not batch.records, "whoever keeps a record asks for the database first"
         self._log += zip(batch.events, batch.texts, strict=True)
         self._keep(batch.changes)
         for write in batch.streams:

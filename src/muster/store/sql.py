@@ -23,7 +23,7 @@ from muster.core.job import FINAL, PHASES, Job
 from muster.core.state import RulesInForce, State
 from muster.store import codec, tables
 from muster.store.base import Lease
-from muster.store.connect import connect
+from muster.store.connect import Database, connect
 from muster.store.fold import Batch, FoldStore
 from muster.store.leases import FileLease, RowLease
 from muster.store.marks import Mark, Marked
@@ -75,6 +75,10 @@ class SqlStore(SqlReads, PastReads, FoldStore):
                 self._lease.close()
                 self._db.close()
                 self._opened = False
+
+    @property
+    def database(self) -> Database | None:
+        return self._db
 
     def lease(self) -> Lease | None:
         return self._lease.look()

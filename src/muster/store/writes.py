@@ -89,6 +89,8 @@ class Writes:
         run(self._drop_secret, [key for key, cipher in batch.secrets.items() if cipher is None])
         run(self._set_rollup, [_rollup_row(rollup) for rollup in batch.rollups.values()])
         run(self._forget, list(batch.forget.items()))
+        for record in batch.records:
+            record(connection)
 
     def _insert(self, table: Table, without: str = "") -> str:
         names = [column.name for column in table.columns if column.name != without]

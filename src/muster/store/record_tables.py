@@ -1,0 +1,328 @@
+"""The tables of the record: runs with what was captured, measured, noted and made; `migrations/versions` makes them.
+
+runs            one row a run: of a job (the same id), of a script outside, of an MLflow client, or imported
+run_params, run_tags          names and values; a number beside the text where the text is one
+run_changes     a parameter or tag that was given another value after the fact
+run_attempts    what each attempt brought: its first step, its environment
+metric_tail     points as they arrived, one row a batch: cheap to write
+metric_blocks   the same points by series, compressed, with buckets of minima and maxima: cheap to read
+metric_series   one row a series: last value, extremes, counts
+media           histograms, images, tables and texts at a step
+blobs, artifacts              content by its digest, and the names that runs gave it
+checkpoints     what was saved, and how to load it
+links           lineage: who was made from what
+notes           the logbook, by people and by Muster
+experiments, saved_queries    groups of runs, and questions kept
+models, model_versions, model_aliases, promotions             the registry
+track_marks     how far the event log is folded into these
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, Boolean, Column, Double, Index, Integer, LargeBinary, Table, Text, text
+
+from muster.store.tables import RowId, metadata
+
+runs = Table(
+    "runs",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("project", Text, nullable=False),
+    Column("experiment", BigInteger, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("user", Text, nullable=False),
+    Column("kind", Text, nullable=False),  # a job's kind
+    Column("source", Text, nullable=False),  # job, sdk, mlflow, or import and from what: `import:wandb`
+    Column("phase", Text, nullable=False),  # a job's phase
+    Column("created_at", Double, nullable=False),
+    Column("started_at", Double),
+    Column("ended_at", Double),
+    Column("parent", Text),  # a run that this one belongs to
+    Column("deleted_at", Double),  # hidden since then, and not yet purged
+    Column("valid", Boolean, nullable=False),
+    Column("problems", Text, nullable=False),  # JSON list: the required fields that it lacks
+    Column("purpose", Text, nullable=False),
+    Column("attempts", Integer, nullable=False),
+    Column("code_commit", Text, nullable=False),
+    Column("code_branch", Text, nullable=False),
+    Column("code_dirty", Boolean, nullable=False),
+    Column("code_tree", Text, nullable=False),  # digest of the snapshot's manifest; empty when there is none
+    Column("doc", Text, nullable=False),  # JSON: the rest of what was captured; see track/runs.py
+    Index("runs_by_project", "project", "created_at"),
+    Index("runs_by_experiment", "experiment", "created_at"),
+    Index("runs_by_created", "created_at"),
+    Index("runs_by_user", "user", "created_at"),
+    Index(
+        "runs_by_parent", "parent", sqlite_where=text("parent IS NOT NULL"), postgresql_where=text("parent IS NOT NULL")
+    ),
+)
+
+run_params = Table(
+    "run_params",
+    metadata,
+    Column("run", Text, primary_key=True),
+    Column("key", Text, primary_key=True),
+    Column("value", Text, nullable=False),
+    Column("number", Double),  # what the text says, when it is a finite number
+    Column("attempt", Integer, nullable=False),  # that gave the value; 0 when none did
+    Index("run_params_by_key", "key", "number", "run"),
+    sqlite_with_rowid=False,
+)
+
+run_tags = Table(
+    "run_tags",
+    metadata,
+    Column("run", Text, primary_key=True),
+    Column("key", Text, primary_key=True),
+    Column("value", Text, nullable=False),
+    Index("run_tags_by_key", "key", "run"),
+    sqlite_with_rowid=False,
+)
+
+run_changes = Table(
+    "run_changes",
+    metadata,
+    Column("id", RowId, primary_key=True),
+    Column("run", Text, nullable=False),
+    Column("time", Double, nullable=False),
+    Column("actor", Text, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("space", Text, nullable=False),  # params or tags
+    Column("key", Text, nullable=False),
+    Column("old", Text),
+    Column("new", Text),
+    Index("run_changes_by_run", "run", "id"),
+    sqlite_autoincrement=True,
+)
+
+run_attempts = Table(
+    "run_attempts",
+    metadata,
+    Column("run", Text, primary_key=True),
+    Column("attempt", Integer, primary_key=True),
+    Column("first_step", BigInteger),  # the lowest step that its writer reported: it supersedes from there on
+    Column("doc", Text, nullable=False),  # JSON: environment, parameters as this attempt gave them
+)
+
+metric_tail = Table(
+    "metric_tail",
+    metadata,
+    Column("id", RowId, primary_key=True),
+    Column("run", Text, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("rank", Integer, nullable=False),
+    Column("points", Integer, nullable=False),
+    Column("data", LargeBinary, nullable=False),
+    Index("metric_tail_by_run", "run", "id"),
+    sqlite_autoincrement=True,
+)
+
+metric_blocks = Table(
+    "metric_blocks",
+    metadata,
+    Column("id", RowId, primary_key=True),
+    Column("run", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("rank", Integer, nullable=False),
+    Column("step_min", BigInteger, nullable=False),
+    Column("step_max", BigInteger, nullable=False),
+    Column("time_min", Double, nullable=False),
+    Column("time_max", Double, nullable=False),
+    Column("points", Integer, nullable=False),
+    Column("buckets", LargeBinary, nullable=False),  # before the data: SQLite reads a row from its front
+    Column("data", LargeBinary, nullable=False),
+    Index("metric_blocks_by_series", "run", "name", "rank", "attempt", "id"),
+    sqlite_autoincrement=True,
+)
+
+# A NaN is a NULL to SQLite, so a NaN has its column beside the number.
+metric_series = Table(
+    "metric_series",
+    metadata,
+    Column("run", Text, primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("rank", Integer, primary_key=True, autoincrement=False),
+    Column("points", BigInteger, nullable=False),
+    Column("nans", BigInteger, nullable=False),
+    Column("last", Double),
+    Column("last_nan", Boolean, nullable=False),
+    Column("last_step", BigInteger, nullable=False),
+    Column("last_time", Double, nullable=False),
+    Column("last_attempt", Integer, nullable=False),
+    Column("low", Double),  # of all finite and infinite values; NULL when every value was NaN
+    Column("low_step", BigInteger),
+    Column("high", Double),
+    Column("high_step", BigInteger),
+    Index("metric_series_by_name", "name", "rank", "last", "run"),
+    sqlite_with_rowid=False,
+)
+
+media = Table(
+    "media",
+    metadata,
+    Column("id", RowId, primary_key=True),
+    Column("run", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("step", BigInteger, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("rank", Integer, nullable=False),
+    Column("time", Double, nullable=False),
+    Column("kind", Text, nullable=False),  # histogram, image, table, text, audio, video, html, file
+    Column("doc", Text, nullable=False),  # JSON: what is small enough to stand here, or `digest` and `bytes`
+    Index("media_by_run", "run", "name", "step"),
+    sqlite_autoincrement=True,
+)
+
+blobs = Table(
+    "blobs",
+    metadata,
+    Column("digest", Text, primary_key=True),  # sha256, in hex
+    Column("bytes", BigInteger, nullable=False),
+    Column("created_at", Double, nullable=False),
+)
+
+artifacts = Table(
+    "artifacts",
+    metadata,
+    Column("run", Text, primary_key=True),
+    Column("path", Text, primary_key=True),
+    Column("digest", Text, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    Column("kind", Text, nullable=False),  # file, media, code, diff, checkpoint, model
+    Column("time", Double, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("doc", Text, nullable=False),  # JSON
+    Index("artifacts_by_digest", "digest"),
+)
+
+checkpoints = Table(
+    "checkpoints",
+    metadata,
+    Column("run", Text, primary_key=True),
+    Column("step", BigInteger, primary_key=True, autoincrement=False),
+    Column("attempt", Integer, primary_key=True, autoincrement=False),
+    Column("path", Text, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    Column("time", Double, nullable=False),
+    Column("doc", Text, nullable=False),  # JSON: sharding, format, how to load it, `gone_at` when it was pruned
+)
+
+links = Table(
+    "links",
+    metadata,
+    # `data:c4-en@v3`, `run:gpt-17`, `checkpoint:gpt-17/400`, `artifact:gpt-17/report.html`, `model:gpt/3`
+    Column("source", Text, primary_key=True),
+    Column("target", Text, primary_key=True),  # what was made from, or by, the source
+    Column("role", Text, primary_key=True),  # reads, writes, saves, starts_from, evaluates, registers
+    Column("time", Double, nullable=False),
+    Column("doc", Text, nullable=False),  # JSON
+    Index("links_by_target", "target", "source"),
+)
+
+notes = Table(
+    "notes",
+    metadata,
+    Column("id", RowId, primary_key=True),
+    Column("project", Text, nullable=False),
+    Column("run", Text, nullable=False),  # empty: of the project
+    Column("time", Double, nullable=False),
+    Column("author", Text, nullable=False),
+    Column(
+        "kind", Text, nullable=False
+    ),  # note, purpose, start, restart, preemption, stop, end, change, alert, promotion
+    Column("text", Text, nullable=False),  # Markdown
+    Column("doc", Text, nullable=False),  # JSON: attachments, diff, step
+    Column("mark", Text),  # of what Muster writes: the same mark is written once
+    Index("notes_by_run", "run", "id"),
+    Index("notes_by_project", "project", "id"),
+    Index(
+        "notes_by_mark",
+        "mark",
+        unique=True,
+        sqlite_where=text("mark IS NOT NULL"),
+        postgresql_where=text("mark IS NOT NULL"),
+    ),
+    sqlite_autoincrement=True,
+)
+
+experiments = Table(
+    "experiments",
+    metadata,
+    Column("id", RowId, primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("project", Text, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("updated_at", Double, nullable=False),
+    Column("deleted_at", Double),
+    Column("artifacts", Text, nullable=False),  # where its runs' artifacts go; empty: Muster's own
+    Column("tags", Text, nullable=False),  # JSON
+    Index("experiments_by_name", "name", unique=True),
+)
+
+saved_queries = Table(
+    "saved_queries",
+    metadata,
+    Column("project", Text, primary_key=True),  # empty: of the user alone
+    Column("user", Text, primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("time", Double, nullable=False),
+    Column("doc", Text, nullable=False),  # JSON: query, sort, columns
+)
+
+models = Table(
+    "models",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("project", Text, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("updated_at", Double, nullable=False),
+    Column("description", Text, nullable=False),
+    Column("doc", Text, nullable=False),  # JSON: tags
+)
+
+model_versions = Table(
+    "model_versions",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("version", Integer, primary_key=True, autoincrement=False),
+    Column("run", Text, nullable=False),  # empty when none made it
+    Column("source", Text, nullable=False),  # an artifact, checkpoint or address
+    Column("stage", Text, nullable=False),  # none, staging, production, archived
+    Column("user", Text, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("updated_at", Double, nullable=False),
+    Column("description", Text, nullable=False),
+    Column("doc", Text, nullable=False),  # JSON: tags, status
+    Index("model_versions_by_run", "run"),
+)
+
+model_aliases = Table(
+    "model_aliases",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("alias", Text, primary_key=True),
+    Column("version", Integer, nullable=False),
+)
+
+promotions = Table(
+    "promotions",
+    metadata,
+    Column("id", RowId, primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("time", Double, nullable=False),
+    Column("actor", Text, nullable=False),
+    Column("old", Text, nullable=False),  # stages
+    Column("new", Text, nullable=False),
+    Column("doc", Text, nullable=False),  # JSON: why, and the evidence: runs, metrics with their values then, notes
+    Index("promotions_by_version", "name", "version", "id"),
+    sqlite_autoincrement=True,
+)
+
+track_marks = Table(
+    "track_marks",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("value", BigInteger, nullable=False),
+)
