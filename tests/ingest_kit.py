@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import ssl
 import threading
@@ -13,6 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, TypeVar
 
 from muster import wire
+from muster.control.decode import decode
 
 T = TypeVar("T")
 PATIENCE = 30.0  # seconds; only a test that fails takes as long
@@ -47,6 +49,9 @@ class IngestServer:
         self.secrets: dict[str, str] | None = {}
         self.secrets_status = 200
         self.commands: dict[str, wire.Command] = {}
+        self.blobs: dict[str, bytes] = {}
+        self.blob_fault: Callable[[str], int | None] = lambda digest: None  # asked before each file
+        self.puts: list[str] = []  # the digests that were sent, refused ones too
         self.fault: Callable[[wire.Batch], int | str | None] = lambda batch: None
         self.requests = 0
         self.problems: list[str] = []
@@ -106,6 +111,21 @@ class IngestServer:
             reply = wire.Reply(acked, self.commands.get(token), done=batch.state == "ended")  # type: ignore[arg-type]
             return 200, reply.to_json().encode()
 
+    def take_blob(self, digest: str, body: bytes) -> int:
+        with self._lock:
+            self.puts.append(digest)
+            status = self.blob_fault(digest)
+            if status is None:
+                status = 204 if hashlib.sha256(body).hexdigest() == digest else 400
+            if status == 204:
+                self.blobs[digest] = body
+            return status
+
+    def documents(self, kind: str, rank: int = 0, stream: str = "host", token: str = "token") -> list[dict[str, Any]]:
+        """Those of one type on a stream of a rank."""
+        data = bytes(self.attempt(token).streams.get((rank, stream), b""))
+        return [doc for doc in decode(data, {}).docs if doc["type"] == kind]
+
     def _store(self, attempt: Attempt, piece: wire.Piece, arrived: float) -> None:
         stream = attempt.streams.setdefault((piece.rank, piece.stream), bytearray())
         if piece.offset > len(stream):
@@ -153,6 +173,13 @@ def _handler(server: IngestServer) -> type[BaseHTTPRequestHandler]:
                 self.close_connection = True
             else:
                 self._answer(*answer)
+
+        def do_PUT(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            self._answer(server.take_blob(self.path.removeprefix("/v1/ingest/blobs/"), body), b"")
+
+        def do_HEAD(self) -> None:
+            self._answer(200 if self.path.removeprefix("/v1/ingest/blobs/") in server.blobs else 404, b"")
 
         def do_GET(self) -> None:
             if self.path == "/v1/ingest/secrets":

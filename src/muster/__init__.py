@@ -7,8 +7,9 @@ if TYPE_CHECKING:
     from typing import Any
 
     from muster.client import Client
+    from muster.runtime.tracker import start_run
 
-__all__ = ["Client", "__version__"]
+__all__ = ["Client", "__version__", "start_run"]
 __version__ = "0.1.0"
 
 
@@ -18,4 +19,8 @@ def __getattr__(name: str) -> Any:
         from muster.client import Client  # noqa: PLC0415
 
         return Client
+    if name == "start_run":
+        from muster.runtime.tracker import start_run  # noqa: PLC0415
+
+        return start_run
     raise AttributeError(f"module 'muster' has no attribute {name!r}")

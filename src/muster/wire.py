@@ -17,9 +17,28 @@ A worker's folder, made by the engine and owned by one launcher:
     reserve         space kept aside, so that the end can be written on a full disk
     rank-N/spool.K  segments of the rank's reports, numbered from 0, records as below; N is the global rank
     rank-N/log.K    segments of the rank's captured output, K being the stream offset of the first byte
+    rank-N/host/spool.K  segments of what the launcher itself has to say of the rank: its hardware, its environment
+    rank-N/files    files that the rank gave away, each with a note that says what it is; gone once the server has them
 
-Everything shipped is a byte range of a *stream* (rank, "spool" | "log"). The offset is the sequence number: the server
-stores bytes and offset in one transaction, acknowledges the offset it has, and drops what it has already.
+Everything shipped is a byte range of a *stream* (rank, "spool" | "log" | "host"). The offset is the sequence number:
+the server stores bytes and offset in one transaction, acknowledges the offset it has, and drops what it has already. A
+host stream has the format of a spool. A file's bytes go to /v1/ingest/blobs, and then a document on the host stream
+names them.
+
+Documents (KIND_DOC), by their type; all have "type" and "time":
+
+    params       values {name: JSON value}
+    tags         values {name: text, or null to take it away}
+    note         text
+    progress     step, total?, unit?
+    started      pid, ...
+    checkpoint   step, path, bytes; world?, layout?, format?, files?, load? (how to load it, a sentence)
+    data         name, version?, digest?, uri?, role "input" | "output", rows?, bytes?, about? {}
+    media        id, kind, name, step, mime?, and data (inline JSON) or digest and bytes; about? {}
+    artifact     id, path, digest, bytes, kind, step?, mime?, about? {}
+    environment  python, packages, image?, driver?, devices, host, env, seeds
+
+`id` makes a repeated delivery harmless.
 """
 
 from __future__ import annotations
@@ -49,6 +68,7 @@ CONTROL: Final = "MUSTER_CONTROL"
 CHECKPOINT_DIR: Final = "MUSTER_CHECKPOINT_DIR"
 CHECKPOINT_KEEP: Final = "MUSTER_CHECKPOINT_KEEP"
 CHECKPOINT_EVERY: Final = "MUSTER_CHECKPOINT_EVERY"  # seconds between saves that the job file asked for
+MIRROR: Final = "MUSTER_MIRROR"  # other tools that rank 0's reports are given to as well: see runtime/mirrors.py
 SPOT_NOTICE: Final = "MUSTER_SPOT_NOTICE"  # a file whose presence says that the machine goes away soon
 
 # --- spool segment ---------------------------------------------------------------------------------------------------
@@ -70,7 +90,9 @@ DOC_MAX: Final = 1 << 20
 NAME_MAX: Final = 256
 SHAPES_MAX: Final = 4096
 
-DocType = Literal["progress", "checkpoint", "params", "note", "started"]
+DocType = Literal[
+    "progress", "checkpoint", "params", "note", "started", "tags", "data", "media", "artifact", "environment"
+]
 
 # --- control block ---------------------------------------------------------------------------------------------------
 CONTROL_BYTES: Final = 64
@@ -78,7 +100,8 @@ CONTROL_STOP_AT: Final = 0  # u8: 1 when the rank should save and leave
 CONTROL_SAVE_AT: Final = 1  # u8: counts save requests, modulo 256
 CONTROL_DEADLINE_AT: Final = 8  # f64: wall-clock time by which it should have left, 0 when none
 
-Stream = Literal["spool", "log"]
+Stream = Literal["spool", "log", "host"]
+STREAMS: Final[tuple[Stream, ...]] = ("spool", "log", "host")
 CommandKind = Literal["stop", "save", "stacks", "kill"]
 WorkerState = Literal["running", "ended"]
 Outcome = Literal["succeeded", "failed", "stopped"]
@@ -221,9 +244,7 @@ class Batch:
             header = json.loads(body[4 : 4 + head_len])
             at, pieces = 4 + head_len, []
             for rank, stream, offset, length in header["pieces"]:
-                if stream not in ("spool", "log") or not all(
-                    isinstance(v, int) and v >= 0 for v in (rank, offset, length)
-                ):
+                if stream not in STREAMS or not all(isinstance(v, int) and v >= 0 for v in (rank, offset, length)):
                     raise ValueError(f"bad piece {[rank, stream, offset, length]}")
                 if at + length > len(body):
                     raise ValueError("the body is shorter than its header says")

@@ -19,8 +19,9 @@ HEAVY = ("httpx", "pydantic", "yaml", "fastapi", "sqlalchemy", "rich.console", "
 
 def _leaves(command, path):
     if hasattr(command, "commands"):
+        verbs = getattr(command, "verbs", {})  # of which the commands are stand-ins
         for name, below in command.commands.items():
-            yield from _leaves(below, (*path, name))
+            yield from _leaves(command_of(verbs[name]) if name in verbs else below, (*path, name))
     else:
         yield path, command
 

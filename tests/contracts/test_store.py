@@ -153,7 +153,7 @@ class TestTransact:
         ])  # fmt: skip
         assert [type(result) for result in results] == [list, KeyError, list]
         assert [job.id for job in store.jobs(JobFilter())] == ["job-3", "job-2", "job-1"]
-        assert list(store.metric("j", "loss")[1].steps) == [1, 3]
+        assert store.streams("j", 1)[(0, "spool")].acked == 16
         check_against_log(store)
 
     def test_an_id_that_is_taken_is_refused_alone(self, store: Store) -> None:
@@ -356,7 +356,7 @@ class TestStreams:
             assert write(store, spool(0, 64, loss=[(1, 2.5)]), log(0, b"hello")) == []
             if reloaded:
                 store.reload()
-        assert list(store.metric("j", "loss")[1].values) == [2.5]
+        assert store.streams("j", 1)[(0, "spool")].acked == 64
         assert [chunk.data for chunk in store.logs("j", 1, None, 0, 10)] == [b"hello"]
 
     def test_twice_in_one_transaction(self, store: Store) -> None:
@@ -411,23 +411,6 @@ class TestLogs:
         assert [c.offset for c in store.logs("j", 1, 0, 0, 9999)] == [0, 12000]
         write(store, log(12500, b"yy", keep=100))
         assert [c.offset for c in store.logs("j", 1, 0, 0, 9999)] == [0, 12500]
-
-
-class TestMetrics:
-    def test_points_by_attempt_in_the_order_of_reports(self, store: Store) -> None:
-        nan = float("nan")
-        write(store, spool(0, 8, loss=[(1, 3.0), (2, nan)], acc=[(1, 0.5)]), spool(0, 8, rank=1, loss=[(1, 9.0)]))
-        write(store, spool(8, 16, loss=[(-(2**62), float("-inf"))], empty=[]))
-        write(store, spool(0, 8, attempt=2, loss=[(i, i / 7) for i in range(1000)]))
-        assert store.metric_names("j") == ["acc", "loss"]
-        assert (store.metric_names("k"), store.metric("j", "none"), store.metric("k", "loss")) == ([], {}, {})
-        found = store.metric("j", "loss", rank=0)
-        assert sorted(found) == [1, 2]
-        assert list(found[1].steps) == [1, 2, -(2**62)]
-        assert list(found[1].times) == [101.0, 102.0, 100.0 - 2**62]
-        assert str(list(found[1].values)) == "[3.0, nan, -inf]"
-        assert found[2].values == array("d", [i / 7 for i in range(1000)])
-        assert list(store.metric("j", "loss")[1].steps) == [1, 2, 1, -(2**62)]
 
 
 class TestSecrets:

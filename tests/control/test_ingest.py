@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rig import KILLED, OK, Rig
 
+from metric_kit import Keeper
 from muster.control.ingest import Ingest
 from muster.core.errors import Invalid, NotFound, Unavailable
+from muster.store.registry import open_store
+from muster.track.book import Book
+from muster.track.metrics import Metrics
 from muster.wire import Batch, Piece, doc_record, row_struct, shape_record
 
 LIMIT = 1 << 20
@@ -28,16 +33,24 @@ SPOOL = (
 
 
 @pytest.fixture
-def rig():
-    made = Rig()
+def rig(tmp_path: Path):
+    made = Rig(store=open_store(f"sqlite:///{tmp_path}/m.db"))
     yield made
     made.close()
+    made.store.close()
 
 
 def started(rig: Rig, **spec: object) -> tuple[str, Ingest]:
     job = rig.submit(**spec)
     rig.tick(1)
-    return job, Ingest(rig.store, rig.commit, rig.clock, LIMIT)
+    return job, ingest_of(rig)
+
+
+def ingest_of(rig: Rig) -> Ingest:
+    """With a record, where there is a database to keep it in."""
+    database = rig.store.database
+    keeper = Keeper(Metrics(Book(database, rig.commit, rig.clock.now))) if database is not None else None
+    return Ingest(rig.store, rig.commit, rig.clock, LIMIT, keeper)
 
 
 def batch(*pieces: Piece, worker: int = 0, ended=None) -> Batch:
@@ -45,7 +58,8 @@ def batch(*pieces: Piece, worker: int = 0, ended=None) -> Batch:
 
 
 def steps(rig: Rig, job: str) -> list[int]:
-    return list(rig.store.metric(job, "loss").get(1).steps) if rig.store.metric_names(job) else []
+    points = Metrics(Book(rig.store.database, rig.commit, rig.clock.now)).points(job, "loss", attempt=1)
+    return points.step.tolist()
 
 
 def test_the_same_batch_twice_is_stored_once(rig: Rig) -> None:
@@ -76,7 +90,7 @@ def test_however_a_log_is_cut_and_repeated_it_is_whole(cuts: list[int], again: i
 def test_a_new_server_goes_on_where_the_old_one_stopped(rig: Rig) -> None:
     job, ingest = started(rig)
     ingest.accept(job, 1, batch(Piece(0, "spool", 0, SPOOL)))
-    fresh = Ingest(rig.store, rig.commit, rig.clock, LIMIT)
+    fresh = ingest_of(rig)
     assert fresh.accept(job, 1, batch()).acked == {(0, "spool"): len(SPOOL)}
     fresh.accept(job, 1, batch(Piece(0, "spool", len(SPOOL), rows(4))))
     assert steps(rig, job) == [1, 2, 3, 4]

@@ -19,6 +19,7 @@ from muster.core.policy_schema import policy_schema
 from muster.core.policy_units import format_window
 from muster.core.rules import (
     Escalation,
+    Keep,
     Maintenance,
     PoolRules,
     Preemption,
@@ -392,7 +393,8 @@ def test_every_rule_says_what_it_is_and_its_example_is_right():
     wrap = {
         Rules: "{}", Preemption: "preemption: {{{}}}", Target: "targets: {{single: {{{}}}}}",
         QueueRules: "queues: {{research: , q: {{{}}}}}", PoolRules: "pools: {{p: {{{}}}}}",
-        ProjectRules: "projects: {{p: {{{}}}}}", Window: "pools: {{p: {{off_peak: {{{}}}}}}}",
+        ProjectRules: "projects: {{p: {{{}}}}}", Keep: "projects: {{p: {{artifacts: {{{}}}}}}}",
+        Window: "pools: {{p: {{off_peak: {{{}}}}}}}",
         Escalation: "defaults: {{escalation: {{after: 1h, to: 50, {}}}}}",
         Maintenance: "pools: {{p: {{maintenance: {{from: 2000-01-01T00:00Z, to: 2099-01-01T00:00Z, {}}}}}}}",
     }  # fmt: skip

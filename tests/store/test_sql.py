@@ -230,7 +230,7 @@ class TestSqliteFile:
             store.jobs(JobFilter(projects=["p"])), store.jobs(JobFilter(user="u")), store.jobs(JobFilter(name="n"))
             store.events(EventFilter(job="x")), store.events(EventFilter(actor="u")), store.secret_names("p")
             store.events(EventFilter(kind="a.b")), store.events(EventFilter(projects=["p"], last=True))
-            store.logs("x", 1, None, 0, 5), store.logs("x", 1, 0, 0, 5), store.metric("x", "y"), store.metric_names("x")
+            store.logs("x", 1, None, 0, 5), store.logs("x", 1, 0, 0, 5)
             store.run("x"), store.streams("x", 1), store.reload()
         scans = [plan for plan in plans if plan[1].startswith("SCAN") and "names" not in plan[1]]
         expected = ("entities", "head")  # both are read whole when the state is loaded

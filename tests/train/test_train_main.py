@@ -116,6 +116,7 @@ def reported(root: Path) -> dict[str, Any]:
         "codes": run.codes,
         "metrics": {name: run.metric(name) for name in names},
         "params": run.docs("params"),
+        "data": run.docs("data"),
         "progress": run.docs("progress"),
     }
 
@@ -137,6 +138,12 @@ def test_every_step_is_reported_with_where_its_time_went(tmp_path):
         assert 0 < metrics["mfu"][step] < 1
     assert metrics["evaluate_s"][7] > 0, "the evaluation after step 6 is in the time of the next"
     assert found["params"][0]["values"]["optimizer"]["lr"] == 3e-3
+    assert "seed" in found["params"][0]["values"]
+    train, held_out = found["data"]
+    assert (train["about"]["split"], held_out["about"]["split"]) == ("train", "evaluate")
+    assert train["digest"] == held_out["digest"], "the same files have the same fingerprint"
+    assert train["digest"].startswith("files:")
+    assert train["rows"] > 0
     assert found["progress"][-1]["step"] == 12
 
 

@@ -23,12 +23,19 @@ class Verb:
     settings: dict[str, Any] = field(default_factory=dict)  # of its Click context
 
 
-def lazy_app(verbs: Sequence[Verb], **settings: Any) -> typer.Typer:
-    """An app of these verbs, in this order."""
+def lazy_app(verbs: Sequence[Verb], bare: str = "", **settings: Any) -> typer.Typer:
+    """An app of these verbs, in this order; `bare` is the verb that is meant where the first word is none of them."""
     table = {verb.name: verb for verb in verbs}
 
     class LazyGroup(TyperGroup):
         """Lists stand-ins, which know their help line alone, and calls what they stand for."""
+
+        verbs = table
+
+        def parse_args(self, ctx: Any, args: list[str]) -> Any:
+            if bare and (not args or args[0] not in (*table, *ctx.help_option_names)):
+                args = [bare, *args]
+            return super().parse_args(ctx, args)
 
         def resolve_command(self, ctx: Any, args: list[str]) -> Any:
             name, stand_in, rest = super().resolve_command(ctx, args)

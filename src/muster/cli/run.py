@@ -37,6 +37,9 @@ def run(
         list[str] | None, typer.Option("--override", "-o", metavar="KEY=VALUE", help="Set a field: -o envs.LR=1e-3.")
     ] = None,
     detach: Annotated[bool, typer.Option("--detach", "-d", help="Return as soon as it is submitted.")] = False,
+    no_snapshot: Annotated[
+        bool, typer.Option("--no-snapshot", help="Keep no copy of the code; the run can't be reproduced then.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Run a command, or a job file, as a job and watch it: `muster run --nproc 2 -- python train.py --lr 3e-4`.
@@ -49,7 +52,7 @@ def run(
     if env:
         options["envs"] = parse_envs(env)
     with client() as to:
-        job = to.submit(_prepare(words, options, override or (), to.target.local))
+        job = to.submit(_prepare(words, options, override or (), to.target.local), snapshot=not no_snapshot)
         if not detach:
             raise typer.Exit(watch(to, job, json))
     if json:

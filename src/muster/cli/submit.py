@@ -32,6 +32,9 @@ def submit(
     key: Annotated[
         str | None, typer.Option(help="Submitting again with the same key gives the same job; for one file.")
     ] = None,
+    no_snapshot: Annotated[
+        bool, typer.Option("--no-snapshot", help="Keep no copy of the code; the run can't be reproduced then.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Submit job files. Nothing is sent unless every file is in order."""
@@ -42,7 +45,7 @@ def submit(
         if dry_run:
             _check(to, jobs, json)
             return
-        results = [_submitted(to, one, key, json and not follow) for one in jobs]
+        results = [_submitted(to, one, key, json and not follow, not no_snapshot) for one in jobs]
         if follow and isinstance(results[0], Job):
             raise typer.Exit(watch(to, results[0], json))
     if json:
@@ -84,9 +87,9 @@ def _check(to: Client, jobs: list[Prepared], json: bool) -> None:
         raise typer.Exit(1)
 
 
-def _submitted(to: Client, one: Prepared, key: str | None, quiet: bool) -> Job | MusterError:
+def _submitted(to: Client, one: Prepared, key: str | None, quiet: bool, snapshot: bool) -> Job | MusterError:
     try:
-        job = to.submit(one.text, key)
+        job = to.submit(one.text, key, snapshot=snapshot)
     except MusterError as error:
         if not quiet:
             show_error(error.to_dict(), as_json=False)

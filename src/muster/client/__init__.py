@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from muster.client.client import Client
 from muster.client.job import Job
+from muster.client.run import Run
 from muster.client.stream import LogLine
 from muster.core.errors import MusterError
 
-__all__ = ["Client", "Job", "LogLine", "MusterError"]
+__all__ = ["Client", "Job", "LogLine", "MusterError", "Run"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
@@ -10,9 +11,12 @@ from types import TracebackType
 from typing import Any, Final
 
 from muster.client.admin import Admin, Doc, part
+from muster.client.artifacts import ArtifactCalls
 from muster.client.http import Transport, error_body
 from muster.client.job import Job
-from muster.client.spec import Spec, batch_item, submission
+from muster.client.record import RecordCalls
+from muster.client.runs import RunCalls
+from muster.client.spec import Spec, batch_item, submission, workdir_of
 from muster.client.stream import RETRY_FOR, Lines, Link, LogLine, Message, follow
 from muster.client.target import Target, default_home
 from muster.core.errors import MusterError
@@ -21,7 +25,7 @@ BATCH: Final = 2000  # jobs in one request of `submit_many`
 PAGE: Final = 500  # jobs or events in one answer
 
 
-class Client(Admin):
+class Client(Admin, ArtifactCalls, RecordCalls, RunCalls):
     """A Muster server, or several that stand in for one another.
 
     Where it is comes from the arguments, else from MUSTER_URL and MUSTER_TOKEN, else from the folder `home`
@@ -53,14 +57,18 @@ class Client(Admin):
         key: str | None = None,
         *,
         base: str | Path | None = None,
+        snapshot: bool | Doc = True,
         **overrides: Any,
     ) -> Job:
         """Submits a job: a mapping, a job file's path or text, or a JobSpec; `overrides` replace its top-level fields.
 
         Submitting again with the same `key` returns the same job. A relative `workdir` starts from `base`: the job
-        file's folder, or the current one, unless given.
+        file's folder, or the current one, unless given. The code in it is kept with the run, so that it can be
+        reproduced, unless `snapshot` is False or MUSTER_SNAPSHOT is 0; a mapping is a snapshot that is there already.
         """
         body = submission(spec, overrides, Path(base).absolute() if base else None)
+        if code := snapshot if isinstance(snapshot, dict) else snapshot and self._code_of(body, {}):
+            body["code"] = code
         # A key of our own makes it safe to send the request again when the answer was lost.
         return self._job(self._transport.call("POST", "/v1/jobs", body=body, key=key or uuid.uuid4().hex))
 
@@ -73,11 +81,17 @@ class Client(Admin):
         body = submission(spec, overrides, Path(base).absolute() if base else None)
         return self._send("POST", "/v1/jobs", {**body, "dry_run": True})
 
-    def submit_many(self, specs: Iterable[Spec], keys: Iterable[str] | None = None) -> list[Doc | MusterError]:
+    def submit_many(
+        self, specs: Iterable[Spec], keys: Iterable[str] | None = None, *, snapshot: bool = True
+    ) -> list[Doc | MusterError]:
         """Each job's {"id", "number"}, or the error that kept it out, in the order given."""
         jobs = list(specs)
         names = list(keys) if keys is not None else [uuid.uuid4().hex for _ in jobs]
         items = [batch_item(spec, name) for spec, name in zip(jobs, names, strict=True)]
+        folders: dict[Path, Doc | None] = {}  # each is looked at once
+        for item in items if snapshot else ():
+            if code := self._code_of(item, folders):
+                item["code"] = code
         results: list[Doc | MusterError] = []
         for start in range(0, len(items), BATCH):
             part = items[start : start + BATCH]
@@ -269,6 +283,13 @@ class Client(Admin):
         return follow(
             self._transport, path, params, retry_for=self._retry_for, deadline=deadline, on_link=self._on_link
         )
+
+    def _code_of(self, body: Doc, known: dict[Path, Doc | None]) -> Doc | None:
+        """What a submission says about its code; None when there is none, or none is wanted."""
+        folder = workdir_of(body) if os.environ.get("MUSTER_SNAPSHOT", "1") != "0" else None
+        if folder is not None and folder not in known:
+            known[folder] = self.capture(folder)
+        return known[folder] if folder is not None else None
 
     def _job(self, view: Doc) -> Job:
         return Job.from_view(view, self)

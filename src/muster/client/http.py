@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import ssl
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing
 from email.utils import parsedate_to_datetime
 from functools import cached_property
@@ -23,6 +23,7 @@ from muster.core.reasons import Reason
 ROUNDS: Final = 3  # times that every server is asked while at least one of them answers "not now"
 LONGEST_WAIT: Final = 2.0  # seconds between two rounds, whatever Retry-After says
 SHORT_WAIT: Final = 0.2
+SLOWEST: Final = 2e6  # bytes a second: what is sent is waited for accordingly
 _LOST: Final = "See `muster doctor`; before you repeat it, look whether it was done."
 
 
@@ -53,6 +54,23 @@ class Transport:
         repeatable = key is not None or method in ("GET", "PUT")
         parts = {"params": _given(params), "json": body, "headers": headers}
         response = self._send(method, path, parts, repeatable, stream=False)
+        return _json(response) if response.content else {}
+
+    def send_content(
+        self,
+        method: str,
+        path: str,
+        content: bytes | Callable[[], Iterable[bytes]],
+        size: int,
+        params: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Sends bytes, or what the function gives anew for every try; the JSON that the server answered."""
+        headers = {"Content-Type": "application/octet-stream", "Content-Length": str(size)}
+        # The server answers when all of it is on its disk, or in its object store.
+        timeout = httpx.Timeout(self._timeout, read=self._timeout + size / SLOWEST)
+        parts = {"params": _given(params), "headers": headers, "timeout": timeout}
+        parts["content"] = content if isinstance(content, bytes) else _Anew(content)
+        response = self._send(method, path, parts, True, stream=False)
         return _json(response) if response.content else {}
 
     def open(
@@ -140,6 +158,16 @@ class Transport:
         proxied = not all(is_loopback(url) for url in urls)
         headers = {"User-Agent": f"muster/{__version__}"}
         return httpx.Client(timeout=self._timeout, verify=_trust(urls), trust_env=proxied, headers=headers)
+
+
+class _Anew:
+    """Bytes that can be sent again from their beginning."""
+
+    def __init__(self, make: Callable[[], Iterable[bytes]]) -> None:
+        self._make = make
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self._make())
 
 
 def error_from(response: httpx.Response, url: str) -> MusterError:

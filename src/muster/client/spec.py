@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,16 @@ def submission(spec: Spec, overrides: Mapping[str, Any], base: Path | None) -> d
     where = {"source": source, "base": str(base or folder)}
     # Text that can't be read as data goes as it is: the server says what is wrong with it, and on which line.
     return {"yaml": text, **where} if written is None else {"spec": {**written, **overrides}, **where}
+
+
+def workdir_of(body: Mapping[str, Any]) -> Path | None:
+    """The folder that a submission's code is in, as far as it is on this machine."""
+    written = body.get("spec") or _from_text(body.get("yaml") or "") or {}
+    named = next((written[name] for name in ("workdir", "working_dir") if written.get(name)), None)
+    if not isinstance(named, str) or "\0" in named:
+        return None
+    folder = Path(body.get("base") or Path.cwd()) / Path(named).expanduser()
+    return Path(os.path.abspath(folder)) if folder.is_dir() else None  # noqa: PTH100  (links stay as they are)
 
 
 def batch_item(spec: Spec, key: str) -> dict[str, Any]:

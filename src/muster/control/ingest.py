@@ -1,7 +1,7 @@
 """Takes in what launchers ship: at least once on the wire, once in the store.
 
-Every batch names byte ranges of streams. What is stored already is cut off by offset; the rest becomes metric columns,
-log chunks, run facts and events, and is written with the new offsets in one transaction.
+Every batch names byte ranges of streams. What is stored already is cut off by offset; the rest becomes log chunks, run
+facts and events, and what the record makes of it, and is written with the new offsets in one transaction.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 import threading
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from muster.control.clock import Clock
 from muster.control.decode import decode
@@ -19,7 +20,7 @@ from muster.core.errors import Conflict, Invalid, NotFound, Unavailable
 from muster.core.event import SYSTEM, Event
 from muster.core.job import Job
 from muster.core.state import State
-from muster.store.base import Column, Entry, RunPatch, Store, StreamState, StreamWrite
+from muster.store.base import Column, Entry, Record, RunPatch, Store, StreamState, StreamWrite
 from muster.store.commit import GroupCommit
 from muster.wire import Batch, Piece, Reply, Stream
 
@@ -28,11 +29,34 @@ _RATE_WINDOW = 30.0  # seconds over which progress is averaged
 _NOTES_KEPT = 200
 
 
+class Intake(Protocol):
+    """What the record makes of a batch. Called before the transaction that its answer becomes a part of."""
+
+    def open(self, run: str) -> str | None:
+        """The project of a run that is no job and may be written to; None when there is none."""
+
+    def gone(self, run: str) -> bool:
+        """Whether it was deleted for good: whatever still comes of it is acknowledged, and dropped."""
+
+    def records(
+        self,
+        run: str,
+        attempt: int,
+        project: str,
+        batch: Batch,
+        writes: Sequence[StreamWrite],
+        docs: Sequence[tuple[int, dict[str, Any]]],  # with the rank that each is from
+        now: float,
+    ) -> list[Record]:
+        """Statements for what is new in the batch: its columns, its documents, its end."""
+
+
 @dataclass(slots=True)
 class _Attempt:
     """What is known of one attempt's streams; its lock orders the batches of its workers."""
 
     project: str
+    job: bool  # rather than a run of another source
     run: dict[str, Any]
     streams: dict[tuple[int, Stream], StreamState]
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -40,13 +64,20 @@ class _Attempt:
 
 
 class Ingest:
-    def __init__(self, store: Store, commit: GroupCommit, clock: Clock, log_limit: int) -> None:
+    """`intake` is None where there is no record: then metrics and documents leave no trace but the run's document."""
+
+    def __init__(
+        self, store: Store, commit: GroupCommit, clock: Clock, log_limit: int, intake: Intake | None = None
+    ) -> None:
         self._store, self._commit, self._clock, self._log_limit = store, commit, clock, log_limit
+        self._intake = intake
         self._attempts: OrderedDict[tuple[str, int], _Attempt] = OrderedDict()
         self._lock = threading.Lock()
 
     def accept(self, job_id: str, number: int, batch: Batch) -> Reply:
         """Stores what is new of a batch; returns once it is durable."""
+        if self._gone(job_id):
+            return Reply(_ends(batch), None, done=batch.state == "ended")
         attempt = self._open(job_id, number)
         with attempt.lock:
             writes: list[StreamWrite] = []
@@ -56,13 +87,18 @@ class Ingest:
                 if write is not None:
                     writes.append(write)
                     docs.extend((piece.rank, doc) for doc in found)
-            patch = _patch(attempt, number, writes, docs)
-            events = _checkpoints(job_id, number, attempt.project, docs, self._clock.now())
-            now = self._clock.now()
+            patch, now = _patch(attempt, number, writes, docs), self._clock.now()
+            events = _checkpoints(job_id, number, attempt.project, docs, now) if attempt.job else []
+            records: list[Record] = []
+            if self._intake is not None:
+                records = self._intake.records(job_id, number, attempt.project, batch, writes, docs, now)
 
             def propose(state: State) -> Entry:
+                if self._gone(job_id):  # meanwhile: nothing of it may be written behind its deletion
+                    return Entry()
                 told = _worker_news(state.jobs.get(job_id), number, batch, now)
-                return Entry([*events, *told], writes, [RunPatch(job_id, patch)] if patch else [])
+                patches = [RunPatch(job_id, patch)] if patch else []
+                return Entry([*events, *told], writes, patches, records=records)
 
             try:
                 self._commit.submit(propose).result()
@@ -75,20 +111,33 @@ class Ingest:
             acked = {key: state.acked for key, state in attempt.streams.items()}
         return Reply(acked, None, done=batch.state == "ended")
 
+    def _gone(self, job_id: str) -> bool:
+        return self._intake is not None and self._intake.gone(job_id)
+
     def _open(self, job_id: str, number: int) -> _Attempt:
         key = (job_id, number)
         with self._lock:
             if key in self._attempts:
                 self._attempts.move_to_end(key)
                 return self._attempts[key]
-        job = self._store.job(job_id)
-        if job is None or job.attempt is None or number > job.attempt.number:
-            raise NotFound(f"There is no attempt {job_id}/{number}.")
-        opened = _Attempt(job.project, self._store.run(job_id), dict(self._store.streams(job_id, number)))
+        project, is_job = self._owner(job_id, number)
+        opened = _Attempt(project, is_job, self._store.run(job_id), dict(self._store.streams(job_id, number)))
         with self._lock:
             if len(self._attempts) >= _KEPT_ATTEMPTS:
                 self._attempts.popitem(last=False)
             return self._attempts.setdefault(key, opened)
+
+    def _owner(self, job_id: str, number: int) -> tuple[str, bool]:
+        """The project that a run belongs to, and whether the run is a job's."""
+        job = self._store.job(job_id)
+        if job is not None:
+            if job.attempt is not None and number <= job.attempt.number:
+                return job.project, True
+        elif self._intake is not None and number >= 1:
+            project = self._intake.open(job_id)
+            if project is not None:
+                return project, False
+        raise NotFound(f"There is no attempt {job_id}/{number}.")
 
     def _forget(self, job_id: str, number: int) -> None:
         with self._lock:
@@ -105,15 +154,20 @@ class Ingest:
         data = piece.data[start - piece.offset :]
         if piece.stream == "log":
             return StreamWrite(job_id, number, piece.rank, "log", start, end, log=data, keep=self._log_limit), []
+        name = f"{piece.stream} of rank {piece.rank}"
         if start > known.acked:
-            raise Invalid(f"The spool of rank {piece.rank} goes on at {start}; the server has it up to {known.acked}.")
+            raise Invalid(f"The {name} goes on at {start}; the server has it up to {known.acked}.")
         try:
             found = decode(data, known.shapes)
         except ValueError as error:
-            raise Invalid(f"The spool of rank {piece.rank} is damaged after offset {start}: {error}") from error
+            raise Invalid(f"The {name} is damaged after offset {start}: {error}") from error
         columns = {name: Column(c.steps, c.times, c.values) for name, c in found.columns.items()}
-        write = StreamWrite(job_id, number, piece.rank, "spool", start, end, columns=columns, shapes=found.shapes)
+        write = StreamWrite(job_id, number, piece.rank, piece.stream, start, end, columns=columns, shapes=found.shapes)
         return write, found.docs
+
+
+def _ends(batch: Batch) -> dict[tuple[int, Stream], int]:
+    return {(piece.rank, piece.stream): piece.offset + len(piece.data) for piece in batch.pieces}
 
 
 def _worker_news(job: Job | None, number: int, batch: Batch, now: float) -> list[Event]:
@@ -137,15 +191,16 @@ def _checkpoints(
 ) -> list[Event]:
     events = []
     for rank, doc in docs:
-        if doc.get("type") == "checkpoint" and isinstance(doc.get("step"), int):
-            data = {
-                "step": doc["step"],
-                "path": str(doc.get("path", "")),
-                "bytes": int(doc.get("bytes", 0)),
-                "rank": rank,
-            }
+        step, size = doc.get("step"), doc.get("bytes", 0)
+        if doc.get("type") == "checkpoint" and _fits(step) and _fits(size):
+            data = {"step": step, "path": str(doc.get("path", "")), "bytes": size, "rank": rank}
             events.append(Event("checkpoint.committed", now, SYSTEM, project, job_id, number, data))
     return events
+
+
+def _fits(value: object) -> bool:
+    """Whether it is a whole number that a database holds."""
+    return isinstance(value, int) and abs(value) < 2**63
 
 
 def _patch(
@@ -154,7 +209,7 @@ def _patch(
     """What changes in the run's document: progress and latest values as the lowest rank that reports gives them."""
     patch: dict[str, Any] = {}
     for write in sorted(writes, key=lambda w: -w.rank):
-        if write.columns:
+        if write.columns and write.stream == "spool":
             latest = dict(patch.get("latest", attempt.run.get("latest", {})))
             latest.update({name: _finite(column.values[-1]) for name, column in write.columns.items() if column.values})
             patch["latest"] = latest
@@ -164,9 +219,8 @@ def _patch(
             shown = patch.get("progress", attempt.run.get("progress"))
             if shown is None or rank <= shown["rank"] or shown["attempt"] != number:
                 patch["progress"] = _progress(attempt, number, rank, doc)
-        elif kind == "params":
-            values = doc.get("values", {})
-            patch["params"] = {**attempt.run.get("params", {}), **patch.get("params", {}), **values}
+        elif kind == "params" and isinstance(doc.get("values"), dict):
+            patch["params"] = {**attempt.run.get("params", {}), **patch.get("params", {}), **doc["values"]}
         elif kind == "note":
             notes = patch.get("notes", attempt.run.get("notes", []))
             patch["notes"] = [*notes, {"time": doc.get("time"), "text": str(doc.get("text", ""))}][-_NOTES_KEPT:]

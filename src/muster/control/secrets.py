@@ -40,8 +40,8 @@ class Keyring:
 
     def attempt_of(self, token: str) -> tuple[str, int] | None:
         """The attempt that a launcher's token speaks for; None when it is not one of ours."""
-        job, _, rest = token.removeprefix("att_").partition(".")
-        number, _, signature = rest.partition(".")
+        rest, _, signature = token.removeprefix("att_").rpartition(".")
+        job, _, number = rest.rpartition(".")  # an id may hold dots of its own
         if not token.startswith("att_") or not (number.isascii() and number.isdigit()) or len(number) > 9:
             return None
         good = hmac.compare_digest(signature.encode(), self._sign(job, int(number)).encode())

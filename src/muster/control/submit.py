@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from muster.control.admission import CHECKS, Context
@@ -14,7 +14,7 @@ from muster.core.job import Job
 from muster.core.reasons import Reason, reason
 from muster.core.spec import JobSpec
 from muster.core.state import State
-from muster.store.base import Entry, Proposal, Store
+from muster.store.base import Entry, Proposal, Record, Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +22,8 @@ class Submission:
     spec: JobSpec
     user: str
     key: str | None = None
+    code: Mapping[str, Any] | None = None  # what the client captured; see `muster.track.snapshots.Code`
+    records: Callable[[str], Sequence[Record]] = field(default=lambda job: (), compare=False)  # written with the job
 
 
 def admit(submission: Submission, context: Context) -> None:
@@ -56,8 +58,11 @@ def submit(
             "key": submission.key,
             "expect": expected_run(state, user, spec),
         }
+        if submission.code is not None:
+            data["code"] = dict(submission.code)
         job_id = f"{spec.name}-{number}"
-        return Entry([Event("job.submitted", now, user, spec.project, job_id, data=data)])
+        event = Event("job.submitted", now, user, spec.project, job_id, data=data)
+        return Entry([event], records=submission.records(job_id))
 
     return propose
 

@@ -26,6 +26,7 @@ Kinds, and what their `data` holds:
     token.revoked         id
     secret.set | secret.removed                   name, never a value
     server.leads          holder, epoch
+    run.purged            rows: how many were deleted, by table; the job's own row stays
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from pydantic.fields import FieldInfo
 from muster.core.rules import (
     WORK_CLASSES,
     Escalation,
+    Keep,
     Maintenance,
     PoolRules,
     Preemption,
@@ -152,6 +153,8 @@ _POOL: Final = {
         "that would not be done before.", many="list", model=Maintenance),
     "spot": Note("flag", "`true`, `false`, or `auto`", "true", "Whether its nodes can be taken away; `auto` is as the "
         "engine says.", absent="auto"),
+    "price": Note("number", "a number from 0 on", "2.5", "What one accelerator costs for an hour, or one node where "
+        "there are none, in your currency: a run's cost follows from it."),
 }  # fmt: skip
 _WINDOW: Final = {
     "days": Note("choice", "a list of `mon`, `tue`, `wed`, `thu`, `fri`, `sat` and `sun`", "[sat, sun]", "Days on "
@@ -173,6 +176,24 @@ _PROJECT: Final = {
     "weight": Note("number", _WEIGHT, "2", "Its share next to other projects, under fair share."),
     "max_running": Note("integer", _LIMIT, "50", "Jobs of it that run at once.", absent="unlimited"),
     "max_accelerators": Note("integer", _COUNT, "64", "Accelerators that it has at once.", absent="unlimited"),
+    "require": Note("text", "a list of `owner`, `purpose`, `data`, `code`, `seed` and names of tags", "[purpose, task]",
+        "What every run must have: `seed` as a parameter, any other name as a tag or parameter; `tags.NAME` is a tag "
+        "for certain.", many="list"),
+    "missing": Note("choice", "`refuse` or `mark`", "refuse", "A job that lacks a required field is refused when it "
+        "is submitted, or its run is marked as invalid. What only the run itself can bring is always marked."),
+    "keep": Note("section", "a section such as `{media: 90d, failed: 30d}`", "{media: 90d, failed: 30d}", "How long "
+        "artifacts stay after their run has ended. What a registered model, or what it was made from, refers to always "
+        "stays.", key="artifacts", model=Keep),
+}  # fmt: skip
+_FOR: Final = "a duration such as `90d`, or `forever`"
+_KEEP: Final = {
+    "file": Note("duration", _FOR, "180d", "Plain files.", absent="forever"),
+    "media": Note("duration", _FOR, "90d", "Images, audio and the like.", absent="forever"),
+    "checkpoint": Note("duration", _FOR, "30d", "Checkpoints that were uploaded.", absent="forever"),
+    "code": Note("duration", _FOR, "730d", "Snapshots of code, which a run is reproduced from.", absent="forever"),
+    "model": Note("duration", _FOR, "365d", "Models, if `keep_models` is `false`.", absent="forever"),
+    "failed": Note("duration", _FOR, "30d", "Everything of a run that failed or was stopped.", absent="forever"),
+    "keep_models": Note("flag", _FLAG, "false", "Whether models stay whatever else is said here."),
 }  # fmt: skip
 
 NOTES: Final[dict[Model, dict[str, Note]]] = {
@@ -185,6 +206,7 @@ NOTES: Final[dict[Model, dict[str, Note]]] = {
     Window: _WINDOW,
     Maintenance: _MAINTENANCE,
     ProjectRules: _PROJECT,
+    Keep: _KEEP,
 }
 # Where a key of each model stands, in words.
 PLACES: Final[dict[Model, str]] = {
@@ -197,6 +219,7 @@ PLACES: Final[dict[Model, str]] = {
     Window: "in hours under `off_peak`",
     Maintenance: "under `maintenance`",
     ProjectRules: "in a project under `projects`",
+    Keep: "under `artifacts`, in a project",
 }
 FIELDS: Final = {model: {note.key or name: name for name, note in notes.items()} for model, notes in NOTES.items()}
 

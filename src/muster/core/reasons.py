@@ -137,6 +137,12 @@ _KINDS = [
         "Set it with `muster project secret set NAME`.",
     ),
     ReasonKind(
+        "required_missing",
+        "refusal",
+        "the project requires fields that the job does not have",
+        "Give each of them; see `muster queue rules`.",
+    ),
+    ReasonKind(
         "no_workdir", "refusal", "the working directory does not exist", "Correct `workdir`, or create the directory."
     ),
     ReasonKind("no_command", "refusal", "the command does not exist", "Correct `run`, or install the program."),

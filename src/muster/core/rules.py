@@ -16,9 +16,11 @@ WORK_CLASSES: tuple[WorkClass, ...] = ("single", "distributed", "trial", "evalua
 Backfill = Literal["none", "easy", "conservative", "greedy"]
 Between = Literal["rank", "fair"]
 Estimates = Literal["learnt", "declared"]
+Missing = Literal["refuse", "mark"]
 Day = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 DAYS: tuple[Day, ...] = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 
+FieldName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*$", max_length=100)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=63)]
 Seconds = Annotated[float, Field(ge=0, le=315_360_000)]
 Weight = Annotated[float, Field(gt=0, le=1e6)]
@@ -106,12 +108,28 @@ class PoolRules(_Canonical):
     off_peak: tuple[Window, ...] = ()  # when jobs with `off_peak: true` may start
     maintenance: tuple[Maintenance, ...] = ()
     spot: bool | None = None  # None: as the engine says
+    price: Annotated[float, Field(ge=0, le=1e6)] = 0.0  # of an accelerator and hour; of a node where there are none
+
+
+class Keep(_Canonical):
+    """How long artifacts stay after their run has ended; None is for ever."""
+
+    file: Seconds | None = None
+    media: Seconds | None = None
+    checkpoint: Seconds | None = None
+    code: Seconds | None = None  # snapshots and changes
+    model: Seconds | None = None
+    failed: Seconds | None = None  # all of a run that failed or was stopped
+    keep_models: bool = True  # artifacts of the kind `model` stay, whatever else is said
 
 
 class ProjectRules(_Canonical):
     weight: Weight = 1.0
     max_running: Annotated[int, Field(ge=1)] | None = None
     max_accelerators: Accelerators | None = None
+    require: tuple[FieldName, ...] = ()  # fields that every run must have: `owner`, `purpose`, `data`, a tag's name
+    missing: Missing = "mark"  # a job that lacks one is refused, or its run marked invalid
+    keep: Keep = Keep()
 
 
 class Rules(_Canonical):

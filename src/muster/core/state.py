@@ -294,4 +294,5 @@ _HANDLERS: dict[str, Callable[[State, Event, Changes], Any]] = {
     "secret.set": _noted,
     "secret.removed": _noted,
     "server.leads": _noted,
+    "run.purged": _noted,
 }

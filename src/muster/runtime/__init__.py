@@ -13,6 +13,13 @@
         if runtime.should_stop():
             break
 
+What a run is about and what it makes:
+
+    runtime.params(lr=3e-4, seed=1)                   # tags(task="pretrain"), note("..."), data("c4-en", "v3")
+    runtime.log({"loss/train": loss}, step)           # as report, for names that are no identifiers
+    runtime.artifact("out/model.pt")                  # kept as it is now, shipped by the launcher
+    runtime.histogram("weights", step, tensor)        # image(...), table(...), text(...)
+
 The same script runs alone: outside Muster reports do nothing and checkpoints go to ./checkpoints. Processes that a rank
 forks (data loaders) may call everything; their reports do nothing. Standard library only.
 """
@@ -26,20 +33,28 @@ PROCESS = os.getpid()  # whoever has another number but found this module loaded
 TYPE_CHECKING = False  # typing alone would double the cost of this import
 if TYPE_CHECKING:
     from muster.runtime.checkpoints import checkpoint, checkpoint_dir, checkpoint_every, last_checkpoint
+    from muster.runtime.files import artifact
+    from muster.runtime.media import histogram, image, table, text
     from muster.runtime.place import active, attempt, job, local_rank, rank, world_size
-    from muster.runtime.reporter import flush, note, params, progress, report
+    from muster.runtime.reporter import data, flush, log, mirror, note, params, progress, report, tags
     from muster.runtime.signals import should_save, should_stop, stop_deadline
 
 __all__ = [
     "active",
+    "artifact",
     "attempt",
     "checkpoint",
     "checkpoint_dir",
     "checkpoint_every",
+    "data",
     "flush",
+    "histogram",
+    "image",
     "job",
     "last_checkpoint",
     "local_rank",
+    "log",
+    "mirror",
     "note",
     "params",
     "progress",
@@ -48,13 +63,18 @@ __all__ = [
     "should_save",
     "should_stop",
     "stop_deadline",
+    "table",
+    "tags",
+    "text",
     "world_size",
 ]
 
 _HOMES = {
     "checkpoints": ("checkpoint", "checkpoint_dir", "checkpoint_every", "last_checkpoint"),
     "place": ("active", "attempt", "job", "local_rank", "rank", "world_size"),
-    "reporter": ("flush", "note", "params", "progress", "report"),
+    "files": ("artifact",),
+    "media": ("histogram", "image", "table", "text"),
+    "reporter": ("data", "flush", "log", "mirror", "note", "params", "progress", "report", "tags"),
     "signals": ("should_save", "should_stop", "stop_deadline"),
 }
 

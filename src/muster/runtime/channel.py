@@ -9,7 +9,7 @@ import os
 import ssl
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 from urllib.parse import urlsplit
 
 TIMEOUT: Final = 20.0  # seconds for a connection or an answer
@@ -42,6 +42,10 @@ class Channel:
         self._base = ""
         self._connection: http.client.HTTPConnection | None = None
 
+    def allow(self, token: str) -> None:
+        """From now on with this token; before there is one, every call raises Away."""
+        self._token = token
+
     def call(self, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
         """Status and body of the answer. Raises Away when there is none; the next call tries the next server."""
         reused = self._connection is not None
@@ -55,6 +59,26 @@ class Channel:
         self._turn -= 1
         return self.call(method, path, body)
 
+    def send_file(self, path: str, file: BinaryIO, size: int, patience: float) -> tuple[int, bytes]:
+        """PUTs a file's content, piece by piece; the answer may take `patience` seconds. Raises Away."""
+        self.turn_away()  # a connection of its own: one that was idle may be dead, and half a file can't be sent twice
+        self._turn -= 1
+        connection: http.client.HTTPConnection | None = None
+        try:
+            connection = self._connect()
+            headers = {**self._headers(), "Content-Length": str(size)}
+            connection.request("PUT", self._base + path, file, headers)
+            if connection.sock is not None:
+                connection.sock.settimeout(patience)
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+        except (OSError, http.client.HTTPException) as error:
+            self._turn += 1
+            raise Away(f"{self._server}: {error!r}") from error
+        finally:
+            if connection is not None:
+                connection.close()
+
     def turn_away(self) -> None:
         """Lets go of the present server; the next one has its turn."""
         if self._connection is not None:
@@ -65,13 +89,17 @@ class Channel:
     def _call(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
         connection = self._connection or self._connect()
         self._connection = connection
-        headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/octet-stream"}
-        connection.request(method, self._base + path, body, headers)
+        connection.request(method, self._base + path, body, self._headers())
         answer = connection.getresponse()
         return answer.status, answer.read()
 
+    def _headers(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self._token}", "Content-Type": "application/octet-stream"}
+
     def _connect(self) -> http.client.HTTPConnection:
         urls = self._urls()
+        if not self._token:
+            raise ConnectionError("no server knows the run yet")
         if not urls:
             raise ConnectionError("no server's address is known")
         self._server = urls[self._turn % len(urls)]

@@ -73,7 +73,9 @@ def checkpoint(step: SupportsIndex, dir: Path | str | None = None) -> Iterator[P
         found = manifest.seal(folder, number, next_serial(parent), time.time())
         final = commit(parent, folder, number)
     seconds = time.monotonic() - started
-    reporter.document("checkpoint", step=number, path=str(final), bytes=found.total, seconds=seconds)
+    reporter.document(
+        "checkpoint", step=number, path=str(final), bytes=found.total, seconds=seconds, files=len(found.files)
+    )
     _prune(parent, keep=final)
 
 

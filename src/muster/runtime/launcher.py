@@ -19,9 +19,11 @@ from muster import wire
 from muster.runtime import processes, verdict
 from muster.runtime.bell import Bell, Commands
 from muster.runtime.channel import Away, Channel, Gone, fetch_secrets
+from muster.runtime.companion import Companion, Program, plain_environment
 from muster.runtime.folder import Folder
+from muster.runtime.host import FOLDER as HOST
 from muster.runtime.output import Masker, Output
-from muster.runtime.ranks import Gang
+from muster.runtime.ranks import Gang, environment, workdir
 from muster.runtime.segments import LogStore
 from muster.runtime.ship import Shipper
 from muster.runtime.streams import LogSource, SpoolSource, Stream
@@ -87,10 +89,11 @@ class Launcher:
                     verdict.LAUNCH_FAILED, f"the machine refused to start rank {len(self._gang.ranks)}: {error}"
                 )
         shipper = self._open_shipper()
+        companion = self._open_companion(shipper)
         if not ended:
             ended = self._supervise(shipper)
         self._until_gone(self._gang.kill_strays)
-        return self._hand_over(ended, shipper)
+        return self._hand_over(ended, shipper, companion)
 
     def recover(self) -> int:
         """For a worker whose launcher is dead: kills what is left, writes its end if it has none, ships the rest."""
@@ -100,7 +103,8 @@ class Launcher:
         detail = "the launcher was killed; what was left of its ranks has been killed too"
         ended = self._folder.exit() or _failed(verdict.LAUNCHER_LOST, detail)
         self._open_outputs(recover=True)
-        return self._hand_over(ended, self._open_shipper())
+        shipper = self._open_shipper()
+        return self._hand_over(ended, shipper, self._open_companion(shipper))
 
     def _obstacle(self) -> wire.WorkerExit | None:
         """Fetches the secrets; says what keeps the ranks from being started, if anything does."""
@@ -148,12 +152,13 @@ class Launcher:
         while not kill() and time.monotonic() < until:
             self._bell.wait(STRAYS_EVERY)
 
-    def _hand_over(self, ended: wire.WorkerExit, shipper: Shipper) -> int:
+    def _hand_over(self, ended: wire.WorkerExit, shipper: Shipper, companion: Companion) -> int:
         """Writes the end, and stays until the server has it with everything before it."""
         processes.fault("before_exit_json")
         written = self._folder.write_exit(ended)
         processes.fault("after_exit_json")
         shipper.finish(ended)
+        companion.finish()
         # Nobody below this process is left; what the ranks may have had started by others is looked for meanwhile.
         self._until_gone(self._gang.kill_marked)
         until = time.monotonic() + LINGER
@@ -180,6 +185,7 @@ class Launcher:
         for rank, output in self._outputs.items():
             streams.append(Stream(rank, "spool", SpoolSource(self._folder.rank_dir(rank), output.say)))
             streams.append(Stream(rank, "log", LogSource(output.store)))
+            streams.append(Stream(rank, "host", SpoolSource(self._folder.rank_dir(rank) / HOST, output.say)))
         shipper = Shipper(
             self._channel(),
             self._launch.worker,
@@ -190,6 +196,21 @@ class Launcher:
         )
         shipper.start()
         return shipper
+
+    def _open_companion(self, shipper: Shipper) -> Companion:
+        launch, first = self._launch, min(self._outputs)
+        base = {rank: environment(launch, rank - first, self._folder, {}, os.environ) for rank in self._outputs}
+        seen = {rank: plain_environment(env, self._folder.package_dir) for rank, env in base.items()}
+        companion = Companion(
+            self._folder.path,
+            {rank: self._folder.rank_dir(rank) for rank in self._outputs},
+            Program(launch.run, workdir(launch), seen, {**dict.fromkeys(launch.secrets, ""), **self._secrets}),
+            self._channel(),
+            say=lambda rank, text: self._outputs[rank].say(text),
+            closed=shipper.close_host,
+        )
+        companion.start({rank.rank: rank.pid for rank in self._gang.ranks})
+        return companion
 
     def _channel(self) -> Channel:
         launch = self._launch

@@ -65,7 +65,7 @@ def boot_id() -> str:
 
 def stat(pid: int) -> Stat | None:
     """None when there is no such process."""
-    raw = _read(f"/proc/{pid}/stat")
+    raw = read(f"/proc/{pid}/stat")
     if not raw:
         return None
     fields = raw[raw.rindex(b")") + 2 :].split()  # the command's name, in brackets, may hold anything
@@ -97,7 +97,7 @@ def marked(gang: str) -> list[int]:
     mark = f"{wire.GANG}={gang}".encode()
     found = []
     for pid in _all_pids():
-        if pid != os.getpid() and mark in _read(f"/proc/{pid}/environ").split(b"\0"):
+        if pid != os.getpid() and mark in read(f"/proc/{pid}/environ").split(b"\0"):
             found.append(pid)
     return found
 
@@ -114,14 +114,14 @@ def private_memory(pids: Iterable[int]) -> int:
     """Bytes that these processes hold and share with no file and no other process's mapping."""
     pages = 0
     for pid in pids:
-        if fields := _read(f"/proc/{pid}/statm").split():
+        if fields := read(f"/proc/{pid}/statm").split():
             pages += int(fields[1]) - int(fields[2])
     return pages * PAGE
 
 
 def oom_kills() -> int:
     """How many processes the kernel has killed for want of memory since boot; 0 when it does not say."""
-    _, _, found = _read("/proc/vmstat").partition(b"\noom_kill ")
+    _, _, found = read("/proc/vmstat").partition(b"\noom_kill ")
     return int(found.split(None, 1)[0]) if found else 0
 
 
@@ -131,7 +131,7 @@ def _children(pid: int) -> list[int]:
         threads = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208
     except OSError:
         return []
-    return [int(word) for thread in threads for word in _read(f"/proc/{pid}/task/{thread}/children").split()]
+    return [int(word) for thread in threads for word in read(f"/proc/{pid}/task/{thread}/children").split()]
 
 
 def _parents_turned() -> dict[int, list[int]]:
@@ -147,7 +147,7 @@ def _all_pids() -> list[int]:
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208  (names alone, thousands of them)
 
 
-def _read(path: str) -> bytes:
+def read(path: str) -> bytes:
     """Empty when the process has ended, or is another user's."""
     try:
         with open(path, "rb", buffering=0) as file:  # noqa: PTH123  (thousands at a time)

@@ -1,4 +1,4 @@
-"""Reports of a rank: metrics once a step, progress, parameters and notes, written to its spool in about a microsecond.
+"""Reports of a rank: metrics once a step, progress, parameters, tags, data and notes, in about a microsecond each step.
 
 Everything here may be called from any thread and from signal handlers. Outside Muster, in a process that a rank forked,
 and in a second process beside the one that reports for the rank, the calls do nothing.
@@ -12,22 +12,21 @@ import os
 import struct
 import threading
 import time
-from collections.abc import Callable
-from operator import index
+from collections.abc import Callable, Mapping
+from importlib import import_module
 from pathlib import Path
-from typing import Any, Final, SupportsFloat, SupportsIndex
+from typing import Any, Final, Literal, SupportsIndex
 
 from muster import wire
 from muster.runtime import PROCESS
+from muster.runtime.checks import VALUE_MAX, Number, check_keys, check_name, explain, mapping, short, whole
 from muster.runtime.place import warn
-from muster.runtime.plain import plain, text
+from muster.runtime.plain import plain
 from muster.runtime.spool import SpoolDamaged
 from muster.runtime.writer import SpoolWriter
 
 PROGRESS_SECONDS: Final = 0.25  # progress is written at most this often
 _RESERVED: Final = frozenset({"type", "time"})
-
-Number = SupportsFloat | SupportsIndex
 _Layout = tuple[Callable[..., bytes], int, Callable[[bytes], None]]  # packs a row; its header as one word; writes it
 
 
@@ -62,12 +61,32 @@ class Reporter:
         except KeyError:  # a new set of names, or nothing to report to
             record = None
         except Exception:
-            _explain(step, metrics)
+            explain(step, metrics)
             raise  # it was not the values: what a signal handler raised just then goes on
         if record is not None:
             append(record)
         else:
             self._report_anew(step, metrics)
+
+    def log(self, values: Mapping[str, Number], step: SupportsIndex) -> None:
+        """The same with the metrics in a mapping, so that a name may be any text: `log({"loss/train": loss}, step)`."""
+        try:
+            if len(values) == 1:
+                (name,) = values
+                pack, header, append = self._layouts[name]
+                record = pack(header, step, time.time(), values[name])
+            else:
+                pack, header, append = self._layouts[tuple(values)]
+                record = pack(header, step, time.time(), *values.values())
+        except KeyError:
+            record = None
+        except Exception:
+            explain(step, mapping(values))
+            raise
+        if record is not None:
+            append(record)
+        else:
+            self._report_anew(step, mapping(values))
 
     def progress(self, /, step: SupportsIndex, total: Number | None = None, unit: str = "step", **more: Any) -> None:
         """Says where the run is: `progress(done, total=steps, unit="step", tokens=n)`; cheap enough for every step.
@@ -78,7 +97,7 @@ class Reporter:
             return
         if not _RESERVED.isdisjoint(more):
             raise ValueError(f"progress(): {sorted(_RESERVED & more.keys())} are set by Muster. Choose other names.")
-        done = _step(step)
+        done = whole(step)
         goal = plain(total) if total is not None and math.isfinite(total) else None
         doc = {"type": "progress", "time": time.time(), "step": done, "total": goal, "unit": unit, **more}
         place = (goal, unit, goal is not None and done >= goal)
@@ -92,19 +111,68 @@ class Reporter:
 
     def params(self, /, **values: Any) -> None:
         """Records parameters of the run; later values replace earlier ones of the same name."""
+        check_keys("params()", values)
         self._write({"type": "params", "time": time.time(), "values": values})
+
+    def tags(self, /, **values: str | None) -> None:
+        """Puts tags on the run; None takes one away."""
+        check_keys("tags()", values)
+        shown = {key: None if value is None else str(value) for key, value in values.items()}
+        for key, value in shown.items():
+            if value is not None and len(value) > VALUE_MAX:
+                raise ValueError(
+                    f"tags(): {key!r} got a text of {len(value)} characters; expected {VALUE_MAX} at most. "
+                    "Put long texts into the logbook: `note`."
+                )
+        self._write({"type": "tags", "time": time.time(), "values": shown})
 
     def note(self, text: str) -> None:
         """Adds a line to the run's logbook."""
         self._write({"type": "note", "time": time.time(), "text": str(text)})
 
-    def document(self, kind: wire.DocType, **fields: Any) -> None:
+    def data(
+        self,
+        name: str,
+        version: str | None = None,
+        *,
+        digest: str | None = None,
+        uri: str | None = None,
+        role: Literal["input", "output"] = "input",
+        rows: int | None = None,
+        bytes: int | None = None,
+        **about: Any,
+    ) -> None:
+        """Says what data the run reads, or (`role="output"`) makes: `data("c4-en", "v3", digest=..., rows=n)`."""
+        check_keys("data()", {name: None})
+        if role not in ("input", "output"):
+            raise ValueError(f"data({name!r}): role got {short(role)}; expected 'input' or 'output'.")
+        doc = {"name": name, "version": version, "digest": digest, "uri": uri, "rows": rows, "bytes": bytes}
+        given = {key: value for key, value in doc.items() if value is not None}
+        self._write({"type": "data", "time": time.time(), **given, "role": role, "about": about})
+
+    def document(self, kind: wire.DocType, /, **fields: Any) -> None:
         """Records a document of another kind."""
         self._write({"type": kind, "time": time.time(), **fields})
 
     def start(self) -> None:
         """Opens the spool, which tells the launcher that this rank uses the runtime."""
         self._opened()
+
+    def place(self) -> Path | None:
+        """The folder that this process reports into; None when its calls do nothing."""
+        return self._folder if self._opened() is not None else None
+
+    def mirror(self, target: str, **settings: Any) -> None:
+        """Gives what rank 0 reports from now on to another tool as well: `mirror("wandb", project="x")` with what
+        wandb.init takes, or `mirror("tensorboard:FOLDER")`. Raises ValueError for a tool that is none of these."""
+        writer = self._opened()
+        if writer is None:
+            return
+        with self._lock:
+            known = {shape: names for names, shape in self._ids.items()}
+            # Loaded when it is asked for: most scripts never do.
+            self._writer = import_module("muster.runtime.mirrors").mirrored(writer, target, known, **settings)
+            self._layouts = {}  # they write to the spool alone
 
     def flush(self) -> None:
         """Writes what is still in memory, if the disk takes it. Also done at exit."""
@@ -133,7 +201,7 @@ class Reporter:
             return
         names = tuple(metrics)
         key = names[0] if len(names) == 1 else names
-        number, values = _explain(step, metrics)
+        number, values = explain(step, metrics)
         with self._lock:
             known = self._layouts.get(key)
             pack, header, append = known or self._layout(names, writer)
@@ -143,7 +211,7 @@ class Reporter:
 
     def _layout(self, names: tuple[str, ...], writer: SpoolWriter) -> _Layout:
         for name in names:
-            _check_name(name)
+            check_name(name)
         if names not in self._ids and len(self._ids) >= wire.SHAPES_MAX:
             raise ValueError(
                 f"report(): {names[:4]} would be set {wire.SHAPES_MAX + 1} of metric names; a process may use "
@@ -187,6 +255,8 @@ class Reporter:
         os.register_at_fork(after_in_child=self._forked)
         atexit.register(self.flush)
         writer.append(wire.doc_record({"type": "started", "time": time.time(), "pid": os.getpid()}))
+        if os.environ.get(wire.MIRROR):
+            writer = import_module("muster.runtime.mirrors").by_environment(writer)
         self._writer = writer
 
     def _forked(self) -> None:
@@ -197,58 +267,15 @@ class Reporter:
             writer.abandon()
 
 
-def _explain(step: SupportsIndex, metrics: dict[str, Number]) -> tuple[int, list[float]]:
-    """The numbers that a report stands for; raises what says which of them is none."""
-    return _step(step), [_number(step, name, value) for name, value in metrics.items()]
-
-
-def _number(step: SupportsIndex, name: str, value: Number) -> float:
-    try:
-        if isinstance(value, str | bytes | bytearray):
-            raise TypeError("text is not converted")
-        return float(value)
-    except OverflowError:
-        raise ValueError(f"report(step={step}): metric {name!r} is past the range of a 64-bit float.") from None
-    except Exception as error:
-        raise TypeError(
-            f"report(step={step}): metric {name!r} got {_short(value)} ({type(value).__name__}); expected one number. "
-            f"Pass a float, or leave it out. ({error})"
-        ) from error
-
-
-def _step(step: SupportsIndex) -> int:
-    try:
-        number = index(step)
-    except TypeError:
-        raise TypeError(
-            f"step got {_short(step)} ({type(step).__name__}); expected a whole number. Pass int(step)."
-        ) from None
-    if not -(1 << 63) <= number < 1 << 63:
-        raise ValueError(f"step got {_short(step)}; expected a number of 64 bits. Count steps from 0.")
-    return number
-
-
-def _check_name(name: str) -> None:
-    if not 0 < len(name) <= wire.NAME_MAX:
-        raise ValueError(
-            f"report(): a metric's name of {len(name)} characters, {_short(name)}; expected 1 to {wire.NAME_MAX}."
-        )
-    if name != text(name):
-        raise ValueError(
-            f"report(): metric {_short(name)} has a NUL or half a surrogate pair in its name. Use other characters."
-        )
-
-
-def _short(value: object) -> str:
-    shown = repr(value)
-    return shown if len(shown) <= 80 else f"{shown[:77]}..."
-
-
-_reporter: Final = Reporter()
-report = _reporter.report
-progress = _reporter.progress
-params = _reporter.params
-note = _reporter.note
-document = _reporter.document
-start = _reporter.start
-flush = _reporter.flush
+shared: Final = Reporter()
+report = shared.report
+progress = shared.progress
+log = shared.log
+params = shared.params
+tags = shared.tags
+data = shared.data
+note = shared.note
+document = shared.document
+mirror = shared.mirror
+start = shared.start
+flush = shared.flush

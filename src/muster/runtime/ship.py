@@ -6,7 +6,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from muster import wire
 from muster.runtime import processes
@@ -21,6 +21,13 @@ HEARTBEAT: Final = 2.0  # seconds
 DONE_LOOK: Final = 0.05  # seconds before asking again whether the end is recorded, doubled up to HEARTBEAT
 UNKNOWN_FIRST: Final = 5.0  # seconds before a server that does not know the token is asked again, doubled
 UNKNOWN_LAST: Final = 30.0
+
+
+class _Final(NamedTuple):
+    """Whether nothing more will come from the ranks, and on the host streams."""
+
+    ranks: bool
+    host: bool
 
 
 class Shipper:
@@ -44,6 +51,7 @@ class Shipper:
         self._say = say
         self._wake = threading.Event()
         self._finishing = threading.Event()
+        self._host_closed = threading.Event()
         self._exit: wire.WorkerExit | None = None
         self._answered = False  # until the server has said what it has, only an empty batch is sent
         self._limit = BATCH_BYTES
@@ -53,6 +61,8 @@ class Shipper:
         self._beat_at = 0.0
         self._done_look = DONE_LOOK
         self._end_told = False
+        self._end_taken = False  # the server has recorded it
+        self._last = False  # nothing is left to send after the batch at hand
         self._seen = 0
 
     def start(self) -> None:
@@ -66,6 +76,11 @@ class Shipper:
         """Nothing new will come: ship the rest and this, until the server has it all."""
         self._exit = ended
         self._finishing.set()
+        self._wake.set()
+
+    def close_host(self) -> None:
+        """Nothing more will come on the host streams, which may be later than the end: files take their time."""
+        self._host_closed.set()
         self._wake.set()
 
     def _run(self) -> None:
@@ -83,25 +98,34 @@ class Shipper:
         self._wake.clear()
         self._finishing.wait(max(0.0, self._data_at + COALESCE - time.monotonic()))
         ended = self._exit  # looked at before gathering: nothing is written after it was set
-        pieces, all_of_it = self._gather(ended is not None) if self._answered else ([], False)
+        final = _Final(ended is not None, ended is not None and self._host_closed.is_set())
+        pieces, whole = self._gather(final) if self._answered else ([], _Final(False, False))
         # The end is told with the last bytes, not before them: whoever follows the log stops reading at the end.
-        end = ended if all_of_it else None
-        if pieces or time.monotonic() >= self._beat_at or (end and not self._end_told):
+        end = ended if whole.ranks else None
+        self._last = whole.ranks and whole.host
+        if self._last and not pieces and self._end_taken:
+            self.result = "done"
+        elif pieces or time.monotonic() >= self._beat_at or (end and not self._end_told):
             self._post(pieces, end)
 
-    def _gather(self, final: bool) -> tuple[list[wire.Piece], bool]:
+    def _gather(self, final: _Final) -> tuple[list[wire.Piece], _Final]:
         """A batch's worth, and whether that is all there is; another stream is first each time, so none is silenced."""
         pieces: list[wire.Piece] = []
-        room, all_of_it = self._limit, final
+        room, ranks, host = self._limit, final.ranks, final.host
         for stream in self._streams:
-            piece = stream.take(room, final) if room > 0 else None
+            of_host = stream.name == "host"
+            piece = stream.take(room, final.host if of_host else final.ranks) if room > 0 else None
             if piece:
                 pieces.append(piece)
                 # At the least size one at a time, to find the one that the server refuses.
                 room = room - len(piece.data) if self._limit > BATCH_MIN else 0
-            all_of_it = all_of_it and not stream.more_than(piece)  # never all while more may be written
+            # Never all while more may be written.
+            if of_host:
+                host = host and not stream.more_than(piece)
+            else:
+                ranks = ranks and not stream.more_than(piece)
         self._streams.append(self._streams.pop(0))
-        return pieces, all_of_it
+        return pieces, _Final(ranks, host)
 
     def _post(self, pieces: list[wire.Piece], ended: wire.WorkerExit | None) -> None:
         state: wire.WorkerState = "ended" if ended else "running"
@@ -128,7 +152,9 @@ class Shipper:
             self._seen = reply.command.id
             self._on_command(reply.command)
         if ended and reply.done:
-            self.result = "done"
+            self._end_taken = True
+            if self._last:
+                self.result = "done"
         if pieces and all(by_key[p.rank, p.stream].position <= p.offset for p in pieces):
             raise Away("the server answered but took nothing")
         if not self._answered or pieces:

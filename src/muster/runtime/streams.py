@@ -58,7 +58,7 @@ class Stream:
     def skip(self, piece: wire.Piece) -> None:
         """The server refuses this piece."""
         end = piece.offset + len(piece.data)
-        if self.name == "spool" and self._filled < end:
+        if self.name != "log" and self._filled < end:
             self._filled = end
         else:
             self._floor = self.position = end
@@ -94,7 +94,7 @@ def _cut_short(data: bytes) -> int:
 
 
 class SpoolSource:
-    """A rank's reports, in whole records. Damaged ones are replaced, and `say` is told so once."""
+    """A rank's reports, or its host's, in whole records. Damaged ones are replaced, and `say` is told so once."""
 
     def __init__(self, folder: Path, say: Callable[[str], None]) -> None:
         self._reader = SpoolReader(folder)

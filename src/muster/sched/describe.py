@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 
 from muster.core.estate import Queue
 from muster.core.policy_units import format_moment, format_window
-from muster.core.rules import HIGH, PoolRules, Preemption, ProjectRules, QueueRules, Rules, Target, WorkClass
+from muster.core.rules import HIGH, Keep, PoolRules, Preemption, ProjectRules, QueueRules, Rules, Target, WorkClass
 from muster.core.units import format_number, format_priority
 from muster.sched.policies import POLICIES
 
@@ -199,6 +199,8 @@ def _pool(rule: PoolRules) -> Iterator[str]:
         yield f"Away from {format_moment(away.start)} to {format_moment(away.end)}: {nodes}{why}."
     if rule.spot is not None:
         yield "Its nodes can be taken away at any time." if rule.spot else "Its nodes are not taken away."
+    if rule.price:
+        yield f"An hour of one accelerator, or of one node without any, costs {_number(rule.price)}."
 
 
 def _project(rule: ProjectRules) -> Iterator[str]:
@@ -208,6 +210,20 @@ def _project(rule: ProjectRules) -> Iterator[str]:
         yield f"At most {rule.max_running} of its jobs run at once."
     if rule.max_accelerators is not None:
         yield f"It has at most {rule.max_accelerators} accelerators at once."
+    if rule.require:
+        lacking = "a job without them is refused" if rule.missing == "refuse" else "one without them is marked invalid"
+        yield f"Every run must have {', '.join(rule.require)}; {lacking}."
+    yield from _keep(rule.keep)
+
+
+def _keep(rule: Keep) -> Iterator[str]:
+    kinds = ("file", "media", "checkpoint", "code", *(() if rule.keep_models else ("model",)))
+    for kind, seconds in ((kind, getattr(rule, kind)) for kind in kinds):
+        if seconds is not None:
+            yield f"Artifacts of the kind {kind} go {_span(seconds)} after their run has ended."
+    if rule.failed is not None:
+        models = ", but for models" if rule.keep_models else ""
+        yield f"All artifacts{models} of a run that failed or was stopped go {_span(rule.failed)} after it."
 
 
 # --- words ------------------------------------------------------------------------------------------------------------

@@ -30,7 +30,32 @@ from muster.core.errors import (
     Unavailable,
 )
 from muster.server.limits import Limits
-from muster.server.routes import access, cluster, events, forecast, health, history, jobs, look, rules, why, worker
+from muster.server.mlflow.gate import Gate
+from muster.server.routes import (
+    access,
+    artifacts,
+    blobs,
+    cluster,
+    compare,
+    events,
+    external,
+    forecast,
+    health,
+    history,
+    jobs,
+    lineage,
+    logbook,
+    look,
+    metrics,
+    models,
+    reproduction,
+    rules,
+    runs,
+    search,
+    transfer,
+    why,
+    worker,
+)
 from muster.server.service import Service
 
 log = logging.getLogger("muster.server")
@@ -63,8 +88,33 @@ def create_app(service: Service) -> FastAPI:
         responses=dict.fromkeys((400, 401, 403, 404, 409, 413, 422, 503), _ERROR),
     )
     app.state.service = service
-    for module in (health, jobs, why, look, forecast, events, cluster, rules, history, access, worker):
+    for module in (
+        health,
+        jobs,
+        why,
+        look,
+        metrics,
+        forecast,
+        events,
+        cluster,
+        rules,
+        transfer,
+        history,
+        access,
+        worker,
+        external,
+        blobs,
+        artifacts,
+        reproduction,
+        logbook,
+        lineage,
+        models,
+        search,
+        compare,
+        runs,
+    ):
         app.include_router(module.router)
+    app.mount("/mlflow", Gate())
     app.add_middleware(Limits)
     app.add_exception_handler(MusterError, _muster_error)
     app.add_exception_handler(RequestValidationError, _bad_request)

@@ -54,8 +54,9 @@ class Leader:
         self.commit = GroupCommit(store, on_commit=self._committed)
         self.engine = LocalEngine(engine_config(settings, self.log_limit))
         self.controller = Controller(self.commit, self.engine, self.clock, keyring.attempt_token, may_act)
-        self.track = open_tracking(store, self.commit, self.clock.now, settings.home)
-        self.ingest = Ingest(store, self.commit, self.clock, self.log_limit)
+        self.track = open_tracking(store, self.commit, self.clock.now, settings.home, settings.artifacts)
+        intake = self.track.intake if self.track is not None else None
+        self.ingest = Ingest(store, self.commit, self.clock, self.log_limit, intake)
         self.recorder = Recorder(store, self.commit, self.clock, may_act)
         self.outlook = Outlook(self.commit, lambda: self.controller.board, self.clock, may_act)
 
@@ -98,6 +99,8 @@ class Leader:
     def _committed(self, events: Sequence[Event]) -> None:
         self.controller.on_commit(events)
         self.outlook.on_commit(events)
+        if self.track is not None:
+            self.track.fold.poke()
         self._on_events(events)
 
     def _first_rules(self) -> None:

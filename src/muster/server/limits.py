@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 SMALL = 2 << 20  # bytes
 LARGE = 32 << 20  # of what launchers ship and of batches of jobs
-_LARGE_PATHS = ("/v1/ingest", "/v1/jobs/batch")
+CONTENT = 1 << 40  # of one file, which goes to its place in blocks
+_LARGE_PATHS = ("/v1/ingest", "/v1/jobs/batch", "/v1/blobs/missing", "/v1/blobs/bundle")
+_CONTENT = re.compile(r"/v1/(ingest/)?blobs/[0-9a-f]{64}|/v1/runs/[^/]+/artifacts/.+|/mlflow/.*/mlflow-artifacts/.+")
 
 
 class Limits:
@@ -22,7 +25,7 @@ class Limits:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        limit = LARGE if scope["path"] in _LARGE_PATHS else SMALL
+        limit = _limit(scope["method"], scope["path"])
         declared = dict(scope["headers"]).get(b"content-length", b"0")
         if declared.isdigit() and int(declared) > limit:
             await _refuse(send, limit)
@@ -38,6 +41,12 @@ class Limits:
             return message
 
         await self._app(scope, counted, send)
+
+
+def _limit(method: str, path: str) -> int:
+    if method == "PUT" and _CONTENT.fullmatch(path):
+        return CONTENT
+    return LARGE if path in _LARGE_PATHS or path.startswith("/mlflow/") else SMALL
 
 
 def _words(limit: int) -> str:

@@ -33,6 +33,7 @@ class Settings:
     memory: str | None = None  # of each, such as "64GB"
     policy: str | None = None  # a policy file that is put in force when the server begins to lead
     log_limit: str = "64MB"  # output kept of each rank
+    artifacts: str = ""  # where content is kept: a folder, or s3://bucket/prefix; `blobs` in the home folder when empty
     log_level: str = "info"
 
     @classmethod

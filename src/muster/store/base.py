@@ -44,7 +44,7 @@ class StreamWrite:
     start: int
     end: int
     log: bytes = b""  # of a log stream
-    columns: dict[str, Column] = field(default_factory=dict)  # of a spool stream
+    columns: dict[str, Column] = field(default_factory=dict)  # of a spool or host stream: for who keeps the record
     shapes: dict[int, tuple[str, ...]] = field(default_factory=dict)  # every shape that the stream has declared so far
     keep: int | None = None  # bytes of a log that are kept; the oldest beyond it go
 
@@ -190,11 +190,6 @@ class Store(Protocol):
 
     def logs(self, job_id: str, attempt: int, rank: int | None, after: int, limit: int) -> list[LogChunk]:
         """Chunks with an id above `after`, in order of arrival."""
-
-    def metric_names(self, job_id: str) -> list[str]: ...
-
-    def metric(self, job_id: str, name: str, rank: int | None = None) -> dict[int, Column]:
-        """The points of one metric by attempt."""
 
     def secret(self, project: str, name: str) -> bytes | None: ...
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
 import zlib
-from array import array
 from dataclasses import fields
 from typing import Any, Final
 
@@ -19,9 +17,7 @@ from muster.core.rules import Rules
 from muster.core.spec import JobSpec
 from muster.core.state import EntityKind, RulesInForce
 from muster.core.world import Entity
-from muster.store.base import Column
 
-POINT_BYTES: Final = 24  # step i64, time f64, value f64
 _WORTH_PACKING: Final = 128  # bytes; below it zlib costs time and saves nothing
 _JOB_FIELDS: Final = (
     "id", "number", "project", "queue", "user", "submitted_at", "phase", "since", "reason", "key", "started_at",
@@ -109,34 +105,8 @@ def unpack(blob: bytes, length: int) -> bytes:
     return blob if len(blob) == length else zlib.decompress(blob)
 
 
-def column_bytes(column: Column) -> bytes:
-    """Steps, then times, then values, little-endian, end to end."""
-    return b"".join(_little(part).tobytes() for part in (column.steps, column.times, column.values))
-
-
-def extend_column(column: Column, raw: bytes) -> None:
-    """Adds the points that `column_bytes` wrote."""
-    third = len(raw) // 3
-    parts: tuple[array[Any], ...] = (column.steps, column.times, column.values)
-    for index, part in enumerate(parts):
-        new = array(part.typecode, raw[index * third : (index + 1) * third])
-        part.extend(_little(new))
-
-
-def new_column() -> Column:
-    return Column(array("q"), array("d"), array("d"))
-
-
 def shapes_from(text: str) -> dict[int, tuple[str, ...]]:
     return {int(shape): tuple(names) for shape, names in from_json(text).items()}
-
-
-def _little(values: array[Any]) -> array[Any]:
-    if sys.byteorder == "little":
-        return values
-    swapped = array(values.typecode, values)
-    swapped.byteswap()
-    return swapped
 
 
 def _encodes(value: str) -> bool:

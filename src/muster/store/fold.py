@@ -152,7 +152,7 @@ class FoldStore(ABC):
         try:
             entry = proposal(self._state)
             sealed = _sealed(entry, self._state)
-            streams = self._marks.admit(entry.streams) if entry.streams else []
+            streams = self._marks.admit(entry.streams, bool(entry.records)) if entry.streams else []
         except Exception as error:  # it is the proposer's, who gets it back
             return error
         try:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from muster.core.errors import Invalid
+from muster.core.errors import Conflict, Invalid
 from muster.store.base import StreamWrite
 from muster.store.codec import check_text
 from muster.wire import Stream
@@ -33,8 +33,10 @@ class Marks:
         self._load = load
         self._known: OrderedDict[tuple[str, int], Marked] = OrderedDict()
 
-    def admit(self, writes: Sequence[StreamWrite]) -> list[StreamWrite]:
-        """The writes that bring something new, counted as stored; raises Invalid, and counts none, for bad ones."""
+    def admit(self, writes: Sequence[StreamWrite], whole: bool = False) -> list[StreamWrite]:
+        """The writes that bring something new, counted as stored; raises Invalid, and counts none, for bad ones.
+
+        `whole`: raises Conflict unless all of them do, because something was made from all of them."""
         acked: dict[tuple[str, int, int, Stream], int] = {}
         fresh = []
         for write in writes:
@@ -44,6 +46,8 @@ class Marks:
             if _brings_news(write, acked[key]):
                 acked[key] = write.end
                 fresh.append(write)
+            elif whole:
+                raise Conflict(f"{_name(write)} has been stored meanwhile.", "Send what is new again.")
         for write in fresh:
             mark = self.get(write)
             mark.acked = write.end
@@ -87,8 +91,8 @@ def _brings_news(write: StreamWrite, acked: int) -> bool:
         return False
     if write.start < acked:
         raise Invalid(f"{_name(write)} overlaps what is stored up to {acked}.", f"Send from offset {acked}.")
-    if write.start > acked and write.stream == "spool":
-        raise Invalid(f"{_name(write)} leaves a gap after {acked}.", f"Send from offset {acked}: a spool has no gaps.")
+    if write.start > acked and write.stream != "log":
+        raise Invalid(f"{_name(write)} leaves a gap after {acked}.", f"Send from offset {acked}: only a log has gaps.")
     return True
 
 

@@ -12,7 +12,7 @@ from muster.core.event import Event
 from muster.core.job import Attempt, Job
 from muster.core.state import Changes, State
 from muster.store import codec
-from muster.store.base import Column, EventFilter, JobFilter, Lease, LogChunk, StreamState, StreamWrite
+from muster.store.base import EventFilter, JobFilter, Lease, LogChunk, StreamState, StreamWrite
 from muster.store.fold import Batch, FoldStore
 from muster.store.marks import Mark, Marked, beyond
 from muster.store.past import Level, LevelFilter, Rollup, RollupMark, levels_of
@@ -32,7 +32,6 @@ class MemoryStore(FoldStore):
         self._streams: dict[tuple[str, int], dict[tuple[int, Stream], StreamState]] = {}
         self._logs: dict[tuple[str, int], dict[int, list[LogChunk]]] = {}  # (job, attempt) → rank → oldest first
         self._last_chunk = 0
-        self._metrics: dict[str, dict[str, list[tuple[int, int, bytes]]]] = {}  # job → name → (attempt, rank, points)
         self._runs: dict[str, dict[str, str]] = {}
         self._secrets: dict[tuple[str, str], bytes] = {}
         self._rollups: dict[tuple[int, int, str], Rollup] = {}
@@ -102,18 +101,6 @@ class MemoryStore(FoldStore):
             lists = ranks.values() if rank is None else [ranks.get(rank, [])]
             newer = (chunk for chunk in merge(*lists, key=lambda chunk: chunk.id) if chunk.id > after)
             return list(islice(newer, limit))
-
-    def metric_names(self, job_id: str) -> list[str]:
-        with self._lock:
-            return sorted(self._metrics.get(job_id, {}))
-
-    def metric(self, job_id: str, name: str, rank: int | None = None) -> dict[int, Column]:
-        found: dict[int, Column] = {}
-        with self._lock:
-            for attempt, of_rank, points in self._metrics.get(job_id, {}).get(name, []):
-                if rank is None or rank == of_rank:
-                    codec.extend_column(found.setdefault(attempt, codec.new_column()), points)
-        return found
 
     def secret(self, project: str, name: str) -> bytes | None:
         return self._secrets.get((project, name))
@@ -216,10 +203,6 @@ class MemoryStore(FoldStore):
     def _write_stream(self, write: StreamWrite) -> None:
         streams = self._streams.setdefault((write.job, write.attempt), {})
         streams[(write.rank, write.stream)] = StreamState(write.end, dict(write.shapes))
-        for name, column in write.columns.items():
-            if column.steps:
-                chunks = self._metrics.setdefault(write.job, {}).setdefault(name, [])
-                chunks.append((write.attempt, write.rank, codec.column_bytes(column)))
         if write.log:
             self._last_chunk += 1
             chunk = LogChunk(write.rank, write.start, bytes(write.log), self._last_chunk)

@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, Row, func, literal, select
 from muster.core.event import Event
 from muster.core.job import Attempt, Job
 from muster.store import codec, tables
-from muster.store.base import Column, EventFilter, JobFilter, LogChunk, StreamState
+from muster.store.base import EventFilter, JobFilter, LogChunk, StreamState
 from muster.store.connect import Database
 from muster.wire import Stream
 
@@ -87,27 +87,6 @@ class SqlReads:
         with self._db.reading() as connection:
             rows = connection.execute(query.order_by(chunks.id).limit(limit)).all()
         return [LogChunk(of_rank, start, codec.unpack(data, length), id_) for of_rank, start, length, data, id_ in rows]
-
-    def metric_names(self, job_id: str) -> list[str]:
-        """Jumps from name to name along the index: a long run has millions of chunks and a few dozen names."""
-        chunks = tables.metric_chunks.c
-        names = select(func.min(chunks.name).label("name")).where(chunks.job == job_id).cte("names", recursive=True)
-        after = select(func.min(chunks.name)).where(chunks.job == job_id, chunks.name > names.c.name)
-        names = names.union_all(select(after.scalar_subquery()).where(names.c.name.is_not(None)))
-        with self._db.reading() as connection:
-            return sorted(name for (name,) in connection.execute(select(names.c.name)) if name is not None)
-
-    def metric(self, job_id: str, name: str, rank: int | None = None) -> dict[int, Column]:
-        chunks = tables.metric_chunks.c
-        query = select(chunks.attempt, chunks.n, chunks.data).where(chunks.job == job_id, chunks.name == name)
-        if rank is not None:
-            query = query.where(chunks.rank == rank)
-        found: dict[int, Column] = {}
-        with self._db.reading() as connection:
-            for attempt, points, data in connection.execute(query.order_by(chunks.id)):
-                column = found.setdefault(attempt, codec.new_column())
-                codec.extend_column(column, codec.unpack(data, points * codec.POINT_BYTES))
-        return found
 
     def secret(self, project: str, name: str) -> bytes | None:
         secrets = tables.secrets.c

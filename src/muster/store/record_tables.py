@@ -101,6 +101,7 @@ run_attempts = Table(
     Column("run", Text, primary_key=True),
     Column("attempt", Integer, primary_key=True),
     Column("first_step", BigInteger),  # the lowest step that its writer reported: it supersedes from there on
+    Column("writer", Integer),  # the lowest rank that reported: the one that `first_step` is from
     Column("doc", Text, nullable=False),  # JSON: environment, parameters as this attempt gave them
 )
 
@@ -133,6 +134,13 @@ metric_blocks = Table(
     Column("buckets", LargeBinary, nullable=False),  # before the data: SQLite reads a row from its front
     Column("data", LargeBinary, nullable=False),
     Index("metric_blocks_by_series", "run", "name", "rank", "attempt", "id"),
+    # Those that the next points of their series may be added to: 16,384 points are a full block.
+    Index(
+        "metric_blocks_unfull",
+        "run",
+        sqlite_where=text("points < 16384"),
+        postgresql_where=text("points < 16384"),
+    ),
     sqlite_autoincrement=True,
 )
 

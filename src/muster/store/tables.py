@@ -4,7 +4,7 @@ head            one row: which transaction was the last. Every writer moves it o
 events          the log
 jobs, attempts, entities      what the log folds into, as JSON documents, with the columns that listings ask for
 streams         how far each rank's spool and log are stored
-log_chunks, metric_chunks     what they held
+log_chunks      what the logs held; what the spools held is in the tables of the record
 run_values      a run's document, one row for each of its top-level keys
 secrets         ciphertext
 rollups         use, queue depth and waits of a pool in a minute, a quarter of an hour or a day
@@ -157,22 +157,6 @@ log_chunks = Table(
     Index("log_chunks_by_attempt", "job", "attempt", "id"),
     Index("log_chunks_by_rank", "job", "attempt", "rank", "id"),
     sqlite_autoincrement=True,  # an id is never given twice, even when the newest chunk was pruned
-)
-
-metric_chunks = Table(
-    "metric_chunks",
-    metadata,
-    Column("id", RowId, primary_key=True),
-    Column("job", Text, nullable=False),
-    Column("attempt", Integer, nullable=False),
-    Column("rank", Integer, nullable=False),
-    Column("name", Text, nullable=False),
-    Column("step_min", BigInteger, nullable=False),
-    Column("step_max", BigInteger, nullable=False),
-    Column("n", Integer, nullable=False),
-    Column("data", LargeBinary, nullable=False),
-    Index("metric_chunks_by_name", "job", "name", "id"),
-    sqlite_autoincrement=True,
 )
 
 run_values = Table(

@@ -6,7 +6,7 @@ a dictionary and a bind processor per row.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,7 +18,7 @@ from muster.core.job import Job
 from muster.core.spec import work_class
 from muster.store import tables
 from muster.store.base import StreamWrite
-from muster.store.codec import POINT_BYTES, column_bytes, dumps, entity_text, job_text, pack
+from muster.store.codec import dumps, entity_text, job_text, pack
 from muster.store.fold import Batch
 from muster.store.marks import Mark, beyond
 from muster.store.past import Rollup
@@ -48,7 +48,6 @@ class Writes:
         self._add_job = self._insert(tables.jobs)
         self._set_job = self._update(tables.jobs, ["phase", "finished_at", "doc"], ["number"])
         self._add_log = self._insert(tables.log_chunks, without="id")
-        self._add_metric = self._insert(tables.metric_chunks, without="id")
         self._drop_log = self._delete(tables.log_chunks, ["id"])
         self._set_attempt = self._upsert(tables.attempts)
         self._set_entity = self._upsert(tables.entities)
@@ -81,7 +80,6 @@ class Writes:
         run(self._set_entity, [(*key, entity_text(entity)) for key, entity in entities if entity is not None])
         run(self._drop_entity, [key for key, entity in entities if entity is None])
         run(self._add_log, [_log_row(write) for write in batch.streams if write.log])
-        run(self._add_metric, [row for write in batch.streams for row in _metric_rows(write)])
         run(self._drop_log, [(gone,) for write in batch.tips() for gone in _pruned(connection, write, mark(write))])
         run(self._set_stream, [_stream_row(write, mark(write)) for write in batch.tips()])
         run(self._set_value, [(*key, text) for key, text in batch.values.items()])
@@ -151,14 +149,6 @@ def _rollup_row(rollup: Rollup) -> Row:
 
 def _log_row(write: StreamWrite) -> Row:
     return write.job, write.attempt, write.rank, write.start, len(write.log), pack(write.log)
-
-
-def _metric_rows(write: StreamWrite) -> Iterable[Row]:
-    for name, column in write.columns.items():
-        raw = column_bytes(column)
-        if raw:
-            steps, points = column.steps, len(raw) // POINT_BYTES
-            yield write.job, write.attempt, write.rank, name, min(steps), max(steps), points, pack(raw)
 
 
 def _stream_row(write: StreamWrite, mark: Mark) -> Row:

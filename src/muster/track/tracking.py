@@ -7,21 +7,82 @@ from pathlib import Path
 
 from muster.store.base import Store
 from muster.store.commit import Commit
+from muster.track.artifacts import Artifacts
+from muster.track.blob_refs import in_use
+from muster.track.blobs import Blobs
 from muster.track.book import Book
+from muster.track.compare import Comparer
+from muster.track.experiments import Experiments
+from muster.track.external import External
+from muster.track.fold import EventFold
+from muster.track.intake import Intake, Purged
+from muster.track.lineage import Lineage
+from muster.track.logbook import Logbook
+from muster.track.metrics import Metrics
+from muster.track.models import Models
+from muster.track.open_shelf import open_shelf
+from muster.track.promotions import Promotions
+from muster.track.purge import Purge
+from muster.track.required import Required
+from muster.track.retention import Retention
+from muster.track.runs import Runs
+from muster.track.saved import SavedQueries
+from muster.track.search import Search
+from muster.track.snapshots import Snapshots
 
 
 class Tracking:
     """`home` is the server's folder; what is too large for the database is kept under it unless told otherwise."""
 
-    def __init__(self, book: Book, home: Path) -> None:
+    def __init__(self, book: Book, store: Store, home: Path, artifacts: str = "") -> None:
         self.book, self.home = book, home
+        self.metrics = Metrics(book)
+        self.blobs = Blobs(book, open_shelf(artifacts, home), in_use)
+        self.artifacts = Artifacts(book, self.blobs)
+        self.snapshots = Snapshots(self.artifacts)
+        self.experiments = Experiments(book)
+        self.logbook = Logbook(book)
+        self.runs = Runs(book, self.experiments)
+        self.external = External(book, self.runs)
+        self.required = Required(lambda: store.state().rules)
+        self.runs.judge = self.required.judge
+        self.retention = Retention(book, self.blobs, lambda: store.state().rules)
+        self.lineage = Lineage(book)
+        self.search, self.saved = Search(book), SavedQueries(book)
+        self.compare = Comparer(book, self.runs, self.search, self.blobs)
+        self.models = Models(book, Promotions(book, self.metrics))
+        self.fold = EventFold(book, store, self.experiments, self.required)
+        self.purged = Purged(book)
+        self.intake = Intake(book, self.metrics, self.artifacts, self.fold, self.required, self.purged)
+        self.purge = Purge(book, self.runs, self.fold, self.blobs, self.purged, _phases(store), _folders(home))
 
     def start(self) -> None:
         """Begins the work that goes on beside the requests."""
+        self.fold.start()
+        self.metrics.start()
+        self.retention.start()
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        self.retention.close()
+        self.metrics.close()
+        self.fold.close()
 
 
-def open_tracking(store: Store, commit: Commit, now: Callable[[], float], home: Path) -> Tracking | None:
-    """None where the store has no database to keep a record in."""
-    return Tracking(Book(store.database, commit, now), home) if store.database is not None else None
+def _phases(store: Store) -> Callable[[str], str | None]:
+    def phase(run: str) -> str | None:
+        job = store.job(run)
+        return None if job is None else job.phase
+
+    return phase
+
+
+def _folders(home: Path) -> list[Path]:
+    """Where the engine of this machine keeps one folder a job."""
+    return [home / "local" / name for name in ("checkpoints", "attempts")]
+
+
+def open_tracking(
+    store: Store, commit: Commit, now: Callable[[], float], home: Path, artifacts: str = ""
+) -> Tracking | None:
+    """None where the store has no database to keep a record in. `artifacts` as in the settings."""
+    return Tracking(Book(store.database, commit, now), store, home, artifacts) if store.database is not None else None

@@ -22,6 +22,7 @@ from muster.train.optim import step as update
 from muster.train.plan import Plan, make_plan
 from muster.train.readings import Step, noted, say
 from muster.train.session import Session, session
+from muster.train.sources import report_sources
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +172,7 @@ def _introduce(run: Session, found: str | None) -> None:
         f"steps {run.step + 1} to {config.steps}" if run.step < config.steps else f"all {config.steps} steps are done"
     )
     runtime.params(**config.to_dict(), parameters=count, world_size=run.gang.world, layout=run.mesh.layout.sizes())
+    report_sources(plan)
     say(
         f"{config.task}: {count:,} parameters, {run.gang.world} process(es) on {device} as {run.mesh.layout}, "
         f"{config.data.batch} samples a step in {plan.micros} micro-batch(es) a rank, {left}"

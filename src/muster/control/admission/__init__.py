@@ -10,6 +10,7 @@ from muster.control.admission import (
     priority,
     project,
     queue,
+    required,
     secrets,
     topology,
     turns,
@@ -20,6 +21,7 @@ from muster.control.admission.base import Check, Context
 CHECKS: tuple[Check, ...] = (
     project.check,
     queue.check,
+    required.check,
     priority.check,
     pools.check,
     capacity.check,

@@ -25,6 +25,7 @@ from muster.server.context import Asking, Leading, Ref, find_job, job_views, see
 from muster.server.leader import Leader
 from muster.server.views import View, attempt_view
 from muster.store.base import JobFilter
+from muster.track.snapshots import Code
 
 router = APIRouter(prefix="/v1", tags=["jobs"])
 
@@ -41,6 +42,7 @@ class SubmitBody(BaseModel):
     yaml: str | None = Field(None, description="the job file as text", max_length=1 << 20)
     source: str = Field("the job", description="what errors call it", max_length=500)
     base: str | None = Field(None, description="the absolute folder that a relative workdir is in", max_length=4096)
+    code: Code | None = Field(None, description="what the client captured of the code in the workdir")
     dry_run: bool = Field(False, description="check it, and admit nothing")
 
 
@@ -49,6 +51,7 @@ class BatchJob(BaseModel):
 
     spec: dict[str, Any]
     key: str | None = Field(None, min_length=1, max_length=200)
+    code: Code | None = None
 
 
 class BatchBody(BaseModel):
@@ -78,7 +81,7 @@ def submit_job(
     given: Any = body.spec if body.spec is not None else body.yaml
     spec = parse_job(given, source=body.source, base=Path(body.base) if body.base else None)
     asking.need(leader.store.state(), spec.project, "member")
-    submission = Submission(spec, asking.user, idempotency_key)
+    submission = _submission(leader, spec, asking.user, idempotency_key, body.code, {})
     if body.dry_run:
         response.status_code = 200
         return {"ok": True, "spec": spec.model_dump(mode="json"), "yaml": dump_job(spec), **_dry(leader, asking, spec)}
@@ -97,11 +100,12 @@ def submit_batch(body: BatchBody, leader: Leading, asking: Asking) -> View:
     known = earlier(leader.store, asking.user, [item.key for item in body.jobs if item.key])
     results: list[View | None] = [None] * len(body.jobs)
     pending: list[tuple[int, Submission, Future[list[Event]] | None]] = []
+    checked: dict[Code, Code] = {}
     for index, item in enumerate(body.jobs):
         try:
             spec = parse_job(item.spec, source=f"job {index}")
             asking.need(state, spec.project, "member")
-            submission = Submission(spec, asking.user, item.key)
+            submission = _submission(leader, spec, asking.user, item.key, item.code, checked)
             proposal = submit(leader.store, submission, now, leader.local)
             pending.append((index, submission, None if item.key in known else leader.commit.submit(proposal)))
         except MusterError as error:
@@ -175,8 +179,23 @@ def stop_job(ref: Ref, body: StopBody, leader: Leading, asking: Asking) -> View:
 def resume_job(ref: Ref, leader: Leading, asking: Asking) -> View:
     """Queues a stopped or failed job again, as the same run."""
     job = find_job(leader, asking, ref, "member")
+    if leader.track is not None and job.id in leader.track.purged:
+        raise Invalid(f"The run of {job.id} was deleted, with its checkpoints.", "Submit it again.")
     leader.propose(resume(leader.store, job.id, asking.user, leader.clock.now(), leader.local))
     return view_of(leader, asking, job.id)
+
+
+def _submission(
+    leader: Leader, spec: JobSpec, user: str, key: str | None, code: Code | None, checked: dict[Code, Code]
+) -> Submission:
+    """With its code, as far as its content is here; `checked` has what was looked at before."""
+    if code is None or leader.track is None:
+        return Submission(spec, user, key)
+    snapshots, now = leader.track.snapshots, leader.clock.now()
+    if code not in checked:
+        checked[code] = snapshots.accept(code)
+    kept = checked[code]
+    return Submission(spec, user, key, kept.model_dump(mode="json"), lambda job: snapshots.records(job, kept, now))
 
 
 def _dry(leader: Leader, asking: Identity, spec: JobSpec) -> View:

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from array import array
+from dataclasses import asdict
+from itertools import pairwise
 from typing import Annotated, Any
 
+import numpy as np
 from anyio import to_thread
 from fastapi import APIRouter, Header, Path, Query
 from fastapi.responses import StreamingResponse
 
+from muster.monitor.cost import cost_of
 from muster.monitor.goodput import Trail, summarise
-from muster.server.context import Asking, Leading, Ref, Serving, find_job, view_of
+from muster.server.context import Asking, Leading, Ref, Serving, Tracked, find_job, view_of
 from muster.server.leader import Leader
 from muster.server.stream import frame, stream
 from muster.server.views import View, column_view
-from muster.store.base import LogChunk
+from muster.store.base import Column, LogChunk
+from muster.track.metrics.append import SYSTEM
+from muster.track.tracking import Tracking
 
 router = APIRouter(prefix="/v1/jobs/{ref}", tags=["jobs"])
 
@@ -105,8 +112,8 @@ def job_stream(ref: Ref, leader: Leading, asking: Asking, service: Serving) -> S
 
 
 @router.get("/metrics")
-def metric_names(ref: Ref, leader: Leading, asking: Asking) -> View:
-    return {"names": leader.store.metric_names(find_job(leader, asking, ref).id)}
+def metric_names(ref: Ref, leader: Leading, track: Tracked, asking: Asking) -> View:
+    return {"names": _names(track, find_job(leader, asking, ref).id)}
 
 
 @router.get("/metrics/{name:path}")
@@ -114,25 +121,28 @@ def metric(
     ref: Ref,
     name: Annotated[str, Path(max_length=256, pattern=r"^[^\x00]*$")],
     leader: Leading,
+    track: Tracked,
     asking: Asking,
     points: Annotated[int | None, Query(ge=1, le=1_000_000)] = None,
     rank: Small = None,
 ) -> View:
-    """The curve, attempt by attempt."""
+    """The curve, attempt by attempt, with what was superseded; `/v1/runs/RUN/metrics` has more ways to ask."""
     job = find_job(leader, asking, ref)
-    found = leader.store.metric(job.id, name, rank)
-    attempts = [{"attempt": number, **column_view(column, points)} for number, column in sorted(found.items())]
+    found = _columns(track, job.id, name, rank)
+    attempts = [{"attempt": number, **column_view(column, points)} for number, column in found.items()]
     return {"name": name, "attempts": attempts}
 
 
 @router.get("/summary")
-def summary(ref: Ref, leader: Leading, asking: Asking) -> View:
+def summary(ref: Ref, leader: Leading, track: Tracked, asking: Asking) -> View:
     """What the run took, and what its restarts cost."""
     job = find_job(leader, asking, ref)
-    names = leader.store.metric_names(job.id)
-    columns = leader.store.metric(job.id, "loss" if "loss" in names else names[0], 0) if names else {}
+    names = [name for name in _names(track, job.id) if not name.startswith(SYSTEM)]
+    columns = _columns(track, job.id, "loss" if "loss" in names else names[0]) if names else {}
     trails = {number: Trail(column.steps, column.times) for number, column in columns.items()}
-    found = summarise(leader.store.attempts(job.id), trails, job.finished_at or leader.clock.now())
+    attempts, end = leader.store.attempts(job.id), job.finished_at or leader.clock.now()
+    found = summarise(attempts, trails, end)
+    rules = leader.store.state().rules
     restarts = [
         {
             "attempt": r.attempt,
@@ -145,7 +155,9 @@ def summary(ref: Ref, leader: Leading, asking: Asking) -> View:
         for r in found.restarts
     ]
     names_of = ("attempts", "steps", "steps_repeated", "seconds_total", "seconds_training", "seconds_lost", "goodput")
-    return {"id": job.id, "phase": job.phase, **{n: getattr(found, n) for n in names_of}, "restarts": restarts}
+    cost = asdict(cost_of(attempts, lambda pool: rules.pool(pool).price, end))
+    values = {name: getattr(found, name) for name in names_of}
+    return {"id": job.id, "phase": job.phase, **values, "restarts": restarts, "cost": cost}
 
 
 class _Logs:
@@ -197,6 +209,23 @@ class _Logs:
             for chunk in self._store.logs(self._job, number, self._rank, after, _PAGE)
         ]
         return sorted(found, key=lambda item: item[1].id)[:_PAGE]
+
+
+def _names(track: Tracking, job_id: str) -> list[str]:
+    return sorted({series.name for series in track.metrics.series(job_id)})
+
+
+def _columns(track: Tracking, job_id: str, name: str, rank: int | None = None) -> dict[int, Column]:
+    """All points by attempt."""
+    found = track.metrics.points(job_id, name, rank=rank, superseded=True)
+    edges = np.flatnonzero(np.diff(found.attempt)) + 1
+    columns = {}
+    for begin, end in pairwise([0, *edges.tolist(), len(found)]):
+        if begin < end:
+            parts = (found.step[begin:end], found.time[begin:end], found.value[begin:end])
+            steps, times, values = (part.tobytes() for part in parts)
+            columns[int(found.attempt[begin])] = Column(array("q", steps), array("d", times), array("d", values))
+    return columns
 
 
 def _last_lines(text: str, lines: int) -> str:

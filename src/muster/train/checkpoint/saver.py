@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from torch import Tensor
 
@@ -24,6 +24,12 @@ from muster.train.checkpoint.snapshot import Snapshot
 from muster.train.checkpoint.stage import Stage
 from muster.train.checkpoint.store import Store
 from muster.train.errors import CheckpointError
+
+FORMAT: Final = "muster.train"
+LOAD: Final = (
+    "`muster.train.checkpoint.restore(newest(FOLDER), snapshot)` on any number of ranks and any layout, or "
+    "`muster.train.checkpoint.export(newest(FOLDER), 'model.safetensors')` for one file"
+)
 
 
 @dataclass(slots=True)
@@ -235,7 +241,16 @@ class _Work:
             place.warn(str(saving.error))
             reporter.note(str(saving.error))
             return
-        reporter.document("checkpoint", step=saving.step, path=saving.path, bytes=saving.bytes, seconds=saving.seconds)
+        reporter.document(
+            "checkpoint",
+            step=saving.step,
+            path=saving.path,
+            bytes=saving.bytes,
+            seconds=saving.seconds,
+            world=self.gang.world,
+            format=FORMAT,
+            load=LOAD,
+        )
 
 
 def _fail(error: Exception) -> None:

@@ -1,0 +1,85 @@
+"""`muster runs reproduce`: submits a run again from its snapshot, and says what can't be the same."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import yaml
+from rich.text import Text
+
+from muster.cli.call import Json, home_folder
+from muster.cli.connect import client
+from muster.cli.output import emit, out
+from muster.cli.prepare import parse_overrides
+from muster.client import Client
+from muster.client.reproduce import Reproduction, differences, prepare, restore
+from muster.core.parse import parse_job
+from muster.core.spec import JobSpec, dump_job
+from muster.runtime.environment import capture
+
+
+def reproduce(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="Its id, number or name.")],
+    override: Annotated[
+        list[str] | None,
+        typer.Option("--override", "-o", metavar="KEY=VALUE", help="Change a field of its job file: -o envs.SEED=2."),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what can't be the same; write and submit nothing.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Submit a run again: the same job file on the same files, in a folder of their own."""
+    changed = parse_overrides(override or ())
+    with client() as to:
+        made = prepare(to, run, home_folder())
+        beside = [] if dry_run else restore(to, made)
+        spec = _spec(made, changed)
+        found = differences(made, _here(to, spec), beside)
+        # The same files are the same snapshot, with the commit that it was made at.
+        same = made.folder is not None and not beside and spec.workdir == str(made.folder)
+        job = None if dry_run else to.submit(dump_job(spec), snapshot=made.known["code"] if same else True)
+    answer: dict[str, Any] = {"run": made.run, "folder": str(made.folder) if made.folder else None}
+    answer |= {"job": job.raw if job else None, "differences": found, "yaml": dump_job(spec)}
+    if json:
+        emit(answer)
+    else:
+        _show(answer, made, dry_run)
+
+
+def _spec(made: Reproduction, changed: dict[str, Any]) -> JobSpec:
+    """The run's own, in the restored folder, with what the command line changes."""
+    # Every scalar stays the text that it is, as in a job file.
+    written = yaml.load(made.known["yaml"], yaml.BaseLoader)  # noqa: S506  (it makes strings, lists and mappings alone)
+    if made.folder is not None:
+        written["workdir"] = str(made.folder)
+    tags = {**(written.get("tags") or {}), **changed.pop("tags", {}), "reproduces": made.run}
+    return parse_job({**changed, "tags": tags}, source="The command line", base=Path.cwd(), defaults=written)
+
+
+def _here(to: Client, spec: JobSpec) -> dict[str, Any] | None:
+    """What the job would run in, when it runs on this machine."""
+    if not to.target.local:
+        return None
+    environment = {**os.environ, **spec.envs}
+    return capture(spec.run, environment, spec.workdir or str(Path.cwd()), {}, home_folder() / "cache")
+
+
+def _show(answer: dict[str, Any], made: Reproduction, dry_run: bool) -> None:
+    screen = out()
+    if made.folder is not None:
+        files = made.known["files"]
+        verb = "would be written to" if dry_run else "are in"
+        screen.print(Text.assemble(f"{len(files)} files {verb} ", (str(made.folder), "bold")))
+    if answer["differences"]:
+        screen.print("What can't be the same, or may not be:")
+    else:
+        screen.print("Nothing is known that would be different.")
+    for one in answer["differences"]:
+        screen.print(Text.assemble("  ", (f"{one['what']:<12}", "yellow"), one["why"]))
+    if answer["job"]:
+        job = answer["job"]["id"]
+        screen.print(Text.assemble("submitted ", (job, "bold"), (f"  see `muster compare {made.run} {job}`", "dim")))

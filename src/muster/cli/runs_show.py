@@ -1,0 +1,210 @@
+"""`muster runs show`: everything that was captured of a run, and a curve of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from muster.cli import complete, format
+from muster.cli.call import Json
+from muster.cli.connect import client
+from muster.cli.output import emit, out, phase_text, show_table, table
+from muster.cli.overlay import draw_curves
+from muster.client import Client, Run
+from muster.client.run import number
+
+_SHOWN = 12  # parameters, attempts and the like, before the rest is counted
+_NOTES = 5
+
+Row = tuple[str, Text]
+
+
+def show(
+    ref: Annotated[str, typer.Argument(metavar="RUN", help="Id, number or name.", autocompletion=complete.jobs)],
+    curve: Annotated[str | None, typer.Option("--curve", help="Draw this metric.")] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", "-a", help="Every parameter, package, attempt and note.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Show everything that was captured of a run: what it was given, where it ran, and what came out."""
+    with client() as to:
+        run = to.run(ref)
+        more = _more(to, run)
+        if json:
+            emit({**run.raw, **more})
+            return
+        _print(run, more, everything)
+        if curve is not None:
+            draw_curves([run], curve)
+
+
+def _more(to: Client, run: Run) -> dict[str, Any]:
+    files = to.artifacts(run.id)
+    return {
+        "attempts_of": to.run_attempts(run.id),
+        "checkpoints": to.run_checkpoints(run.id),
+        "changes": to.run_changes(run.id),
+        "artifacts": files,
+        "notes": list(to.notes(run.id)),
+        "summary": to.summary(run.id) if run.source == "job" else None,
+    }
+
+
+def _print(run: Run, more: dict[str, Any], everything: bool) -> None:
+    screen = out()
+    lasted = format.span((run.ended_at or time.time()) - run.started_at) if run.started_at is not None else ""
+    told = f" {'after' if run.final else 'for'} {lasted}" if lasted else ""
+    screen.print(Text.assemble((run.id, "bold"), " ", phase_text(run.phase), told))
+    card = Table.grid(padding=(0, 2))
+    card.add_column(style="dim")
+    card.add_column(overflow="fold")
+    most = 10_000 if everything else _SHOWN
+    facts, code, environment = _facts(run), _code(run), _environment(run, everything)
+    for part in (facts, code, environment, _values(run, most), _took(more["summary"]), _happened(more, most)):
+        for name, value in part:
+            card.add_row(f"  {name}", value)
+    screen.print(card, soft_wrap=False)
+    _print_metrics(run, everything)
+    for entry in more["notes"] if everything else more["notes"][-_NOTES:]:
+        head = f"  {format.clock(entry['time'])}  {entry['author']}  "
+        screen.print(Text.assemble((head, "dim"), entry["text"]))
+
+
+def _facts(run: Run) -> Iterable[Row]:
+    doc = run.raw.get("doc", {})
+    if run.problems:
+        yield "invalid", Text(f"it lacks {', '.join(run.problems)}", style="red")
+    if reason := doc.get("reason"):
+        yield "why", Text(reason["message"] if isinstance(reason, dict) else str(reason))
+    if run.purpose:
+        yield "purpose", Text(run.purpose)
+    kind = "" if run.source == "job" else f", from {run.source}"
+    yield "of", Text(f"{run.user}, project {run.project}, kind {run.kind}{kind}")
+    moments = [("created", run.created_at), ("started", run.started_at), ("ended", run.ended_at)]
+    yield "when", Text(", ".join(f"{name} {format.clock(at)}" for name, at in moments if at is not None))
+    if command := doc.get("command"):
+        yield "command", Text(str(command))
+    if folder := doc.get("workdir"):
+        yield "folder", Text(str(folder))
+    if run.parent:
+        yield "part of", Text(run.parent)
+    for name in ("template", "origin"):
+        if found := doc.get(name):
+            yield name, Text(str(found))
+
+
+def _took(summary: dict[str, Any] | None) -> Iterable[Row]:
+    """What the run took of the cluster, and how much of that moved it forward."""
+    if summary is None or not summary["attempts"]:
+        return
+    cost = summary["cost"]
+    goodput = f", goodput {summary['goodput']:.0%}" if summary["goodput"] is not None else ""
+    yield "took", Text(f"{format.span(summary['seconds_total'])}, {format.span(cost['startup'])} to start{goodput}")
+    used = f"{cost['accelerator_hours']:.3g} accelerator-hours, " if cost["accelerator_hours"] else ""
+    amount = f", {cost['amount']:.2f} at its pool's price" if cost["amount"] else ""
+    yield "used", Text(f"{used}{cost['node_hours']:.3g} node-hours{amount}")
+
+
+def _code(run: Run) -> Iterable[Row]:
+    code = run.raw.get("doc", {}).get("code") or {}
+    if run.raw.get("code_commit"):
+        dirty = ", with changes that were not committed" if run.raw["code_dirty"] else ""
+        yield "code", Text(f"{run.raw['code_commit'][:12]} on {run.raw['code_branch'] or 'no branch'}{dirty}")
+    if tree := run.raw.get("code_tree"):
+        size = f", {code['files']:,} files, {format.size(code['bytes'])}" if code.get("files") else ""
+        yield "snapshot", Text(f"{tree[:12]}{size}")
+    for told in code.get("notes", ()):
+        yield "", Text(told, style="yellow")
+    for one in run.raw.get("data", ()):
+        digest = f"  {one['digest'][:16]}" if one.get("digest") else ""
+        yield "data", Text(f"{one['ref'].removeprefix('data:')}{digest}")
+
+
+def _environment(run: Run, everything: bool) -> Iterable[Row]:
+    found = run.raw.get("doc", {}).get("environment") or {}
+    python, host, packages = found.get("python") or {}, found.get("host") or {}, found.get("packages") or {}
+    if python:
+        yield "python", Text(f"{python.get('version', '')}  {python.get('executable', '')}")
+    if packages:
+        shown = packages.items() if everything else ()
+        listed = ": " + ", ".join(f"{name} {version}" for name, version in sorted(shown)) if everything else ""
+        yield "packages", Text(f"{len(packages)}{listed}")
+    for name in ("image", "driver"):
+        if found.get(name):
+            yield name, Text(str(found[name]))
+    if devices := found.get("devices"):
+        yield "devices", Text(", ".join(str(one.get("name", one) if isinstance(one, dict) else one) for one in devices))
+    if host:
+        memory = f", {format.size(host['memory'])}" if isinstance(host.get("memory"), int | float) else ""
+        yield "machine", Text(f"{host.get('name', '')}  {host.get('cpus', '')} x {host.get('cpu', 'cpu')}{memory}")
+    if seeds := found.get("seeds"):
+        yield "seeds", Text(", ".join(f"{name} {value}" for name, value in seeds.items()))
+
+
+def _values(run: Run, most: int) -> Iterable[Row]:
+    for title, values in (("params", run.params), ("tags", run.tags)):
+        for i, (name, value) in enumerate(sorted(values.items())[:most]):
+            yield title if not i else "", Text.assemble((name, "bold"), f" = {value}")
+        if len(values) > most:
+            yield "", Text(f"and {len(values) - most} more; --all shows them", style="dim")
+
+
+def _happened(more: dict[str, Any], most: int) -> Iterable[Row]:
+    for i, attempt in enumerate(more["attempts_of"][-most:]):
+        yield "attempts" if not i else "", Text(_attempt(attempt))
+    if kept := [one for one in more["checkpoints"] if not one.get("gone_at")]:
+        last = kept[-1]
+        told = f"{len(kept)}, the last at step {last['step']}, {format.size(last['bytes'])}: {last['path']}"
+        yield "checkpoints", Text(told)
+    for i, change in enumerate(more["changes"][-most:]):
+        told = f"{change['space']}.{change['key']}: {change['old']} → {change['new']} by {change['actor']}"
+        yield "changed" if not i else "", Text(told, style="yellow")
+    if files := more["artifacts"]:
+        yield "artifacts", Text(f"{len(files)} files, {format.size(sum(one['bytes'] for one in files))}")
+
+
+def _attempt(attempt: dict[str, Any]) -> str:
+    parts = [str(attempt["attempt"])]
+    if nodes := attempt.get("nodes"):
+        parts.append(f"on {', '.join(map(str, nodes))}")
+    begun = attempt.get("running_at") or attempt.get("planned_at") or attempt.get("started_at")
+    if begun and attempt.get("ended_at"):
+        parts.append(f"for {format.span(attempt['ended_at'] - begun)}")
+    if attempt.get("first_step") is not None:
+        parts.append(f"from step {attempt['first_step']}")
+    if outcome := attempt.get("outcome"):
+        parts.append(str(outcome))
+    if isinstance(reason := attempt.get("reason"), dict) and reason.get("code") != "completed":
+        parts.append(f"({reason['message']})")
+    return " ".join(parts)
+
+
+def _print_metrics(run: Run, everything: bool) -> None:
+    found = run.raw.get("metrics") or {}
+    names = [name for name in found if everything or not name.startswith("system/")]
+    if not names:
+        return
+    made = table(
+        "metric",
+        "last",
+        "at step",
+        "lowest",
+        "highest",
+        "points",
+        right=("last", "at step", "lowest", "highest", "points"),
+    )
+    for name in names:
+        one = found[name]
+        last, low, high = (_number(one[key]) for key in ("last", "low", "high"))
+        made.add_row(Text(name, style="bold"), last, str(one["last_step"]), low, high, f"{one['points']:,}")
+    show_table(made)
+
+
+def _number(value: Any) -> str:
+    return "-" if value is None else f"{number(value):.5g}"

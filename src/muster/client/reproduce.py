@@ -1,0 +1,172 @@
+"""A run once more: its files written out from the snapshot, and a list of what can't be the same."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from muster.client.admin import part
+from muster.core.errors import Invalid
+from muster.track.paths import check_path
+
+Doc = dict[str, Any]
+_LANES: Final = 4  # downloads at a time
+_NAMED: Final = 12  # packages that are named before they are only counted
+
+
+class _Caller(Protocol):
+    """The part of `muster.Client` that is needed."""
+
+    def _get(self, path: str, **params: Any) -> Doc: ...
+
+    def get_content(self, digest: str, run: str, to: Path) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Reproduction:
+    """`known` is what the server has of the run; `folder` is where its files go, None when no snapshot was kept."""
+
+    run: str
+    known: Doc
+    folder: Path | None
+
+    @property
+    def tree(self) -> str:
+        return str(self.known["code"].get("tree") or "")
+
+
+def prepare(client: _Caller, ref: str | int, home: Path) -> Reproduction:
+    """Writes nothing yet."""
+    known = client._get(f"/v1/runs/{part(str(ref))}/reproduction")
+    tree = known["code"].get("tree")
+    folder = home / "reproduced" / f"{known['run']}-{tree[:12]}" if tree and known["files"] is not None else None
+    return Reproduction(known["run"], known, folder)
+
+
+def restore(client: _Caller, made: Reproduction) -> list[str]:
+    """Writes the snapshot's files, each checked; the paths of files that are in the folder beside them."""
+    if made.folder is None:
+        return []
+    files = {check_path(path): tuple(entry) for path, entry in made.known["files"].items()}
+
+    def write(item: tuple[str, tuple[str, int, int]]) -> None:
+        path, (digest, _, mode) = item
+        assert made.folder is not None
+        target = made.folder / path
+        if _digest(target) != digest:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            client.get_content(digest, made.run, target)
+        target.chmod(mode)
+
+    try:
+        made.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with ThreadPoolExecutor(_LANES, "muster-restore") as lanes:
+            list(lanes.map(write, files.items()))
+    except OSError as error:
+        raise Invalid(f"{made.folder} can't be written: {error}.", "Make room there, or move it away.") from error
+    there = (path.relative_to(made.folder).as_posix() for path in made.folder.rglob("*") if path.is_file())
+    return sorted(path for path in there if path not in files)
+
+
+def differences(made: Reproduction, here: Doc | None, beside: list[str]) -> list[Doc]:
+    """What can't be the same, or may not be: {"what", "why"} each. `here` is the environment it would find now."""
+    known, spec = made.known, made.known["spec"]
+    found = [
+        *_of_code(made, beside),
+        *_of_environment(known["environment"], here),
+        *_of_data(known["data"], spec),
+        *_of_chance(known),
+    ]
+    found += [_one("secrets", f"{name}: its value may be another now") for name in spec.get("secrets") or ()]
+    if spec.get("min_nodes"):
+        nodes = f"{spec['min_nodes']} to {spec['num_nodes']}"
+        found.append(_one("size", f"it takes {nodes} nodes, and may get another number of them than it had"))
+    if known["attempts"] > 1:
+        found.append(_one("restarts", f"it took {known['attempts']} attempts; this one may not be interrupted there"))
+    return found
+
+
+def _of_code(made: Reproduction, beside: list[str]) -> Iterator[Doc]:
+    code = made.known["code"]
+    if made.folder is None:
+        at = f"; it was at commit {code['commit']}" if code.get("commit") else ""
+        where = made.known["spec"].get("workdir") or "its workdir"
+        yield _one("code", f"no snapshot was kept, so the files in {where} are used as they are now{at}")
+    for note in code.get("notes") or ():
+        yield _one("code", note)
+    if beside:
+        yield _one("code", f"{made.folder} has {len(beside)} files beside the snapshot's, such as {beside[0]}")
+
+
+def _of_environment(then: Doc, here: Doc | None) -> Iterator[Doc]:
+    if not then:
+        yield _one("environment", "it was not recorded, so Python, packages and drivers may differ")
+        return
+    if here is None:
+        yield _one("environment", "the workers are on other machines; compare the two when it has started")
+        return
+    for name, old, new in (
+        ("Python", (then.get("python") or {}).get("version"), (here.get("python") or {}).get("version")),
+        ("image", then.get("image"), here.get("image")),
+        ("driver", then.get("driver"), here.get("driver")),
+        ("devices", _devices(then), _devices(here)),
+        ("CPU", (then.get("host") or {}).get("cpu"), (here.get("host") or {}).get("cpu")),
+    ):
+        if old != new:
+            yield _one(
+                "hardware" if name in ("devices", "CPU", "driver") else "environment", f"{name}: {_moved(old, new)}"
+            )
+    yield from _of_packages(then.get("packages") or {}, here.get("packages") or {})
+
+
+def _of_packages(then: Mapping[str, str], here: Mapping[str, str]) -> Iterator[Doc]:
+    changed = [name for name in sorted({*then, *here}) if then.get(name) != here.get(name)]
+    for name in changed[:_NAMED]:
+        yield _one("environment", f"package {name}: {_moved(then.get(name), here.get(name))}")
+    if len(changed) > _NAMED:
+        yield _one("environment", f"{len(changed) - _NAMED} more packages differ")
+
+
+def _of_data(data: list[Doc], spec: Doc) -> Iterator[Doc]:
+    seen = {str(one["name"]) for one in data}
+    for one in data:
+        if not one["digest"]:
+            yield _one("data", f"{one['name']}: no digest was recorded, so it may have changed")
+        elif one["newest"] and one["newest"] != one["digest"]:
+            yield _one("data", f"{one['name']}: it has changed: {one['digest'][:12]} then, {one['newest'][:12]} since")
+    for name in spec.get("data") or ():
+        if str(name) not in seen:
+            yield _one("data", f"{name}: no digest was recorded, so it may have changed")
+
+
+def _of_chance(known: Doc) -> Iterator[Doc]:
+    if not known["seeds"]:
+        yield _one("seeds", "none is known, so random numbers differ")
+    environment = known["environment"]
+    settings = environment.get("env") or {}
+    if environment.get("devices") and "CUBLAS_WORKSPACE_CONFIG" not in settings:
+        yield _one("kernels", "GPU kernels were not held to a fixed order of sums, so last digits differ")
+
+
+def _devices(environment: Doc) -> str:
+    return ", ".join(str(one.get("name")) for one in environment.get("devices") or ())
+
+
+def _moved(old: Any, new: Any) -> str:
+    return f"{old or 'none'} then, {new or 'none'} here"
+
+
+def _one(what: str, why: str) -> Doc:
+    return {"what": what, "why": why}
+
+
+def _digest(path: Path) -> str:
+    """Empty for what is no file of its own."""
+    if not path.is_file() or path.is_symlink():
+        return ""
+    with open(path, "rb") as file:  # noqa: PTH123  (file_digest wants a plain file)
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,214 @@
+"""Runs between this machine and a server: what exporters read of it, and what importers send to it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
+
+import numpy as np
+
+from muster.core.errors import MusterError
+from muster.track.exporters.base import Facts, Medium, Series
+from muster.track.importers.base import Found, Importer
+from muster.track.importers.spool import Content, Encoder
+from muster.wire import Batch, Piece, Reply, WorkerExit
+
+if TYPE_CHECKING:
+    from muster.client.client import Client
+    from muster.client.http import Transport
+
+BATCH: Final = 1 << 20  # bytes of a stream in one request
+_HELD: Final = 32 << 20  # bytes of content that wait for the records that name them
+_POINT: Final = 28  # bytes
+_PATIENCE: Final = 120.0  # seconds without a byte
+_SPECIAL: Final = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
+_REASONS: Final = {"succeeded": "completed", "failed": "user_error", "stopped": "user_stop"}
+_DOCUMENTS: Final = ("histogram", "table", "text")  # media whose content is JSON when it was too large for its row
+
+Progress = Callable[[int], None]  # is given how many bytes went
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteRun:
+    """A run on a server, as an exporter reads it; `facts` is what `GET /v1/runs/RUN` said."""
+
+    client: Client
+    facts: Facts
+    ranks: bool = True  # with the series of every rank
+
+    def series(self, superseded: bool = False) -> Iterator[Series]:
+        transport = self.client._transport
+        listed = transport.call("GET", f"{_path(self.facts.id)}/metrics")["series"]
+        own: set[str] = set()
+        for each in listed:
+            name, rank = str(each["name"]), int(each["rank"])
+            first = name not in own
+            own.add(name)
+            if first or self.ranks:
+                parts = ("standing", "superseded") if superseded else ("standing",)
+                for part in parts:
+                    found = _points(transport, self.facts.id, name, rank, part)
+                    if part == "standing" or len(found[0]):
+                        yield Series(name, None if first else rank, part == "superseded", *found)
+
+    def media(self) -> Iterator[Medium]:
+        transport, after = self.client._transport, 0
+        while after is not None:
+            page = transport.call("GET", f"{_path(self.facts.id)}/media", params={"after": after})
+            for raw in page["media"]:
+                yield self._medium(raw)
+            after = page["next"]
+
+    def _medium(self, raw: dict[str, Any]) -> Medium:
+        data, content = raw.get("data"), None
+        if data is None and "digest" in raw:
+            content = _content(self.client._transport, raw["digest"], self.facts.id)
+            if raw["kind"] in _DOCUMENTS and raw.get("mime") == "application/json":
+                with suppress(ValueError):
+                    data, content = json.loads(content), None
+        known = {name: raw[name] for name in ("name", "kind", "step", "time", "rank", "attempt")}
+        return Medium(**known, mime=str(raw.get("mime") or ""), data=data, content=content)
+
+
+def facts_of(view: dict[str, Any]) -> Facts:
+    """From a run as the API shows it."""
+    names = (
+        "id",
+        "project",
+        "name",
+        "user",
+        "kind",
+        "source",
+        "phase",
+        "purpose",
+        "created_at",
+        "started_at",
+        "ended_at",
+    )
+    known = {name: view[name] for name in names if name in view}
+    metrics = {name: _number(value) for name, value in (view.get("metrics") or {}).items()}
+    return Facts(**known, params=view.get("params") or {}, tags=view.get("tags") or {}, metrics=metrics)
+
+
+@dataclass(slots=True)
+class Imported:
+    """What became of a run. `new` is False for one that the server had already, unchanged."""
+
+    id: str
+    name: str
+    new: bool
+    points: int = 0
+    media: int = 0
+    problems: list[str] = field(default_factory=list)
+
+
+def send_run(client: Client, importer: Importer, found: Found, project: str, progress: Progress) -> Imported:
+    """Imports one run. Sent again, it goes on where it was cut off; a run that is there unchanged is left alone."""
+    transport = client._transport
+    body = {"tool": found.tool, "key": found.key, "fingerprint": found.fingerprint(), "project": project}
+    body |= {"name": found.name[-500:], "purpose": found.purpose[:8000], "place": str(found.path.absolute())[-4000:]}
+    begun = transport.call("POST", "/v1/runs/import", body={**body, "created_at": found.created_at}, key=found.key)
+    made = Imported(begun["id"], found.name, not begun["done"])
+    if begun["done"]:
+        return made
+    stream = _Stream(client, begun["id"], begun["attempt"])
+    encoder = Encoder(found.created_at)
+    for piece in encoder.pieces(importer.read(found)):
+        if piece.apart:
+            stream.flush()
+        stream.add(piece.data, piece.contents)
+        made.points += piece.points
+        made.media += len(piece.contents)
+        progress(len(piece.data))
+    stream.finish(encoder)
+    made.problems = [f"{what} (x{count})" if count > 1 else what for what, count in encoder.problems.items()]
+    return made
+
+
+@dataclass(slots=True)
+class _Stream:
+    """The bytes of one import, sent from where the server has them."""
+
+    client: Client
+    run: str
+    attempt: int
+    offset: int = 0  # of what waits here
+    acked: int | None = None  # what the server has
+    waiting: list[bytes] = field(default_factory=list)
+    size: int = 0
+    contents: dict[str, str | bytes] = field(default_factory=dict)
+    held: int = 0  # bytes of them
+
+    def add(self, data: bytes, contents: tuple[Content, ...]) -> None:
+        if self.acked is None:
+            self._send(Batch(0, "running"))
+        if self.size + len(data) > BATCH or self.held > _HELD:
+            self.flush()
+        self.waiting.append(data)
+        self.size += len(data)
+        if self.offset + self.size > (self.acked or 0):
+            self.contents |= {one.digest: one.given if one.given is not None else str(one.file) for one in contents}
+            self.held += sum(one.size for one in contents)
+
+    def flush(self) -> None:
+        if not self.size:
+            return
+        end = self.offset + self.size
+        if end > (self.acked or 0):
+            self._upload()
+            self._send(Batch(0, "running", pieces=(Piece(0, "spool", self.offset, b"".join(self.waiting)),)))
+        self.offset, self.waiting, self.size = end, [], 0
+
+    def finish(self, encoder: Encoder) -> None:
+        self.flush()
+        ended = encoder.ended
+        if ended is not None:
+            told = WorkerExit(ended.outcome, _REASONS[ended.outcome], ended.detail, ended.time)
+            self._send(Batch(0, "ended", told))
+
+    def _upload(self) -> None:
+        """Before the records that name it."""
+        if self.contents:
+            self.client.upload(self.contents)
+            self.contents, self.held = {}, 0
+
+    def _send(self, batch: Batch) -> None:
+        body = batch.encode()
+        path = f"{_path(self.run)}/import"
+        answer = self.client._transport.send_content("POST", path, body, len(body), {"attempt": self.attempt})
+        self.acked = Reply.from_json(json.dumps(answer)).acked.get((0, "spool"), 0)
+
+
+def _points(transport: Transport, run: str, name: str, rank: int, part: str) -> tuple[Any, Any, Any, Any]:
+    path = f"{_path(run)}/points/{quote(name, safe='')}"
+    with transport.open(path, {"rank": rank, "part": part}, {}, _PATIENCE) as response:
+        body = response.read()
+    count = len(body) // _POINT
+    if len(body) != count * _POINT:
+        raise MusterError(f"The points of {name!r} of {run} came cut off.", "Try again.")
+    return (
+        np.frombuffer(body, "<i8", count),
+        np.frombuffer(body, "<f8", count, 8 * count),
+        np.frombuffer(body, "<f8", count, 16 * count),
+        np.frombuffer(body, "<i4", count, 24 * count),
+    )
+
+
+def _content(transport: Transport, digest: str, run: str) -> bytes:
+    with transport.open(f"/v1/blobs/{digest}", {"run": run}, {}, _PATIENCE) as response:
+        return response.read()
+
+
+def _path(run: str) -> str:
+    return f"/v1/runs/{quote(run, safe='')}"
+
+
+def _number(value: Any) -> float:
+    """A value as the API writes it, or the last one of a summary."""
+    if isinstance(value, dict):
+        value = value["last"]
+    return _SPECIAL[value] if isinstance(value, str) else float("nan") if value is None else float(value)

@@ -1,0 +1,27 @@
+"""A job that lacks what its project requires of every run is refused, where the policy says so."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from muster.control.admission.base import Context
+from muster.core.reasons import Reason, reason
+from muster.core.spec import JobSpec
+from muster.track.facts import command_params
+from muster.track.fields import given_by_spec, lacking, mend_of
+
+# What the run itself may bring: the code is captured as it is submitted, the seed and the data reported as it runs.
+_LATER: Final = ("code", "seed")
+
+
+def check(spec: JobSpec, context: Context) -> Reason | None:
+    rules = context.state.rules.project(spec.project)
+    if not rules.require or rules.missing != "refuse":
+        return None
+    has = given_by_spec(context.user, spec.purpose, spec.data, spec.tags, command_params(spec.run, spec.envs))
+    lacks = [name for name in lacking(rules.require, has) if name not in _LATER]
+    if not lacks:
+        return None
+    mend = "; ".join(mend_of(name) for name in lacks)
+    message = f"project {spec.project!r} requires {', '.join(lacks)} of every job"
+    return reason("required_missing", message, f"{mend[0].upper()}{mend[1:]}.", missing=lacks)

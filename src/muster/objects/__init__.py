@@ -1,0 +1,1 @@
+"""Object storage for whoever needs it, with nothing but the standard library."""

@@ -1,0 +1,125 @@
+"""What a rank takes of its machine, sampled by the launcher: processors, memory, disk and accelerators.
+
+A look costs in proportion to the worker's processes, and the next one comes the later the more it cost: at most half a
+percent of a core goes into it.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from muster.runtime import processes
+from muster.runtime.nvml import Device, Nvml, open_nvml, share, visible
+
+FIRST: Final = 0.9  # seconds after the start
+SOON: Final = 5.0  # seconds between samples in the first minute
+LATER: Final = 10.0
+SOON_UNTIL: Final = 60.0
+SHARE: Final = 200  # the time between two samples is at least this many times what one costs
+_TICK: Final = 1 / os.sysconf("SC_CLK_TCK")  # seconds
+
+Tell = Callable[[int, int, Mapping[str, float]], None]  # rank, step, values
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What a tree of processes has taken so far; children that have ended are in what their parents took."""
+
+    cpu: float = 0.0  # seconds
+    read: int = 0  # bytes from disk
+    written: int = 0
+    memory: int = 0  # bytes, now
+
+
+@dataclass
+class Sampler:
+    """A thread that tells each rank's figures; `step` is whole seconds since `began`."""
+
+    roots: Mapping[int, int]  # rank: its first process
+    environments: Mapping[int, Mapping[str, str]]  # rank: what decides which devices it sees
+    tell: Tell
+    began: float = field(default_factory=time.monotonic)
+    leave_out: frozenset[int] = frozenset()  # processes that are no part of the rank
+    _stop: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        self._thread = threading.Thread(target=self._run, name="hardware", daemon=True)
+        self._thread.start()
+
+    def stop(self, patience: float) -> None:
+        """No more samples; a driver that hangs is left behind after this many seconds."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(patience)
+
+    def _run(self) -> None:
+        before = {rank: take(root, self.leave_out) or Taken() for rank, root in self.roots.items()}
+        at = dict.fromkeys(self.roots, time.monotonic())
+        nvml, devices = None, {}
+        wait = FIRST
+        while not self._stop.wait(max(0.0, self.began + wait - time.monotonic()) if wait == FIRST else wait):
+            cost = time.thread_time()
+            if wait == FIRST and (nvml := open_nvml()):
+                devices = self._devices(nvml)
+            for rank, root in self.roots.items():
+                taken, now = take(root, self.leave_out), time.monotonic()
+                if taken is None:
+                    continue
+                figures = rates(before[rank], taken, now - at[rank])
+                before[rank], at[rank] = taken, now
+                if nvml:
+                    figures |= _accelerators(nvml, devices.get(rank, []))
+                self.tell(rank, int(now - self.began), figures)
+            every = SOON if time.monotonic() - self.began < SOON_UNTIL else LATER
+            wait = max(every, SHARE * (time.thread_time() - cost))
+
+    def _devices(self, nvml: Nvml) -> dict[int, list[Device]]:
+        every, found = nvml.devices(), {}
+        ranks = list(self.roots)
+        for local, rank in enumerate(ranks):
+            found[rank] = share(visible(every, self.environments[rank]), local, len(ranks))
+        return found
+
+
+def take(root: int, leave_out: frozenset[int] = frozenset()) -> Taken | None:
+    """What a process and all below it have taken; None when it has ended."""
+    found = [one for pid in (root, *processes.descendants(root)) if pid not in leave_out and (one := _one(pid))]
+    if not found or processes.stat(root) is None:
+        return None
+    return Taken(*(sum(column) for column in zip(*found, strict=True)))
+
+
+def rates(before: Taken, after: Taken, seconds: float) -> dict[str, float]:
+    """The series. A process that left the tree takes its past with it: less than nothing is told as nothing."""
+    span = max(seconds, 1e-3)
+    return {
+        "system/cpu": max(0.0, after.cpu - before.cpu) / span,
+        "system/memory": float(after.memory),
+        "system/disk_read": max(0, after.read - before.read) / span,
+        "system/disk_write": max(0, after.written - before.written) / span,
+    }
+
+
+def _one(pid: int) -> tuple[float, int, int, int] | None:
+    raw = processes.read(f"/proc/{pid}/stat")
+    if not raw:
+        return None
+    fields = raw[raw.rindex(b")") + 2 :].split()
+    ticks = sum(map(int, fields[11:15]))  # user and system time, its own and of its children that ended
+    traffic = dict(line.split(b": ") for line in processes.read(f"/proc/{pid}/io").splitlines())
+    read, written = int(traffic.get(b"read_bytes", 0)), int(traffic.get(b"write_bytes", 0))
+    return ticks * _TICK, read, written, processes.private_memory([pid])
+
+
+def _accelerators(nvml: Nvml, devices: list[Device]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for place, device in enumerate(devices):
+        suffix = f".{place}" if place else ""
+        found |= {f"system/{name}{suffix}": value for name, value in nvml.sample(device).items()}
+    return found

@@ -1,0 +1,108 @@
+"""Where the server is, for a script outside Muster's jobs, and how a run is opened there. Standard library only."""
+
+from __future__ import annotations
+
+import json
+import os
+import ssl
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from muster.runtime.channel import Away
+
+TIMEOUT: Final = 5.0  # seconds for one answer
+_LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
+
+
+class Refused(Exception):
+    """The server understood and said no: its words, with what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """Found as `muster.Client` finds it: what was given, then MUSTER_URL and MUSTER_TOKEN, then the home."""
+
+    urls: tuple[str, ...]
+    token: str | None
+    urls_file: str | None  # of a server of this home, which may move
+    ca_file: str | None
+
+    def open_run(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """POSTs to /v1/runs/external. Raises Away when no server answers, Refused when one says no."""
+        if not self.urls:
+            raise Away("no server's address is known: set MUSTER_URL, or start one with `muster up -d`")
+        if not self.token:
+            raise Refused(f"No token for {self.urls[0]}. Set MUSTER_TOKEN to one that is valid there.")
+        failure = Away("no server answers")
+        for url in self.urls:
+            try:
+                return self._post(url, request)
+            except Away as away:
+                failure = away
+        raise failure
+
+    def _post(self, url: str, request: Mapping[str, Any]) -> dict[str, Any]:
+        headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
+        ask = urllib.request.Request(f"{url}/v1/runs/external", json.dumps(request).encode(), headers)  # noqa: S310
+        try:
+            with self._opener(url).open(ask, timeout=TIMEOUT) as answer:
+                return dict(json.load(answer))
+        except urllib.error.HTTPError as error:
+            with error:
+                words = _words(error.read(1 << 16))
+            if error.code >= 500 or error.code == 429 or not words:
+                raise Away(f"{url} answered with status {error.code}") from error
+            raise Refused(words) from error
+        except (OSError, ValueError) as error:
+            raise Away(f"{url}: {error}") from error
+
+    def _opener(self, url: str) -> urllib.request.OpenerDirector:
+        context = ssl.create_default_context(cafile=self.ca_file) if url.startswith("https:") else None
+        handlers: list[urllib.request.BaseHandler] = [urllib.request.HTTPSHandler(context=context)] if context else []
+        if (urlsplit(url).hostname or "") in _LOOPBACK:
+            handlers.append(urllib.request.ProxyHandler({}))  # a company's proxy is not for this machine
+        return urllib.request.build_opener(*handlers)
+
+
+def home_folder() -> Path:
+    return Path(os.environ.get("MUSTER_HOME") or "~/.muster").expanduser().absolute()
+
+
+def find_server(url: str | None, home: Path) -> Server:
+    """Raises ValueError for an address that is none. No address at all is a server without one."""
+    given = url or os.environ.get("MUSTER_URL") or ""
+    urls = tuple(part.strip().rstrip("/") for part in given.split(",") if part.strip())
+    for one in urls:
+        if urlsplit(one).scheme not in ("http", "https") or not urlsplit(one).hostname:
+            raise ValueError(f"start_run(): the server's address is {one!r}; expected http://HOST:PORT.")
+    at_home = _home_urls(home)
+    token = os.environ.get("MUSTER_TOKEN") or None
+    # The home's token opens the home's own server: it is never sent to an address that came from somewhere else.
+    own = not urls or set(urls) <= set(at_home)
+    if token is None and own:
+        try:
+            token = (home / "token").read_text().strip() or None
+        except OSError:
+            token = None
+    ca_file = os.environ.get("MUSTER_CA_FILE") or None
+    return Server(urls or at_home, token, str(home / "server.json") if own else None, ca_file)
+
+
+def _home_urls(home: Path) -> tuple[str, ...]:
+    try:
+        return tuple(url.rstrip("/") for url in json.loads((home / "server.json").read_text())["urls"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return ()
+
+
+def _words(body: bytes) -> str:
+    try:
+        error = json.loads(body)["error"]
+        return f"{error['message']} {error.get('mend') or ''}".strip()
+    except (ValueError, KeyError, TypeError):
+        return ""

@@ -1,0 +1,183 @@
+"""The sidecar: a process beside a script outside Muster's jobs that opens its run, ships what it reports and ends it.
+
+`python -m muster.runtime.sidecar FOLDER` stays as long as the script lives, and then until the server has everything.
+`python -m muster.runtime.sidecar --sync HOME` ships the runs that earlier ones could not, and
+`python -m muster.runtime.sidecar --ship FOLDER SECONDS [URL]` one of them; a line of JSON says what came of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+from muster import wire
+from muster.runtime import processes
+from muster.runtime.channel import BACKOFF_FIRST, Away, Channel
+from muster.runtime.companion import Companion, Program
+from muster.runtime.host import FOLDER as HOST
+from muster.runtime.offline import Parcel, parcels
+from muster.runtime.server import Refused, Server, find_server
+from muster.runtime.ship import Shipper
+from muster.runtime.streams import SpoolSource, Stream
+
+LOOK: Final = 0.1  # seconds between two looks at the script
+QUICK_LOOK: Final = 0.02  # seconds between two looks at what is left to ship
+BEAT: Final = 5.0  # seconds between two words that the writer lives
+OPEN_LAST: Final = 10.0  # seconds between two tries to open the run, at most
+LINGER: Final = 600.0  # seconds after the script's end that it waits for a server that is away
+
+Result = Literal["shipped", "away", "refused", "busy", "running"]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if len(given) == 2 and given[0] == "--sync":
+        for parcel in parcels(Path(given[1])):
+            Sidecar(parcel).sync(LINGER)
+        return 0
+    if len(given) in (3, 4) and given[0] == "--ship":
+        sidecar = Sidecar(Parcel(Path(given[1]).resolve()), url=given[3] if len(given) == 4 else None)
+        result = sidecar.sync(float(given[2]))
+        print(json.dumps({"result": result, "trouble": sidecar.trouble}))  # noqa: T201
+        return 0
+    if len(given) != 1 or given[0].startswith("-"):
+        usage = "usage: python -m muster.runtime.sidecar FOLDER | --sync HOME | --ship FOLDER SECONDS [URL]"
+        print(usage, file=sys.stderr)  # noqa: T201
+        return 2
+    Sidecar(Parcel(Path(given[0]).resolve())).accompany()
+    return 0
+
+
+@dataclass
+class Sidecar:
+    """Ships one parcel."""
+
+    parcel: Parcel
+    url: str | None = None  # in place of the one that the script was given
+    trouble: str = ""  # why no server has it yet
+    _server: Server | None = None
+    _shipper: Shipper | None = None
+    _companion: Companion | None = None
+    _beats: Channel | None = None
+    _files: Channel | None = None
+    _refused: bool = False
+    _host_closed: bool = False
+    _open_at: float = 0.0  # monotonic times
+    _beat_at: float = 0.0
+    _delay: float = BACKOFF_FIRST
+
+    def accompany(self) -> Result:
+        """Beside the script, from its start to its end and beyond."""
+        if not self.parcel.lock():
+            return "busy"
+        root = int(self.parcel.told()["process"]["pid"])
+        self._start(Program(sys.executable, str(Path.cwd()), {0: dict(os.environ)}, {}), {0: root})
+        while (ended := self.parcel.ended()) is None:
+            self._attend()
+            time.sleep(LOOK)
+        return self._hand_over(ended, LINGER)
+
+    def sync(self, patience: float) -> Result:
+        """What a script that has ended left behind; waits this many seconds for a server."""
+        try:
+            if not self.parcel.lock():
+                return "busy"
+            ended = self.parcel.ended()
+            if ended is None:
+                return "running"
+            self._start(None, {})
+            return self._hand_over(ended, patience)
+        except FileNotFoundError:  # its own sidecar was done with it just now
+            return "shipped"
+        finally:
+            self.parcel.unlock()
+
+    def _start(self, program: Program | None, roots: dict[int, int]) -> None:
+        self._server = self._find()
+        self._beats, self._files = self._channel(), self._channel()
+        ranks, alone = {0: self.parcel.rank_dir}, frozenset({os.getpid()})
+        self._companion = Companion(self.parcel.path, ranks, program, self._files, _say, self._close_host, alone)
+        self._companion.start(roots)
+
+    def _attend(self) -> None:
+        now = time.monotonic()
+        if self._shipper is None and not self._refused and now >= self._open_at:
+            self._open()
+            self._delay = min(2 * self._delay, OPEN_LAST)
+            self._open_at = time.monotonic() + self._delay
+        if self._shipper is not None and self._beats is not None and now >= self._beat_at:
+            self._beat_at = now + BEAT
+            with contextlib.suppress(Away):  # others must not write to the same run; one word that is lost is no harm
+                self._beats.call("POST", "/v1/runs/external/beat", b"")
+
+    def _open(self) -> None:
+        """Makes the run known to a server, if it is not, and starts to ship."""
+        assert self._files is not None
+        assert self._beats is not None
+        try:
+            opened = self.parcel.opened()
+            if opened is None:
+                opened = self._find().open_run(self.parcel.told()["request"])
+                self.parcel.write_opened(opened)
+        except (Away, Refused) as error:
+            self._refused = isinstance(error, Refused)
+            self.trouble = str(error)
+            processes.complain(f"the run can't be opened: {error}")
+            return
+        self.trouble = ""
+        shipping = self._channel()
+        for channel in (shipping, self._files, self._beats):
+            channel.allow(str(opened["token"]))
+        folder = self.parcel.rank_dir
+        streams = [
+            Stream(0, "spool", SpoolSource(folder, processes.complain)),
+            Stream(0, "host", SpoolSource(folder / HOST, processes.complain)),
+        ]
+        self._shipper = Shipper(shipping, 0, streams, lambda command: None, lambda: None, _say)
+        self._shipper.start()
+
+    def _hand_over(self, ended: wire.WorkerExit, patience: float) -> Result:
+        """Tells the end, and removes the folder when the server has it with everything before it."""
+        assert self._companion is not None
+        self._companion.finish()
+        until, told, self._open_at = time.monotonic() + patience, False, 0.0
+        while time.monotonic() < until and not self._refused:
+            self._attend()
+            if self._shipper is not None:
+                if not told:
+                    self._shipper.finish(ended)
+                    told = True
+                if self._host_closed:
+                    self._shipper.close_host()
+                if self._shipper.result:
+                    self.parcel.remove()
+                    return "shipped"
+            time.sleep(QUICK_LOOK)
+        return "refused" if self._refused else "away"
+
+    def _close_host(self) -> None:
+        self._host_closed = True
+
+    def _find(self) -> Server:
+        """Looked up anew each time: one that was started since may be elsewhere."""
+        return find_server(self.url or self.parcel.told()["url"], self.parcel.path.parent.parent)
+
+    def _channel(self) -> Channel:
+        """Without a token until the run is open."""
+        assert self._server is not None
+        return Channel(self._server.urls, self._server.urls_file, "", self._server.ca_file)
+
+
+def _say(rank: int, text: str) -> None:
+    processes.complain(text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

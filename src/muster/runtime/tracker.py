@@ -1,0 +1,218 @@
+"""A run's tracker: inside a job the job's own run, elsewhere a run that a sidecar ships beside the script.
+
+    with muster.start_run("lr sweep", params={"lr": 3e-4}, tags={"task": "pretrain"}) as run:
+        for step in range(1000):
+            run.log({"loss": train_step()}, step)
+
+No call waits for the server. While none answers everything is kept on disk, and `muster runs sync`, or the next
+`start_run`, ships it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import time
+import traceback
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, NoReturn, SupportsIndex
+
+from muster import wire
+from muster.runtime import place
+from muster.runtime.channel import Away
+from muster.runtime.checks import Number, check_keys
+from muster.runtime.files import Files, shared_files
+from muster.runtime.media import Media, shared_media
+from muster.runtime.offline import FOLDER, Parcel, new_id, parcel_for, parcels
+from muster.runtime.plain import plain
+from muster.runtime.reporter import Reporter, shared
+from muster.runtime.server import Refused, find_server, home_folder
+
+CLOSE_PATIENCE: Final = 10.0  # seconds that the end of a script waits for its last words to arrive
+_LOOK: Final = 0.01  # seconds
+
+
+class RunRefused(RuntimeError):
+    """The server does not take this run: its words, with what to do."""
+
+
+class Tracker:
+    """Non-blocking; what it took is stored once, at the latest when a server is back."""
+
+    def __init__(self, run: str, reporter: Reporter, files: Files, media: Media, parcel: Parcel | None = None) -> None:
+        self.run = run  # its id; empty for a process that is not the one which writes
+        self._reporter, self._parcel, self._files = reporter, parcel, files
+        self._closed = False
+        self._next = 0  # the step of the next `log` without one
+        self.note = reporter.note
+        self.data = reporter.data
+        self.progress = reporter.progress
+        self.artifact = files.artifact
+        self.image, self.histogram = media.image, media.histogram
+        self.table, self.text = media.table, media.text
+
+    def log(self, values: Mapping[str, Number], step: SupportsIndex | None = None) -> None:
+        """One value for each metric at a step; without a step, the one after the last."""
+        if step is None:
+            step = self._next
+        self._reporter.log(values, step)
+        self._next = int(step) + 1
+
+    def params(self, values: Mapping[str, Any] | None = None, /, **more: Any) -> None:
+        """Parameters, as a mapping or by name."""
+        self._reporter.params(**{**(values or {}), **more})
+
+    def tags(self, values: Mapping[str, str | None] | None = None, /, **more: str | None) -> None:
+        """Tags, as a mapping or by name; None takes one away."""
+        self._reporter.tags(**{**(values or {}), **more})
+
+    def flush(self) -> None:
+        """Returns when all that was given is on disk."""
+        self._files.flush()
+        self._reporter.flush()
+
+    def close(self, outcome: wire.Outcome = "succeeded", detail: str = "", patience: float = CLOSE_PATIENCE) -> None:
+        """Ends a run outside Muster; a job's run ends with its job. Waits until the server has everything, `patience`
+        seconds at most, and not at all where none has answered yet. The sidecar goes on after that."""
+        if self._closed:
+            return
+        if outcome not in ("succeeded", "failed", "stopped"):
+            raise ValueError(f"close(): outcome got {outcome!r}; expected 'succeeded', 'failed' or 'stopped'.")
+        self._closed = True
+        self.flush()
+        if self._parcel is not None and self._parcel.path.exists():
+            try:
+                self._parcel.end(outcome, detail)
+            except OSError as error:
+                place.warn(f"the end of the run can't be written to {self._parcel.path}: {error}.")
+            until = time.monotonic() + patience
+            while time.monotonic() < until and (self._parcel.path / "opened.json").exists():
+                time.sleep(_LOOK)
+
+    def __enter__(self) -> Tracker:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None or (isinstance(error, SystemExit) and not error.code):
+            self.close()
+        else:
+            self.close(*_outcome(error))
+
+
+def start_run(
+    name: str | None = None,
+    project: str = "default",
+    params: Mapping[str, Any] | None = None,
+    tags: Mapping[str, str] | None = None,
+    purpose: str | None = None,
+    url: str | None = None,
+    resume: str | None = None,
+) -> Tracker:
+    """The run of this script. `resume` goes on with a run that has ended, as its next attempt.
+
+    In a gang outside Muster only the process with RANK 0 writes; the trackers of the others do nothing.
+    Raises RunRefused when the server says no, and ValueError for what can't be stored.
+    """
+    check_keys("start_run(): params", params or {})
+    check_keys("start_run(): tags", tags or {})
+    if place.active():
+        tracker = Tracker(place.job() or "", shared, shared_files, shared_media)
+        if params:
+            tracker.params(params)
+        if tags:
+            tracker.tags(tags)
+        return tracker
+    if place.rank() != 0:
+        silent = Reporter()
+        return Tracker("", silent, Files(silent), Media(Files(silent)))
+    request = {
+        "id": resume or new_id(name or Path(sys.argv[0] or "run").stem),
+        "key": uuid.uuid4().hex,
+        "resume": resume is not None,
+        "name": plain(name or ""),
+        "project": project,
+        "params": plain(dict(params or {})),
+        "tags": {key: plain(str(value)) for key, value in (tags or {}).items()},
+        "purpose": plain(purpose or ""),
+        "created_at": time.time(),
+        "host": os.uname().nodename,
+        "pid": os.getpid(),
+        "command": plain(" ".join(sys.orig_argv)[:4000]),
+    }
+    return _outside(request, url, home_folder())
+
+
+def _outside(request: dict[str, Any], url: str | None, home: Path) -> Tracker:
+    server = find_server(url, home)
+    parcel = parcel_for(home, request["id"], request["key"])
+    parcel.make(request, url)
+    run = str(request["id"])
+    try:
+        opened = server.open_run(request)
+        parcel.write_opened(opened)
+        run = str(opened["id"])
+    except Refused as error:
+        parcel.remove()
+        raise RunRefused(f"start_run(): {error}") from None
+    except Away as error:
+        place.warn(f"offline: {error}. The run {run} is kept in {parcel.path}; `muster runs sync` ships it.")
+    else:
+        if any(each.path != parcel.path for each in parcels(home)):
+            _spawn(["--sync", str(home)], home / FOLDER / "sync.log")
+    _spawn([str(parcel.path)], parcel.path / "sidecar.log")
+    reporter = Reporter(parcel.rank_dir)
+    files = Files(reporter)
+    tracker = Tracker(run, reporter, files, Media(files), parcel)
+    _close_at_exit(tracker)
+    return tracker
+
+
+def _spawn(arguments: list[str], log: Path) -> None:
+    """A process in a session of its own, which outlives this one."""
+    command = [sys.executable, "-m", "muster.runtime.sidecar", *arguments]
+    to_log = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    actions = [
+        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+        (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
+        (os.POSIX_SPAWN_OPEN, 2, str(log), to_log, 0o600),
+    ]
+    try:
+        os.posix_spawn(sys.executable, command, os.environ, file_actions=actions, setsid=True)
+    except OSError as error:
+        place.warn(f"the sidecar can't be started ({error}); `muster runs sync` ships what is recorded.")
+
+
+def _close_at_exit(tracker: Tracker) -> None:
+    """However the script ends, short of being killed, the run ends the same way."""
+    process, before_hook, before_exit = os.getpid(), sys.excepthook, sys.exit
+    ends: list[tuple[wire.Outcome, str]] = []
+
+    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        ends.append(_outcome(error))
+        before_hook(kind, error, trace)
+
+    def leave(code: Any = None, /) -> NoReturn:
+        ends.append(_outcome(SystemExit(code)))
+        before_exit(code)
+
+    def close() -> None:
+        if os.getpid() == process:
+            tracker.close(*(ends[-1] if ends else ("succeeded", "")))
+
+    sys.excepthook = hook
+    sys.exit = leave
+    atexit.register(close)
+
+
+def _outcome(error: BaseException) -> tuple[wire.Outcome, str]:
+    if isinstance(error, KeyboardInterrupt):
+        return "stopped", "interrupted from the keyboard"
+    if isinstance(error, SystemExit):
+        return ("failed", f"exit {error.code}") if error.code else ("succeeded", "")
+    return "failed", "".join(traceback.format_exception(error))

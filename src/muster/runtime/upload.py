@@ -1,0 +1,176 @@
+"""Ships the files that ranks gave away: first the content, by its digest, then a document that names it.
+
+Only then a file is removed. Whatever is interrupted is done again: content that the server has is taken once, and a
+document has an id.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO, Final, Literal
+
+from muster.runtime import processes
+from muster.runtime.channel import BACKOFF_FIRST, BACKOFF_LAST, Away, Channel
+
+LOOK: Final = 0.5  # seconds between two looks for files
+ANSWER: Final = 600.0  # seconds that a server may take to make a large file durable
+CHANGES_MAX: Final = 20  # times that a file may change while it is sent before it is left out
+ASKED_FIRST: Final = 1 << 20  # bytes
+_CHUNK: Final = 1 << 20
+_TAKEN: Final = (200, 201, 204)
+_REFUSED: Final = (409, 413, 415, 422)
+
+State = Literal["sent", "later", "lost", "gone"]
+
+
+@dataclass
+class Uploader:
+    """For one thread: `run` until everything is shipped after `finish`, or until the server wants no more."""
+
+    folders: Mapping[int, Path]  # rank: where its files are
+    channel: Channel
+    document: Callable[[dict[str, Any]], None]  # tells what was shipped
+    safe: Callable[[], bool]  # whether all that was told is on disk
+    say: Callable[[int, str], None]
+    _wake: threading.Event = field(default_factory=threading.Event)
+    _finishing: bool = False
+    _have: set[str] = field(default_factory=set)  # digests that the server took from here
+    _told: dict[str, list[Path]] = field(default_factory=dict)  # what may go once its document is on disk
+    _tries: dict[str, int] = field(default_factory=dict)
+    _trouble: str = ""
+
+    def finish(self) -> None:
+        """No rank is left that could give more."""
+        self._finishing = True
+        self._wake.set()
+
+    def run(self) -> None:
+        delay = BACKOFF_FIRST
+        while True:
+            finishing = self._finishing  # before the look: what is given after it was set does not exist
+            self._wake.clear()
+            try:
+                waiting = self._round(finishing)
+                delay = BACKOFF_FIRST
+            except Away as away:
+                self._complain(str(away))
+                waiting, delay = True, min(2 * delay, BACKOFF_LAST)
+            except _Gone:
+                return
+            if finishing and not waiting:
+                return
+            self._wake.wait(delay if waiting else LOOK)
+
+    def _round(self, finishing: bool) -> bool:
+        """Ships what there is; True when something is left that is to be tried again."""
+        left = False
+        for rank, folder in self.folders.items():
+            for note in sorted(folder.glob("*.json")):
+                if note.stem not in self._told and self._one(rank, note, finishing) == "later":
+                    left = True
+                    break  # what came after it stays after it: both may have the same name
+        if self._told and self.safe():
+            for paths in self._told.values():
+                for path in paths:
+                    path.unlink(missing_ok=True)
+            self._told.clear()
+        return left or bool(self._told)
+
+    def _one(self, rank: int, note: Path, finishing: bool) -> State:
+        try:
+            told = json.loads(note.read_text())
+            doc = {**told["doc"], "rank": rank}
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            return self._lose(rank, note, {}, f"its note can't be read: {error!r}")
+        data = note.with_suffix(".data")
+        if not data.exists():
+            if not finishing and _alive(told):
+                return "later"
+            data = Path(str(told.get("source", "")))
+        try:
+            with data.open("rb") as file:
+                return self._send(rank, note, told, doc, file)
+        except (FileNotFoundError, IsADirectoryError):
+            return self._lose(rank, note, doc, "the process was killed while it was copied, and the original is gone")
+        except OSError as error:
+            return self._lose(rank, note, doc, f"it can't be read: {error}")
+
+    def _send(self, rank: int, note: Path, told: dict[str, Any], doc: dict[str, Any], file: BinaryIO) -> State:
+        digest, size = _digest(file)
+        doc |= {"digest": digest, "bytes": size}
+        if _changed(told, note.with_suffix(".data"), size):
+            doc["about"] = {**doc.get("about", {}), "changed": True}  # written to after it was given away
+        if digest not in self._have and not self._there(digest, size):
+            file.seek(0)
+            status, body = self.channel.send_file(f"/v1/ingest/blobs/{digest}", file, size, ANSWER)
+            if status == 410:
+                raise _Gone
+            if status == 400 or status in _REFUSED:
+                why = f"the server refused it with status {status}: {body[:300].decode(errors='replace')}"
+                return self._again(rank, note, doc, why) if status == 400 else self._lose(rank, note, doc, why)
+            if status not in _TAKEN:
+                self.channel.turn_away()
+                raise Away(f"status {status} for a file: {body[:300].decode(errors='replace')}")
+        self._have.add(digest)
+        processes.fault("after_upload")
+        self.document(doc)
+        self._told[note.stem] = [note.with_suffix(".data"), note]
+        processes.fault("after_document")
+        return "sent"
+
+    def _there(self, digest: str, size: int) -> bool:
+        """Whether the server has a large one from elsewhere; a small one is sent sooner than asked for."""
+        return size >= ASKED_FIRST and self.channel.call("HEAD", f"/v1/ingest/blobs/{digest}")[0] == 200
+
+    def _again(self, rank: int, note: Path, doc: dict[str, Any], why: str) -> State:
+        """It was not what its digest says: written to while it was sent, most likely."""
+        self._tries[note.stem] = self._tries.get(note.stem, 0) + 1
+        return "later" if self._tries[note.stem] < CHANGES_MAX else self._lose(rank, note, doc, why)
+
+    def _lose(self, rank: int, note: Path, doc: dict[str, Any], why: str) -> State:
+        text = f"{doc.get('type', 'file')} {doc.get('path') or doc.get('name') or note.stem!r} is not recorded: {why}"
+        self.say(rank, text)
+        self.document({"type": "note", "time": time.time(), "text": text})
+        self._told[note.stem] = [note.with_suffix(".data"), note]
+        return "lost"
+
+    def _complain(self, why: str) -> None:
+        if why != self._trouble:
+            processes.complain(f"files can't be shipped: {why}")
+            self._trouble = why
+
+
+class _Gone(Exception):
+    """The server wants nothing more of this attempt."""
+
+
+def _digest(file: BinaryIO) -> tuple[str, int]:
+    found, size = hashlib.sha256(), 0
+    while chunk := file.read(_CHUNK):
+        found.update(chunk)
+        size += len(chunk)
+    return found.hexdigest(), size
+
+
+def _changed(told: Mapping[str, Any], data: Path, size: int) -> bool:
+    """Only of what is a link, or was never copied, can that be told; a copy has a time of its own."""
+    if "mtime_ns" not in told:
+        return False
+    if size != told["size"]:
+        return True
+    try:
+        shared = data.stat().st_nlink > 1
+        return shared and data.stat().st_mtime_ns != told["mtime_ns"]
+    except OSError:
+        return False
+
+
+def _alive(told: Mapping[str, Any]) -> bool:
+    found = processes.stat(int(told.get("pid", 0))) if told.get("pid") else None
+    return found is not None and found.start_ticks == told.get("start_ticks")

@@ -1,0 +1,103 @@
+"""Content over HTTP in both directions: in blocks, so that neither side ever holds a whole file in memory."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import quote
+
+from fastapi import Request, Response
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import StreamingResponse
+
+from muster.track.blobs import Blobs
+from muster.track.shelf import BLOCK
+
+_RANGE: Final = re.compile(r"bytes=(\d{0,19})-(\d{0,19})")
+# What a browser may show in place. HTML, SVG and whatever else can hold a script is only ever downloaded.
+_INLINE: Final = frozenset({
+    "image/png", "image/jpeg", "image/gif", "image/webp", "image/avif", "text/plain", "application/json",
+    "audio/wav", "audio/mpeg", "audio/ogg", "audio/flac", "video/mp4", "video/webm", "text/csv", "text/markdown",
+    "text/x-diff",
+})  # fmt: skip
+_TYPE: Final = re.compile(r"[a-z0-9.+-]{1,60}/[a-z0-9.+-]{1,60}")
+_SAFE: Final = {
+    "X-Content-Type-Options": "nosniff",
+    "Content-Security-Policy": "sandbox; default-src 'none'",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Accept-Ranges": "bytes",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What is to be sent: `open(start, stop)` gives its bytes."""
+
+    digest: str
+    size: int
+    name: str
+    mime: str
+    open: Callable[[int, int], Iterator[bytes]]
+
+
+async def receive(request: Request, blobs: Blobs, digest: str | None) -> tuple[str, int]:
+    """Keeps the body of a request; its digest and size once it is durable."""
+    declared = request.headers.get("content-length", "")
+    expected = int(declared) if declared.isdigit() and len(declared) < 20 else None
+    stage = blobs.stage()
+    try:
+        gathered = bytearray()
+        async for data in request.stream():
+            gathered += data
+            if len(gathered) >= BLOCK:
+                await run_in_threadpool(stage.write, bytes(gathered))
+                gathered.clear()
+        await run_in_threadpool(stage.write, bytes(gathered))
+        return await run_in_threadpool(blobs.keep, stage, digest, expected)
+    finally:
+        stage.drop()
+
+
+def send(request: Request, served: Served, body: bool = True) -> Response:
+    """All of it, the range that was asked for, or only its headers."""
+    headers = {**_SAFE, "ETag": f'"{served.digest}"', **_shown(served)}
+    if served.digest in request.headers.get("if-none-match", ""):
+        return Response(status_code=304, headers=headers)
+    start, stop, status = _wanted(request, served)
+    if status == 416:
+        return Response(status_code=416, headers={**headers, "Content-Range": f"bytes */{served.size}"})
+    if status == 206:
+        headers["Content-Range"] = f"bytes {start}-{stop - 1}/{served.size}"
+    headers["Content-Length"] = str(stop - start)
+    if not body:
+        return Response(status_code=status, headers=headers)
+    return StreamingResponse(served.open(start, stop), status, headers)
+
+
+def _wanted(request: Request, served: Served) -> tuple[int, int, int]:
+    """Start, stop and status. Several ranges at once are answered with everything, as the protocol allows."""
+    size = served.size
+    found = _RANGE.fullmatch(request.headers.get("range", "").replace(" ", ""))
+    current = request.headers.get("if-range", "").strip('"') in ("", served.digest)
+    if found is None or not (found[1] or found[2]) or not current:
+        return 0, size, 200
+    if not found[1]:  # the last so many bytes
+        start, stop = max(0, size - int(found[2])), size
+    else:
+        start, stop = int(found[1]), min(size, int(found[2]) + 1) if found[2] else size
+    return (start, stop, 206) if start < stop else (0, 0, 416)
+
+
+def _shown(served: Served) -> dict[str, str]:
+    mime = served.mime.partition(";")[0].strip().lower()
+    if not _TYPE.fullmatch(mime):
+        mime = "application/octet-stream"
+    inline = mime in _INLINE
+    kind = f"{mime}; charset=utf-8" if inline and mime.startswith("text/") else mime if inline else _DOWNLOAD
+    way = "inline" if inline else "attachment"
+    return {"Content-Type": kind, "Content-Disposition": f"{way}; filename*=UTF-8''{quote(served.name, safe='')}"}
+
+
+_DOWNLOAD: Final = "application/octet-stream"

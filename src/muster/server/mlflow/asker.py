@@ -1,0 +1,92 @@
+"""Who asks under /mlflow, by bearer token or by Basic with the token as the password, and what they may do."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from muster.core.errors import NotAllowed, NotFound, Unavailable
+from muster.core.estate import Role, at_least
+from muster.core.state import State
+from muster.server.auth import Identity, authenticate
+from muster.server.leader import Leader
+from muster.server.service import Service
+from muster.track.mlflow.desk import Desk
+
+
+@dataclass(frozen=True, slots=True)
+class ServerAsker:
+    """`writing`: only projects that they may write in are seen, so that nothing else can be changed."""
+
+    identity: Identity
+    state: State
+    writing: bool = False
+
+    @property
+    def user(self) -> str:
+        return self.identity.user
+
+    @property
+    def superuser(self) -> bool:
+        return self.identity.superuser
+
+    def projects(self) -> Sequence[str] | None:
+        found = self.identity.projects(self.state)
+        if found is None or not self.writing:
+            return found
+        return [name for name in found if self._may(name, "member")]
+
+    def sees(self, project: str) -> bool:
+        return self._may(project, "viewer")
+
+    def need(self, project: str, role: Role) -> None:
+        self.identity.need(self.state, project, role)
+
+    def default_project(self) -> str:
+        names = ["default", *sorted(self.identity.projects(self.state) or ())]
+        for role in ("member", "viewer"):
+            for name in names:
+                if self._may(name, role):
+                    return name
+        raise NotAllowed("You are in no project, so there is nowhere to put this.", "Ask an admin to let you into one.")
+
+    def known_project(self, name: str) -> bool:
+        return name in self.state.projects and self._may(name, "member")
+
+    def _may(self, project: str, role: Role) -> bool:
+        held = self.identity.role(self.state, project)
+        return held is not None and at_least(held, role)
+
+
+def desk_for(service: Service, authorization: str | None, *, writing: bool) -> Desk:
+    """Raises Unauthenticated, and Unavailable where this server does not lead or keeps no record."""
+    leader = _leader(service)
+    asking = authenticate(_bearer(authorization), leader.store.state(), leader.clock.now())
+    if leader.track is None:
+        raise Unavailable("This server's store keeps no record of runs.", "Start it with SQLite or PostgreSQL.")
+    return Desk(leader.track, ServerAsker(asking, leader.store.state(), writing))
+
+
+def need_superuser(desk: Desk) -> None:
+    if not getattr(desk.asker, "superuser", False):
+        raise NotFound("This part of MLflow is open to administrators only.", "Ask whoever runs this server.")
+
+
+def _leader(service: Service) -> Leader:
+    if service.leader is None or not service.leads:
+        raise Unavailable("This server does not hold the lease.", "Ask the one that does, or try again shortly.")
+    return service.leader
+
+
+def _bearer(header: str | None) -> str | None:
+    """What `authenticate` reads: MLflow's clients send Basic when they are given a user and a password."""
+    scheme, _, given = (header or "").partition(" ")
+    if scheme.lower() != "basic":
+        return header
+    try:
+        user, _, password = base64.b64decode(given.strip(), validate=True).decode().partition(":")
+    except (binascii.Error, UnicodeDecodeError):
+        return None
+    return f"Bearer {password or user}"

@@ -1,0 +1,68 @@
+"""The run that a reference means, if the one who asks may see it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Final
+
+from fastapi import Path
+from sqlalchemy import ColumnElement, select
+
+from muster.core.errors import Invalid, NotFound
+from muster.core.estate import Role
+from muster.server.auth import Identity
+from muster.server.leader import Leader
+from muster.store import record_tables as tables
+from muster.track.rows import Run, run_of
+from muster.track.tracking import Tracking
+
+RunRef = Annotated[
+    str,
+    Path(
+        min_length=1,
+        max_length=500,
+        pattern=r"^[^\x00]*$",
+        description="A run's id, its job's number, how its id begins (6 characters), or a name (its newest run)",
+    ),
+]
+_PREFIX: Final = 6  # characters of an id that are enough to go by
+
+
+def find_run(leader: Leader, track: Tracking, asking: Identity, ref: str, role: Role = "viewer") -> Run:
+    """By id, number, beginning of an id or name, in that order; a hidden run by its whole id only."""
+    state = leader.store.state()
+    visible = asking.projects(state)
+    run = _look(leader, track, ref, visible)
+    if run is None:  # a job that was submitted a moment ago, and may have been folded since
+        track.fold.catch_up()
+        run = _look(leader, track, ref, visible)
+    if run is None or asking.role(state, run.project) is None:
+        raise NotFound(f"There is no run {ref!r} that you can see.", "See `muster runs`.")
+    asking.need(state, run.project, role)
+    return run
+
+
+def _look(leader: Leader, track: Tracking, ref: str, visible: Sequence[str] | None) -> Run | None:
+    found = track.runs.get(ref)
+    if found is not None:
+        return found
+    if ref.isascii() and ref.isdigit() and len(ref) < 16:
+        job = leader.store.job_by_number(int(ref))
+        return track.runs.get(job.id) if job is not None else None
+    runs = tables.runs.c
+    if len(ref) >= _PREFIX:
+        begun = _newest(track, visible, 2, runs.id.startswith(ref, autoescape=True))
+        if len(begun) > 1:
+            raise Invalid(f"{ref!r} is how several runs begin: {begun[0].id}, {begun[1].id}.", "Give more of the id.")
+        if begun:
+            return begun[0]
+    return next(iter(_newest(track, visible, 1, runs.name == ref)), None)
+
+
+def _newest(track: Tracking, visible: Sequence[str] | None, most: int, *where: ColumnElement[bool]) -> list[Run]:
+    runs = tables.runs
+    query = select(runs).where(runs.c.deleted_at.is_(None), *where).order_by(runs.c.created_at.desc()).limit(most)
+    if visible is not None:
+        query = query.where(runs.c.project.in_(list(visible)))
+    with track.book.reading() as connection:
+        return [run_of(row) for row in connection.execute(query)]

@@ -1,0 +1,128 @@
+"""Artifacts of runs: list, download, upload, remove; and the code that a run was submitted with."""
+
+from __future__ import annotations
+
+import mimetypes
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from fastapi.responses import StreamingResponse
+from starlette.concurrency import run_in_threadpool
+
+from muster.core.errors import NotFound
+from muster.server.content import Served, receive, send
+from muster.server.context import Asking, Leading, Tracked
+from muster.server.record_context import RunRef, find_run
+from muster.server.routes.blobs import Hex
+from muster.server.views import View
+from muster.track.artifacts import Artifact, Folder
+from muster.track.paths import check_path
+from muster.track.snapshots import DIFF_PATH, TREE_PATH
+from muster.track.tracking import Tracking
+
+router = APIRouter(prefix="/v1/runs/{ref}", tags=["content"])
+
+FilePath = Annotated[str, Path(max_length=4000, description="relative, with / between its parts")]
+Prefix = Annotated[str, Query(max_length=4000)]
+_TEXT = r"^[^\x00]*$"
+Kind = Literal["file", "media", "checkpoint", "model"]
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What can be said of an artifact."""
+
+    step: Annotated[int | None, Query(ge=-(2**63), lt=2**63)] = None
+    about: Annotated[str | None, Query(max_length=2000, pattern=_TEXT, description="a sentence")] = None
+    format: Annotated[str | None, Query(max_length=200, pattern=_TEXT, description="of a checkpoint")] = None
+    load: Annotated[str | None, Query(max_length=2000, pattern=_TEXT, description="how to load it")] = None
+    files: Annotated[int | None, Query(ge=0, lt=2**53, description="of a checkpoint")] = None
+    shards: Annotated[int | None, Query(ge=0, lt=2**53)] = None
+    world: Annotated[int | None, Query(ge=0, lt=2**53, description="ranks that wrote it")] = None
+
+
+@router.get("/artifacts")
+def list_artifacts(
+    ref: RunRef, leader: Leading, track: Tracked, asking: Asking, prefix: Prefix = "", flat: bool = False
+) -> View:
+    """What one folder holds, its folders summed up; with `flat`, all files under it."""
+    run = find_run(leader, track, asking, ref)
+    prefix = check_path(prefix.strip("/")) if prefix.strip("/") else ""
+    found = track.artifacts.list(run.id, prefix) if flat else track.artifacts.children(run.id, prefix)
+    files = [one.to_dict() for one in found if isinstance(one, Artifact)]
+    folders = [one.to_dict() for one in found if isinstance(one, Folder)]
+    return {"run": run.id, "prefix": prefix, "files": files, "folders": folders}
+
+
+@router.get("/artifacts/{path:path}", response_class=StreamingResponse)
+def get_artifact(
+    ref: RunRef, path: FilePath, request: Request, leader: Leading, track: Tracked, asking: Asking
+) -> Response:
+    """The content, or a range of it."""
+    return send(request, _served(track, find_run(leader, track, asking, ref).id, path))
+
+
+@router.head("/artifacts/{path:path}", response_class=Response)
+def head_artifact(
+    ref: RunRef, path: FilePath, request: Request, leader: Leading, track: Tracked, asking: Asking
+) -> Response:
+    return send(request, _served(track, find_run(leader, track, asking, ref).id, path), body=False)
+
+
+@router.put("/artifacts/{path:path}", status_code=201)
+async def put_artifact(
+    ref: RunRef,
+    path: FilePath,
+    request: Request,
+    leader: Leading,
+    track: Tracked,
+    asking: Asking,
+    said: Annotated[About, Depends()],
+    digest: Annotated[Hex | None, Query(description="content that is there already, in place of a body")] = None,
+    kind: Kind = "file",
+) -> View:
+    """Keeps the body, or names content that is there, at this path; what stood there before is replaced."""
+    run = await run_in_threadpool(find_run, leader, track, asking, ref, "member")
+    check_path(path)
+    sent = request.headers.get("content-type", "application/octet-stream")[:200]
+    mime = _mime(path) if sent == "application/octet-stream" else sent
+    doc: dict[str, Any] = {"mime": mime or None, "by": asking.user, **asdict(said)}
+    named = digest or (await receive(request, track.blobs, None))[0]
+    known = {name: value for name, value in doc.items() if value is not None}
+    made = await run_in_threadpool(track.artifacts.put, run.id, path, named, None, kind, doc=known)
+    return made.to_dict()
+
+
+@router.delete("/artifacts/{path:path}")
+def delete_artifact(ref: RunRef, path: FilePath, leader: Leading, track: Tracked, asking: Asking) -> View:
+    """A file, or a folder with all that is in it."""
+    run = find_run(leader, track, asking, ref, "member")
+    gone = track.artifacts.remove(run.id, path)
+    return {"run": run.id, "removed": [one.path for one in gone], "bytes": sum(one.bytes for one in gone)}
+
+
+@router.get("/code")
+def get_code(ref: RunRef, leader: Leading, track: Tracked, asking: Asking) -> View:
+    """The snapshot that the run was submitted with: {path: [sha256, bytes, mode]}; each by /v1/blobs/SHA256?run=RUN."""
+    run = find_run(leader, track, asking, ref)
+    tree, diff = track.artifacts.get(run.id, TREE_PATH), track.artifacts.get(run.id, DIFF_PATH)
+    manifest = track.snapshots.of_run(run.id)
+    return {
+        "run": run.id,
+        "tree": tree.digest if tree and manifest else None,
+        "diff": diff.digest if diff else None,
+        "files": dict(manifest.files) if manifest else None,
+    }
+
+
+def _served(track: Tracking, run: str, path: str) -> Served:
+    found = track.artifacts.get(run, check_path(path))
+    if found is None:
+        raise NotFound(f"The run {run} has no artifact {path!r}.", f"See `muster runs artifacts {run}`.")
+    mime = str(found.doc.get("mime") or _mime(path))
+    return Served(found.digest, found.bytes, found.name, mime, lambda a, b: track.artifacts.open(found, a, b))
+
+
+def _mime(path: str) -> str:
+    return mimetypes.guess_type(path)[0] or ""

@@ -1,0 +1,154 @@
+"""Content by its digest: what is missing, upload, and download for those who may see a run that refers to it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi.responses import StreamingResponse
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.concurrency import run_in_threadpool
+
+from muster.core.errors import Invalid, NotAllowed, NotFound
+from muster.core.estate import at_least
+from muster.server.auth import Identity
+from muster.server.content import Served, receive, send
+from muster.server.context import Asking, Leading, Tracked
+from muster.server.leader import Leader
+from muster.server.record_context import find_run
+from muster.server.routes.worker import Speaking
+from muster.server.views import View
+from muster.track.blobs import check_digest
+from muster.track.tracking import Tracking
+
+router = APIRouter(prefix="/v1", tags=["content"])
+
+Digest = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$", description="SHA-256, in hex")]
+Hex = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Run = Annotated[str | None, Query(max_length=500, pattern=r"^[^\x00]*$", description="a run that refers to it")]
+
+
+_HEAD: Final = 72  # bytes before each content of a bundle
+
+
+class MissingBody(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    digests: list[Hex] = Field(max_length=20_000)
+    tree: Hex | None = Field(
+        None, description="a snapshot's manifest: nothing is missing when all of its files are there"
+    )
+
+
+@router.post("/blobs/missing")
+def missing(body: MissingBody, leader: Leading, track: Tracked, asking: Asking) -> View:
+    """Which of these are not there. The others stay there for hours, whoever refers to them."""
+    _need_member(leader, asking)
+    whole = body.tree is not None and track.snapshots.whole(body.tree)
+    return {"missing": [] if whole else track.blobs.missing(body.digests), "tree": whole}
+
+
+@router.post("/artifacts/collect")
+def collect(track: Tracked, asking: Asking, dry_run: bool = False) -> View:
+    """Applies every project's retention now, and deletes content that nobody refers to; or counts what would go."""
+    asking.need_superuser()
+    return track.retention.apply(dry_run).to_dict()
+
+
+@router.post("/blobs/bundle", status_code=201)
+async def put_bundle(request: Request, leader: Leading, track: Tracked, asking: Asking) -> View:
+    """Many small ones in one body: for each 64 characters of its digest, 8 of its size in hex, and its bytes."""
+    _need_member(leader, asking)
+    items = _unbundled(await request.body())
+    await run_in_threadpool(track.blobs.put_many, items)
+    return {"blobs": len(items)}
+
+
+@router.put("/blobs/{digest}", status_code=201)
+async def put_blob(digest: Digest, request: Request, leader: Leading, track: Tracked, asking: Asking) -> View:
+    """Keeps the body, if that is its digest. Content that no run refers to within a day goes again."""
+    _need_member(leader, asking)
+    _, size = await receive(request, track.blobs, digest)
+    return {"digest": digest, "bytes": size}
+
+
+@router.get("/blobs/{digest}", response_class=StreamingResponse)
+def get_blob(
+    digest: Digest, request: Request, leader: Leading, track: Tracked, asking: Asking, run: Run = None
+) -> Response:
+    """The content, or a range of it. `run` names a run that refers to it; its artifacts are found without."""
+    return send(request, _served(leader, track, asking, digest, run))
+
+
+@router.head("/blobs/{digest}", response_class=Response)
+def head_blob(
+    digest: Digest, request: Request, leader: Leading, track: Tracked, asking: Asking, run: Run = None
+) -> Response:
+    return send(request, _served(leader, track, asking, digest, run), body=False)
+
+
+@router.head("/ingest/blobs/{digest}", response_class=Response)
+def head_of_launcher(digest: Digest, track: Tracked, speaking: Speaking) -> Response:
+    """Whether a launcher can spare itself the upload: 200, and then it stays, or 404."""
+    return Response(status_code=404 if track.blobs.missing([digest]) else 200)
+
+
+@router.put(
+    "/ingest/blobs/{digest}",
+    responses={410: {"description": "the run is unknown or was deleted: nothing of it is kept"}},
+)
+async def put_of_launcher(
+    digest: Digest, request: Request, leader: Leading, track: Tracked, speaking: Speaking
+) -> Response:
+    """What a launcher uploads for its attempt; a document on its stream names it afterwards."""
+    if not await run_in_threadpool(_known, leader, track, speaking[0]):
+        return Response(f"There is no run {speaking[0]}.", status_code=410)
+    await receive(request, track.blobs, digest)
+    return Response(status_code=204)
+
+
+def _unbundled(body: bytes) -> list[tuple[str, bytes]]:
+    found, at = [], 0
+    while at < len(body):
+        head, start = body[at : at + _HEAD], at + _HEAD
+        try:
+            digest, size = check_digest(head[:64].decode("ascii")), int(head[64:], 16)
+        except ValueError:
+            digest, size = "", -1
+        if len(head) < _HEAD or size < 0 or start + size > len(body):
+            raise Invalid(f"The bundle is damaged at byte {at} of {len(body)}.", "Send it again.")
+        found.append((digest, body[start : start + size]))
+        at = start + size
+    return found
+
+
+def _served(leader: Leader, track: Tracking, asking: Identity, digest: str, ref: str | None) -> Served:
+    """Raises NotFound alike for what is not there and for what belongs to others."""
+    size = track.blobs.size(digest)
+    if size is None or not _readable(leader, track, asking, digest, ref):
+        raise NotFound(
+            f"There is no content {digest} that you can see.",
+            "Name a run that refers to it: ?run=RUN. See `muster runs artifacts RUN`.",
+        )
+    return Served(digest, size, digest, "", lambda start, stop: track.blobs.open(digest, start, stop))
+
+
+def _readable(leader: Leader, track: Tracking, asking: Identity, digest: str, ref: str | None) -> bool:
+    if ref is not None:
+        return track.snapshots.refers(find_run(leader, track, asking, ref).id, digest)
+    state = leader.store.state()
+    found = track.runs.many(sorted(track.artifacts.runs_with(digest)))
+    return any(asking.role(state, run.project) is not None for run in found.values())
+
+
+def _known(leader: Leader, track: Tracking, run: str) -> bool:
+    return leader.store.job(run) is not None or track.runs.get(run) is not None
+
+
+def _need_member(leader: Leader, asking: Identity) -> None:
+    """Content has no project before a run refers to it: whoever may write in any project may upload."""
+    state = leader.store.state()
+    projects = asking.projects(state)
+    roles = [asking.token.role] if projects is None else [asking.role(state, project) for project in projects]
+    if not any(role is not None and at_least(role, "member") for role in roles):
+        raise NotAllowed("This needs the role member in a project.", "Ask an admin of a project.")

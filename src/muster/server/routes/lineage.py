@@ -1,0 +1,67 @@
+"""Lineage: what something was made from, and what was made from it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Path, Query
+
+from muster.core.errors import NotFound
+from muster.server.auth import Identity
+from muster.server.context import Asking, Leading, Tracked
+from muster.server.leader import Leader
+from muster.server.record_context import find_run
+from muster.server.views import View
+from muster.track.lineage import DEPTH, run_in
+from muster.track.tracking import Tracking
+
+router = APIRouter(prefix="/v1/lineage", tags=["lineage"])
+
+Ref = Annotated[
+    str,
+    Path(
+        min_length=1,
+        max_length=1200,
+        pattern=r"^[^\x00]*$",
+        description="a run, `data:NAME@VERSION`, `checkpoint:RUN/STEP`, `artifact:RUN/PATH` or `model:NAME/VERSION`",
+    ),
+]
+
+
+@router.get("/{ref:path}")
+def lineage(
+    ref: Ref,
+    leader: Leading,
+    track: Tracked,
+    asking: Asking,
+    way: Annotated[Literal["up", "down", "both"], Query(description="what it came from, or what came of it")] = "both",
+    depth: Annotated[int, Query(ge=1, le=100, description="links that are followed")] = DEPTH,
+) -> View:
+    """Trees. What is in a project that the asker can't see has no name in them."""
+    name = resolve(leader, track, asking, ref)
+    visible = asking.projects(leader.store.state())
+    answer: View = {"ref": name}
+    if way in ("up", "both"):
+        answer["up"] = track.lineage.upstream(name, visible=visible, depth=depth).to_dict()
+    if way in ("down", "both"):
+        answer["down"] = track.lineage.downstream(name, visible=visible, depth=depth).to_dict()
+    return answer
+
+
+def resolve(leader: Leader, track: Tracking, asking: Identity, ref: str) -> str:
+    """The name in the lineage, if the one who asks may see what it means."""
+    kind, colon, rest = ref.partition(":")
+    if not colon or kind == "run":
+        return f"run:{find_run(leader, track, asking, rest if colon else ref).id}"
+    if kind in ("checkpoint", "artifact"):
+        run, _, inner = rest.partition("/")
+        return f"{kind}:{find_run(leader, track, asking, run).id}/{inner}"
+    if kind == "model":
+        model = track.models.get(rest.rpartition("/")[0] or rest)
+        if model is None or asking.role(leader.store.state(), model.project) is None:
+            raise NotFound(f"There is no model {rest!r} that you can see.", "See `muster models`.")
+        return ref
+    track.fold.catch_up()
+    if run_in(ref) is None and not track.lineage.known(ref):
+        raise NotFound(f"Nothing is known of {ref!r}.", "Data sets are named as in a job file: `data:c4-en@v3`.")
+    return ref

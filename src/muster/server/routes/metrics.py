@@ -1,0 +1,91 @@
+"""Metrics of a run: its series with their summaries, and curves of as many buckets as a screen has room for."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, fields
+from difflib import get_close_matches
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Query, Response
+from pydantic_core import to_json
+
+from muster.core.errors import NotFound
+from muster.server.context import Asking, Leading, Tracked
+from muster.server.record_context import RunRef, find_run
+from muster.track.metrics.shapes import Axis, Curve, Series
+from muster.track.metrics.store import BUCKETS_MAX
+from muster.wire import NAME_MAX
+
+router = APIRouter(prefix="/v1/runs/{ref}/metrics", tags=["metrics"])
+
+MetricName = Annotated[str, Path(min_length=1, max_length=NAME_MAX, pattern=r"^[^\x00]*$")]
+Rank = Annotated[int | None, Query(ge=0, le=2**31 - 1, description="the lowest that reported the metric when left out")]
+Attempt = Annotated[int | None, Query(ge=0, le=2**31 - 1, description="one attempt, all of it")]
+Edge = Annotated[float | None, Query(ge=-(2**63), le=2**63, allow_inf_nan=False)]
+_JSON: dict[int | str, dict[str, Any]] = {200: {"content": {"application/json": {}}}}
+
+
+@router.get("", response_class=Response, responses=_JSON)
+def series(ref: RunRef, leader: Leading, track: Tracked, asking: Asking, rank: Rank = None) -> Response:
+    """Every series with its last value, extremes and counts; those of the run first."""
+    run = find_run(leader, track, asking, ref)
+    found = track.metrics.series(run.id, rank)
+    return _answer({"id": run.id, "series": [{"name": s.name, "rank": s.rank, **asdict(s.summary)} for s in found]})
+
+
+@router.get("/{name:path}", response_class=Response, responses=_JSON)
+def curve(
+    ref: RunRef,
+    name: MetricName,
+    leader: Leading,
+    track: Tracked,
+    asking: Asking,
+    buckets: Annotated[int, Query(ge=1, le=BUCKETS_MAX)] = 2000,
+    start: Edge = None,
+    stop: Annotated[Edge, Query(description="where the range ends; itself not in it")] = None,
+    axis: Axis = "step",
+    rank: Rank = None,
+    attempt: Attempt = None,
+    superseded: Annotated[bool, Query(description="with what a restart went back behind")] = False,
+) -> Response:
+    """At most `buckets` buckets in the order of the axis, as arrays of one length; a bucket of one is the point.
+
+    A number that JSON can't say is a text: "NaN", "Infinity", "-Infinity".
+    """
+    run = find_run(leader, track, asking, ref)
+    found = track.metrics.curve(
+        run.id, name, rank=rank, attempt=attempt, buckets=buckets, start=start, stop=stop, axis=axis,
+        superseded=superseded,
+    )  # fmt: skip
+    if not len(found.buckets):
+        _check_there(track.metrics.series(run.id), name, rank)
+    return _answer({"id": run.id, **curve_view(found)})
+
+
+def curve_view(curve: Curve) -> dict[str, Any]:
+    arrays = {field.name: getattr(curve.buckets, field.name).tolist() for field in fields(curve.buckets)}
+    return {
+        "name": curve.name,
+        "rank": curve.rank,
+        "axis": curve.axis,
+        "points": curve.points,
+        "raw": curve.raw,
+        **arrays,
+        "attempt": curve.attempt.tolist(),
+        "bands": [asdict(band) for band in curve.bands],
+    }
+
+
+def _check_there(series: list[Series], name: str, rank: int | None) -> None:
+    names = sorted({one.name for one in series if rank in (None, one.rank)})
+    if name in names:
+        return
+    near = get_close_matches(name, names, 3) or names[:5]
+    of = "" if rank is None else f" of rank {rank}"
+    mend = f"There is {', '.join(near)}." if near else "It has none yet."
+    raise NotFound(f"The run has no metric {name!r}{of}.", mend)
+
+
+def _answer(body: dict[str, Any]) -> Response:
+    """Written in one go: FastAPI's own way looks at every number by itself."""
+    return Response(to_json(body, inf_nan_mode="strings"), media_type="application/json")

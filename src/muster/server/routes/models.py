@@ -1,0 +1,236 @@
+"""The model registry: models, versions, aliases and stages."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Path, Query
+from pydantic import BaseModel, ConfigDict, Field
+
+from muster.core.errors import NotFound
+from muster.core.estate import Role
+from muster.server.auth import Identity
+from muster.server.context import Asking, Leading, Tracked
+from muster.server.leader import Leader
+from muster.server.record_context import find_run
+from muster.server.routes.lineage import resolve
+from muster.server.views import View
+from muster.track.lineage import run_in
+from muster.track.model_rows import Model, Version
+from muster.track.models import NAME_MAX
+from muster.track.tracking import Tracking
+
+router = APIRouter(prefix="/v1/models", tags=["models"])
+
+ModelName = Annotated[str, Path(min_length=1, max_length=NAME_MAX, pattern=r"^[^\x00]*$")]
+Number = Annotated[int, Path(ge=1, le=2**31 - 1)]
+Alias = Annotated[str, Path(min_length=1, max_length=255, pattern=r"^[^\x00]*$")]
+Stage = Literal["none", "staging", "production", "archived"]
+Description = Annotated[str, Field(max_length=100_000)]
+
+
+class ModelBody(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    name: str = Field(min_length=1, max_length=NAME_MAX)
+    project: str = Field("default", max_length=100)
+    description: Description = ""
+    tags: dict[str, str] = {}
+
+
+class ModelChange(BaseModel):
+    """What is null stays; a tag given as null goes."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str | None = Field(None, min_length=1, max_length=NAME_MAX)
+    description: Description | None = None
+    tags: dict[str, str | None] = {}
+
+
+class VersionBody(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    source: str = Field("", max_length=2000, description="`checkpoint:RUN/STEP`, `artifact:RUN/PATH`, or an address")
+    run: str | None = Field(None, max_length=500, description="that made it; unless given, the one that `source` names")
+    project: str | None = Field(None, max_length=100, description="where the model is made if there is none")
+    description: Description = ""
+    tags: dict[str, str] = {}
+
+
+class StageBody(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    stage: Stage
+    why: str = Field("", max_length=10_000)
+    evidence: list[str] = Field([], max_length=100, description="runs that speak for it; their metrics are kept as now")
+    metrics: list[str] = Field([], max_length=100, description="only these metrics of them")
+    force: bool = Field(False, description="to production without evidence; `why` must say why")
+    archive_others: bool = Field(False, description="archives what was in that stage")
+
+
+class AliasBody(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    version: int = Field(ge=1, le=2**31 - 1)
+
+
+@router.get("")
+def list_models(
+    leader: Leading,
+    track: Tracked,
+    asking: Asking,
+    project: Annotated[str | None, Query(max_length=100, pattern=r"^[^\x00]*$")] = None,
+    contains: Annotated[str, Query(max_length=250, pattern=r"^[^\x00]*$", description="of the name")] = "",
+) -> View:
+    visible = asking.projects(leader.store.state())
+    if project is not None:
+        visible = [project] if visible is None or project in visible else []
+    return {"models": [_model_view(track, model) for model in track.models.search(visible, contains=contains)]}
+
+
+@router.post("", status_code=201)
+def create_model(body: ModelBody, leader: Leading, track: Tracked, asking: Asking) -> View:
+    _project(leader, asking, body.project)
+    made = track.models.create(body.name, body.project, description=body.description, tags=body.tags)
+    return _model_view(track, made)
+
+
+@router.get("/{name}")
+def get_model(name: ModelName, leader: Leading, track: Tracked, asking: Asking) -> View:
+    """With all of its versions, oldest first."""
+    model = _find(leader, track, asking, name)
+    versions = [_version_view(track, one) for one in track.models.versions(model.name)]
+    return {**_model_view(track, model), "versions": versions}
+
+
+@router.patch("/{name}")
+def change_model(name: ModelName, body: ModelChange, leader: Leading, track: Tracked, asking: Asking) -> View:
+    model = _find(leader, track, asking, name, "member")
+    if body.description is not None:
+        model = track.models.update(model.name, description=body.description)
+    if body.tags:
+        model = track.models.set_tags(model.name, body.tags)
+    if body.name is not None and body.name != model.name:
+        model = track.models.rename(model.name, body.name)
+    return _model_view(track, model)
+
+
+@router.delete("/{name}")
+def delete_model(name: ModelName, leader: Leading, track: Tracked, asking: Asking) -> View:
+    model = _find(leader, track, asking, name, "admin")
+    track.models.delete(model.name)
+    return {"name": model.name, "deleted": True}
+
+
+@router.post("/{name}/versions", status_code=201)
+def register(name: ModelName, body: VersionBody, leader: Leading, track: Tracked, asking: Asking) -> View:
+    """The next version of a model; with `project`, also its first."""
+    known = track.models.get(name)
+    if known is not None or body.project is None:
+        _find(leader, track, asking, name, "member")
+    else:
+        _project(leader, asking, body.project)
+    source, run = body.source, body.run and find_run(leader, track, asking, body.run).id
+    if source.startswith(("run:", "checkpoint:", "artifact:")):
+        source = resolve(leader, track, asking, source)
+        _exists(track, source)
+        run = run or run_in(source)
+    made = track.models.register(
+        name, user=asking.user, source=source, run=run or "", project=body.project, description=body.description,
+        tags=body.tags,
+    )  # fmt: skip
+    return _version_view(track, made)
+
+
+@router.get("/{name}/versions/{version}")
+def get_version(name: ModelName, version: Number, leader: Leading, track: Tracked, asking: Asking) -> View:
+    """With every promotion and the evidence for it."""
+    _find(leader, track, asking, name)
+    found = track.models.need_version(name, version)
+    promotions = [asdict(one) for one in track.models.promotions.promotions(name, version)]
+    return {**_version_view(track, found), "promotions": promotions}
+
+
+@router.patch("/{name}/versions/{version}")
+def change_version(
+    name: ModelName, version: Number, body: ModelChange, leader: Leading, track: Tracked, asking: Asking
+) -> View:
+    _find(leader, track, asking, name, "member")
+    track.models.need_version(name, version)
+    if body.description is not None:
+        track.models.update_version(name, version, description=body.description)
+    if body.tags:
+        track.models.set_version_tags(name, version, body.tags)
+    return _version_view(track, track.models.need_version(name, version))
+
+
+@router.delete("/{name}/versions/{version}")
+def delete_version(name: ModelName, version: Number, leader: Leading, track: Tracked, asking: Asking) -> View:
+    _find(leader, track, asking, name, "admin")
+    track.models.delete_version(name, version)
+    return {"name": name, "version": version, "deleted": True}
+
+
+@router.post("/{name}/versions/{version}/stage")
+def promote(name: ModelName, version: Number, body: StageBody, leader: Leading, track: Tracked, asking: Asking) -> View:
+    """Moves a version to a stage, and keeps what spoke for it. Production wants evidence."""
+    _find(leader, track, asking, name, "member")
+    evidence = [find_run(leader, track, asking, ref).id for ref in body.evidence]
+    given = body.model_dump(exclude={"stage", "evidence"})
+    made = track.models.promote(name, version, body.stage, actor=asking.user, evidence=evidence, **given)
+    return asdict(made)
+
+
+@router.put("/{name}/aliases/{alias}")
+def set_alias(name: ModelName, alias: Alias, body: AliasBody, leader: Leading, track: Tracked, asking: Asking) -> View:
+    _find(leader, track, asking, name, "member")
+    track.models.set_alias(name, alias, body.version)
+    return {"name": name, "aliases": track.models.aliases(name)}
+
+
+@router.delete("/{name}/aliases/{alias}")
+def delete_alias(name: ModelName, alias: Alias, leader: Leading, track: Tracked, asking: Asking) -> View:
+    _find(leader, track, asking, name, "member")
+    track.models.delete_alias(name, alias)
+    return {"name": name, "aliases": track.models.aliases(name)}
+
+
+def _find(leader: Leader, track: Tracking, asking: Identity, name: str, role: Role = "viewer") -> Model:
+    found, state = track.models.get(name), leader.store.state()
+    if found is None or asking.role(state, found.project) is None:
+        raise NotFound(f"There is no model {name!r} that you can see.", "See `muster models`.")
+    asking.need(state, found.project, role)
+    return found
+
+
+def _project(leader: Leader, asking: Identity, project: str) -> None:
+    state = leader.store.state()
+    asking.need(state, project, "member")
+    if project not in state.projects:
+        raise NotFound(f"There is no project {project!r}.", "See `muster project ls`.")
+
+
+def _exists(track: Tracking, source: str) -> None:
+    """A checkpoint or artifact that a version is to be made of must be there."""
+    kind, _, rest = source.partition(":")
+    run, _, inner = rest.partition("/")
+    if kind == "artifact" and not track.artifacts.list(run, inner):
+        raise NotFound(f"Run {run} has no artifact {inner!r}.", f"See `muster runs artifacts {run}`.")
+    if kind == "checkpoint" and inner not in {str(step) for step in track.runs.saved_steps(run)}:
+        raise NotFound(f"Run {run} has no checkpoint at step {inner!r}.", f"See `muster status {run}`.")
+
+
+def _model_view(track: Tracking, model: Model) -> View:
+    newest = track.models.latest(model.name)
+    view = {key: value for key, value in asdict(model).items() if key != "doc"}
+    stages = {stage: one.version for stage, one in newest.items()}
+    aliases = track.models.aliases(model.name)
+    return {**view, "tags": model.tags, "aliases": aliases, "latest": stages}
+
+
+def _version_view(track: Tracking, one: Version) -> View:
+    view = {key: value for key, value in asdict(one).items() if key != "doc"}
+    aliases = [alias for alias, version in track.models.aliases(one.name).items() if version == one.version]
+    return {**view, "tags": one.tags, "status": one.status, "aliases": aliases}

@@ -1,0 +1,33 @@
+"""What it takes to do a run again: its job file, its code, and what was known of where it ran."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from muster.core.errors import Invalid
+from muster.core.spec import dump_job
+from muster.server.context import Asking, Leading, Tracked
+from muster.server.record_context import RunRef, find_run
+from muster.server.views import View
+from muster.track.reproduction import known
+
+router = APIRouter(prefix="/v1/runs/{ref}", tags=["content"])
+
+
+@router.get("/reproduction")
+def reproduction(ref: RunRef, leader: Leading, track: Tracked, asking: Asking) -> View:
+    """The spec, the snapshot's files, and the environment, seeds and data of the run."""
+    run = find_run(leader, track, asking, ref)
+    job = leader.store.job(run.id)
+    if job is None:
+        raise Invalid(
+            f"{run.id} was no job of this server, so there is no job file to submit again.",
+            f"See what it recorded: `muster runs show {run.id}`.",
+        )
+    manifest = track.snapshots.of_run(run.id)
+    return {
+        **known(track.book, run),
+        "spec": job.spec.model_dump(mode="json"),
+        "yaml": dump_job(job.spec),
+        "files": dict(manifest.files) if manifest is not None else None,
+    }

@@ -1,0 +1,142 @@
+"""Asking for runs by a query, and the queries that people keep."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Path, Query, Response
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic_core import to_json
+
+from muster.core.errors import Invalid
+from muster.server.auth import Identity
+from muster.server.context import Asking, Leading, Tracked
+from muster.server.leader import Leader
+from muster.server.views import View
+from muster.track.query.lex import LONGEST
+from muster.track.query.parse import parse_field
+from muster.track.saved import MOST_COLUMNS, SavedQuery
+from muster.track.search import MOST
+from muster.track.tracking import Tracking
+
+router = APIRouter(prefix="/v1", tags=["runs"])
+
+_SAVED: Final = re.compile(r"\s*@(\S+)\s*\Z")
+_JSON: Final[dict[int | str, dict[str, Any]]] = {200: {"content": {"application/json": {}}}}
+_NO_NUL: Final = r"^[^\x00]*$"
+Name = Annotated[str, Path(min_length=1, max_length=210, pattern=_NO_NUL)]
+Text = Annotated[str, Field(max_length=LONGEST + 1000, pattern=_NO_NUL)]
+Short = Annotated[str, Field(max_length=2000, pattern=_NO_NUL)]
+
+
+class SearchBody(BaseModel):
+    """`query` may be `@name` of a saved one, whose order and columns hold where none are given."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    query: Text = ""
+    sort: Short = Field(default="", description="fields with commas between; `-` before one is from high to low")
+    columns: list[Short] | None = Field(default=None, max_length=MOST_COLUMNS, description="only these, as `cells`")
+    projects: list[Short] | None = Field(
+        default=None, max_length=1000, description="of those that you can see; null: all"
+    )
+    limit: int = Field(default=100, ge=1, le=MOST)
+    after: str | None = Field(default=None, max_length=10_000, description="`next` of the page before")
+    hidden: bool | None = Field(default=False, description="true: hidden runs alone; null: hidden and not")
+    count: bool = Field(default=False, description="also say how many there are in all")
+
+
+class SaveBody(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    query: Text
+    sort: Short = ""
+    columns: list[Short] = Field(default=[], max_length=MOST_COLUMNS)
+    project: Short = Field(default="", description="shared with its members; empty: yours alone")
+
+
+@router.get("/runs", response_class=Response, responses=_JSON)
+def list_runs(
+    leader: Leading,
+    track: Tracked,
+    asking: Asking,
+    query: Annotated[str, Query(max_length=LONGEST, pattern=_NO_NUL)] = "",
+    sort: Annotated[str, Query(max_length=2000, pattern=_NO_NUL)] = "",
+    limit: Annotated[int, Query(ge=1, le=MOST)] = 100,
+    after: Annotated[str | None, Query(max_length=10_000)] = None,
+) -> Response:
+    """As `search`, for what fits into an address."""
+    return _answer(find(leader, track, asking, SearchBody(query=query, sort=sort, limit=limit, after=after)))
+
+
+@router.post("/runs/search", response_class=Response, responses=_JSON)
+def search(body: SearchBody, leader: Leading, track: Tracked, asking: Asking) -> Response:
+    """Runs that the query means, the newest first unless sorted, with their parameters, tags, metrics and data."""
+    return _answer(find(leader, track, asking, body))
+
+
+@router.get("/queries")
+def saved_queries(leader: Leading, track: Tracked, asking: Asking) -> View:
+    """Your own, and those of your projects."""
+    found = track.saved.list(asking.user, asking.projects(leader.store.state()))
+    return {"queries": [one.to_dict() for one in found]}
+
+
+@router.put("/queries/{name}")
+def save_query(name: Name, body: SaveBody, leader: Leading, track: Tracked, asking: Asking) -> View:
+    """Keeps a query under a name; one of the same name is replaced."""
+    if body.project:
+        asking.need(leader.store.state(), body.project, "member")
+    saved = track.saved.save(asking.user, name, body.query, project=body.project, sort=body.sort, columns=body.columns)
+    return saved.to_dict()
+
+
+@router.delete("/queries/{name:path}")
+def remove_query(name: Name, leader: Leading, track: Tracked, asking: Asking) -> View:
+    """`project/name` is that project's; a bare name is your own first."""
+    state = leader.store.state()
+    saved = track.saved.get(asking.user, asking.projects(state), name)
+    if saved.project:
+        asking.need(state, saved.project, "member")
+    track.saved.remove(saved)
+    return saved.to_dict()
+
+
+def find(leader: Leader, track: Tracking, asking: Identity, body: SearchBody) -> View:
+    """A page of runs with the question as it was understood."""
+    visible = asking.projects(leader.store.state())
+    saved = _saved(track, asking, visible, body.query)
+    query = saved.query if saved else body.query
+    sort = body.sort or (saved.sort if saved else "")
+    names = body.columns if body.columns is not None else list(saved.columns) if saved and saved.columns else None
+    columns = [parse_field(name) for name in names] if names is not None else None
+    if body.projects is not None:
+        visible = [one for one in body.projects if visible is None or one in visible]
+    track.fold.catch_up()  # a job that was submitted a moment ago is a run
+    page = track.search.find(
+        query, projects=visible, sort=sort, limit=body.limit, after=body.after, hidden=body.hidden, count=body.count
+    )
+    return {
+        "runs": track.search.views(page.ids, columns),
+        "next": page.cursor,
+        "total": page.total,
+        "hints": page.hints,
+        "query": query,
+        "sort": sort,
+        "columns": None if columns is None else [str(column) for column in columns],
+    }
+
+
+def _saved(track: Tracking, asking: Identity, visible: list[str] | None, query: str) -> SavedQuery | None:
+    match = _SAVED.match(query)
+    if match is not None:
+        return track.saved.get(asking.user, visible, match[1])
+    if query.lstrip().startswith("@"):
+        raise Invalid("A saved query stands alone.", "Write `@name`, or the query itself.")
+    return None
+
+
+def _answer(view: View) -> Response:
+    """Made here: FastAPI's own way looks at every value of it in Python first."""
+    return Response(to_json(view), media_type="application/json")

@@ -1,0 +1,234 @@
+"""Artifacts: the names that runs give to content, as a tree of paths."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Final
+
+from sqlalchemy import Connection, Insert, Row, bindparam, delete, func, or_, select, true
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.sql.elements import ColumnElement
+
+from muster.core.errors import Conflict, Invalid, NotFound
+from muster.store.base import Record
+from muster.store.codec import check_text, dumps, loads
+from muster.store.record_tables import artifacts, blobs
+from muster.track.blobs import Blobs, check_digest, unknown
+from muster.track.book import Book
+from muster.track.paths import check_path
+
+__all__ = ["KINDS", "Artifact", "Artifacts", "Folder", "check_path"]
+
+KINDS: Final = ("file", "media", "code", "diff", "checkpoint", "model")
+_DOC_BYTES: Final = 64 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """A file that a run has."""
+
+    run: str
+    path: str
+    digest: str
+    bytes: int
+    kind: str
+    time: float
+    attempt: int
+    doc: dict[str, Any] = field(default_factory=dict)  # mime, step, about; of a checkpoint: how to load it
+
+    @property
+    def name(self) -> str:
+        return self.path.rpartition("/")[2]
+
+    def to_dict(self) -> dict[str, Any]:
+        names = ("path", "digest", "bytes", "kind", "time", "attempt")
+        return {**{name: getattr(self, name) for name in names}, "doc": self.doc}
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """What is under one path: how many files, and how large they are together."""
+
+    path: str
+    files: int
+    bytes: int
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"path": self.path, "files": self.files, "bytes": self.bytes}
+
+
+Files = list[Artifact]
+Level = list[Artifact | Folder]
+
+
+class Artifacts:
+    def __init__(self, book: Book, blobs: Blobs) -> None:
+        self.book, self.blobs = book, blobs
+
+    def put(
+        self,
+        run: str,
+        path: str,
+        digest: str,
+        bytes: int | None = None,
+        kind: str = "file",
+        *,
+        attempt: int = 0,
+        doc: Mapping[str, Any] | None = None,
+    ) -> Artifact:
+        """Names content that is there already; another content at the same path takes its place.
+
+        Raises Invalid for a path or kind that can't be, NotFound when the content is not there, and Conflict where a
+        folder and a file would have one name.
+        """
+        made = self.make(run, path, digest, bytes, kind, attempt=attempt, doc=doc)
+        with self.book.holding(run):
+            self._check_place(run, path)
+            size = self.blobs.size(digest)
+            if size is None:
+                raise unknown(digest)
+            if bytes is not None and bytes != size:
+                raise Invalid(f"{path}: {bytes} bytes were given; the content has {size}.", "Give its size, or none.")
+            self.book.write(self.record(made))
+            found = self.get(run, path)
+        if found is None or found.digest != digest:
+            raise unknown(digest)  # it was collected between the look and the write
+        return found
+
+    def make(
+        self,
+        run: str,
+        path: str,
+        digest: str,
+        bytes: int | None,
+        kind: str = "file",
+        *,
+        attempt: int = 0,
+        doc: Mapping[str, Any] | None = None,
+        time: float | None = None,
+    ) -> Artifact:
+        """Checked, and not yet kept: hand it to `record` in a transaction of your own."""
+        check_text(run)
+        if kind not in KINDS:
+            raise Invalid(f"{kind!r} is no kind of artifact.", f"There are: {', '.join(KINDS)}.")
+        if len(dumps(doc or {})) > _DOC_BYTES:
+            raise Invalid(f"What is said about {path[:80]!r} has more than {_DOC_BYTES} bytes.", "Say less.")
+        when = self.book.now() if time is None else time
+        return Artifact(run, check_path(path), check_digest(digest), bytes or 0, kind, when, attempt, dict(doc or {}))
+
+    def record(self, made: Artifact) -> Record:
+        """Writes it if its content is there, and nothing else; the size is the content's."""
+        statement = _upsert(self.book.database.kind)
+        row = {name: getattr(made, name) for name in ("run", "path", "digest", "kind", "time", "attempt")}
+        row["doc"] = dumps(made.doc)
+
+        def record(connection: Connection) -> None:
+            connection.execute(statement, {f"new_{name}": value for name, value in row.items()})
+
+        return record
+
+    def get(self, run: str, path: str) -> Artifact | None:
+        with self.book.reading() as connection:
+            row = connection.execute(
+                select(artifacts).where(artifacts.c.run == run, artifacts.c.path == path)
+            ).one_or_none()
+        return _artifact(row) if row is not None else None
+
+    def list(self, run: str, prefix: str = "", *, kinds: Sequence[str] = ()) -> Files:
+        """All files at or under a path, in the order of their paths."""
+        found = select(artifacts).where(artifacts.c.run == run, _under(prefix))
+        if kinds:
+            found = found.where(artifacts.c.kind.in_(kinds))
+        with self.book.reading() as connection:
+            rows = connection.execute(found).all()
+        return sorted(map(_artifact, rows), key=lambda one: one.path)
+
+    def children(self, run: str, prefix: str = "") -> Level:
+        """What one folder holds: its files, and its folders with what is in them summed up."""
+        start = f"{check_path(prefix)}/" if prefix else ""
+        files: Level = []
+        folders: dict[str, Folder] = {}
+        for one in self.list(run, prefix):
+            name, slash, _ = one.path.removeprefix(start).partition("/")
+            if one.path == prefix or not slash:
+                files.append(one)
+                continue
+            seen = folders.get(name, Folder(start + name, 0, 0))
+            folders[name] = Folder(seen.path, seen.files + 1, seen.bytes + one.bytes)
+        return sorted([*folders.values(), *files], key=lambda one: one.path)
+
+    def remove(self, run: str, path: str) -> Files:
+        """A file, or all that is under a folder; what went. The content goes when nobody else names it."""
+        check_path(path)
+        with self.book.holding(run):
+            found = self.list(run, path)
+            if not found:
+                raise NotFound(f"The run {run} has no artifact {path!r}.", f"See `muster runs artifacts {run}`.")
+            self.book.write(self.forget(run, path))
+        return found
+
+    def forget(self, run: str, path: str = "") -> Record:
+        gone = delete(artifacts).where(artifacts.c.run == run, _under(path))
+
+        def record(connection: Connection) -> None:
+            connection.execute(gone)
+
+        return record
+
+    def open(self, one: Artifact, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
+        return self.blobs.shelf.read(one.digest, start, one.bytes if stop is None else min(stop, one.bytes))
+
+    def runs_with(self, digest: str) -> set[str]:
+        """The runs that name this content as an artifact."""
+        with self.book.reading() as connection:
+            return set(connection.scalars(select(artifacts.c.run).where(artifacts.c.digest == digest)))
+
+    def totals(self, run: str) -> Folder:
+        """How many artifacts a run has, and their size."""
+        sums = select(func.count(), func.coalesce(func.sum(artifacts.c.bytes), 0))
+        with self.book.reading() as connection:
+            row = connection.execute(sums.where(artifacts.c.run == run)).one()
+        return Folder("", int(row[0]), int(row[1]))
+
+    def _check_place(self, run: str, path: str) -> None:
+        """A file can't stand where a folder is, nor the other way round: nobody could download the two."""
+        parts = path.split("/")
+        above = ["/".join(parts[:count]) for count in range(1, len(parts))]
+        clash = or_(artifacts.c.path.in_(above), _inside(path))
+        with self.book.reading() as connection:
+            other = connection.scalar(select(artifacts.c.path).where(artifacts.c.run == run, clash).limit(1))
+        if other is not None:
+            raise Conflict(
+                f"{path!r} can't be an artifact beside {other!r}: one of them would be both a file and a folder.",
+                "Choose another path, or remove the other one first.",
+            )
+
+
+@cache
+def _upsert(kind: str) -> Insert:
+    """Made once for a database: making it costs more than running it."""
+    make = sqlite.insert if kind == "sqlite" else postgresql.insert
+    columns: list[ColumnElement[Any]] = [
+        blobs.c.bytes if column.name == "bytes" else bindparam(f"new_{column.name}", type_=column.type)
+        for column in artifacts.columns
+    ]
+    there = select(*columns).where(blobs.c.digest == bindparam("new_digest", type_=blobs.c.digest.type))
+    row = make(artifacts).from_select(list(artifacts.columns), there)
+    new = {name: row.excluded[name] for name in ("digest", "bytes", "kind", "time", "attempt", "doc")}
+    return row.on_conflict_do_update(index_elements=["run", "path"], set_=new)
+
+
+def _under(prefix: str) -> ColumnElement[bool]:
+    return or_(artifacts.c.path == prefix, _inside(prefix)) if prefix else true()
+
+
+def _inside(folder: str) -> ColumnElement[bool]:
+    # Not LIKE: to SQLite that takes `A` for `a`.
+    return func.substr(artifacts.c.path, 1, len(folder) + 1) == f"{folder}/"
+
+
+def _artifact(row: Row[Any]) -> Artifact:
+    run, path, digest, size, kind, time, attempt, doc = tuple(row)
+    return Artifact(run, path, digest, size, kind, time, attempt, loads(doc))

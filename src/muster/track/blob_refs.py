@@ -1,0 +1,51 @@
+"""What refers to content: artifacts, media, notes, registered models, and the files of code snapshots."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from sqlalchemy import Column, Connection, select, union
+
+from muster.core.errors import Invalid
+from muster.store.record_tables import artifacts, media, model_versions, notes, promotions, runs
+from muster.track.blobs import Blobs
+from muster.track.snapshots import read_manifest
+
+_DIGEST: Final = re.compile(r"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
+# Documents that may name content. Whatever looks like a digest in them counts: rather too much is kept than too little.
+_DOCS: Final = (media.c.doc, notes.c.doc, artifacts.c.doc, runs.c.doc, model_versions.c.doc, promotions.c.doc)
+
+
+def in_use(blobs: Blobs) -> set[str]:
+    """Every digest that anything refers to, at this moment."""
+    with blobs.book.reading() as connection:
+        found = set(connection.scalars(select(artifacts.c.digest).distinct()))
+        for column in _DOCS:
+            found.update(_in_docs(connection, column))
+        kept = trees(connection)
+    # Not while the database is being read: manifests may come from far away, and never change.
+    return found | set(_of_snapshots(blobs, kept))
+
+
+def trees(connection: Connection) -> list[str]:
+    """The manifests of all code snapshots."""
+    kept = select(artifacts.c.digest).where(artifacts.c.kind == "code")
+    folded = select(runs.c.code_tree).where(runs.c.code_tree != "")
+    return list(connection.scalars(union(kept, folded)))
+
+
+def _in_docs(connection: Connection, column: Column[str]) -> Iterator[str]:
+    for text in connection.execution_options(yield_per=1000).scalars(select(column).where(column.like("%digest%"))):
+        yield from _DIGEST.findall(text)
+
+
+def _of_snapshots(blobs: Blobs, trees: Iterable[str]) -> Iterator[str]:
+    """A manifest that is damaged keeps nothing; one that can't be read now ends the search with what was raised."""
+    for tree in blobs.has(trees):
+        yield tree
+        try:
+            yield from read_manifest(blobs, tree).digests()
+        except Invalid:
+            continue

@@ -1,0 +1,256 @@
+"""Content by its SHA-256: each is kept once, however many runs name it, and goes when none does any more.
+
+What nobody refers to is collected once it is older than the grace. Whoever is about to refer to content that is there
+already asks for it first (`missing`), which makes it young again, so nothing vanishes between the question and the use.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from itertools import groupby
+from typing import BinaryIO, Final
+
+from sqlalchemy import Connection, delete, exists, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+
+from muster.core.errors import Invalid, NotFound
+from muster.store.base import Record
+from muster.store.record_tables import artifacts, blobs
+from muster.track.book import Book
+from muster.track.shelf import BLOCK, Shelf, Stage
+
+GRACE: Final = 86_400.0  # seconds that content nobody refers to is kept
+_VOUCHED: Final = 3_600.0  # seconds for which an answer "it is there" holds against `release`
+_PAGE: Final = 500  # digests in one statement
+_LOCKS: Final = 256  # shared by digests
+_DIGEST: Final = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    blobs: int
+    bytes: int
+
+
+class Blobs:
+    """`shelf` has the bytes, the table `blobs` says what is there. `in_use` finds what anything refers to."""
+
+    def __init__(self, book: Book, shelf: Shelf, in_use: Callable[[Blobs], set[str]]) -> None:
+        self.book, self.shelf = book, shelf
+        self._in_use = in_use
+        self._held = tuple(threading.Lock() for _ in range(_LOCKS))  # of a digest: the bytes and the row go together
+        self._collecting = threading.Lock()
+        self.turn = 0  # grows before anything is deleted
+        self._vouched: dict[str, float] = {}  # digest → when somebody was told that it is there, by a steady clock
+
+    def put(
+        self,
+        stream: BinaryIO | Iterable[bytes],
+        expected_digest: str | None = None,
+        expected_bytes: int | None = None,
+    ) -> tuple[str, int]:
+        """Keeps it, durably, and gives its digest and size. Raises Invalid when it is not what was expected."""
+        stage = self.stage()
+        try:
+            for data in iter(lambda: stream.read(BLOCK), b"") if hasattr(stream, "read") else stream:
+                stage.write(data)
+            return self.keep(stage, expected_digest, expected_bytes)
+        finally:
+            stage.drop()
+
+    def stage(self) -> Stage:
+        """For content that comes in pieces: write them, then `keep`; `drop` it in any case."""
+        return self.shelf.stage()
+
+    def keep(
+        self, stage: Stage, expected_digest: str | None = None, expected_bytes: int | None = None
+    ) -> tuple[str, int]:
+        digest, size = stage.digest, stage.size
+        if expected_bytes is not None and size != expected_bytes:
+            raise Invalid(f"The content has {size} bytes; {expected_bytes} were expected.", "Send all of it again.")
+        if expected_digest is not None and digest != expected_digest:
+            raise Invalid(
+                f"The content's SHA-256 is {digest}; {expected_digest} was expected.",
+                "It was changed on its way, or while it was read: send it again.",
+            )
+        with self._held[_lock(digest)]:
+            self.vouch([digest])
+            self.shelf.keep(stage)
+            self.book.write(self._rows({digest: size}))
+        return digest, size
+
+    def put_many(self, items: Sequence[tuple[str, bytes]]) -> None:
+        """Many small ones, each with its digest, made durable together."""
+        for digest, data in items:
+            if sha256(data).hexdigest() != digest:
+                raise Invalid(f"The content given as {digest} is another.", "It was changed on its way: send it again.")
+        absent = set(self.missing(digest for digest, _ in items))
+        new = {digest: data for digest, data in items if digest in absent}
+        for lock in set(map(_lock, new)):
+            with self._held[lock]:
+                pass  # whoever deleted such a row has deleted its bytes by now, and nobody begins to
+        stages = [self.stage() for _ in new]
+        try:
+            for stage, data in zip(stages, new.values(), strict=True):
+                stage.write(data)
+            self.shelf.keep_many(stages)
+        finally:
+            for stage in stages:
+                stage.drop()
+        if new:
+            self.book.write(self._rows({digest: len(data) for digest, data in new.items()}))
+
+    def open(self, digest: str, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
+        """The bytes from `start` up to `stop`, in blocks."""
+        size = self.size(digest)
+        if size is None:
+            raise unknown(digest)
+        return self.shelf.read(digest, start, size if stop is None else min(stop, size))
+
+    def read(self, digest: str, most: int) -> bytes:
+        """All of what is small. Raises Invalid when it has more than `most` bytes."""
+        size = self.size(digest)
+        if size is not None and size > most:
+            raise Invalid(f"The content {digest} has {size} bytes; at most {most} were expected.", "Name another.")
+        return b"".join(self.open(digest))
+
+    def size(self, digest: str) -> int | None:
+        """In bytes; None when it is not there."""
+        with self.book.reading() as connection:
+            found = connection.scalar(select(blobs.c.bytes).where(blobs.c.digest == digest))
+        return None if found is None else int(found)
+
+    def has(self, digests: Iterable[str]) -> set[str]:
+        with self.book.reading() as connection:
+            return {digest for digest, _ in self._ages(connection, list(digests))}
+
+    def missing(self, digests: Iterable[str]) -> list[str]:
+        """Those that are not there, in the order given. The others stay for at least half the grace from now on."""
+        wanted = list(dict.fromkeys(digests))
+        self.vouch(wanted)
+        with self.book.reading() as connection:
+            ages = dict(self._ages(connection, wanted))
+        old = [digest for digest, created in ages.items() if created < self.book.now() - GRACE / 2]
+        renewed = set(self._renew(old)) if old else set()
+        return [digest for digest in wanted if digest not in ages or (digest in old and digest not in renewed)]
+
+    def vouch(self, digests: Collection[str]) -> None:
+        """Spares them from `release` for a while."""
+        now = time.monotonic()
+        if len(self._vouched) > 200_000:
+            self._vouched = {digest: then for digest, then in list(self._vouched.items()) if then > now - _VOUCHED}
+        self._vouched.update(dict.fromkeys(digests, now))
+
+    def release(self, digests: Iterable[str]) -> Collected:
+        """Deletes those that nothing refers to now, without waiting for the grace: for what must be gone.
+
+        What somebody was just told to be there stays for now; the daily collection gets it.
+        """
+        wanted = set(digests)
+        with self._collecting:
+            return self._delete(wanted, self.book.now(), spare=self._lately) if wanted else Collected(0, 0)
+
+    def collect(self, grace: float = GRACE, dry_run: bool = False) -> Collected:
+        """Deletes what nothing refers to and is older than the grace, and what a crash left half done."""
+        with self._collecting:
+            before = self.book.now() - grace
+            with self.book.reading() as connection:
+                rows = select(blobs.c.digest, blobs.c.bytes).where(blobs.c.created_at <= before)
+                old = dict(connection.execute(rows).all())
+            if dry_run:
+                loose = old.keys() - self._in_use(self)
+                return Collected(len(loose), sum(old[digest] for digest in loose))
+            found = self._delete(old, before, spare=lambda digest: False)
+            self._sweep(grace)
+            return found
+
+    def _delete(self, digests: Iterable[str], before: float, spare: Callable[[str], bool]) -> Collected:
+        used = self._in_use(self)
+        self.turn += 1
+        count = size = 0
+        for lock, group in groupby(sorted((_lock(digest), digest) for digest in digests if digest not in used), _first):
+            for page in pages([digest for _, digest in group], _PAGE):
+                with self._held[lock]:
+                    gone: list[tuple[str, int]] = []
+                    self.book.write(_forget([digest for digest in page if not spare(digest)], before, gone))
+                    for digest, _ in gone:
+                        self.shelf.delete(digest)
+                count, size = count + len(gone), size + sum(each for _, each in gone)
+        return Collected(count, size)
+
+    def _sweep(self, grace: float) -> None:
+        """What a kill left between the disk and the table: staged files, and content without a row."""
+        self.shelf.tidy(max(grace, GRACE))
+        for page in pages([digest for digest, age in self.shelf.digests() if age > grace], _PAGE):
+            for digest in set(page) - self.has(page):
+                with self._held[_lock(digest)]:
+                    if not self.has([digest]) and not self._lately(digest):  # else it is just being kept
+                        self.shelf.delete(digest)
+
+    def _lately(self, digest: str) -> bool:
+        return self._vouched.get(digest, 0.0) > time.monotonic() - _VOUCHED
+
+    def _renew(self, digests: Sequence[str]) -> list[str]:
+        found: list[str] = []
+
+        def record(connection: Connection) -> None:
+            for page in pages(digests, _PAGE):
+                young = update(blobs).where(blobs.c.digest.in_(page)).values(created_at=self.book.now())
+                found.extend(connection.scalars(young.returning(blobs.c.digest)))
+
+        self.book.write(record)
+        return found
+
+    def _rows(self, sizes: Mapping[str, int]) -> Record:
+        make = sqlite.insert if self.book.database.kind == "sqlite" else postgresql.insert
+        row, now = make(blobs), self.book.now()
+        young = row.on_conflict_do_update(index_elements=["digest"], set_={"created_at": row.excluded.created_at})
+        rows = [{"digest": digest, "bytes": size, "created_at": now} for digest, size in sizes.items()]
+
+        def record(connection: Connection) -> None:
+            connection.execute(young, rows)
+
+        return record
+
+    def _ages(self, connection: Connection, digests: Sequence[str]) -> Iterator[tuple[str, float]]:
+        for page in pages(digests, _PAGE):
+            found = select(blobs.c.digest, blobs.c.created_at).where(blobs.c.digest.in_(page))
+            yield from connection.execute(found)
+
+
+def check_digest(text: str) -> str:
+    if not _DIGEST.fullmatch(text):
+        raise Invalid(f"{text[:80]!r} is no digest.", "Give the SHA-256 in 64 small hexadecimal characters.")
+    return text
+
+
+def unknown(digest: str) -> NotFound:
+    return NotFound(f"There is no content {digest}.", "Upload it first: PUT /v1/blobs/DIGEST.")
+
+
+def pages(items: Sequence[str], size: int) -> Iterator[list[str]]:
+    return (list(items[at : at + size]) for at in range(0, len(items), size))
+
+
+def _lock(digest: str) -> int:
+    return int(digest[:2], 16)
+
+
+def _first(pair: tuple[int, str]) -> int:
+    return pair[0]
+
+
+def _forget(digests: Sequence[str], before: float, gone: list[tuple[str, int]]) -> Record:
+    """Takes the rows away unless somebody has come to need them since it was found that nobody does."""
+    named = exists(select(artifacts.c.run).where(artifacts.c.digest == blobs.c.digest))
+    loose = delete(blobs).where(blobs.c.digest.in_(digests), blobs.c.created_at <= before, ~named)
+
+    def record(connection: Connection) -> None:
+        gone.extend(connection.execute(loose.returning(blobs.c.digest, blobs.c.bytes)))
+
+    return record

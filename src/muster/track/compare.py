@@ -1,0 +1,153 @@
+"""Runs side by side: what differs in parameters, configuration, environment, code and data; then their metrics."""
+
+from __future__ import annotations
+
+import operator as signs
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from muster.core.errors import Invalid
+from muster.track.blobs import Blobs
+from muster.track.book import Book
+from muster.track.code_diff import Files, changed_files
+from muster.track.facts import flat, same_value
+from muster.track.replicates import SEEDS, significance
+from muster.track.rows import Run
+from muster.track.run_views import View, summaries
+from muster.track.runs import Runs
+from muster.track.search import Search
+
+MOST: Final = 200  # runs in one comparison
+SPACES: Final = ("params", "configuration", "environment", "packages", "code", "data")
+_OF_CODE: Final = ("commit", "branch", "dirty", "tree", "remote")
+# Of the spec: what says who and how it is called, and not how it is trained.
+_LEFT_OUT: Final = ("name", "purpose", "tags", "data", "workdir")
+Values = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparer:
+    book: Book
+    runs: Runs
+    search: Search
+    blobs: Blobs
+
+    def compare(
+        self,
+        ids: Sequence[str],
+        *,
+        metric: str | None = None,
+        mode: str | None = None,
+        group: str | None = None,
+        by: Sequence[str] = SEEDS,
+        everything: bool = False,
+        lines: bool = False,
+    ) -> View:
+        """`everything`: the values that are the same, too; `lines`: the changed lines of files of the snapshots.
+
+        Groups of runs that differ in the parameters `by` alone, or by the field `group`, are tested on the `metric`
+        for more than chance; `mode` says whether "min" or "max" is better. Raises Invalid and QueryError.
+        """
+        ids = list(dict.fromkeys(ids))
+        if not 1 < len(ids) <= MOST:
+            raise Invalid(
+                f"{len(ids)} run{'' if len(ids) == 1 else 's'} to compare.", f"Give 2 to {MOST} different ones."
+            )
+        known = self.runs.many(ids)
+        found = [known[one] for one in ids if one in known]
+        views = self.search.views([run.id for run in found])
+        sides = {name: [values(run, view) for run, view in zip(found, views, strict=True)] for name, values in _SIDES}
+        equal = {name: _rows(name, sides[name], same=True) for name in SPACES}
+        metrics = self._metrics([run.id for run in found])
+        return {
+            "runs": views,
+            "differences": {name: _rows(name, sides[name], same=False) for name in SPACES},
+            "same": {name: len(equal[name]) for name in SPACES},
+            **({"equal": equal} if everything else {}),
+            "files": self._files(found, lines),
+            "metrics": metrics,
+            "significance": significance(self.search, views, metrics, metric, mode, group, by),
+        }
+
+    def _metrics(self, ids: Sequence[str]) -> list[View]:
+        """One row a metric, those that most runs have first; what the platform measures itself last."""
+        with self.book.reading() as connection:
+            found = summaries(connection, ids)
+        names = {name for one in ids for name in found[one]}
+
+        def place(name: str) -> tuple[bool, int, str]:
+            return name.startswith("system/"), -sum(name in found[one] for one in ids), name
+
+        return [{"name": name, "runs": [found[one].get(name) for one in ids]} for name in sorted(names, key=place)]
+
+    def _files(self, runs: Sequence[Run], lines: bool) -> View | None:
+        """How the snapshots of the others differ from the first run's; None when it has none or all are the same."""
+        base = runs[0].code_tree
+        others = [run for run in runs[1:] if run.code_tree and run.code_tree != base]
+        if not base or not others:
+            return None
+        changes: dict[str, Files] = {}
+        for run in others:
+            if run.code_tree not in changes:
+                changes[run.code_tree] = changed_files(self.blobs, base, run.code_tree, lines)
+        return {"base": runs[0].id, "changes": [{"run": run.id, **changes[run.code_tree]} for run in others]}
+
+
+def _rows(space: str, sides: Sequence[Values], same: bool) -> list[View]:
+    """One row a name: the value in each run, None where it has none; those that differ, or those that don't."""
+    names = sorted({name for values in sides for name in values})
+    rows = [{"name": name, "values": [values.get(name) for values in sides]} for name in names]
+    # 3e-4 and 0.0003 are one learning rate, but the versions 2.1 and 2.10 are two.
+    alike = _same_number if space in ("params", "configuration") else signs.eq
+    return [row for row in rows if all(alike(row["values"][0], one) for one in row["values"][1:]) == same]
+
+
+def _same_number(one: str | None, other: str | None) -> bool:
+    return one == other or (one is not None and other is not None and same_value(one, other))
+
+
+def _params(run: Run, view: View) -> Values:
+    found: Values = view["params"]
+    return found
+
+
+def _configuration(run: Run, view: View) -> Values:
+    spec = run.doc.get("spec") or {}
+    kept = {name: value for name, value in spec.items() if name not in _LEFT_OUT}
+    return {**flat({"command": run.doc["command"]} if "command" in run.doc and not spec else {}), **flat(kept)}
+
+
+def _environment(run: Run, view: View) -> Values:
+    """All but the packages; of the machine, what can make a difference."""
+    found = dict(run.doc.get("environment") or {})
+    found.pop("packages", None)
+    return {name: value for name, value in flat(found).items() if name not in ("type", "time", "python.prefix")}
+
+
+def _packages(run: Run, view: View) -> Values:
+    return {str(name): str(one) for name, one in ((run.doc.get("environment") or {}).get("packages") or {}).items()}
+
+
+def _code(run: Run, view: View) -> Values:
+    code = {**view["code"], "remote": (run.doc.get("code") or {}).get("remote", "")}
+    return {name: str(code[name]).lower() if name == "dirty" else code[name] for name in _OF_CODE if code[name] != ""}
+
+
+def _data(run: Run, view: View) -> Values:
+    """Name → version, so that two versions of one data set stand in one row."""
+    found: dict[str, str] = {}
+    for one in view["data"]:
+        name, _, version = one.partition("@")
+        found[name] = ", ".join(filter(None, [found.get(name, ""), version or "any version"]))
+    return found
+
+
+_SIDES: Final[tuple[tuple[str, Callable[[Run, View], Values]], ...]] = (
+    ("params", _params),
+    ("configuration", _configuration),
+    ("environment", _environment),
+    ("packages", _packages),
+    ("code", _code),
+    ("data", _data),
+)

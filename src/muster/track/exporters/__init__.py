@@ -1,0 +1,13 @@
+"""The exporters by name. A new one: a file here, a line below, and `tests/contracts/test_exporter.py` covers it."""
+
+from __future__ import annotations
+
+from muster.core.registry import Registry
+from muster.track.exporters.base import Exporter
+from muster.track.exporters.csv import CsvExporter
+from muster.track.exporters.parquet import ParquetExporter
+from muster.track.exporters.tensorboard import TensorBoardExporter
+
+EXPORTERS: Registry[Exporter] = Registry(
+    "export format", {"csv": CsvExporter(), "parquet": ParquetExporter(), "tensorboard": TensorBoardExporter()}
+)

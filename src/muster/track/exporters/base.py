@@ -1,0 +1,145 @@
+"""What an exporter is given: runs as they are outside of any database, and what it says about what it wrote."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Protocol
+from urllib.parse import quote
+
+import numpy as np
+from numpy.typing import NDArray
+
+_LONGEST_NAME: Final = 200  # bytes of a file's name that a run or a metric may take
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """A run, without its curves."""
+
+    id: str
+    project: str
+    name: str = ""
+    user: str = ""
+    kind: str = "train"
+    source: str = "job"
+    phase: str = "succeeded"
+    purpose: str = ""
+    created_at: float = 0.0
+    started_at: float | None = None
+    ended_at: float | None = None
+    params: Mapping[str, str] = field(default_factory=dict)
+    tags: Mapping[str, str] = field(default_factory=dict)
+    metrics: Mapping[str, float] = field(default_factory=dict)  # the last value of each
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Points of one metric of one rank, by step. `rank` is None for the run's own series.
+
+    A superseded one holds what a later attempt reported anew; otherwise it is the curve that counts.
+    """
+
+    name: str
+    rank: int | None
+    superseded: bool
+    steps: NDArray[np.int64]
+    times: NDArray[np.float64]  # Unix seconds
+    values: NDArray[np.float64]
+    attempts: NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True)
+class Medium:
+    """A histogram, image, table or text at a step: small ones are `data`, the others `content`."""
+
+    name: str
+    kind: str
+    step: int
+    time: float
+    rank: int = 0
+    attempt: int = 1
+    mime: str = ""
+    data: Any = None
+    content: bytes | None = None
+
+
+class ExportedRun(Protocol):
+    """Read as it is written, so that a run needs not fit into memory."""
+
+    @property
+    def facts(self) -> Facts: ...
+
+    def series(self, superseded: bool = False) -> Iterator[Series]:
+        """Every curve that counts; with `superseded` the parts that were reported anew as well."""
+        ...
+
+    def media(self) -> Iterator[Medium]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What became of one run."""
+
+    run: str
+    path: Path
+    points: int
+    media: int
+
+
+class Exporter(Protocol):
+    """Writes runs into a folder. Written again, they take the place of what was there before."""
+
+    about: str  # for people: what it makes
+
+    def export(self, runs: Iterable[ExportedRun], folder: Path, superseded: bool = False) -> Iterator[Written]:
+        """Run by run; the export is whole when the iterator is at its end."""
+        ...
+
+
+def file_name(text: str) -> str:
+    """A name that every file system takes, and that differs where the text does."""
+    safe = quote(text, safe=" +,=@()-_.", errors="replace")
+    if safe.startswith("."):
+        safe = "%2E" + safe[1:]
+    return safe if len(safe) <= _LONGEST_NAME else f"{safe[: _LONGEST_NAME - 17]}~{hash_of(text):016x}"
+
+
+def hash_of(text: str) -> int:
+    """The same in every process, which Python's own is not (FNV-1a)."""
+    value = 0xCBF29CE484222325
+    for byte in text.encode("utf-8", "replace"):
+        value = (value ^ byte) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF
+    return value
+
+
+def columns_of(facts: Facts) -> dict[str, Any]:
+    """One row of a table of runs, with the names that MLflow's users know."""
+    own = (
+        "id",
+        "project",
+        "name",
+        "user",
+        "kind",
+        "source",
+        "phase",
+        "purpose",
+        "created_at",
+        "started_at",
+        "ended_at",
+    )
+    row: dict[str, Any] = {name: getattr(facts, name) for name in own}
+    row |= {f"params.{key}": value for key, value in sorted(facts.params.items())}
+    row |= {f"metrics.{key}": value for key, value in sorted(facts.metrics.items())}
+    return row | {f"tags.{key}": value for key, value in sorted(facts.tags.items())}
+
+
+def json_line(medium: Medium, path: str | None) -> str:
+    """A medium for a file of JSON lines; `path` is where its content lies."""
+    about = {"name": medium.name, "kind": medium.kind, "step": medium.step, "time": medium.time}
+    about |= {"rank": medium.rank, "attempt": medium.attempt}
+    if path is not None:
+        return json.dumps(about | {"path": path, "mime": medium.mime})
+    return json.dumps(about | {"data": medium.data})

@@ -1,0 +1,157 @@
+"""What can be read off a job without running it, and how values of parameters become text and numbers."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise
+from typing import Any, Final
+
+from muster.core.errors import Invalid
+from muster.store.codec import check_text
+
+KEY_MAX: Final = 250  # characters of a parameter's or tag's name
+VALUE_MAX: Final = 8000  # characters of its value
+NAME_MAX: Final = 500  # characters of a run's name
+_NUMBER_MAX: Final = 400  # characters of a text that may be a number
+_FLATTEN: Final = 8  # levels of nested mappings that become dotted names
+_COMMANDS: Final = re.compile(r"\s*(?:\n|;|&&|\|\|?)\s*")
+_ENV: Final = re.compile(r"\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))")
+_NUMBER: Final = re.compile(r"\s*[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?\s*\Z")
+_FLAG: Final = re.compile(r"--?([A-Za-z][\w.\-/]*)(?:=(.*))?\Z", re.DOTALL)
+_SETTING: Final = re.compile(r"\+{0,2}([A-Za-z_][\w.\-/@]*)=(.*)\Z", re.DOTALL)
+
+
+def text_of(value: Any) -> str:
+    """A parameter's value as it is kept: text as given, numbers as Python writes them, the rest as JSON."""
+    if isinstance(value, str):
+        return value
+    if value is None or isinstance(value, bool | int | float):
+        return str(value)
+    return json.dumps(value, separators=(",", ":"), default=str)  # escapes what UTF-8 can't hold
+
+
+def number_of(text: str) -> float | None:
+    """What the text says when it is a finite number; `True` and `nan` are text."""
+    if len(text) > _NUMBER_MAX or not _NUMBER.match(text):
+        return None
+    number = float(text)
+    return number if math.isfinite(number) else None
+
+
+def same_value(one: str, other: str) -> bool:
+    """`3e-4` and `0.0003` are the same value, written twice."""
+    if one == other:
+        return True
+    first = number_of(one)
+    return first is not None and first == number_of(other)
+
+
+def flat(values: Mapping[str, Any], level: int = 0) -> dict[str, str]:
+    """Nested mappings as dotted names."""
+    found: dict[str, str] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping) and value and level < _FLATTEN:
+            found |= {f"{key}.{below}": text for below, text in flat(value, level + 1).items()}
+        else:
+            found[str(key)] = text_of(value)
+    return found
+
+
+def checked(what: str, values: Mapping[str, str]) -> dict[str, str]:
+    """The values, or Invalid that names the first that can't be kept; `what` is "parameter" or "tag"."""
+    for key, value in values.items():
+        check_text(key, value)
+        if not key or len(key) > KEY_MAX:
+            raise Invalid(
+                f"The name of a {what} has {len(key):,} characters: {key[:60]!r}.", f"Use 1 to {KEY_MAX} characters."
+            )
+        if len(value) > VALUE_MAX:
+            raise Invalid(
+                f"The {what} {key!r} has a value of {len(value):,} characters; {VALUE_MAX:,} are the most.",
+                "Shorten it, or save it as an artifact.",
+            )
+    return dict(values)
+
+
+def fitted(values: Mapping[str, str]) -> dict[str, str]:
+    """The values as far as they can be kept: what arrives from a rank can't be refused any more."""
+    return {key[:KEY_MAX]: value[:VALUE_MAX] for key, value in values.items() if key}
+
+
+def command_params(command: str, envs: Mapping[str, str]) -> dict[str, str]:
+    """What a command line sets: `--lr 3e-4`, `--lr=3e-4` and `lr=3e-4`, with the job's own variables filled in."""
+    found: dict[str, str] = {}
+    for one in _COMMANDS.split(command):
+        try:
+            words = shlex.split(one, comments=True)
+        except ValueError:  # a quote that is never closed: the shell will say so
+            continue
+        found |= dict(_settings([_filled(word, envs) for word in _arguments(words)]))
+    return fitted(found)
+
+
+def code_columns(code: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns of `runs` that a submission's `code` fills."""
+    return {
+        "code_commit": str(code.get("commit") or ""),
+        "code_branch": str(code.get("branch") or ""),
+        "code_dirty": bool(code.get("dirty")),
+        "code_tree": str(code.get("tree") or ""),
+    }
+
+
+def data_ref(name: str, version: str | None = None) -> str:
+    """`data:c4-en@v3`, the name of a data set in links; `name` may hold the version already."""
+    return f"data:{name}@{version}" if version else f"data:{name}"
+
+
+def _arguments(words: list[str]) -> list[str]:
+    """What follows the program: a script, or a module after `-m`; else the first word that is no variable."""
+    for at, word in enumerate(words):
+        if word.endswith((".py", ".sh")) and not word.startswith("-"):
+            return words[at + 1 :]
+        if word == "-m" and at + 1 < len(words) and at:
+            return words[at + 2 :]
+    start = next((at for at, word in enumerate(words) if not _SETTING.match(word)), len(words))
+    return words[start + 1 :]
+
+
+def _filled(word: str, envs: Mapping[str, str]) -> str:
+    def value(found: re.Match[str]) -> str:
+        name = found[1] or found[2]
+        return envs.get(name, found[0])
+
+    return _ENV.sub(value, word)
+
+
+def _settings(words: list[str]) -> Iterator[tuple[str, str]]:
+    taken = False  # the word was the value of the flag before it
+    for word, after in pairwise([*words, ""]):
+        if taken:
+            taken = False
+            continue
+        flag, setting = _FLAG.match(word), _SETTING.match(word)
+        if flag:
+            value = flag[2]
+            if value is None and _is_value(after):
+                value, taken = after, True
+            yield _name(flag[1]), "True" if value is None else value
+        elif setting:
+            yield _name(setting[1]), setting[2]
+
+
+def _is_value(word: str) -> bool:
+    return bool(word) and (not word.startswith("-") or number_of(word) is not None) and not _SETTING.match(word)
+
+
+def _name(flag: str) -> str:
+    """As argparse names what it read, so that a script that reports its own arguments says the same."""
+    return flag.replace("-", "_")
+
+
+def shown(values: Iterable[str]) -> str:
+    return ", ".join(f"`{value}`" for value in values)

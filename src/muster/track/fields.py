@@ -1,0 +1,35 @@
+"""The fields that a project may require of a run: which of them a submission has, and how to give those it lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Final
+
+SEEDS: Final = ("seed", "random_seed", "manual_seed")  # parameters under which a seed is given
+# What to do about a field that is not there; anything else is a tag.
+MENDS: Final[Mapping[str, str]] = {
+    "owner": "submit it with a token of your own",
+    "purpose": "say why in `purpose`",
+    "data": "name the data sets in `data`, or report them with `runtime.data(...)`",
+    "code": "submit it from a git checkout, or let its working directory be captured",
+    "seed": "give `--seed N`, or report it with `runtime.params(seed=N)`",
+}
+
+
+def lacking(wanted: Collection[str], has: Collection[str]) -> list[str]:
+    """The fields that are not there; `has` names fields, parameters and tags alike, tags also as `tags.NAME`."""
+    return [name for name in wanted if name not in has]
+
+
+def mend_of(name: str) -> str:
+    return MENDS.get(name) or f"set the tag `{name.removeprefix('tags.')}`"
+
+
+def given_by_spec(
+    user: str, purpose: str | None, data: Collection[str], tags: Mapping[str, str], params: Mapping[str, str]
+) -> set[str]:
+    """Names of the fields that a submission brings."""
+    has = {name for name, value in (("owner", user), ("purpose", purpose), ("data", data)) if value}
+    if any(name in params for name in SEEDS):
+        has.add("seed")
+    return has | {key for key, value in tags.items() if value} | {f"tags.{k}" for k, v in tags.items() if v} | {*params}

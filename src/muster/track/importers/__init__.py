@@ -1,0 +1,12 @@
+"""The importers by name. A new one: a file here and a line below."""
+
+from __future__ import annotations
+
+from muster.core.registry import Registry
+from muster.track.importers.base import Importer
+from muster.track.importers.tensorboard import TensorBoardImporter
+from muster.track.importers.wandb import WandbImporter
+
+IMPORTERS: Registry[Importer] = Registry(
+    "tool to import from", {"wandb": WandbImporter(), "tensorboard": TensorBoardImporter()}
+)

@@ -1,0 +1,177 @@
+"""What the record makes of a worker's batch: points, documents and, for a run that is no job, its end."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from sqlalchemy import Connection, select
+
+from muster.core.event import SYSTEM
+from muster.core.job import FINAL
+from muster.core.reasons import REASONS
+from muster.store import record_tables as tables
+from muster.store.base import Record, StreamWrite
+from muster.track.artifacts import Artifacts
+from muster.track.book import Book
+from muster.track.fold import EventFold
+from muster.track.metrics import Metrics
+from muster.track.origins import Origins
+from muster.track.required import Required
+from muster.track.rows import Doc, add, note_row, patch_attempt, patch_run, read_run
+from muster.track.sheet import read_documents
+from muster.track.values import PURGED
+from muster.wire import Batch, WorkerExit
+
+_KNOWN: Final = 8192  # attempts that are remembered
+
+
+class Gone(Protocol):
+    """Who knows which runs were deleted for good."""
+
+    def __contains__(self, run: object) -> bool: ...
+
+
+@dataclass(slots=True)
+class Purged:
+    """The runs that were purged: a set in memory, of what `track_marks` holds."""
+
+    book: Book
+    _runs: set[str] | None = None
+
+    def __contains__(self, run: object) -> bool:
+        return run in self._all()
+
+    def add(self, run: str) -> None:
+        self._all().add(run)
+
+    def discard(self, run: str) -> None:
+        self._all().discard(run)
+
+    def _all(self) -> set[str]:
+        if self._runs is None:
+            marks = tables.track_marks.c
+            with self.book.reading() as connection:
+                names = connection.execute(select(marks.name).where(marks.name.startswith(PURGED))).scalars()
+                self._runs = {name.removeprefix(PURGED) for name in names}
+        return self._runs
+
+
+class Intake:
+    def __init__(
+        self, book: Book, metrics: Metrics, artifacts: Artifacts, fold: EventFold, required: Required, purged: Gone
+    ) -> None:
+        self._book, self._metrics, self._artifacts = book, metrics, artifacts
+        self._fold, self._required, self._purged = fold, required, purged
+        self._origins = Origins(book)
+        self._known: OrderedDict[tuple[str, int], bool] = OrderedDict()  # → whether it is a job's
+        self._lock = threading.Lock()
+
+    def open(self, run: str) -> str | None:
+        """The project of a run that is no job and may be written to; None when there is none."""
+        if self.gone(run):
+            return ""  # what still comes is taken and dropped
+        with self._book.reading() as connection:
+            found = read_run(connection, run)
+        return None if found is None or found.of_job else found.project
+
+    def gone(self, run: str) -> bool:
+        """Whether it was purged: then whatever still comes of it is acknowledged, and dropped."""
+        return run in self._purged
+
+    def records(
+        self,
+        run: str,
+        attempt: int,
+        project: str,
+        batch: Batch,
+        writes: Sequence[StreamWrite],
+        docs: Sequence[tuple[int, Doc]],
+        now: float,
+    ) -> list[Record]:
+        """Statements for what is new in the batch: its columns, its documents, its end."""
+        if self.gone(run):
+            return []
+        of_job, first = self._meet(run, attempt)
+        records: list[Record] = []
+        if first and not of_job:
+            records.append(_begun(run, attempt, now))
+        for write in writes:
+            if write.columns:
+                records.append(self._metrics.append(run, attempt, write.rank, write.columns))
+        if docs:
+            sheet = read_documents(self._artifacts, self._origins, run, attempt, docs)
+            records += [sheet.record(now)] if sheet is not None else []
+        if batch.state == "ended":
+            self._metrics.ended(run)
+        if batch.state == "ended" and batch.exit is not None and not of_job:
+            records += [_ended(run, attempt, batch.exit), self._required.judge(run, project)]
+        return records
+
+    def _meet(self, run: str, attempt: int) -> tuple[bool, bool]:
+        """Whether the run is a job's, and whether the attempt is met for the first time since the server started."""
+        key = (run, attempt)
+        with self._lock:
+            if key in self._known:
+                self._known.move_to_end(key)
+                return self._known[key], False
+        found = self._source(run)
+        if found is None:  # submitted a moment ago
+            self._fold.catch_up()
+            found = self._source(run)
+        of_job = found is None or found == "job"
+        with self._lock:
+            self._known[key] = of_job
+            if len(self._known) > _KNOWN:
+                self._known.popitem(last=False)
+        return of_job, True
+
+    def _source(self, run: str) -> str | None:
+        with self._book.reading() as connection:
+            return connection.execute(select(tables.runs.c.source).where(tables.runs.c.id == run)).scalar_one_or_none()
+
+
+def _begun(run: str, attempt: int, now: float) -> Record:
+    """A run outside of Muster reports for the first time in this attempt."""
+
+    def record(connection: Connection) -> None:
+        found = read_run(connection, run)
+        if found is None or found.attempts >= attempt:
+            return
+        columns: dict[str, Any] = {"attempts": attempt}
+        if found.started_at is None:
+            columns["started_at"] = now
+        patch_run(connection, run, **columns)
+        patch_attempt(connection, run, attempt, {"running_at": now})
+        if attempt > 1:
+            row = note_row(
+                found.project, run, now, SYSTEM, "restart", f"Attempt {attempt} begins.", {"attempt": attempt},
+                f"{run}:{attempt}:begins",
+            )  # fmt: skip
+            add(connection, tables.notes, [row])
+
+    return record
+
+
+def _ended(run: str, attempt: int, exit: WorkerExit) -> Record:
+    """A run outside of Muster is over, once."""
+    kind = REASONS.get(exit.reason)
+    message = exit.detail.strip().splitlines()[-1] if exit.detail.strip() else kind.summary if kind else exit.reason
+    reason = {"code": exit.reason, "message": message[:1000], "mend": kind.mend if kind else "", "data": {}}
+
+    def record(connection: Connection) -> None:
+        found = read_run(connection, run)
+        if found is None or found.phase in FINAL or found.attempts > attempt:
+            return
+        patch_run(connection, run, {"reason": reason}, phase=exit.outcome, ended_at=exit.time)
+        ended = {"ended_at": exit.time, "outcome": exit.outcome, "reason": reason, "exits": {"": exit.to_dict()}}
+        patch_attempt(connection, run, attempt, ended)
+        text = f"{exit.outcome.capitalize()}: {message}".rstrip(".") + "."
+        doc = {"phase": exit.outcome, "reason": reason}
+        mark = f"{run}:{attempt}:ended"
+        add(connection, tables.notes, [note_row(found.project, run, exit.time, SYSTEM, "end", text, doc, mark)])
+
+    return record

@@ -1,0 +1,253 @@
+"""Lineage: what was made from what, both ways and across projects, as trees that name only what one may see."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from sqlalchemy import Connection, select
+
+from muster.core.errors import Invalid
+from muster.store import record_tables as tables
+from muster.store.base import Record
+from muster.store.codec import check_text, loads
+from muster.track.book import Book
+from muster.track.rows import Doc, add, chunks, link_row
+
+ROLES: Final = ("reads", "writes", "saves", "starts_from", "evaluates", "registers")
+KINDS: Final = ("data", "run", "checkpoint", "artifact", "model")
+DEPTH: Final = 20  # links that a tree follows
+_NODES_MAX: Final = 2000  # of one tree
+_KEPT: Final = 3  # of the checkpoints of a run that lead nowhere, the newest that are shown
+HIDDEN: Final = "something in another project"
+
+Way = Literal["up", "down"]
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    source: str
+    target: str
+    role: str
+    time: float
+    doc: Doc
+
+
+@dataclass(slots=True)
+class Node:
+    """One thing in a tree, with what it was made from, or what was made from it."""
+
+    ref: str  # `run:gpt-17`; `hidden` for what may not be seen
+    role: str = ""  # of the link that leads here
+    about: Doc = field(default_factory=dict)  # what is known of it: name, phase, project, metrics' names, digest
+    nodes: list[Node] = field(default_factory=list)
+    left_out: int = 0  # checkpoints that lead nowhere, beyond the newest few
+    seen: bool = False  # it stands elsewhere in the tree, with what belongs to it
+    cut: bool = False  # there is more
+
+    def to_dict(self) -> Doc:
+        return {
+            "ref": self.ref,
+            "role": self.role,
+            "about": self.about,
+            "nodes": [node.to_dict() for node in self.nodes],
+            "left_out": self.left_out,
+            "seen": self.seen,
+            "cut": self.cut,
+        }
+
+
+class Lineage:
+    def __init__(self, book: Book) -> None:
+        self._book = book
+
+    def add(self, source: str, target: str, role: str, doc: Mapping[str, Any] | None = None) -> None:
+        self._book.write(self.record(source, target, role, doc))
+
+    def record(self, source: str, target: str, role: str, doc: Mapping[str, Any] | None = None) -> Record:
+        """Raises Invalid for what is no link."""
+        check_text(source, target)
+        if role not in ROLES:
+            raise Invalid(f"There is no link of the role {role!r}.", f"Use one of {', '.join(ROLES)}.")
+        for ref in (source, target):
+            check_ref(ref)
+        row = link_row(source, target, role, self._book.now(), doc)
+        return lambda connection: add(connection, tables.links, [row])
+
+    def upstream(self, ref: str, *, visible: Collection[str] | None = None, depth: int = DEPTH) -> Node:
+        """What it was made from. `visible`: the projects that may be seen; None: all."""
+        return self._tree(ref, "up", visible, depth)
+
+    def downstream(self, ref: str, *, visible: Collection[str] | None = None, depth: int = DEPTH) -> Node:
+        """What was made from it."""
+        return self._tree(ref, "down", visible, depth)
+
+    def known(self, ref: str) -> bool:
+        """Whether any link names it, or a version of it."""
+        links = tables.links.c
+        with self._book.reading() as connection:
+            for column in (links.source, links.target):
+                same = (column == ref) | column.startswith(f"{ref}{_versions(ref)}", autoescape=True)
+                if connection.execute(select(column).where(same).limit(1)).first() is not None:
+                    return True
+        return False
+
+    def _tree(self, ref: str, way: Way, visible: Collection[str] | None, depth: int) -> Node:
+        check_ref(ref)
+        root = Node(ref)
+        with self._book.reading() as connection:
+            walk = _Walk(connection, way, visible)
+            level = [root]
+            walk.know(level)
+            for _ in range(depth):
+                level = walk.further(level)
+                if not level:
+                    break
+            for node in level:
+                node.cut = True
+        _thin(root)
+        return root
+
+
+def check_ref(ref: str) -> None:
+    kind, colon, name = ref.partition(":")
+    if not colon or kind not in KINDS or not name:
+        raise Invalid(
+            f"{ref[:100]!r} is no name in the lineage.",
+            "Use a run, or `data:NAME@VERSION`, `checkpoint:RUN/STEP`, `artifact:RUN/PATH` or `model:NAME/VERSION`.",
+        )
+
+
+def run_in(ref: str) -> str | None:
+    """The run that something belongs to, or is."""
+    kind, _, name = ref.partition(":")
+    if kind == "run":
+        return name
+    return name.partition("/")[0] if kind in ("checkpoint", "artifact") else None
+
+
+class _Walk:
+    """Goes from level to level with a few statements each."""
+
+    def __init__(self, connection: Connection, way: Way, visible: Collection[str] | None) -> None:
+        self._connection, self._way, self._visible = connection, way, visible
+        self._met: dict[str, Doc | None] = {}  # what is known of each; None for what may not be seen
+        self._placed: set[str] = set()
+        self._count = 0
+
+    def know(self, nodes: Sequence[Node]) -> None:
+        """Fills in what is known of each node; what may not be seen loses its name."""
+        self._describe([node.ref for node in nodes if node.ref not in self._met])
+        for node in nodes:
+            about = self._met.get(node.ref)
+            if about is None:
+                node.ref, node.about = "hidden", {"text": HIDDEN}
+            else:
+                node.about = {**about, **node.about}
+
+    def further(self, level: Sequence[Node]) -> list[Node]:
+        """The next level, hung into the tree."""
+        open_: list[Node] = []
+        for node in level:
+            if node.ref == "hidden":
+                continue
+            node.seen = node.ref in self._placed
+            self._placed.add(node.ref)
+            if not node.seen:
+                open_.append(node)
+        found: list[Node] = []
+        links = self._links([node.ref for node in open_])
+        for node in open_:
+            for ref, role, doc in links.get(node.ref, ()):
+                if self._count >= _NODES_MAX:
+                    node.cut = True
+                    break
+                self._count += 1
+                node.nodes.append(Node(ref, role, doc))
+            found += node.nodes
+        self.know(found)
+        for node in open_:
+            node.nodes = _once_hidden(node.nodes)
+        return [node for node in found if node.ref != "hidden"]
+
+    def _links(self, refs: Sequence[str]) -> dict[str, list[tuple[str, str, Doc]]]:
+        links = tables.links.c
+        here, there = (links.target, links.source) if self._way == "up" else (links.source, links.target)
+        found: dict[str, list[tuple[str, str, Doc]]] = {}
+        for part in chunks(refs):
+            query = select(here, there, links.role, links.doc).where(here.in_(part)).order_by(links.time, there)
+            for ref, other, role, doc in self._connection.execute(query):
+                found.setdefault(ref, []).append((other, role, loads(doc)))
+        for ref in refs:
+            found.setdefault(ref, []).extend(self._implied(ref, {other for other, _, _ in found.get(ref, ())}))
+        return found
+
+    def _implied(self, ref: str, known: Collection[str]) -> list[tuple[str, str, Doc]]:
+        """What no link says: a run made its own files; a name without a version stands for all of its versions."""
+        run, found = run_in(ref), list[tuple[str, str, Doc]]()
+        if self._way == "up" and run is not None and not ref.startswith("run:") and f"run:{run}" not in known:
+            found.append((f"run:{run}", "saves" if ref.startswith("checkpoint:") else "writes", {}))
+        if mark := _versions(ref):
+            links = tables.links.c
+            column = links.target if self._way == "up" else links.source
+            versions = column.startswith(f"{ref}{mark}", autoescape=True)
+            names = self._connection.execute(select(column).where(versions).distinct().order_by(column)).scalars()
+            found += [(name, "version", {}) for name in names if name not in known]
+        return found
+
+    def _describe(self, refs: Iterable[str]) -> None:
+        by_run: dict[str, list[str]] = {}
+        by_model: dict[str, list[str]] = {}
+        for ref in refs:
+            run = run_in(ref)
+            if run is not None:
+                by_run.setdefault(run, []).append(ref)
+            elif ref.startswith("model:"):
+                by_model.setdefault(ref[6:].rpartition("/")[0] or ref[6:], []).append(ref)
+            else:
+                self._met[ref] = {}
+        runs, models = tables.runs.c, tables.models.c
+        columns = (runs.id, runs.project, runs.name, runs.phase, runs.user, runs.kind, runs.created_at, runs.valid)
+        for part in chunks(list(by_run)):
+            for row in self._connection.execute(select(*columns).where(runs.id.in_(part))):
+                for ref in by_run.pop(row.id):
+                    self._meet(ref, row.project, dict(row._mapping) if ref.startswith("run:") else {"run": row.id})
+        for part in chunks(list(by_model)):
+            for name, project in self._connection.execute(
+                select(models.name, models.project).where(models.name.in_(part))
+            ):
+                for ref in by_model.pop(name):
+                    self._meet(ref, project, {"project": project})
+        for refs_left in (*by_run.values(), *by_model.values()):
+            for ref in refs_left:
+                self._met[ref] = {"gone": True} if self._visible is None else None
+
+    def _meet(self, ref: str, project: str, about: Doc) -> None:
+        self._met[ref] = about if self._visible is None or project in self._visible else None
+
+
+def _versions(ref: str) -> str:
+    """What stands between a name and its version, for a name that has none."""
+    if ref.startswith("data:") and "@" not in ref:
+        return "@"
+    return "/" if ref.startswith("model:") and "/" not in ref else ""
+
+
+def _once_hidden(nodes: list[Node]) -> list[Node]:
+    """Several hidden things under one node are told as one, with their number."""
+    hidden = [node for node in nodes if node.ref == "hidden"]
+    if len(hidden) > 1:
+        hidden[0].about["count"] = len(hidden)
+    return [node for node in nodes if node.ref != "hidden"] + hidden[:1]
+
+
+def _thin(node: Node) -> None:
+    """Leaves out the older checkpoints of a run that lead nowhere."""
+    for below in node.nodes:
+        _thin(below)
+    bare = [one for one in node.nodes if one.role == "saves" and not one.nodes and not one.seen]
+    drop = {id(one) for one in bare[:-_KEPT]}
+    if node.ref.startswith("run:") and drop:
+        node.nodes = [one for one in node.nodes if id(one) not in drop]
+        node.left_out = len(drop)

@@ -1,0 +1,119 @@
+"""Curves and points of one series: few honest buckets of a long one, drawn from ready pieces wherever that is enough.
+
+Buckets hold about the same number of points each, whatever the gaps between their steps: a jump of a billion steps
+costs none of the resolution on either side. No bucket mixes two attempts unless there are too many attempts for that.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import Connection
+
+from muster.track.metrics import block, pieces, source
+from muster.track.metrics.pieces import PIECE, Pieces
+from muster.track.metrics.shapes import Axis, Band, Curve, Points
+from muster.track.metrics.source import Cuts, Part, Want
+
+Attempts = NDArray[np.int32]
+
+
+def read_curve(connection: Connection, want: Want, buckets: int) -> Curve:
+    cut = source.cuts(connection, want.run, want.name)
+    wanted = source.parts(connection, want, cut)
+    drawn = _sorted(*_drawn(connection, wanted, want, buckets), want)
+    if drawn is None:  # pieces that overlap can't be put in order: only their points can
+        drawn = _sorted(*_gathered(connection, wanted, want), want)
+        assert drawn is not None, "points have no extent"
+    found, attempts = _thinned(*drawn, buckets)
+    return Curve(want.name, want.rank, want.axis, found, attempts, _bands(want, cut, found, attempts))
+
+
+def read_points(connection: Connection, want: Want) -> Points:
+    cut = source.cuts(connection, want.run, want.name)
+    loaded = list(source.runs(connection, source.parts(connection, want, cut), want))
+    run = block.join([run for _, run in loaded])
+    attempts = _repeated([part.attempt for part, _ in loaded], [len(run) for _, run in loaded])
+    order = _order(_along(run.steps, run.times, want.axis), attempts, want)
+    if order is not None:
+        run, attempts = run.take(order), attempts[order]
+    return Points(run.steps, run.times, run.values, attempts)
+
+
+def _drawn(connection: Connection, wanted: list[Part], want: Want, buckets: int) -> tuple[Pieces, Attempts]:
+    """Ready pieces of the blocks that are wanted whole, if those are fine enough, and points of the rest."""
+    whole = [part for part in wanted if part.run is None and source.is_whole(part, want)]
+    if sum(part.points for part in whole) < PIECE * buckets:
+        return _gathered(connection, wanted, want)
+    ready = source.ready_pieces(connection, whole)
+    rest = [part for part in wanted if part.id not in ready]
+    others = {id(part): pieces.of_points(run) for part, run in source.runs(connection, rest, want)}
+    each = [ready[part.id] if part.id in ready else others[id(part)] for part in wanted]
+    return pieces.join(each), _repeated([part.attempt for part in wanted], [len(one) for one in each])
+
+
+def _gathered(connection: Connection, wanted: list[Part], want: Want) -> tuple[Pieces, Attempts]:
+    loaded = [(part.attempt, run) for part, run in source.runs(connection, wanted, want)]
+    attempts = _repeated([attempt for attempt, _ in loaded], [len(run) for _, run in loaded])
+    return pieces.of_points(block.join([run for _, run in loaded])), attempts
+
+
+def _sorted(found: Pieces, attempts: Attempts, want: Want) -> tuple[Pieces, Attempts] | None:
+    """In the order of the axis; None when pieces overlap on it."""
+    first = _along(found.first_step, found.first_time, want.axis)
+    order = _order(first, attempts, want)
+    if order is not None:
+        found, attempts = found.take(order), attempts[order]
+        first = first[order]
+    last = _along(found.last_step, found.last_time, want.axis)
+    apart = last[:-1] <= first[1:]
+    if want.superseded:
+        apart |= attempts[:-1] != attempts[1:]
+    return (found, attempts) if bool(apart.all()) else None
+
+
+def _order(along: NDArray[Any], attempts: Attempts, want: Want) -> NDArray[np.intp] | None:
+    """How to sort; None when it is sorted, as nearly everything is."""
+    ahead = along[1:] >= along[:-1]
+    if want.superseded:
+        ahead |= attempts[1:] > attempts[:-1]
+    if bool(ahead.all()):
+        return None
+    return np.lexsort((along, attempts)) if want.superseded else np.argsort(along, kind="stable")
+
+
+def _thinned(found: Pieces, attempts: Attempts, buckets: int) -> tuple[Pieces, Attempts]:
+    total = int(found.count.sum())
+    if len(found) <= buckets:
+        return found, attempts
+    changes = attempts[1:] != attempts[:-1]
+    breaks = int(changes.sum())
+    apart = breaks < buckets // 2
+    before = np.cumsum(found.count) - found.count
+    cells = before * (buckets - breaks if apart else buckets) // total
+    new = cells[1:] != cells[:-1]
+    starts = np.flatnonzero(np.append(True, new | changes if apart else new))
+    ends = np.append(starts[1:], len(found)) - 1
+    return pieces.reduce(found, starts), attempts[ends]
+
+
+def _bands(want: Want, cut: Cuts, found: Pieces, attempts: Attempts) -> list[Band]:
+    bands = []
+    for attempt in sorted({*cut.attempts, *np.unique(attempts).tolist()}):
+        if want.attempt not in (None, attempt):
+            continue
+        of = attempts == attempt
+        first = int(found.first_step[of].min()) if of.any() else None
+        last = int(found.last_step[of].max()) if of.any() else None
+        bands.append(Band(attempt, first, last, cut.of(attempt)))
+    return bands
+
+
+def _along(steps: NDArray[Any], times: NDArray[Any], axis: Axis) -> NDArray[Any]:
+    return steps if axis == "step" else times
+
+
+def _repeated(attempts: list[int], counts: list[int]) -> Attempts:
+    return np.repeat(np.array(attempts, np.int32), counts)

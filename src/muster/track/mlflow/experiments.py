@@ -1,0 +1,170 @@
+"""MLflow's calls on experiments; each belongs to the project that its name begins with, or to the asker's own."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, Final
+
+from muster.core.errors import Conflict
+from muster.store.codec import loads
+from muster.track.experiments import Experiment
+from muster.track.mlflow.desk import Desk
+from muster.track.mlflow.faults import Fault, missing
+from muster.track.mlflow.filters import EXPERIMENTS, parse_filter, parse_orders
+from muster.track.mlflow.find import page_offset, page_token, search_experiments
+from muster.track.mlflow.limits import EXPERIMENT_NAME_MAX, check_experiment_tag, check_length, page_size
+from muster.track.mlflow.names import VIEWS, pairs
+from muster.track.mlflow.views import experiment_view
+
+Request = dict[str, Any]
+Answer = dict[str, Any]
+_LOCATION_MAX: Final = 2048
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:")
+_PAGE_MAX: Final = 50_000
+_PROJECT_OWN: Final = "default"  # whose experiments' names carry no project
+
+
+def create(desk: Desk, request: Request) -> Answer:
+    name, tags = _checked_name(request["name"]), pairs(request.get("tags"))
+    kept = dict(check_experiment_tag(key, value) for key, value in tags.items())
+    project, stored = _home(desk, name)
+    desk.asker.need(project, "member")
+    desk.track.experiments.of_project(_PROJECT_OWN)  # the first of all, as MLflow has it
+    try:
+        made = desk.track.experiments.create(stored, project, artifacts=_location(request), tags=kept)
+    except Conflict:
+        raise Fault(f"Experiment(name={name}) already exists.", "RESOURCE_ALREADY_EXISTS") from None
+    return {"experiment_id": str(made.id)}
+
+
+def get(desk: Desk, request: Request) -> Answer:
+    return {"experiment": experiment_view(desk.experiment(request["experiment_id"]))}
+
+
+def get_by_name(desk: Desk, request: Request) -> Answer:
+    found = by_name(desk, request["experiment_name"])
+    if found is None:
+        raise missing(f"Could not find experiment with name '{request['experiment_name']}'")
+    return {"experiment": experiment_view(found)}
+
+
+def by_name(desk: Desk, name: str) -> Experiment | None:
+    if name == "Default":
+        desk.track.experiments.of_project(_PROJECT_OWN)
+    for stored in dict.fromkeys((name, _home(desk, name)[1])):
+        found = desk.track.experiments.by_name(stored)
+        if found is not None and desk.asker.sees(found.project):
+            return found
+    return None
+
+
+def delete(desk: Desk, request: Request) -> Answer:
+    found = desk.experiment(request["experiment_id"], "member")
+    if found.deleted_at is not None:
+        raise missing(f"No Experiment with id={found.id} exists")
+    desk.track.experiments.delete(found.id)
+    return {}
+
+
+def restore(desk: Desk, request: Request) -> Answer:
+    found = desk.experiment(request["experiment_id"], "member")
+    if found.deleted_at is None:
+        raise missing(f"No Experiment with id={found.id} exists")
+    desk.track.experiments.restore(found.id)
+    return {}
+
+
+def update(desk: Desk, request: Request) -> Answer:
+    name = _checked_name(request["new_name"])
+    found = desk.experiment(request["experiment_id"], "member")
+    if found.deleted_at is not None:
+        raise Fault("Cannot rename a non-active experiment.", "INVALID_STATE")
+    try:
+        desk.track.experiments.rename(found.id, name)
+    except Conflict:
+        raise Fault(f"Experiment(name={name}) already exists.", "RESOURCE_ALREADY_EXISTS") from None
+    return {}
+
+
+def set_tag(desk: Desk, request: Request) -> Answer:
+    key, value = check_experiment_tag(request["key"], request.get("value"))
+    desk.track.experiments.set_tags(_active(desk, request).id, {key: value})
+    return {}
+
+
+def delete_tag(desk: Desk, request: Request) -> Answer:
+    found, key = _active(desk, request), request["key"]
+    if key not in found.tags:
+        raise missing(f"No tag with name: {key} in experiment with id {found.id}")
+    desk.track.experiments.set_tags(found.id, {key: None})
+    return {}
+
+
+def search(desk: Desk, request: Request) -> Answer:
+    limit = page_size(request.get("max_results") or 0, _PAGE_MAX)
+    offset = page_offset(request.get("page_token"))
+    if desk.asker.sees(_PROJECT_OWN):
+        desk.track.experiments.of_project(_PROJECT_OWN)
+    statement = search_experiments(
+        parse_filter(request.get("filter"), EXPERIMENTS),
+        parse_orders(request.get("order_by") or (), EXPERIMENTS),
+        view_of(request.get("view_type")),
+        desk.asker.projects(),
+        desk.kind,
+    )
+    with desk.track.book.reading() as connection:
+        rows = connection.execute(statement.limit(limit + 1).offset(offset)).all()
+    found = [Experiment(**{**row._mapping, "tags": loads(row.tags)}) for row in rows[:limit]]
+    answer: Answer = {"experiments": [experiment_view(one) for one in found]} if found else {}
+    return {**answer, "next_page_token": page_token(offset + limit)} if len(rows) > limit else answer
+
+
+def view_of(given: Any) -> str:
+    """Protobuf's JSON has an enum by its name or its number."""
+    view = VIEWS.get(int(given), "") if str(given).isdigit() else str(given or "ACTIVE_ONLY")
+    if view not in VIEWS.values():
+        raise Fault(f"Invalid view type: {given!r}")
+    return view
+
+
+def _active(desk: Desk, request: Request) -> Experiment:
+    found = desk.experiment(request["experiment_id"], "member")
+    if found.deleted_at is not None:
+        raise Fault(f"The experiment {found.id} must be in the 'active' state. Current state is deleted.")
+    return found
+
+
+def _checked_name(name: Any) -> str:
+    if not isinstance(name, str) or not name.strip():
+        raise Fault(f"Invalid experiment name: '{name}'")
+    return check_length("name", EXPERIMENT_NAME_MAX, name)
+
+
+def _home(desk: Desk, name: str) -> tuple[str, str]:
+    """The project that an experiment of this name belongs to, and the name that it is kept under.
+
+    Names are given once in a server: those of a project that one can't see must not be in the way.
+    """
+    project, slash, rest = name.partition("/")
+    if slash and rest and desk.asker.known_project(project):
+        return project, name
+    project = desk.asker.default_project()
+    return project, name if project == _PROJECT_OWN else f"{project}/{name}"
+
+
+def _location(request: Request) -> str:
+    """A place of the client's own for artifacts, which the server never reads; empty: Muster keeps them."""
+    given = str(request.get("artifact_location") or "")
+    if given.startswith("runs:"):
+        raise Fault(f"Artifact location cannot be a runs:/ URI. Given: '{given}'")
+    if "#" in given or (".." in Path(given).parts and _SCHEME.match(given)):
+        raise Fault(f"Invalid artifact location: '{given}'")
+    if given and not _SCHEME.match(given) and not given.startswith("/"):
+        given = str(Path.cwd() / given)
+    if len(given) > _LOCATION_MAX:
+        raise Fault(
+            "Invalid artifact path length. The length of the artifact path cannot be greater than "
+            f"{_LOCATION_MAX} characters."
+        )
+    return given

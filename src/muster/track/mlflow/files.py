@@ -1,0 +1,140 @@
+"""MLflow's calls on artifacts: paths of its `mlflow-artifacts:` scheme are artifacts of runs, kept by their content."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import unquote
+
+from muster.core.errors import Conflict, Invalid, NotFound
+from muster.core.estate import Role
+from muster.track.artifacts import Artifact, Folder, check_path
+from muster.track.mlflow.desk import Desk
+from muster.track.mlflow.faults import Fault, missing
+from muster.track.mlflow.names import OURS, artifact_uri
+from muster.track.mlflow.run_calls import Request, run_id
+
+_BESIDE: Final = ("models", "traces")  # what an experiment has besides runs
+_ARTIFACTS: Final = "artifacts"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an artifact belongs: a run, or a logged model or trace of an experiment; and the path under it."""
+
+    owner: str
+    path: str
+
+
+def place(desk: Desk, path: str, role: Role = "viewer") -> Place:
+    """What `EXPERIMENT/RUN/artifacts/PATH` means, if the one who asks may see it."""
+    parts = safe_path(path).split("/")
+    if len(parts) >= 4 and parts[1] in _BESIDE and parts[3] == _ARTIFACTS:
+        desk.experiment(parts[0], role)
+        return Place(f"mlflow:{'/'.join(parts[:3])}", "/".join(parts[4:]))
+    if len(parts) >= 3 and parts[2] == _ARTIFACTS:
+        run = desk.row(parts[1]).id if role == "viewer" else desk.target(parts[1]).run
+        return Place(run, "/".join(parts[3:]))
+    raise missing(f"There are no artifacts at '{path}': paths are EXPERIMENT/RUN/artifacts/PATH.")
+
+
+def list_run(desk: Desk, request: Request) -> dict[str, Any]:
+    path = request.get("path")
+    row = desk.row(run_id(request))
+    _check_ours(row.artifacts)
+    files = _level(desk, Place(row.id, safe_path(path) if path else ""))
+    answer: dict[str, Any] = {"root_uri": artifact_uri(row.experiment, row.artifacts or "", row.id)}
+    return {**answer, "files": files} if files else answer
+
+
+def list_path(desk: Desk, request: Request) -> dict[str, Any]:
+    """Of the `mlflow-artifacts` service: names are told without the path that was asked for."""
+    files = _level(desk, place(desk, str(request.get("path") or "")))
+    return {"files": [{**file, "path": posixpath.basename(file["path"])} for file in files]}
+
+
+def find(desk: Desk, path: str) -> Artifact:
+    where = place(desk, path)
+    return _file(desk, where)
+
+
+def find_of_run(desk: Desk, request: Request) -> Artifact:
+    row = desk.row(run_id(request))
+    _check_ours(row.artifacts)
+    return _file(desk, Place(row.id, safe_path(str(request.get("path") or ""))))
+
+
+def read(desk: Desk, one: Artifact, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
+    return desk.track.artifacts.open(one, start, stop)
+
+
+def name(desk: Desk, where: Place, digest: str, size: int) -> None:
+    """Gives content that is there already its path. What belongs to a logged model is of the kind `model`."""
+    kind = "model" if where.owner.startswith("mlflow:") and "/models/" in where.owner else "file"
+    try:
+        desk.track.artifacts.put(where.owner, where.path, digest, size, kind)
+    except (Invalid, Conflict) as error:
+        raise Fault(str(error)) from error
+
+
+def place_for(desk: Desk, path: str) -> Place:
+    """A path that may be written."""
+    where = place(desk, path, "member")
+    try:
+        check_path(where.path)
+    except Invalid as error:
+        raise Fault(f"Invalid path. {error}") from error
+    return where
+
+
+def remove(desk: Desk, path: str) -> None:
+    where = place(desk, path, "member")
+    if not where.path:
+        raise Fault("Invalid path. Name a file or a folder of a run.")
+    try:
+        desk.track.artifacts.remove(where.owner, where.path)
+    except NotFound as error:
+        raise missing(str(error)) from error
+
+
+def safe_path(path: str) -> str:
+    """Refuses what could lead elsewhere, however often it is quoted."""
+    plain = path
+    while (further := unquote(plain)) != plain:
+        plain = further
+    parts = plain.split("/")
+    if "\\" in plain or "\0" in plain or "#" in plain or plain.startswith("/") or ".." in parts or ":" in parts[0]:
+        raise Fault("Invalid path")
+    return posixpath.normpath(path) if path else ""
+
+
+def _file(desk: Desk, where: Place) -> Artifact:
+    found = desk.track.artifacts.get(where.owner, where.path)
+    if found is None:
+        raise missing(f"No such artifact: '{where.path}'")
+    return found
+
+
+def _level(desk: Desk, where: Place) -> list[dict[str, Any]]:
+    try:
+        found = desk.track.artifacts.children(where.owner, where.path)
+    except Invalid as error:
+        raise Fault("Invalid path") from error
+    return [
+        {"path": one.path, "is_dir": True}
+        if isinstance(one, Folder)
+        else {"path": one.path, "is_dir": False, "file_size": one.bytes}
+        for one in found
+        if one.path != where.path  # of a file MLflow lists nothing
+    ]
+
+
+def _check_ours(location: str | None) -> None:
+    """The server reads no place that a client named: it would do so with its own rights."""
+    if location and not location.startswith(OURS):
+        raise Fault(
+            f"The artifacts of this experiment are at '{location}', which this server does not read. "
+            "Use the MLflow client there: it reads them itself."
+        )

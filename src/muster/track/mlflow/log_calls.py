@@ -1,0 +1,190 @@
+"""MLflow's calls that log: metrics, params and tags, one by one or in batches; each call is one transaction."""
+
+from __future__ import annotations
+
+from array import array
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from sqlalchemy import select
+
+from muster.store.base import Column, Record
+from muster.store.codec import check_text
+from muster.store.record_tables import metric_series, run_params
+from muster.track.mlflow.desk import Desk, Target
+from muster.track.mlflow.faults import Fault
+from muster.track.mlflow.find import WRITER
+from muster.track.mlflow.limits import check_batch, check_given, check_metric, check_param, check_run_id, check_tag
+from muster.track.mlflow.names import RUN_NAME
+from muster.track.mlflow.run_calls import Request, run_id
+from muster.track.rows import patch_run
+from muster.track.values import params_record, tags_record
+
+Point = tuple[int, float, float]  # step, time in seconds, value
+_NAN: Final = float("nan")
+
+
+def log_metric(desk: Desk, request: Request) -> dict[str, Any]:
+    metric = check_metric(request)
+    target = desk.target(run_id(request))
+    with desk.track.book.holding(target.run):
+        _write(desk, _metrics(desk, target, [metric]))
+    return {}
+
+
+def log_param(desk: Desk, request: Request) -> dict[str, Any]:
+    key, value = check_param(request["key"], request.get("value"))
+    target = desk.target(run_id(request))
+    with desk.track.book.holding(target.run):
+        known = _known_params(desk, target.run, [key])
+        if known.get(key, value) != value:
+            raise Fault(
+                f"Changing param values is not allowed. Param with key='{key}' was already logged with "
+                f"value='{known[key]}' for run ID='{target.run}'. Attempted logging new value '{value}'."
+            )
+        _write(desk, _params(desk, target, {key: value} if key not in known else {}), _judged(desk, target))
+    return {}
+
+
+def set_tag(desk: Desk, request: Request) -> dict[str, Any]:
+    key, value = check_tag(request["key"], request.get("value"))
+    target = desk.target(run_id(request))
+    with desk.track.book.holding(target.run):
+        _write(desk, _tags(desk, target, {key: value}), _judged(desk, target))
+    return {}
+
+
+def log_batch(desk: Desk, request: Request) -> dict[str, Any]:
+    metrics, params, tags = (request.get(name) or [] for name in ("metrics", "params", "tags"))
+    check_given(metrics, "metrics", ("key", "value", "timestamp"))
+    check_given(params, "params", ("key",))
+    check_given(tags, "tags", ("key",))
+    run = check_run_id(run_id(request))
+    points = [check_metric(one, f"metrics[{index}]") for index, one in enumerate(metrics)]
+    values = [check_param(one["key"], one.get("value"), f"params[{index}]") for index, one in enumerate(params)]
+    labels = [check_tag(one["key"], one.get("value"), f"tags[{index}]") for index, one in enumerate(tags)]
+    check_batch(metrics, params, tags)
+    _check_unique([key for key, _ in values])
+    target = desk.target(run)
+    with desk.track.book.holding(run):
+        fresh = _new_params(desk, run, dict(values))
+        judged = _judged(desk, target) if values or labels else []
+        _write(
+            desk,
+            _params(desk, target, fresh),
+            _metrics(desk, target, points),
+            _tags(desk, target, dict(labels)),
+            judged,
+        )
+    return {}
+
+
+def _write(desk: Desk, *records: Iterable[Record]) -> None:
+    found = [record for part in records for record in part]
+    if found:
+        desk.track.book.write(*found)
+
+
+def _judged(desk: Desk, target: Target) -> list[Record]:
+    """What a required field lacked may just have been given."""
+    return [] if target.valid else [desk.track.runs.judge(target.run, target.project)]
+
+
+def _metrics(desk: Desk, target: Target, metrics: Sequence[tuple[str, float, int, int]]) -> list[Record]:
+    wanted: dict[str, list[Point]] = defaultdict(list)
+    for key, value, stamp, step in metrics:
+        wanted[key].append((step, stamp / 1000, value))
+    fresh = _unknown(desk, target.run, wanted)
+    columns = {
+        key: Column(
+            array("q", [step for step, _, _ in points]),
+            array("d", [time for _, time, _ in points]),
+            array("d", [value for _, _, value in points]),
+        )
+        for key, points in fresh.items()
+        if points
+    }
+    return [desk.track.metrics.append(target.run, target.attempt, WRITER, columns)] if columns else []
+
+
+def _unknown(desk: Desk, run: str, wanted: Mapping[str, list[Point]]) -> dict[str, list[Point]]:
+    """Those that are not there yet: MLflow keeps a point once, however often a client that retries sends it."""
+    table = metric_series.c
+    query = select(table.name, table.last_step, table.last_time).where(
+        table.run == run, table.rank == WRITER, table.name.in_(list(wanted))
+    )
+    with desk.track.book.reading() as connection:
+        ends = {name: (step, time) for name, step, time in connection.execute(query)}
+    fresh: dict[str, list[Point]] = {}
+    for name, points in wanted.items():
+        once = list({_key(point): point for point in points}.values())
+        end = ends.get(name)
+        if end is not None and any((step, time) <= end for step, time, _ in once):
+            steps = [step for step, _, _ in once]
+            found = desk.track.metrics.points(
+                run, name, rank=WRITER, start=min(steps), stop=max(steps) + 1, superseded=True
+            )
+            known = {
+                _key(point)
+                for point in zip(found.step.tolist(), found.time.tolist(), found.value.tolist(), strict=True)
+            }
+            once = [point for point in once if _key(point) not in known]
+        fresh[name] = once
+    return fresh
+
+
+def _key(point: Point) -> tuple[int, int, float | None]:
+    step, time, value = point
+    return step, round(time * 1000), None if value != value else value
+
+
+def _params(desk: Desk, target: Target, values: Mapping[str, str]) -> list[Record]:
+    if not values:
+        return []
+    check_text(*values.keys(), *values.values())
+    now = desk.track.book.now()
+    return [params_record(target.run, values, attempt=0, actor=desk.asker.user, now=now)]
+
+
+def _tags(desk: Desk, target: Target, given: Mapping[str, str]) -> list[Record]:
+    """The tag of the run's name is the name itself."""
+    check_text(*given.keys(), *given.values())
+    rest = {key: value for key, value in given.items() if key != RUN_NAME}
+    records: list[Record] = []
+    if rest:
+        records.append(tags_record(target.run, rest, actor=desk.asker.user, now=desk.track.book.now()))
+    if given.get(RUN_NAME):
+        name = given[RUN_NAME][:500]
+        records.append(lambda connection: patch_run(connection, target.run, name=name))
+    return records
+
+
+def _new_params(desk: Desk, run: str, values: Mapping[str, str]) -> dict[str, str]:
+    known = _known_params(desk, run, list(values))
+    changed = [
+        {"key": key, "old_value": known[key], "new_value": value}
+        for key, value in values.items()
+        if known.get(key, value) != value
+    ]
+    if changed:
+        raise Fault(f"Changing param values is not allowed. Params were already logged='{changed}' for run ID='{run}'.")
+    return {key: value for key, value in values.items() if key not in known}
+
+
+def _known_params(desk: Desk, run: str, keys: Sequence[str]) -> dict[str, str]:
+    if not keys:
+        return {}
+    table = run_params.c
+    query = select(table.key, table.value).where(table.run == run, table.key.in_(keys))
+    with desk.track.book.reading() as connection:
+        return {row.key: row.value for row in connection.execute(query)}
+
+
+def _check_unique(keys: Sequence[str]) -> None:
+    twice = [key for index, key in enumerate(keys) if key in keys[:index]]
+    if twice:
+        raise Fault(
+            f"Duplicate parameter keys have been submitted: {twice}. Please ensure "
+            "the request contains only one param value per param key."
+        )

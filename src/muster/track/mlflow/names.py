@@ -1,0 +1,52 @@
+"""Words of MLflow's and what they mean here: run states, reserved tags, addresses of artifacts."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+SOURCE: Final = "mlflow"  # of runs that its clients make
+IMPORTED: Final = "import:mlflow"
+STATUS: Final = {
+    "queued": "SCHEDULED",
+    "starting": "SCHEDULED",
+    "running": "RUNNING",
+    "stopping": "RUNNING",
+    "succeeded": "FINISHED",
+    "failed": "FAILED",
+    "stopped": "KILLED",
+}
+PHASE: Final = {
+    "RUNNING": "running",
+    "SCHEDULED": "queued",
+    "FINISHED": "succeeded",
+    "FAILED": "failed",
+    "KILLED": "stopped",
+}
+STATUS_NUMBERS: Final = {1: "RUNNING", 2: "SCHEDULED", 3: "FINISHED", 4: "FAILED", 5: "KILLED"}
+VIEWS: Final = {1: "ACTIVE_ONLY", 2: "DELETED_ONLY", 3: "ALL"}
+RUN_NAME: Final = "mlflow.runName"
+USER: Final = "mlflow.user"
+PARENT: Final = "mlflow.parentRunId"
+COMMIT: Final = "mlflow.source.git.commit"
+CONTEXT: Final = "mlflow.data.context"
+LOGGED_MODELS: Final = "mlflow.log-model.history"
+OURS: Final = "mlflow-artifacts:"  # artifacts that Muster keeps itself
+MODEL: Final = "logged-model:"  # before a logged model's id, in links
+
+
+def artifact_location(experiment: int, given: str) -> str:
+    return given or f"{OURS}/{experiment}"
+
+
+def artifact_uri(experiment: int, given: str, run: str) -> str:
+    location, mark, query = artifact_location(experiment, given).partition("?")
+    return f"{location.rstrip('/')}/{run}/artifacts{mark}{query}"
+
+
+def millis(seconds: float | None) -> int | None:
+    return None if seconds is None else round(seconds * 1000)
+
+
+def pairs(items: Any) -> dict[str, Any]:
+    """MLflow writes a mapping as a list of {key, value}."""
+    return {str(item.get("key")): item.get("value") for item in items or ()}

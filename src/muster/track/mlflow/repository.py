@@ -1,0 +1,62 @@
+"""The artifact repository that MLflow's own server proxies to: artifacts of the record, for whoever asks now."""
+
+from __future__ import annotations
+
+import posixpath
+from pathlib import Path
+from typing import Any
+
+from mlflow.entities import FileInfo
+from mlflow.store.artifact.artifact_repo import ArtifactRepository
+from mlflow.store.artifact.artifact_repository_registry import _artifact_repository_registry
+
+from muster.track.mlflow import files
+from muster.track.mlflow.desk import current
+from muster.track.mlflow.entities import ask, told
+
+
+class RecordRepository(ArtifactRepository):  # type: ignore[misc]
+    """Paths are those of the scheme `mlflow-artifacts:`; see `files.place`."""
+
+    def log_artifact(self, local_file: str, artifact_path: str | None = None) -> None:
+        name = posixpath.join(artifact_path or "", Path(local_file).name)
+        desk = current()
+        with told(), Path(local_file).open("rb") as stream:
+            where = files.place_for(desk, name)
+            files.name(desk, where, *desk.track.blobs.put(stream))
+
+    def log_artifacts(self, local_dir: str, artifact_path: str | None = None) -> None:
+        for path in sorted(Path(local_dir).rglob("*")):
+            if path.is_file():
+                below = path.relative_to(local_dir).parent.as_posix()
+                self.log_artifact(str(path), posixpath.normpath(posixpath.join(artifact_path or "", below)))
+
+    def list_artifacts(self, path: str | None = None) -> list[FileInfo]:
+        found = ask(files.list_path, path=path or "")["files"]
+        return [FileInfo(posixpath.join(path or "", one["path"]), one["is_dir"], one.get("file_size")) for one in found]
+
+    def _download_file(self, remote_file_path: str, local_path: str) -> None:
+        desk = current()
+        with told(), Path(local_path).open("wb") as target:
+            for data in files.read(desk, files.find(desk, remote_file_path)):
+                target.write(data)
+
+    def download_artifacts(self, artifact_path: str, dst_path: str | None = None, **_: Any) -> str:
+        """In this thread: those of MLflow's pool would not know who asks."""
+        target = Path(dst_path or ".") / artifact_path
+        below = self.list_artifacts(artifact_path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if not below:
+            self._download_file(artifact_path, str(target))
+        for one in below:
+            self.download_artifacts(one.path, dst_path)
+        return str(target)
+
+    def delete_artifacts(self, artifact_path: str | None = None) -> None:
+        with told():
+            files.remove(current(), artifact_path or "")
+
+
+def register() -> None:
+    """Under a scheme that only this server's process knows."""
+    _artifact_repository_registry.register("muster-record", RecordRepository)

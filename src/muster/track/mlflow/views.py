@@ -1,0 +1,198 @@
+"""Runs and experiments as MLflow's JSON, written straight into text: a page of a thousand runs is one short loop."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from json.encoder import encode_basestring_ascii as quoted
+from typing import Any, Final
+
+from sqlalchemy import Connection, select
+
+from muster.store.codec import loads
+from muster.store.record_tables import links, metric_series, run_params, run_tags
+from muster.track.experiments import Experiment
+from muster.track.mlflow.find import WRITER
+from muster.track.mlflow.names import (
+    COMMIT,
+    CONTEXT,
+    MODEL,
+    PARENT,
+    RUN_NAME,
+    SOURCE,
+    STATUS,
+    USER,
+    artifact_location,
+    artifact_uri,
+    millis,
+)
+
+_CHUNK: Final = 1000  # ids in one statement
+Parts = dict[str, list[str]]  # by run: JSON objects
+
+
+def number_json(value: float | None) -> str:
+    """As protobuf writes a double."""
+    if value is None or value != value:
+        return '"NaN"'
+    if value in (float("inf"), float("-inf")):
+        return '"Infinity"' if value > 0 else '"-Infinity"'
+    return repr(float(value))
+
+
+def metric_json(key: str, value: float | None, time: float, step: int) -> str:
+    """`time` in seconds."""
+    return f'{{"key":{quoted(key)},"value":{number_json(value)},"timestamp":{round(time * 1000)},"step":{step}}}'
+
+
+def experiment_view(one: Experiment) -> dict[str, Any]:
+    view: dict[str, Any] = {
+        "experiment_id": str(one.id),
+        "name": one.name,
+        "artifact_location": artifact_location(one.id, one.artifacts),
+        "lifecycle_stage": "active" if one.deleted_at is None else "deleted",
+        "last_update_time": millis(one.updated_at),
+        "creation_time": millis(one.created_at),
+    }
+    if one.tags:
+        view["tags"] = [{"key": key, "value": value} for key, value in one.tags.items()]
+    return {**view, "workspace": "default"}
+
+
+def info_json(row: Any) -> str:
+    """A run's `info`, from a row of `find.INFO`."""
+    run, experiment, name, user, phase, started, ended, deleted, place, closed, _, _, doc, _, _ = row
+    shown_user = _user(user, doc)
+    stage = "active" if deleted is None and closed is None else "deleted"
+    end = "" if ended is None else f'"end_time":{round(ended * 1000)},'
+    return (
+        f'{{"run_uuid":"{run}","experiment_id":"{experiment}","run_name":{quoted(name)},"user_id":{quoted(shown_user)},'
+        f'"status":"{STATUS[phase]}","start_time":{round(started * 1000)},{end}'
+        f'"artifact_uri":{quoted(artifact_uri(experiment, place or "", run))},'
+        f'"lifecycle_stage":"{stage}","run_id":"{run}"}}'
+    )
+
+
+def runs_json(connection: Connection, rows: Sequence[Any], *, model_inputs: bool = False) -> list[str]:
+    """Whole runs, in the order of the rows. MLflow tells `model_inputs` only of a run that is asked for alone."""
+    ids = [row[0] for row in rows]
+    metrics, params, tags = _metrics(connection, ids), _params(connection, ids), _tags(connection, rows)
+    inputs, models, outputs = _inputs(connection, ids)
+    found = []
+    for row in rows:
+        run = row[0]
+        data = ",".join(
+            f'"{name}":[{",".join(parts[run])}]'
+            for name, parts in (("metrics", metrics), ("params", params), ("tags", tags))
+            if run in parts
+        )
+        given = [f'"dataset_inputs":[{",".join(inputs[run])}]'] if run in inputs else []
+        if model_inputs and run in models:
+            given.append(f'"model_inputs":[{",".join(models[run])}]')
+        made = f'"model_outputs":[{",".join(outputs[run])}]' if run in outputs else ""
+        found.append(
+            f'{{"info":{info_json(row)},"data":{{{data}}},"inputs":{{{",".join(given)}}},"outputs":{{{made}}}}}'
+        )
+    return found
+
+
+def _user(user: str, doc: str) -> str:
+    given = loads(doc).get("mlflow", {}).get("user_id") if '"user_id"' in doc else None
+    return user if given is None else str(given)
+
+
+def _metrics(connection: Connection, ids: Sequence[str]) -> Parts:
+    table = metric_series.c
+    columns = (table.run, table.name, table.last, table.last_nan, table.last_time, table.last_step)
+    found: Parts = defaultdict(list)
+    heads = _Heads('","value":')
+    for run, name, last, nan, time, step in _of_runs(connection, ids, columns, table.run, table.rank == WRITER):
+        value = '"NaN"' if nan else repr(last) if -1e300 < last < 1e300 else number_json(last)
+        found[run].append(f'{heads[name]}{value},"timestamp":{round(time * 1000)},"step":{step}}}')
+    return found
+
+
+def _params(connection: Connection, ids: Sequence[str]) -> Parts:
+    table = run_params.c
+    found: Parts = defaultdict(list)
+    heads = _Heads('","value":')
+    for run, key, value in _of_runs(connection, ids, (table.run, table.key, table.value), table.run):
+        found[run].append(f"{heads[key]}{quoted(value)}}}")
+    return found
+
+
+def _tags(connection: Connection, rows: Sequence[Any]) -> Parts:
+    """Those that were set, and what Muster knows itself: the name, the user, the parent and the commit."""
+    table, ids = run_tags.c, [row[0] for row in rows]
+    found: Parts = defaultdict(list)
+    heads = _Heads('","value":')
+    given: dict[str, set[str]] = defaultdict(set)
+    for run, key, value in _of_runs(connection, ids, (table.run, table.key, table.value), table.run):
+        found[run].append(f"{heads[key]}{quoted(value)}}}")
+        if key in (USER, PARENT, COMMIT):
+            given[run].add(key)
+    for row in rows:
+        run = row[0]
+        known = [(RUN_NAME, row[2])]
+        if row[14] != SOURCE:  # MLflow's clients say all of this themselves
+            known += [(USER, row[3]), (PARENT, row[10]), (COMMIT, row[11])]
+        for key, value in known:
+            if value and key not in given[run]:
+                found[run].append(f"{heads[key]}{quoted(value)}}}")
+    return found
+
+
+def _inputs(connection: Connection, ids: Sequence[str]) -> tuple[Parts, Parts, Parts]:
+    """Data sets and logged models that runs read, and logged models that they made."""
+    data: Parts = defaultdict(list)
+    read: Parts = defaultdict(list)
+    made: Parts = defaultdict(list)
+    refs = [f"run:{run}" for run in ids]
+    into = (links.c.target, links.c.source, links.c.doc)
+    for target, source, doc in _of_runs(connection, refs, into, links.c.target, links.c.role == "reads"):
+        if source.startswith("data:"):
+            data[target[4:]].append(_dataset(source[5:], loads(doc)))
+        elif source.startswith(MODEL):
+            read[target[4:]].append(json.dumps({"model_id": source[len(MODEL) :]}))
+    out = (links.c.source, links.c.target, links.c.doc)
+    for source, target, doc in _of_runs(connection, refs, out, links.c.source, links.c.target.like(f"{MODEL}%")):
+        made[source[4:]].append(json.dumps({"model_id": target[len(MODEL) :], "step": loads(doc).get("step", 0)}))
+    return data, read, made
+
+
+def _dataset(ref: str, doc: dict[str, Any]) -> str:
+    name, _, version = ref.partition("@")
+    dataset = {
+        "name": doc.get("name") or name,
+        "digest": str(doc.get("digest") or doc.get("version") or version),
+        "source_type": doc.get("source_type") or "muster",
+        "source": doc.get("source") or json.dumps({"uri": doc.get("uri") or ref}),
+        **{key: doc[key] for key in ("schema", "profile") if doc.get(key) is not None},
+    }
+    tags = doc.get("tags")
+    if tags is None and doc.get("context"):
+        tags = [{"key": CONTEXT, "value": doc["context"]}]
+    return json.dumps({**({"tags": tags} if tags else {}), "dataset": dataset}, separators=(",", ":"))
+
+
+class _Heads(dict[str, str]):
+    """The start of an entry by its key: keys repeat from run to run, and are quoted once."""
+
+    def __init__(self, tail: str) -> None:
+        super().__init__()
+        self._tail = tail
+
+    def __missing__(self, key: str) -> str:
+        found = self[key] = f'{{"key":"{quoted(key)[1:-1]}{self._tail}'
+        return found
+
+
+def _of_runs(connection: Connection, ids: Sequence[str], columns: Sequence[Any], by: Any, *where: Any) -> Iterable[Any]:
+    """Plain tuples, straight from the driver: a page may have tens of thousands of them."""
+    for start in range(0, len(ids), _CHUNK):
+        statement = select(*columns).where(by.in_(ids[start : start + _CHUNK]), *where)
+        result = connection.execute(statement)
+        assert result.cursor is not None
+        yield from result.cursor.fetchall()
+        result.close()

@@ -1,0 +1,63 @@
+"""Aliases of model versions: names that move from one version to the next."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from sqlalchemy import delete, select
+
+from muster.core.errors import Invalid, NotFound
+from muster.store import record_tables as tables
+from muster.track.book import Book
+from muster.track.model_rows import LOCK, Model, Version
+from muster.track.rows import put
+from muster.track.values import void
+
+_ALIAS: Final = re.compile(r"[A-Za-z0-9_\-.]{1,255}\Z")
+_VERSION_LIKE: Final = re.compile(r"v?\d+\Z", re.IGNORECASE)
+
+
+class Aliases:
+    """The part of `Models` that knows them."""
+
+    _book: Book
+
+    def need(self, name: str) -> Model:
+        raise NotImplementedError
+
+    def need_version(self, name: str, version: int) -> Version:
+        raise NotImplementedError
+
+    def set_alias(self, name: str, alias: str, version: int) -> None:
+        """The alias leaves the version that had it."""
+        if not _ALIAS.match(alias) or _VERSION_LIKE.match(alias) or alias == "latest":
+            raise Invalid(
+                f"{alias[:60]!r} can't be an alias.",
+                "Use letters, digits, `_`, `-` and `.`; not `latest`, nor a number.",
+            )
+        with self._book.holding(LOCK):
+            self.need_version(name, version)
+            row = {"name": name, "alias": alias, "version": version}
+            self._book.write(lambda connection: put(connection, tables.model_aliases, [row]))
+
+    def delete_alias(self, name: str, alias: str) -> None:
+        """Nothing happens when there is none."""
+        table = tables.model_aliases
+        gone = delete(table).where(table.c.name == name, table.c.alias == alias)
+        self._book.write(lambda connection: void(connection.execute(gone)))
+
+    def aliases(self, name: str) -> dict[str, int]:
+        table = tables.model_aliases.c
+        with self._book.reading() as connection:
+            rows = connection.execute(
+                select(table.alias, table.version).where(table.name == name).order_by(table.alias)
+            )
+            return {row.alias: row.version for row in rows}
+
+    def by_alias(self, name: str, alias: str) -> Version:
+        version = self.aliases(name).get(alias)
+        if version is None:
+            self.need(name)
+            raise NotFound(f"Model {name!r} has no alias {alias!r}.", f"See `muster models show {name}`.")
+        return self.need_version(name, version)

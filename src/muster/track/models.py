@@ -1,0 +1,256 @@
+"""The model registry: names, versions that runs made, aliases, and stages with the evidence for each promotion."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from sqlalchemy import Connection, delete, func, select, update
+
+from muster.core.errors import Conflict, Invalid, NotFound
+from muster.store import record_tables as tables
+from muster.store.codec import check_text, dumps
+from muster.track.book import Book
+from muster.track.facts import checked
+from muster.track.model_aliases import Aliases
+from muster.track.model_rows import (
+    LOCK,
+    STAGES,
+    Model,
+    Version,
+    find_models,
+    find_versions,
+    link_of,
+    model_row,
+    put_model,
+    put_version,
+    renamed,
+    version_gone,
+    version_row,
+)
+from muster.track.promotions import Promotion, Promotions
+from muster.track.rows import Doc, add, link_row
+
+NAME_MAX: Final = 250
+TEXT_MAX: Final = 100_000  # characters of a description
+
+__all__ = ["STAGES", "Model", "Models", "Promotion", "Version"]
+
+
+class Models(Aliases):
+    """`promotions` has the stages; everything else is here."""
+
+    def __init__(self, book: Book, promotions: Promotions) -> None:
+        self._book, self.promotions = book, promotions
+        self.promote = promotions.promote
+
+    # --- models -----------------------------------------------------------------------------------------------------
+
+    def create(self, name: str, project: str, *, description: str = "", tags: Mapping[str, str] | None = None) -> Model:
+        """Raises Conflict when there is one of that name, in whatever project."""
+        _check_name(name)
+        _check_text(project, description)
+        kept = checked("tag", tags or {})
+        with self._book.holding(LOCK):
+            if self.get(name) is not None:
+                raise Conflict(
+                    f"There is a model {name!r} already.", "Register a version of it, or choose another name."
+                )
+            now = self._book.now()
+            made = Model(name, project, now, now, description, {"tags": kept})
+            self._book.write(lambda connection: add(connection, tables.models, [model_row(made)]))
+        return made
+
+    def get(self, name: str) -> Model | None:
+        return next(iter(self._models(tables.models.c.name == name)), None)
+
+    def need(self, name: str) -> Model:
+        found = self.get(name)
+        if found is None:
+            raise NotFound(f"There is no model {name!r}.", "See `muster models`.")
+        return found
+
+    def search(
+        self, projects: Sequence[str] | None = None, *, contains: str = "", tags: Mapping[str, str] | None = None
+    ) -> list[Model]:
+        """By name; only of these projects, with this in the name, and with these tags."""
+        where: list[Any] = []
+        if projects is not None:
+            where.append(tables.models.c.project.in_(list(projects)))
+        if contains:
+            where.append(tables.models.c.name.icontains(contains, autoescape=True))
+        wanted = (tags or {}).items()
+        return [one for one in self._models(*where) if all(one.tags.get(key) == value for key, value in wanted)]
+
+    def update(self, name: str, *, description: str | None = None) -> Model:
+        _check_text(description or "")
+        return self._set(name, description=description)
+
+    def set_tags(self, name: str, values: Mapping[str, str | None]) -> Model:
+        """A value of None removes the tag."""
+        checked("tag", {key: value or "" for key, value in values.items()})
+        with self._book.holding(LOCK):
+            old = self.need(name)
+            return self._set(name, doc={**old.doc, "tags": _without({**old.tags, **values})})
+
+    def rename(self, name: str, new: str) -> Model:
+        _check_name(new)
+        with self._book.holding(LOCK):
+            old = self.need(name)
+            if self.get(new) is not None:
+                raise Conflict(f"There is a model {new!r} already.", "Choose another name.")
+            versions = [one.version for one in self.versions(name)]
+            self._book.write(renamed(old.name, new, versions, self._book.now()))
+        return self.need(new)
+
+    def delete(self, name: str) -> None:
+        """With every version; what they were made from stays."""
+        with self._book.holding(LOCK):
+            self.need(name)
+            records = [version_gone(name, one.version) for one in self.versions(name)]
+            table = tables.models
+
+            def record(connection: Connection) -> None:
+                connection.execute(delete(tables.model_aliases).where(tables.model_aliases.c.name == name))
+                connection.execute(delete(table).where(table.c.name == name))
+
+            self._book.write(*records, record)
+
+    # --- versions ---------------------------------------------------------------------------------------------------
+
+    def register(
+        self,
+        name: str,
+        *,
+        user: str,
+        source: str = "",
+        run: str = "",
+        project: str | None = None,
+        description: str = "",
+        tags: Mapping[str, str] | None = None,
+        status: str = "READY",
+        doc: Doc | None = None,
+    ) -> Version:
+        """The next version: from `checkpoint:RUN/STEP`, `artifact:RUN/PATH`, a run, or any address.
+
+        With a `project`, a model that is not there is made in it.
+        """
+        _check_text(source, run, user, description)
+        kept = checked("tag", tags or {})
+        if not source and not run:
+            raise Invalid("Nothing was named to register.", "Give a run, `checkpoint:RUN/STEP`, or an address.")
+        with self._book.holding(LOCK):
+            if project is not None and self.get(name) is None:
+                self.create(name, project)
+            self.need(name)
+            now = self._book.now()
+            number = self._newest(name) + 1
+            beside = {**(doc or {}), "tags": kept, "status": status}
+            made = Version(name, number, run, source or f"run:{run}", "none", user, now, now, description, beside)
+            ref = link_of(made)
+
+            def record(connection: Connection) -> None:
+                add(connection, tables.model_versions, [version_row(made)])
+                connection.execute(update(tables.models).where(tables.models.c.name == name).values(updated_at=now))
+                if ref:
+                    add(connection, tables.links, [link_row(ref, f"model:{name}/{number}", "registers", now)])
+
+            self._book.write(record)
+        return made
+
+    def version(self, name: str, version: int) -> Version | None:
+        table = tables.model_versions.c
+        with self._book.reading() as connection:
+            found = find_versions(connection, table.name == name, table.version == version)
+        return next(iter(found), None)
+
+    def need_version(self, name: str, version: int) -> Version:
+        found = self.version(name, version)
+        if found is None:
+            self.need(name)
+            raise NotFound(f"Model {name!r} has no version {version}.", f"See `muster models show {name}`.")
+        return found
+
+    def versions(self, name: str | None = None, *, run: str | None = None) -> list[Version]:
+        """Of a model, oldest first, or those that a run made."""
+        table = tables.model_versions.c
+        where = [table.name == name] if name is not None else []
+        where += [table.run == run] if run is not None else []
+        with self._book.reading() as connection:
+            return find_versions(connection, *where)
+
+    def latest(self, name: str, stages: Sequence[str] = STAGES) -> dict[str, Version]:
+        """The newest version in each of these stages."""
+        found = {one.stage: one for one in self.versions(name)}
+        return {stage: found[stage] for stage in stages if stage in found}
+
+    def update_version(
+        self,
+        name: str,
+        version: int,
+        *,
+        description: str | None = None,
+        status: str | None = None,
+        doc: Doc | None = None,
+    ) -> Version:
+        _check_text(description or "")
+        with self._book.holding(LOCK):
+            old = self.need_version(name, version)
+            beside = {**old.doc, **(doc or {}), **({"status": status} if status is not None else {})}
+            return self._set_version(old, description=description, doc=beside)
+
+    def set_version_tags(self, name: str, version: int, values: Mapping[str, str | None]) -> Version:
+        checked("tag", {key: value or "" for key, value in values.items()})
+        with self._book.holding(LOCK):
+            old = self.need_version(name, version)
+            return self._set_version(old, doc={**old.doc, "tags": _without({**old.tags, **values})})
+
+    def delete_version(self, name: str, version: int) -> None:
+        with self._book.holding(LOCK):
+            self.need_version(name, version)
+            self._book.write(version_gone(name, version))
+
+    # --- helpers ----------------------------------------------------------------------------------------------------
+
+    def _models(self, *where: Any) -> list[Model]:
+        with self._book.reading() as connection:
+            return find_models(connection, *where)
+
+    def _newest(self, name: str) -> int:
+        table = tables.model_versions.c
+        with self._book.reading() as connection:
+            return connection.execute(select(func.max(table.version)).where(table.name == name)).scalar() or 0
+
+    def _set(self, name: str, **changes: Any) -> Model:
+        with self._book.holding(LOCK):
+            self.need(name)
+            self._book.write(put_model(name, updated_at=self._book.now(), **_given(changes)))
+            return self.need(name)
+
+    def _set_version(self, old: Version, **changes: Any) -> Version:
+        self._book.write(put_version(old.name, old.version, updated_at=self._book.now(), **_given(changes)))
+        return self.need_version(old.name, old.version)
+
+
+def _check_name(name: str) -> None:
+    check_text(name)
+    if not name.strip() or len(name) > NAME_MAX or "/" in name or ":" in name:
+        raise Invalid(
+            f"A model can't be called {name[:60]!r}.", f"Use 1 to {NAME_MAX} characters, without `/` and `:`."
+        )
+
+
+def _check_text(*texts: str) -> None:
+    check_text(*texts)
+    longest = max(map(len, texts), default=0)
+    if longest > TEXT_MAX:
+        raise Invalid(f"A text of {longest:,} characters was given.", f"Use at most {TEXT_MAX:,}.")
+
+
+def _given(changes: Mapping[str, Any]) -> dict[str, Any]:
+    kept = {key: value for key, value in changes.items() if value is not None}
+    return {**kept, "doc": dumps(kept["doc"])} if "doc" in kept else kept
+
+
+def _without(values: Mapping[str, str | None]) -> dict[str, str]:
+    return {key: value for key, value in values.items() if value is not None}

@@ -1,0 +1,260 @@
+"""Some events of the log as rows of the record, gathered run by run and written with few statements."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Final
+
+from sqlalchemy import Connection, Table, bindparam, select, update
+
+from muster.core.event import SYSTEM, Event
+from muster.core.job import FINAL
+from muster.store import record_tables as tables
+from muster.store.base import Record
+from muster.store.codec import dumps, loads
+from muster.track.experiments import Experiments
+from muster.track.facts import code_columns, command_params, data_ref, fitted, number_of
+from muster.track.origins import reference
+from muster.track.rows import Doc, Row, Run, add, chunks, link_row, merged, note_row, put, run_row
+from muster.track.standing import Standing
+from muster.track.values import PURGED, pairs
+
+_NUMBER_MAX: Final = 2**63  # no column holds more
+_SHOWN: Final = 8  # nodes that an entry of the logbook names
+
+
+class Page:
+    """`judged` names the runs, with their projects, whose required fields must be looked at again.
+
+    `find` tells what values of parameters refer to; see `origins.py`.
+    """
+
+    def __init__(
+        self, standing: Standing, experiments: Experiments, find: Callable[[Sequence[str]], list[str]]
+    ) -> None:
+        self._standing, self._experiments, self._find = standing, experiments, find
+        self.judged: dict[str, str] = {}
+        self._runs: dict[str, None] = {}  # all that are touched, in order
+        self._new: dict[str, Run] = {}
+        self._attempts: dict[tuple[str, int], None] = {}
+        self._rows: defaultdict[Table, list[tuple[str, Row]]] = defaultdict(list)  # with the run of each
+        self._purged: list[Row] = []
+        self._resumed: set[str] = set()
+
+    def take(self, event: Event) -> None:
+        handler = _HANDLERS.get(event.kind)
+        if handler is not None:
+            self._runs[event.job] = None
+            handler(self, event)
+
+    def record(self) -> Record:
+        """Writes it all, except of runs that were purged."""
+        docs = {key: doc for key in self._attempts if (doc := self._attempt_doc(*key))}
+        jobs = [self._standing.jobs[run] for run in self._runs if run in self._standing.jobs]
+
+        def record(connection: Connection) -> None:
+            put(connection, tables.track_marks, self._purged)
+            gone = _gone(connection, list(self._runs))
+            add(connection, tables.runs, [run_row(run) for run in self._new.values() if run.id not in gone])
+            for table, rows in self._rows.items():
+                add(connection, table, [row for run, row in rows if run not in gone])
+            _write_attempts(connection, {key: doc for key, doc in docs.items() if key[0] not in gone})
+            _write_runs(connection, [job for job in jobs if job["id"] not in gone], self._resumed)
+
+        return record
+
+    # --- events -----------------------------------------------------------------------------------------------------
+
+    def submitted(self, event: Event) -> None:
+        data, spec = event.data, event.data["spec"]
+        code, purpose = data.get("code") or {}, spec.get("purpose") or ""
+        doc = merged({}, {
+            "number": data["number"], "queue": data["queue"], "spec": spec, "command": spec["run"],
+            "workdir": spec.get("workdir"), "code": code or None, "template": data.get("template"),
+        })  # fmt: skip
+        self._new[event.job] = Run(
+            event.job, event.project, self._experiments.of_project(event.project), spec["name"], data["user"],
+            spec.get("kind", "train"), "job", "queued", event.time, None, None, None, None, True, (), purpose, 0,
+            doc=doc, **code_columns(code),
+        )  # fmt: skip
+        self.judged[event.job] = event.project
+        if purpose:
+            row = note_row(
+                event.project, event.job, event.time, data["user"], "purpose", purpose, mark=f"{event.job}:purpose"
+            )
+            self._add(tables.notes, event, row)
+        self._add_given(event, spec)
+
+    def resumed(self, event: Event) -> None:
+        self._resumed.add(event.job)
+        self._note(event, "restart", f"Resumed by {event.actor}.", {"reason": event.data.get("reason")})
+
+    def running(self, event: Event) -> None:
+        self.touched(event)
+        attempt = self._standing.attempts.get((event.job, event.attempt))
+        if attempt is None or attempt.running_at != event.time:  # a late report, which nobody heeds
+            return
+        nodes, start = [worker.seat.node for worker in attempt.workers], attempt.from_step
+        text = f"Attempt {event.attempt} runs on {_some(nodes)}{f', from step {start:,}' if start is not None else ''}."
+        self._note(event, "start", text, {"attempt": event.attempt, "nodes": nodes, "from_step": start})
+
+    def touched(self, event: Event) -> None:
+        self._attempts[(event.job, event.attempt)] = None
+
+    def stopping(self, event: Event) -> None:
+        data, message = event.data, event.data["reason"]["message"]
+        who = "" if event.actor == SYSTEM else f" by {event.actor}"
+        if data["then"] == "queued":
+            self._note(event, "preemption", f"Asked to make room{who}: {message}.", data)
+        else:
+            self._note(event, "stop", f"Asked to stop{who}: {message}.", data)
+
+    def requeued(self, event: Event) -> None:
+        self.touched(event)
+        text = f"Attempt {event.attempt} ended: {event.data['reason']['message']}. It starts again."
+        self._note(event, "restart", text, event.data)
+
+    def ended(self, event: Event) -> None:
+        phase, reason = event.kind.removeprefix("job."), event.data["reason"]
+        if event.attempt:
+            self.touched(event)
+        count = f" after {event.attempt} attempts" if event.attempt > 1 else ""
+        text = f"{phase.capitalize()}{count}: {reason['message']}."
+        self._note(event, "end", text, {"phase": phase, "reason": reason})
+        self.judged[event.job] = event.project
+
+    def saved(self, event: Event) -> None:
+        step = event.data["step"]
+        if abs(step) >= _NUMBER_MAX or abs(event.data["bytes"]) >= _NUMBER_MAX:
+            return
+        row = {"run": event.job, "step": step, "attempt": event.attempt, "path": event.data["path"],
+               "bytes": event.data["bytes"], "time": event.time, "doc": "{}"}  # fmt: skip
+        self._add(tables.checkpoints, event, row)
+        self._add(
+            tables.links, event, link_row(f"run:{event.job}", f"checkpoint:{event.job}/{step}", "saves", event.time)
+        )
+
+    def purged(self, event: Event) -> None:
+        self._purged.append({"name": PURGED + event.job, "value": event.seq})
+
+    # --- rows -------------------------------------------------------------------------------------------------------
+
+    def _add_given(self, event: Event, spec: Mapping[str, Any]) -> None:
+        """Parameters from the command line, tags and data sets."""
+        run = event.job
+        params = command_params(spec["run"], spec.get("envs") or {})
+        for key, value in params.items():
+            row = {"run": run, "key": key, "value": value, "number": number_of(value), "attempt": 0}
+            self._add(tables.run_params, event, row)
+        for key, value in fitted(spec.get("tags") or {}).items():
+            self._add(tables.run_tags, event, {"run": run, "key": key, "value": value})
+        for name in spec.get("data") or ():
+            self._add(
+                tables.links, event, link_row(reference(name) or data_ref(name), f"run:{run}", "reads", event.time)
+            )
+        role = "evaluates" if spec.get("kind") == "eval" else "starts_from"
+        for source in self._find(list(params.values())):
+            self._add(tables.links, event, link_row(source, f"run:{run}", role, event.time))
+
+    def _add(self, table: Table, event: Event, row: Row) -> None:
+        self._rows[table].append((event.job, row))
+
+    def _note(self, event: Event, kind: str, text: str, doc: Mapping[str, Any]) -> None:
+        row = note_row(
+            event.project, event.job, event.time, event.actor, kind, text.replace("..", "."), doc, f"event:{event.seq}"
+        )
+        self._add(tables.notes, event, row)
+
+    def _attempt_doc(self, run: str, number: int) -> Doc:
+        attempt = self._standing.attempts.get((run, number))
+        if attempt is None:
+            return {}
+        exits = {worker.seat.node: _exit(worker.exit) for worker in attempt.workers if worker.exit}
+        return merged({}, {
+            "nodes": [worker.seat.node for worker in attempt.workers],
+            "devices": [list(worker.seat.devices) for worker in attempt.workers],
+            "planned_at": attempt.planned_at, "running_at": attempt.running_at, "ended_at": attempt.ended_at,
+            "outcome": attempt.outcome, "reason": attempt.reason.to_dict() if attempt.reason else None,
+            "from_step": attempt.from_step, "pool": attempt.pool, "exits": exits or None,
+        })  # fmt: skip
+
+
+def _write_runs(connection: Connection, jobs: Sequence[Doc], resumed: Collection[str]) -> None:
+    """Where the runs of these jobs stand."""
+    runs = tables.runs
+    rows = [_run_columns(job) for job in jobs]
+    names = ("phase", "started_at", "ended_at", "attempts")
+    values: dict[str, Any] = {name: bindparam(f"new_{name}") for name in names}
+    if rows:
+        connection.execute(update(runs).where(runs.c.id == bindparam("of")).values(values), rows)
+    # The document is long, and only the reason of an end changes in it.
+    reasons = {job["id"]: job["reason"] for job in jobs if job["phase"] in FINAL}
+    reasons |= {job["id"]: None for job in jobs if job["id"] in resumed and job["phase"] not in FINAL}
+    docs: list[Row] = []
+    for part in chunks(list(reasons)):
+        known = pairs(connection.execute(select(runs.c.id, runs.c.doc).where(runs.c.id.in_(part))))
+        docs += [{"of": run, "new": dumps(merged(loads(doc), {"reason": reasons[run]}))} for run, doc in known.items()]
+    if docs:
+        connection.execute(update(runs).where(runs.c.id == bindparam("of")).values(doc=bindparam("new")), docs)
+
+
+def _run_columns(job: Doc) -> Row:
+    return {
+        "of": job["id"],
+        "new_phase": job["phase"],
+        "new_started_at": job["started_at"],
+        "new_ended_at": job["finished_at"],
+        "new_attempts": job["attempt"]["number"] if job["attempt"] else 0,
+    }
+
+
+def _write_attempts(connection: Connection, docs: Mapping[tuple[str, int], Doc]) -> None:
+    table = tables.run_attempts
+    known: dict[tuple[str, int], Doc] = {}
+    for part in chunks(list({run for run, _ in docs})):
+        query = select(table.c.run, table.c.attempt, table.c.doc).where(table.c.run.in_(part))
+        known |= {
+            (run, attempt): loads(doc) for run, attempt, doc in connection.execute(query) if (run, attempt) in docs
+        }
+    rows = [
+        {"run": run, "attempt": attempt, "doc": dumps(merged(known.get((run, attempt), {}), doc))}
+        for (run, attempt), doc in docs.items()
+    ]
+    put(connection, table, rows, only=["doc"])
+
+
+def _gone(connection: Connection, runs: Sequence[str]) -> set[str]:
+    """Those that were purged."""
+    marks, found = tables.track_marks.c, set[str]()
+    for part in chunks(runs):
+        query = select(marks.name).where(marks.name.in_([PURGED + run for run in part]))
+        found |= {name.removeprefix(PURGED) for name in connection.execute(query).scalars()}
+    return found
+
+
+def _exit(raw: Mapping[str, Any]) -> Doc:
+    return {
+        name: raw.get(name) for name in ("outcome", "reason", "detail", "rank", "exit_code", "signal", "peak_memory")
+    }
+
+
+def _some(nodes: Sequence[str]) -> str:
+    more = f" and {len(nodes) - _SHOWN} more" if len(nodes) > _SHOWN else ""
+    return ", ".join(nodes[:_SHOWN]) + more
+
+
+_HANDLERS: Final[dict[str, Callable[[Page, Event], None]]] = {
+    "job.submitted": Page.submitted,
+    "job.resumed": Page.resumed,
+    "attempt.planned": Page.touched,
+    "attempt.running": Page.running,
+    "attempt.ended": Page.touched,
+    "job.stopping": Page.stopping,
+    "job.requeued": Page.requeued,
+    "job.succeeded": Page.ended,
+    "job.failed": Page.ended,
+    "job.stopped": Page.ended,
+    "checkpoint.committed": Page.saved,
+    "run.purged": Page.purged,
+}

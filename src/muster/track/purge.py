@@ -1,0 +1,176 @@
+"""Deleting a run for good: its rows in every table, content that nothing else refers to, and its checkpoints."""
+
+from __future__ import annotations
+
+import logging
+import re
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from sqlalchemy import ColumnElement, Connection, Table, delete, func, or_, select
+
+from muster.core.errors import Conflict, Invalid, MusterError
+from muster.core.event import Event
+from muster.core.job import FINAL
+from muster.store import record_tables as record
+from muster.store import tables
+from muster.store.base import Record
+from muster.track.blobs import Blobs
+from muster.track.book import Book
+from muster.track.fold import EventFold
+from muster.track.intake import Purged
+from muster.track.rows import Run, put
+from muster.track.runs import Runs
+from muster.track.snapshots import read_manifest
+from muster.track.values import PURGED
+
+log = logging.getLogger("muster.track")
+
+_DIGEST: Final = re.compile(r"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
+_BY_RUN: Final[Mapping[Table, str]] = {
+    record.runs: "id",
+    record.run_params: "run",
+    record.run_tags: "run",
+    record.run_changes: "run",
+    record.run_attempts: "run",
+    record.metric_tail: "run",
+    record.metric_blocks: "run",
+    record.metric_series: "run",
+    record.media: "run",
+    record.artifacts: "run",
+    record.checkpoints: "run",
+    record.notes: "run",
+    tables.run_values: "job",
+    tables.log_chunks: "job",
+    tables.streams: "job",
+}
+_PATIENCE: Final = 200  # milliseconds that the write-ahead log is waited for
+
+
+class Purge:
+    """`folders` are those that hold one folder a job, made by Muster: what a run left there goes with it."""
+
+    def __init__(
+        self,
+        book: Book,
+        runs: Runs,
+        fold: EventFold,
+        blobs: Blobs,
+        purged: Purged,
+        phase: Callable[[str], str | None],
+        folders: Sequence[Path],
+    ) -> None:
+        self._book, self._runs, self._fold, self._blobs = book, runs, fold, blobs
+        self._purged, self._phase, self._folders = purged, phase, folders
+
+    def purge(self, run: str, actor: str) -> dict[str, int]:
+        """How many rows went, by table. Raises Conflict for a job that is not over, and when a model came of it."""
+        self._fold.catch_up()
+        with self._book.holding(run):
+            found = self._runs.need(run)
+            self._refuse(found)
+            counts, digests = self._count(run), self._digests(found)
+            event = Event("run.purged", self._book.now(), actor, found.project, run, data={"rows": counts})
+            self._purged.add(run)  # first, so that nothing of it can be written behind the deletion
+            try:
+                self._book.write(_deleted(run), events=[event])
+            except BaseException:
+                self._purged.discard(run)
+                raise
+        self._clear(run, digests)
+        return counts
+
+    def _refuse(self, run: Run) -> None:
+        phase = self._phase(run.id)
+        if phase is not None and phase not in FINAL:
+            raise Conflict(f"Job {run.id} is {phase}.", f"Stop it first: `muster stop {run.id}`.")
+        versions = record.model_versions.c
+        with self._book.reading() as connection:
+            query = select(versions.name, versions.version).where(versions.run == run.id).limit(1)
+            model = connection.execute(query).first()
+        if model is not None:
+            name = f"{model.name}/{model.version}"
+            raise Conflict(f"Model {name} was made from run {run.id}.", f"Delete it first: `muster models rm {name}`.")
+
+    def _count(self, run: str) -> dict[str, int]:
+        counts = {}
+        with self._book.reading() as connection:
+            for table, where in _places(run):
+                number = connection.execute(select(func.count()).select_from(table).where(where)).scalar() or 0
+                if number:
+                    counts[table.name] = number
+        return counts
+
+    def _digests(self, run: Run) -> set[str]:
+        """All content that the run refers to."""
+        found = {run.code_tree} - {""}
+        with self._book.reading() as connection:
+            columns = (record.artifacts.c.digest, record.artifacts.c.doc, record.media.c.doc, record.notes.c.doc)
+            for column in (*columns, record.run_attempts.c.doc):
+                rows = connection.execute(select(column).where(column.table.c.run == run.id)).scalars()
+                found.update(digest for text in rows for digest in _DIGEST.findall(text))
+            doc = connection.execute(select(record.runs.c.doc).where(record.runs.c.id == run.id)).scalar_one()
+            found.update(_DIGEST.findall(doc))
+        return found | set(self._of_snapshot(run))
+
+    def _of_snapshot(self, run: Run) -> Iterator[str]:
+        if run.code_tree and run.code_tree in self._blobs.has([run.code_tree]):
+            try:
+                yield from read_manifest(self._blobs, run.code_tree).digests()
+            except Invalid:
+                return
+
+    def _clear(self, run: str, digests: set[str]) -> None:
+        """What is not in the database. The run is gone by now: what fails here is collected later, or told."""
+        for folder in self._folders:
+            shutil.rmtree(folder / run, ignore_errors=True)
+        try:
+            self._blobs.release(digests)
+        except MusterError as error:
+            log.warning("content of the deleted run %s could not be deleted yet: %s", run, error)
+        if self._book.database.kind == "sqlite":
+            _empty_log(self._book)
+
+
+def _places(run: str) -> Iterator[tuple[Table, ColumnElement[bool]]]:
+    for table, column in _BY_RUN.items():
+        yield table, table.c[column] == run
+    links = record.links.c
+    ends = (end for column in (links.source, links.target) for end in _named(column, run))
+    yield record.links, or_(*ends)
+
+
+def _named(column: Any, run: str) -> Iterator[ColumnElement[bool]]:
+    yield column == f"run:{run}"
+    for kind in ("checkpoint", "artifact"):
+        yield column.startswith(f"{kind}:{run}/", autoescape=True)
+
+
+def _deleted(run: str) -> Record:
+    def write(connection: Connection) -> None:
+        sqlite = connection.dialect.name == "sqlite"
+        if sqlite:  # overwrites what is deleted with zeros
+            connection.exec_driver_sql("PRAGMA secure_delete = ON")
+        for table, where in _places(run):
+            connection.execute(delete(table).where(where))
+        put(connection, record.track_marks, [{"name": PURGED + run, "value": 0}])
+        if sqlite:
+            connection.exec_driver_sql("PRAGMA secure_delete = OFF")
+
+    return write
+
+
+def _empty_log(book: Book) -> None:
+    """Takes what was deleted out of the write-ahead log, too, unless somebody reads just now."""
+    connection = book.database.writer.raw_connection()
+    try:
+        cursor = connection.cursor()
+        cursor.execute(f"PRAGMA busy_timeout = {_PATIENCE}")
+        cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        cursor.fetchall()
+        cursor.execute("PRAGMA busy_timeout = 15000")
+        cursor.close()
+    finally:
+        connection.close()

@@ -1,0 +1,25 @@
+"""The query language over runs: `parse` reads it, `conditions` makes SQL of it."""
+
+from __future__ import annotations
+
+from muster.track.query.errors import QueryError
+from muster.track.query.nodes import EVERYTHING, And, Compare, Field, Has, Node, Not, Operator, Or, Sort, Span
+from muster.track.query.parse import parse, parse_field, parse_sort
+
+__all__ = [
+    "EVERYTHING",
+    "And",
+    "Compare",
+    "Field",
+    "Has",
+    "Node",
+    "Not",
+    "Operator",
+    "Or",
+    "QueryError",
+    "Sort",
+    "Span",
+    "parse",
+    "parse_field",
+    "parse_sort",
+]

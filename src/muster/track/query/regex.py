@@ -1,0 +1,102 @@
+"""Regular expressions that take time in proportion to the text, whatever the pattern: none can hang a server.
+
+The syntax is what Python and PostgreSQL read alike: literals, `.`, classes, `\\d \\w \\s`, groups, `|`, `* + ? {m,n}`,
+`^` and `$` for the ends of the whole text. Letters match in either case. A pattern becomes a small program, which is
+run over all of its threads at once; sets of threads that were seen before are remembered as states.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from muster.track.query.pattern import BadPattern, Step, program
+
+__all__ = ["BadPattern", "Matcher", "check", "is_plain"]
+
+_REMEMBERED: Final = 500  # states
+_SPECIAL: Final = frozenset("\\^$.|?*+()[]{}")
+
+
+def is_plain(pattern: str) -> bool:
+    """Whether it has none of the characters that mean something."""
+    return not set(pattern) & _SPECIAL
+
+
+def check(pattern: str) -> None:
+    """Raises BadPattern for what is no pattern, or one that is too large."""
+    program(pattern)
+
+
+@dataclass(slots=True)
+class Matcher:
+    """Says whether a pattern occurs in a text; for one thread. `work` grows with the time that it took so far."""
+
+    program: list[Step]
+    work: int = 0
+    _numbers: dict[frozenset[int], int] = field(default_factory=dict)
+    _sets: list[frozenset[int]] = field(default_factory=list)
+    _next: list[dict[str, int]] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, pattern: str) -> Matcher:
+        return cls(program(pattern))
+
+    def occurs(self, text: str) -> bool:
+        self.work += len(text)
+        state = self._number(self._closure({0}, begin=True))
+        for letter in text:
+            if self._accepts(state):
+                return True
+            after = self._next[state].get(letter)
+            state = self._move(state, letter) if after is None else after
+        return self._accepts(state) or self._ends(state, not text)
+
+    def _accepts(self, state: int) -> bool:
+        return -1 in self._sets[state]
+
+    def _ends(self, state: int, begin: bool) -> bool:
+        return -1 in self._closure(self._sets[state] - {-1}, begin=begin, end=True)
+
+    def _move(self, state: int, letter: str) -> int:
+        cases = (letter, letter.lower(), letter.upper())
+        reached = {0}  # it may begin at any place
+        for at in self._sets[state]:
+            step = self.program[at] if at >= 0 else None
+            if step is not None and step.test is not None and step.test(cases):
+                reached.add(step.first)
+        self.work += 10 * len(self._sets[state])
+        closed = self._closure(reached)
+        if len(self._sets) < _REMEMBERED:
+            after = self._next[state][letter] = self._number(closed)
+            return after
+        self._numbers, self._sets, self._next = {}, [], []
+        return self._number(closed)
+
+    def _number(self, threads: frozenset[int]) -> int:
+        if threads not in self._numbers:
+            self._numbers[threads] = len(self._sets)
+            self._sets.append(threads)
+            self._next.append({})
+        return self._numbers[threads]
+
+    def _closure(self, threads: set[int] | frozenset[int], begin: bool = False, end: bool = False) -> frozenset[int]:
+        """Where these threads stand before they read on; -1 stands for a match."""
+        found: set[int] = set()
+        seen: set[int] = set()
+        waiting = list(threads)
+        while waiting:
+            at = waiting.pop()
+            if at in seen:
+                continue
+            seen.add(at)
+            step = self.program[at]
+            if step.kind == "match":
+                return frozenset({-1})
+            if step.kind == "split":
+                waiting += (step.first, step.second)
+            elif (step.kind == "begin" and begin) or (step.kind == "end" and end):
+                waiting.append(step.first)
+            elif step.kind in ("test", "end"):
+                found.add(at)
+        return frozenset(found)

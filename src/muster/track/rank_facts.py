@@ -1,0 +1,46 @@
+"""What ranks say of the same run: the lowest rank's word holds, and what the others say otherwise is told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from muster.core.event import SYSTEM
+from muster.track.rows import Doc, Row, Run, note_row
+
+
+def take_params(doc: Doc, rank: int, given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """What is taken from this rank, and what is not because a lower rank says otherwise. Changes the document."""
+    known, writer = doc.setdefault("params", {}), doc.get("params_rank")
+    lowest = writer is None or rank <= writer
+    taken = {key: value for key, value in given.items() if lowest or key not in known}
+    differing = {} if rank == writer or writer is None else {
+        key: f"`{key}` is `{known[key][:200]}` to rank {writer} and `{value[:200]}` to rank {rank}"
+        for key, value in given.items()
+        if key in known and known[key] != value
+    }  # fmt: skip
+    known.update(taken)
+    doc["params_rank"] = rank if lowest else writer
+    return taken, differing
+
+
+def take_environment(doc: Doc, rank: int, new: Doc) -> None:
+    """The lowest rank's is the attempt's; of the others only what is different is kept. Changes the document."""
+    first = doc.get("environment_rank")
+    if first is None or rank <= first:
+        if first is not None and rank < first:
+            doc.setdefault("environments", {})[str(first)] = _different(doc["environment"], new)
+        doc["environment"], doc["environment_rank"] = new, rank
+    else:
+        doc.setdefault("environments", {})[str(rank)] = _different(new, doc["environment"])
+
+
+def _different(one: Mapping[str, Any], other: Mapping[str, Any]) -> Doc:
+    return {key: value for key, value in one.items() if other.get(key) != value}
+
+
+def disagreement(run: Run, attempt: int, differing: Mapping[str, str], now: float) -> Row:
+    lines = "\n".join(f"- {line}" for line in differing.values())
+    text = f"Ranks of attempt {attempt} disagree on parameters; the lowest rank's are kept:\n\n{lines}"
+    doc = {"attempt": attempt, "params": list(differing)}
+    return note_row(run.project, run.id, now, SYSTEM, "alert", text, doc, f"{run.id}:{attempt}:ranks")

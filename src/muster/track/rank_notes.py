@@ -1,0 +1,27 @@
+"""Notes that ranks write: one entry, though every rank of a gang may write the same."""
+
+from __future__ import annotations
+
+import hashlib
+
+from sqlalchemy import Connection, select, update
+
+from muster.store import record_tables as tables
+from muster.store.codec import dumps, loads
+from muster.track.rows import Run, add, note_row
+
+
+def add_rank_note(connection: Connection, run: Run, attempt: int, rank: int, time: float, text: str) -> None:
+    """The same text of the same attempt is one entry, of the lowest rank; a rank that repeats itself is heard again."""
+    notes = tables.notes
+    mark = f"{run.id}:{attempt}:{hashlib.sha256(text.encode()).hexdigest()[:32]}"
+    doc = {"attempt": attempt, "rank": rank}
+    known = connection.execute(select(notes.c.id, notes.c.doc).where(notes.c.mark == mark)).one_or_none()
+    if known is None:
+        add(connection, notes, [note_row(run.project, run.id, time, run.user, "note", text, doc, mark)])
+        return
+    other = loads(known.doc).get("rank", rank)
+    if other == rank:
+        add(connection, notes, [note_row(run.project, run.id, time, run.user, "note", text, doc)])
+    elif rank < other:
+        connection.execute(update(notes).where(notes.c.id == known.id).values(time=time, doc=dumps(doc)))

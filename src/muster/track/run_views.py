@@ -1,0 +1,121 @@
+"""Runs as searches show them: the facts of each, with its parameters, tags, last metrics and data, or some columns."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Any, Final
+
+from sqlalchemy import BindParameter, Connection, bindparam, exists, or_, select
+
+from muster.store.codec import loads
+from muster.store.record_tables import links, metric_series, run_params, run_tags, runs
+from muster.track.query.nodes import Field
+from muster.track.query.sql import METRIC_COLUMNS, Compiler
+
+View = dict[str, Any]
+_CHUNK: Final = 500  # runs in one statement
+_SUMMARY: Final = ("last", "min", "max", "step", "time", "points", "nans")
+_FACTS: Final = (
+    "id", "project", "experiment", "name", "user", "kind", "source", "phase", "created_at", "started_at", "ended_at",
+    "parent", "deleted_at", "valid", "problems", "purpose", "attempts", "code_commit", "code_branch", "code_dirty",
+    "code_tree",
+)  # fmt: skip
+_IDS: Final[BindParameter[list[str]]] = bindparam("ids", expanding=True)
+_RUNS: Final = select(*(runs.c[name] for name in _FACTS)).where(runs.c.id.in_(_IDS))
+_PARAMS: Final = select(run_params.c.run, run_params.c.key, run_params.c.value).where(run_params.c.run.in_(_IDS))
+_TAGS: Final = select(run_tags.c.run, run_tags.c.key, run_tags.c.value).where(run_tags.c.run.in_(_IDS))
+_DATA: Final = (
+    select(links.c.target, links.c.source)
+    .where(links.c.target.in_(_IDS), links.c.role == "reads", links.c.source.startswith("data:"))
+    .order_by(links.c.source)
+)
+
+
+def json_number(value: float | None) -> float | str | None:
+    """JSON has no NaN and no infinity: they go as text, as everywhere in the API."""
+    if value is None or not isinstance(value, float) or math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def views(
+    connection: Connection, compiler: Compiler, ids: Sequence[str], columns: Sequence[Field] | None
+) -> list[View]:
+    found: dict[str, View] = {}
+    for part in _chunks(ids):
+        here = {row[0]: _facts(row) for row in connection.execute(_RUNS, {"ids": part}).all()}
+        if columns is None:
+            _add_everything(connection, here, part)
+        else:
+            _add_cells(connection, compiler, here, part, columns)
+        found |= here
+    return [found[one] for one in ids if one in found]
+
+
+def summaries(connection: Connection, ids: Sequence[str]) -> dict[str, dict[str, View]]:
+    """Run → metric → its last value, extremes and counts."""
+    found: dict[str, dict[str, View]] = {one: {} for one in ids}
+    for part in _chunks(ids):
+        for run, name, is_nan, *values in connection.execute(_METRICS, {"ids": part}).all():
+            made = {key: json_number(value) for key, value in zip(_SUMMARY, values, strict=True)}
+            found[run][name] = {**made, "last": "NaN" if is_nan else made["last"]}
+    return found
+
+
+def _metrics_statement(parts: Sequence[str]) -> Any:
+    """Of every name the series of the lowest rank, as in conditions."""
+    lower = metric_series.alias()
+    own = metric_series.c
+    is_lowest = ~exists().where(lower.c.run == own.run, lower.c.name == own.name, lower.c.rank < own.rank)
+    columns = [own[METRIC_COLUMNS[part]] for part in parts]
+    asked = select(own.run, own.name, own.last_nan, *columns)
+    return asked.where(own.run.in_(_IDS), or_(own.rank == 0, is_lowest)).order_by(own.run, own.name)
+
+
+_METRICS: Final = _metrics_statement(_SUMMARY)
+_LAST: Final = _metrics_statement(("last",))
+
+
+def _facts(row: Sequence[Any]) -> View:
+    view = dict(zip(_FACTS, row, strict=True))
+    view["problems"] = loads(view["problems"])
+    view["valid"] = bool(view["valid"])
+    code = {name: view.pop(f"code_{name}") for name in ("commit", "branch", "dirty", "tree")}
+    return {**view, "code": {**code, "dirty": bool(code["dirty"])}}
+
+
+def _add_everything(connection: Connection, here: dict[str, View], ids: Sequence[str]) -> None:
+    for view in here.values():
+        view |= {"params": {}, "tags": {}, "metrics": {}, "data": []}
+    # Whole lists at once: taken one by one, several thousand rows cost twice the time.
+    for name, statement in (("params", _PARAMS), ("tags", _TAGS)):
+        for run, key, value in connection.execute(statement, {"ids": ids}).all():
+            if run in here:
+                here[run][name][key] = value
+    for run, name, is_nan, last in connection.execute(_LAST, {"ids": ids}).all():
+        if run in here:
+            here[run]["metrics"][name] = "NaN" if is_nan else json_number(last)
+    for target, source in connection.execute(_DATA, {"ids": [f"run:{one}" for one in ids]}).all():
+        run = target.removeprefix("run:")
+        if run in here:
+            here[run]["data"].append(source.removeprefix("data:"))
+
+
+def _add_cells(
+    connection: Connection, compiler: Compiler, here: dict[str, View], ids: Sequence[str], columns: Sequence[Field]
+) -> None:
+    names = [str(column) for column in columns]
+    values = [compiler.value(column).label(f"c{i}") for i, column in enumerate(columns)]
+    # A NaN is NULL in its column, and only the mark beside it tells it from nothing.
+    nans = [compiler.is_nan(column).label(f"n{i}") for i, column in enumerate(columns)]
+    for run, *cells in connection.execute(select(runs.c.id, *values, *nans).where(runs.c.id.in_(ids))):
+        both = zip(names, cells[: len(names)], cells[len(names) :], strict=True)
+        here[run]["cells"] = {name: "NaN" if is_nan else json_number(cell) for name, cell, is_nan in both}
+
+
+def _chunks(ids: Sequence[str]) -> Iterator[list[str]]:
+    rest = iter(ids)
+    while part := list(islice(rest, _CHUNK)):
+        yield part

@@ -1,0 +1,274 @@
+"""Runs: the one logical record each, made, changed, hidden and read; parameters and tags that keep what they were."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, Table, select
+
+from muster.core.errors import Conflict, Invalid, NotFound
+from muster.core.job import FINAL
+from muster.store import record_tables as tables
+from muster.store.base import Record
+from muster.store.codec import check_text
+from muster.track import values
+from muster.track.book import Book
+from muster.track.experiments import Experiments
+from muster.track.facts import checked, code_columns, flat
+from muster.track.rows import Doc, Run, add, chunks, note_row, patch_run, read_run, run_of, run_row
+from muster.track.run_ids import check_facts, checked_id, new_id
+
+__all__ = ["Change", "Run", "Runs"]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A parameter or tag that was given another value after the fact; None: it was not there, or is gone."""
+
+    id: int
+    run: str
+    time: float
+    actor: str
+    attempt: int  # that gave the new value; 0 when none did
+    space: str  # params or tags
+    key: str
+    old: str | None
+    new: str | None
+
+
+class Runs:
+    """`judge` makes the record that says anew what required fields a run lacks; see `required.py`."""
+
+    def __init__(self, book: Book, experiments: Experiments) -> None:
+        self._book, self._experiments = book, experiments
+        self.judge: values.Judge = lambda run, project: lambda connection: None
+
+    # --- one run ----------------------------------------------------------------------------------------------------
+
+    def create(
+        self,
+        *,
+        project: str,
+        user: str,
+        name: str = "",
+        kind: str = "train",
+        source: str,
+        experiment: int | None = None,
+        parent: str | None = None,
+        created_at: float | None = None,
+        started_at: float | None = None,
+        ended_at: float | None = None,
+        phase: str = "running",
+        params: Mapping[str, Any] | None = None,
+        tags: Mapping[str, str] | None = None,
+        purpose: str = "",
+        id: str | None = None,
+        doc: Doc | None = None,
+        records: Iterable[Record] = (),
+    ) -> Run:
+        """A run that is no job's; `records` are written with it. Raises Conflict when the id is taken."""
+        given, labels = checked("parameter", flat(params or {})), checked("tag", tags or {})
+        check_facts(name=name, kind=kind, phase=phase, purpose=purpose)
+        check_text(project, user, source, parent)
+        now = self._book.now()
+        begun = created_at if created_at is not None else now
+        if phase in ("running", *FINAL) and started_at is None:
+            started_at = begun
+        if phase in FINAL and ended_at is None:
+            ended_at = now
+        run = Run(
+            new_id(name) if id is None else checked_id(id), project,
+            self._experiments.of_project(project) if experiment is None else experiment,
+            name, user, kind, source, phase, begun, started_at, ended_at, parent, None, True, (), purpose, 0,
+            doc=doc or {}, **code_columns((doc or {}).get("code") or {}),
+        )  # fmt: skip
+        with self._book.holding(run.id):
+            if self.get(run.id) is not None or self._purged(run.id):
+                raise Conflict(f"There is, or was, a run {run.id!r} already.", "Leave the id out to get a new one.")
+            self._book.write(
+                created(run),
+                values.params_record(run.id, given, attempt=0, actor=user, now=now),
+                values.tags_record(run.id, labels, actor=user, now=now),
+                self.judge(run.id, project),
+                *records,
+            )
+        return run
+
+    def get(self, run: str) -> Run | None:
+        with self._book.reading() as connection:
+            return read_run(connection, run)
+
+    def need(self, run: str) -> Run:
+        """Raises NotFound."""
+        found = self.get(run)
+        if found is None:
+            raise NotFound(f"There is no run {run!r}.", "See `muster runs`.")
+        return found
+
+    def many(self, runs: Sequence[str]) -> dict[str, Run]:
+        """By id; those that are not there are left out."""
+        found: dict[str, Run] = {}
+        with self._book.reading() as connection:
+            for part in chunks(runs):
+                rows = connection.execute(select(tables.runs).where(tables.runs.c.id.in_(part)))
+                found |= {row[0]: run_of(row) for row in rows}
+        return found
+
+    def update(
+        self,
+        run: str,
+        *,
+        actor: str,
+        name: str | None = None,
+        phase: str | None = None,
+        started_at: float | None = None,
+        ended_at: float | None = None,
+        purpose: str | None = None,
+        experiment: int | None = None,
+        doc: Doc | None = None,
+    ) -> Run:
+        """What is None stays; a key of `doc` that is None goes. The phase of a job's run follows the job's."""
+        check_facts(name=name, phase=phase, purpose=purpose)
+        with self._book.holding(run):
+            old = self.need(run)
+            if old.of_job and phase is not None:
+                raise Invalid(f"{run} is a job's run: its phase follows the job's.", f"See `muster stop {run}`.")
+            columns: dict[str, Any] = {"name": name, "purpose": purpose, "experiment": experiment}
+            if not old.of_job:
+                columns |= {"phase": phase, "started_at": started_at, "ended_at": ended_at}
+            if phase in FINAL and ended_at is None and old.ended_at is None:
+                columns["ended_at"] = self._book.now()
+            kept = {key: value for key, value in columns.items() if value is not None}
+            if phase is not None and phase not in FINAL:
+                kept["ended_at"] = None
+            self._book.write(*self._update_records(old, actor, kept, doc))
+            return self.need(run)
+
+    def hide(self, run: str, actor: str) -> Run:
+        """Out of every list, until it is restored or purged; it still takes in what is reported."""
+        return self._hidden(run, actor, self._book.now())
+
+    def restore(self, run: str, actor: str) -> Run:
+        return self._hidden(run, actor, None)
+
+    # --- parameters and tags ----------------------------------------------------------------------------------------
+
+    def set_params(
+        self, run: str, given: Mapping[str, Any], *, attempt: int = 0, actor: str, refuse_change: bool = False
+    ) -> None:
+        """A parameter that has another value is kept as a change; with `refuse_change` that raises Conflict."""
+        flattened = checked("parameter", flat(given))
+        with self._book.holding(run):
+            found = self.need(run)
+            if refuse_change:
+                self._refuse_changes(run, flattened)
+            now = self._book.now()
+            self._book.write(
+                values.params_record(run, flattened, attempt=attempt, actor=actor, now=now), *self._judged(found)
+            )
+
+    def set_tags(self, run: str, given: Mapping[str, str | None], actor: str) -> None:
+        """A value of None removes the tag."""
+        checked("tag", {key: value or "" for key, value in given.items()})
+        with self._book.holding(run):
+            found = self.need(run)
+            self._book.write(values.tags_record(run, given, actor=actor, now=self._book.now()), *self._judged(found))
+
+    def params(self, runs: Sequence[str]) -> dict[str, dict[str, str]]:
+        """By run, for every run that was asked for."""
+        return self._values(tables.run_params, runs)
+
+    def tags(self, runs: Sequence[str]) -> dict[str, dict[str, str]]:
+        return self._values(tables.run_tags, runs)
+
+    def changes(self, run: str) -> list[Change]:
+        """Oldest first."""
+        table = tables.run_changes
+        with self._book.reading() as connection:
+            rows = connection.execute(select(table).where(table.c.run == run).order_by(table.c.id)).all()
+        return [Change(*row) for row in rows]
+
+    def attempts(self, run: str) -> list[Doc]:
+        """What is known of each attempt: number, first_step, nodes, times, exit, environment, parameters."""
+        table = tables.run_attempts
+        with self._book.reading() as connection:
+            rows = connection.execute(select(table).where(table.c.run == run).order_by(table.c.attempt)).all()
+        return [{"attempt": row.attempt, "first_step": row.first_step, **values.loaded(row.doc)} for row in rows]
+
+    def saved_steps(self, run: str) -> list[int]:
+        """Steps of its checkpoints, in order."""
+        table = tables.checkpoints.c
+        with self._book.reading() as connection:
+            return list(connection.execute(select(table.step).where(table.run == run).order_by(table.step)).scalars())
+
+    # --- helpers ----------------------------------------------------------------------------------------------------
+
+    def _update_records(self, old: Run, actor: str, columns: dict[str, Any], doc: Doc | None) -> list[Record]:
+        now, records = self._book.now(), list[Record]()
+        if doc and "code" in doc:
+            columns |= code_columns(doc["code"] or {})
+        if columns or doc:
+            records.append(lambda connection: patch_run(connection, old.id, doc, **columns))
+        phase = columns.get("phase")
+        if phase in FINAL and old.phase not in FINAL:
+            row = note_row(old.project, old.id, now, actor, "end", f"Ended: {phase}.", {"phase": phase})
+            records.append(lambda connection: add(connection, tables.notes, [row]))
+        if phase in FINAL or not old.valid:
+            records.append(self.judge(old.id, old.project))
+        return records
+
+    def _hidden(self, run: str, actor: str, since: float | None) -> Run:
+        with self._book.holding(run):
+            old, now = self.need(run), self._book.now()
+            word = "Restored" if since is None else "Hidden"
+            row = note_row(old.project, run, now, actor, "change", f"{word} by {actor}.", {"hidden": since is not None})
+
+            def record(connection: Connection) -> None:
+                patch_run(connection, run, deleted_at=since)
+                add(connection, tables.notes, [row])
+
+            if (old.deleted_at is None) != (since is None):
+                self._book.write(record)
+            return self.need(run)
+
+    def _refuse_changes(self, run: str, given: Mapping[str, str]) -> None:
+        known = self.params([run])[run]
+        for key, value in given.items():
+            if key in known and known[key] != value:
+                raise Conflict(
+                    f"The parameter {key!r} of run {run} is {known[key]!r} already; {value!r} was given.",
+                    "Log it under another name, or start a new run.",
+                )
+
+    def _judged(self, run: Run) -> list[Record]:
+        """What is lacking may just have been given."""
+        return [] if run.valid else [self.judge(run.id, run.project)]
+
+    def _values(self, table: Table, runs: Sequence[str]) -> dict[str, dict[str, str]]:
+        found: dict[str, dict[str, str]] = {run: {} for run in runs}
+        with self._book.reading() as connection:
+            for part in chunks(list(found)):
+                query = select(table.c.run, table.c.key, table.c.value).where(table.c.run.in_(part))
+                for run, key, value in connection.execute(query):
+                    found[run][key] = value
+        return found
+
+    def _purged(self, run: str) -> bool:
+        with self._book.reading() as connection:
+            return values.purged(connection, run)
+
+
+def created(run: Run) -> Record:
+    """The row of a new run, and its purpose as the first entry of its logbook."""
+
+    def record(connection: Connection) -> None:
+        add(connection, tables.runs, [run_row(run)])
+        if run.purpose:
+            row = note_row(
+                run.project, run.id, run.created_at, run.user, "purpose", run.purpose, mark=f"{run.id}:purpose"
+            )
+            add(connection, tables.notes, [row])
+
+    return record

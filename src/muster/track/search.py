@@ -1,0 +1,276 @@
+"""Finding runs: a query in, pages of run ids out, in any order and the same on SQLite and PostgreSQL."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any, Final
+from zlib import crc32
+
+from sqlalchemy import ColumnElement, Connection, FromClause, Row, Select, and_, false, func, or_, select
+
+from muster.core.errors import Invalid
+from muster.store.record_tables import metric_series, run_params, run_tags, runs
+from muster.track.book import Book
+from muster.track.query.functions import register
+from muster.track.query.nodes import And, Compare, Field, Has, Node, Not, Or, Sort, quoted
+from muster.track.query.parse import parse, parse_sort
+from muster.track.query.sql import Compiler
+from muster.track.run_views import View, views
+
+MOST: Final = 10_000  # runs of one page
+_NEAR: Final = 1000  # runs that are looked at before all are
+_HINTED: Final = 2000  # names that are looked at for one that is near
+_MOST_HINTS: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """`cursor` goes on after it, None when this was all; `total` only when it was asked for."""
+
+    ids: list[str]
+    cursor: str | None = None
+    total: int | None = None
+    hints: tuple[str, ...] = ()  # of an empty page: names in the query that no run has
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    value: ColumnElement[Any]
+    down: bool
+    always: bool = False  # every run has one: then an index may give the order
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    node: Node
+    sorts: tuple[Sort, ...]
+    within: list[ColumnElement[bool]]
+    limit: int
+
+    @property
+    def mark(self) -> int:
+        """So that a cursor is used with the order that it was made for."""
+        return crc32(repr(self.sorts).encode())
+
+
+@dataclass(frozen=True, slots=True)
+class _Edge:
+    """An index that has runs in the wanted order: `values` reads it from where the order begins."""
+
+    values: Select[Any]
+    column: ColumnElement[Any]
+    down: bool
+    joined: tuple[FromClause, ColumnElement[bool]] | None = None  # the table of the column, and how it belongs to a run
+    spoiled: Select[Any] | None = None  # finds something when runs are missing in the index
+
+    @classmethod
+    def of(cls, asked: _Asked) -> _Edge | None:
+        if not asked.sorts:
+            created = runs.c.created_at
+            return cls(select(created).order_by(created.desc()), created, True)
+        field, down = asked.sorts[0].field, asked.sorts[0].down
+        if len(asked.sorts) > 1 or field.kind != "metric" or field.part != "last":
+            return None
+        table = metric_series.alias()  # apart from those that conditions look into
+        series = table.c
+        here = and_(series.name == field.name, series.rank == 0, series.last.is_not(None))
+        ordered = select(series.last).where(here).order_by(series.last.desc() if down else series.last)
+        others = select(series.run).where(series.name == field.name, series.rank > 0).limit(1)
+        return cls(ordered, series.last, down, (table, and_(series.run == runs.c.id, here)), others)
+
+
+class Search:
+    def __init__(self, book: Book) -> None:
+        self._book = book
+
+    def find(
+        self,
+        query: str | Node = "",
+        *,
+        projects: Sequence[str] | None,
+        sort: str | Sequence[Sort] = (),
+        limit: int = 100,
+        after: str | None = None,
+        hidden: bool | None = False,
+        experiments: Sequence[int] | None = None,
+        count: bool = False,
+    ) -> Page:
+        """Runs of these projects (None: of all) that the query means; without `sort`, the newest first.
+
+        `hidden`: False leaves hidden runs out, True wants them alone, None takes both. `after` is a page's cursor.
+        Runs without a value in what they are sorted by come last. Raises QueryError, and Invalid for a wrong cursor.
+        """
+        now = self._book.now()
+        asked = _Asked(
+            parse(query, now) if isinstance(query, str) else query,
+            parse_sort(sort) if isinstance(sort, str) else tuple(sort),
+            _within(projects, hidden, experiments),
+            max(1, min(limit, MOST)),
+        )
+        with self._book.reading() as connection:
+            patterns = register(connection)
+            rows = self._near(connection, asked) if after is None else None
+            if rows is None:
+                rows = self._far(connection, asked, after)
+            total = self._count(connection, asked) if count else None
+        if patterns.spent:
+            raise Invalid("A pattern of the query takes too long.", "Make it simpler, or narrow the query otherwise.")
+        ids = [row[0] for row in rows[: asked.limit]]
+        cursor = _cursor(asked.mark, rows[asked.limit - 1][1:]) if len(rows) > asked.limit else None
+        return Page(ids, cursor, total, () if ids or after else self._hints(asked.node, projects))
+
+    def views(self, ids: Sequence[str], columns: Sequence[Field] | None = None) -> list[View]:
+        """The runs in the order given: facts, and either `params`, `tags`, `metrics` and `data`, or only the `cells`
+        of these columns. An id that is no run's is left out."""
+        with self._book.reading() as connection:
+            register(connection)
+            return views(connection, self._compiler(), ids, columns)
+
+    def _near(self, connection: Connection, asked: _Asked) -> Sequence[Row[Any]] | None:
+        """A whole page from the runs that come first in the order, whatever they are; None when they don't fill it.
+
+        Most questions find many runs: then a look at the first thousand is enough, however many there are.
+        """
+        edge = _Edge.of(asked)
+        if edge is None or asked.limit > _NEAR // 4:
+            return None
+        reach = connection.execute(edge.values.offset(_NEAR).limit(1)).scalar()
+        spoiled = edge.spoiled is not None and connection.execute(edge.spoiled).first() is not None
+        if reach is None or spoiled:
+            return None
+        compiler = self._compiler(few=True)
+        keys = _keys(compiler, asked.sorts)
+        # Strictly before the edge: those that share its value may stand on both sides of it.
+        inside = edge.column > reach if edge.down else edge.column < reach
+        statement = _selected(compiler, asked, keys).where(inside)
+        if edge.joined is not None:
+            statement = statement.join(*edge.joined)
+        rows = connection.execute(statement.order_by(*_order(keys)).limit(asked.limit + 1)).all()
+        return rows if len(rows) > asked.limit else None
+
+    def _far(self, connection: Connection, asked: _Asked, after: str | None) -> Sequence[Row[Any]]:
+        compiler = self._compiler()
+        keys = _keys(compiler, asked.sorts)
+        statement = _selected(compiler, asked, keys)
+        if after is not None:
+            shelf = statement.subquery()
+            keys = [_Key(shelf.c[f"k{i}"], key.down, key.always) for i, key in enumerate(keys)]
+            statement = select(shelf).where(_beyond(keys, _read_cursor(after, asked.mark, len(keys))))
+        return connection.execute(statement.order_by(*_order(keys)).limit(asked.limit + 1)).all()
+
+    def _count(self, connection: Connection, asked: _Asked) -> int:
+        where = and_(self._compiler().condition(asked.node), *asked.within)
+        return connection.execute(select(func.count()).select_from(runs).where(where)).scalar_one()
+
+    def _compiler(self, few: bool = False) -> Compiler:
+        return Compiler(self._book.database.kind, self._book.now(), few)
+
+    def _hints(self, node: Node, projects: Sequence[str] | None) -> tuple[str, ...]:
+        """Names of the query that no run has, with the nearest one that some have."""
+        spaces = {"param": run_params.c.key, "metric": metric_series.c.name, "tag": run_tags.c.key}
+        found: list[str] = []
+        for field in dict.fromkeys(_fields(node)):
+            if field.kind in spaces and len(found) < _MOST_HINTS:
+                with self._book.reading() as connection:
+                    near = _nearest(connection, spaces[field.kind], field.name, projects)
+                if near != field.name:
+                    kind = {"param": "parameter"}.get(field.kind, field.kind)
+                    meant = f"; did you mean `{field.kind}s.{quoted(near)}`?" if near else "."
+                    found.append(f"No run has a {kind} {field.name!r}{meant}")
+        return tuple(found)
+
+
+def _nearest(
+    connection: Connection, column: ColumnElement[str], name: str, projects: Sequence[str] | None
+) -> str | None:
+    """The name itself if a run that may be seen has it, else one like it, else None."""
+    table: Any = column.table
+    seen = select(column).join(runs, runs.c.id == table.c.run).where(*_within(projects, False, None))
+
+    def known(one: str) -> bool:
+        return connection.execute(seen.where(column == one).limit(1)).first() is not None
+
+    if known(name):
+        return name
+    # One step of the index a name, rather than one a row.
+    first = select(func.min(column).label("name")).cte("names", recursive=True)
+    further = select(func.min(column)).where(column > first.c.name).scalar_subquery()
+    names = first.union_all(select(further).where(first.c.name.is_not(None)))
+    some = connection.execute(select(names.c.name).where(names.c.name.is_not(None)).limit(_HINTED)).scalars().all()
+    return next((one for one in get_close_matches(name, some, 5, 0.5) if known(one)), None)
+
+
+def _within(
+    projects: Sequence[str] | None, hidden: bool | None, experiments: Sequence[int] | None
+) -> list[ColumnElement[bool]]:
+    found: list[ColumnElement[bool]] = []
+    if projects is not None:
+        found.append(runs.c.project.in_(list(projects)))
+    if hidden is not None:
+        found.append(runs.c.deleted_at.is_not(None) if hidden else runs.c.deleted_at.is_(None))
+    if experiments is not None:
+        found.append(runs.c.experiment.in_(list(experiments)))
+    return found
+
+
+def _selected(compiler: Compiler, asked: _Asked, keys: Sequence[_Key]) -> Select[Any]:
+    columns = [runs.c.id, *(key.value.label(f"k{i}") for i, key in enumerate(keys))]
+    return select(*columns).where(compiler.condition(asked.node), *asked.within)
+
+
+def _order(keys: Sequence[_Key]) -> list[ColumnElement[Any]]:
+    ordered = [(key, key.value.desc() if key.down else key.value.asc()) for key in keys]
+    return [order if key.always else order.nulls_last() for key, order in ordered]
+
+
+def _keys(compiler: Compiler, wanted: Sequence[Sort]) -> list[_Key]:
+    """What pages are ordered by, down to what no two runs share."""
+    keys: list[_Key] = []
+    for sort in wanted:
+        if sort.field.kind in ("param", "tag"):
+            # Numbers in the order of numbers, and after them what is none.
+            keys.append(_Key(compiler.number(sort.field), sort.down))
+        value = compiler.value(sort.field)
+        textual = sort.field.kind not in ("metric", "number", "duration", "time", "flag")
+        keys.append(_Key(compiler.words.collated(value) if textual else value, sort.down))
+    return [*keys, _Key(runs.c.created_at, True, True), _Key(compiler.words.collated(runs.c.id), True, True)]
+
+
+def _beyond(keys: Sequence[_Key], marks: Sequence[Any]) -> ColumnElement[bool]:
+    """After the row that had these values, where NULL comes last."""
+    found: list[ColumnElement[bool]] = []
+    same: list[ColumnElement[bool]] = []
+    for key, mark in zip(keys, marks, strict=True):
+        if mark is not None:
+            further = key.value < mark if key.down else key.value > mark
+            found.append(and_(*same, or_(further, key.value.is_(None))))
+        same.append(key.value.is_(None) if mark is None else key.value == mark)
+    return or_(false(), *found)
+
+
+def _cursor(mark: int, values: Sequence[Any]) -> str:
+    return base64.urlsafe_b64encode(json.dumps([mark, *values]).encode()).decode()
+
+
+def _read_cursor(text: str, mark: int, length: int) -> list[Any]:
+    try:
+        found = json.loads(base64.urlsafe_b64decode(text.encode()))
+        good = isinstance(found, list) and found[0] == mark and len(found) == length + 1
+    except (ValueError, IndexError):
+        good = False
+    if not good or any(not isinstance(one, str | int | float | None) for one in found):
+        raise Invalid("The cursor is not one of this question.", "Ask for the first page again, with the same sort.")
+    return list(found[1:])
+
+
+def _fields(node: Node) -> list[Field]:
+    if isinstance(node, And | Or):
+        return [field for one in node.nodes for field in _fields(one)]
+    if isinstance(node, Not):
+        return _fields(node.node)
+    assert isinstance(node, Compare | Has)
+    return [node.field]

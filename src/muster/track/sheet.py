@@ -1,0 +1,243 @@
+"""The documents of a batch, read and checked before the transaction, and written in it.
+
+A document can't be refused any more when it is here: what makes no sense becomes one of the run's problems.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from sqlalchemy import Connection, select, update
+
+from muster.core.errors import MusterError
+from muster.store import record_tables as tables
+from muster.store.base import Record
+from muster.store.codec import dumps, loads
+from muster.track.artifacts import Artifact, Artifacts
+from muster.track.compare_attempts import told_difference
+from muster.track.facts import data_ref, fitted, flat
+from muster.track.origins import Origins, reference
+from muster.track.rank_facts import disagreement, take_environment, take_params
+from muster.track.rank_notes import add_rank_note
+from muster.track.rows import Doc, Row, Run, add, link_row, patch_run, put, read_run
+from muster.track.values import params_record, tags_record
+
+_PROBLEMS_MAX: Final = 50  # of one run
+_STEP_MAX: Final = 2**63
+_MEDIA: Final = ("histogram", "image", "table", "text", "audio", "video", "html", "file")
+_NAME_MAX: Final = 500  # characters of the name of a medium or a data set
+
+
+def read_documents(
+    artifacts: Artifacts, origins: Origins, run: str, attempt: int, docs: Sequence[tuple[int, Doc]]
+) -> Sheet | None:
+    """Reads what the documents say, and what they refer to; None when they say nothing for the record."""
+    if all(doc["type"] not in _READERS for _, doc in docs):
+        return None
+    sheet = Sheet(run, attempt, artifacts)
+    for rank, doc in docs:
+        reader = _READERS.get(doc["type"])
+        if reader is None:
+            continue
+        try:
+            reader(sheet, rank, doc)
+        except (MusterError, ValueError, TypeError, KeyError, AttributeError) as error:
+            sheet.problems.append(f"a document of type {doc['type']} from rank {rank} could not be kept: {error}"[:500])
+    given = [value for values in sheet.params.values() for value in values.values()]
+    sheet.sources = [source for source in origins.find(given) if not source.startswith(f"checkpoint:{run}/")]
+    return sheet
+
+
+@dataclass(slots=True)
+class Sheet:
+    run: str
+    attempt: int
+    artifacts: Artifacts
+    params: dict[int, dict[str, str]] = field(default_factory=lambda: defaultdict(dict))  # by rank
+    tags: dict[int, dict[str, str | None]] = field(default_factory=lambda: defaultdict(dict))
+    notes: list[tuple[int, float, str]] = field(default_factory=list)
+    links: list[Row] = field(default_factory=list)
+    sources: list[str] = field(default_factory=list)  # what its parameters say that it starts from
+    checkpoints: list[Row] = field(default_factory=list)
+    media: list[Row] = field(default_factory=list)
+    files: list[Artifact] = field(default_factory=list)
+    environments: dict[int, Doc] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+    def record(self, now: float) -> Record:
+        def record(connection: Connection) -> None:
+            run = read_run(connection, self.run)
+            if run is None:
+                return
+            self._write_attempt(connection, run, now)
+            for rank in sorted(self.tags, reverse=True):  # the lowest rank has the last word
+                tags_record(run.id, self.tags[rank], actor=run.user, now=now, attempt=self.attempt)(connection)
+            for rank, time, text in self.notes:
+                add_rank_note(connection, run, self.attempt, rank, time, text)
+            role = "evaluates" if run.kind == "eval" else "starts_from"
+            add(connection, tables.links, [link_row(source, f"run:{run.id}", role, now) for source in self.sources])
+            put(connection, tables.links, self.links, only=["doc"])
+            put(connection, tables.checkpoints, self.checkpoints)
+            self._write_content(connection)
+            self._write_problems(connection, run)
+
+        return record
+
+    def _write_attempt(self, connection: Connection, run: Run, now: float) -> None:
+        """Parameters and environment as this attempt gave them, and how they differ from the one before."""
+        if not self.params and not self.environments:
+            return
+        docs = _attempt_docs(connection, run.id, self.attempt)
+        doc, others = docs.get(self.attempt, {}), dict[str, str]()
+        taken: dict[str, str] = {}
+        for rank in sorted(self.params):
+            new, differing = take_params(doc, rank, self.params[rank])
+            taken |= new
+            others |= differing
+        for rank in sorted(self.environments):
+            take_environment(doc, rank, self.environments[rank])
+        put(connection, tables.run_attempts, [_attempt_row(run.id, self.attempt, doc)], only=["doc"])
+        params_record(run.id, taken, attempt=self.attempt, actor=run.user, now=now)(connection)
+        if "environment" not in run.doc and "environment" in doc:
+            patch_run(connection, run.id, {"environment": doc["environment"]})
+        if others:
+            add(connection, tables.notes, [disagreement(run, self.attempt, others, now)])
+        if self.attempt - 1 in docs:
+            told_difference(connection, run, self.attempt, docs[self.attempt - 1], doc, now)
+
+    def _write_content(self, connection: Connection) -> None:
+        wanted = [one.digest for one in self.files] + [row["digest"] for row in self.media if row["digest"]]
+        blobs = tables.blobs.c.digest
+        there = set(connection.execute(select(blobs).where(blobs.in_(wanted))).scalars()) if wanted else set[str]()
+        for one in self.files:
+            if one.digest in there:
+                self.artifacts.record(one)(connection)
+            else:
+                self.problems.append(f"artifact {one.path}: its content {one.digest[:12]} never arrived")
+        for row in self.media:
+            if row["digest"] and row["digest"] not in there:
+                self.problems.append(f"media {row['name']}: its content {row['digest'][:12]} never arrived")
+            elif not _known_media(connection, row):
+                own = {key: value for key, value in row.items() if key not in ("digest", "mark")}
+                add(connection, tables.media, [own])
+
+    def _write_problems(self, connection: Connection, run: Run) -> None:
+        new = [one for one in dict.fromkeys(self.problems) if one not in run.problems]
+        if new:
+            problems = [*run.problems, *new][:_PROBLEMS_MAX]
+            connection.execute(update(tables.runs).where(tables.runs.c.id == run.id).values(problems=dumps(problems)))
+
+
+# --- one document each ------------------------------------------------------------------------------------------------
+def _params(sheet: Sheet, rank: int, doc: Doc) -> None:
+    sheet.params[rank].update(fitted(flat(doc["values"])))
+
+
+def _tags(sheet: Sheet, rank: int, doc: Doc) -> None:
+    given = doc["values"]
+    sheet.tags[rank].update(fitted({key: str(value) for key, value in given.items() if value is not None}))
+    sheet.tags[rank].update({key: None for key, value in given.items() if value is None})
+
+
+def _note(sheet: Sheet, rank: int, doc: Doc) -> None:
+    text = str(doc.get("text", ""))
+    if text.strip():
+        sheet.notes.append((rank, float(doc["time"]), text))
+
+
+def _data(sheet: Sheet, rank: int, doc: Doc) -> None:
+    name = str(doc["name"])
+    if not name or len(name) > _NAME_MAX:
+        raise ValueError(f"the name of a data set has {len(name)} characters")
+    ref = reference(name) or data_ref(name, str(doc["version"]) if doc.get("version") else None)
+    about = {key: doc[key] for key in ("digest", "uri", "rows", "bytes", "about") if doc.get(key)}
+    here, time = f"run:{sheet.run}", float(doc["time"])
+    if doc.get("role") == "output":
+        sheet.links.append(link_row(here, ref, "writes", time, about))
+    else:
+        sheet.links.append(link_row(ref, here, "reads", time, about))
+
+
+def _checkpoint(sheet: Sheet, rank: int, doc: Doc) -> None:
+    step = _step(doc)
+    about = {key: doc[key] for key in ("world", "layout", "format", "files", "load") if doc.get(key) is not None}
+    row = {"run": sheet.run, "step": step, "attempt": sheet.attempt, "path": str(doc.get("path", "")),
+           "bytes": _size(doc), "time": float(doc["time"]), "doc": dumps(about)}  # fmt: skip
+    sheet.checkpoints.append(row)
+    target = f"checkpoint:{sheet.run}/{step}"
+    sheet.links.append(link_row(f"run:{sheet.run}", target, "saves", float(doc["time"])))
+
+
+def _media(sheet: Sheet, rank: int, doc: Doc) -> None:
+    name, kind = str(doc["name"])[:_NAME_MAX], str(doc["kind"])
+    if kind not in _MEDIA:
+        raise ValueError(f"there is no medium {kind!r}")
+    digest = str(doc.get("digest") or "")
+    kept = {key: doc[key] for key in ("id", "mime", "data", "digest", "bytes", "about") if doc.get(key) is not None}
+    sheet.media.append({
+        "run": sheet.run, "name": name, "step": _step(doc), "attempt": sheet.attempt, "rank": rank,
+        "time": float(doc["time"]), "kind": kind, "doc": dumps(kept), "digest": digest, "mark": str(doc.get("id", "")),
+    })  # fmt: skip
+
+
+def _artifact(sheet: Sheet, rank: int, doc: Doc) -> None:
+    about = {key: doc[key] for key in ("step", "mime", "about") if doc.get(key) is not None}
+    size, kind = _size(doc), str(doc.get("kind", "file"))
+    made = sheet.artifacts.make(
+        sheet.run, str(doc["path"]), str(doc["digest"]), size, kind, attempt=sheet.attempt, doc=about,
+        time=float(doc["time"]),
+    )  # fmt: skip
+    sheet.files.append(made)
+
+
+def _environment_doc(sheet: Sheet, rank: int, doc: Doc) -> None:
+    sheet.environments[rank] = {key: value for key, value in doc.items() if key not in ("type", "time")}
+
+
+_READERS: Final = {
+    "params": _params,
+    "tags": _tags,
+    "note": _note,
+    "data": _data,
+    "checkpoint": _checkpoint,
+    "media": _media,
+    "artifact": _artifact,
+    "environment": _environment_doc,
+}
+
+
+# --- helpers ----------------------------------------------------------------------------------------------------------
+def _step(doc: Mapping[str, Any]) -> int:
+    step = doc["step"]
+    if not isinstance(step, int) or isinstance(step, bool) or not -_STEP_MAX <= step < _STEP_MAX:
+        raise ValueError(f"step {step!r} is no number of 64 bits")
+    return step
+
+
+def _size(doc: Mapping[str, Any]) -> int:
+    size = int(doc.get("bytes") or 0)
+    if not 0 <= size < _STEP_MAX:
+        raise ValueError(f"{size} bytes is no size")
+    return size
+
+
+def _attempt_docs(connection: Connection, run: str, attempt: int) -> dict[int, Doc]:
+    """Of this attempt and of the one before it."""
+    table = tables.run_attempts.c
+    query = select(table.attempt, table.doc).where(table.run == run, table.attempt.in_([attempt - 1, attempt]))
+    return {number: loads(doc) for number, doc in connection.execute(query)}
+
+
+def _attempt_row(run: str, attempt: int, doc: Doc) -> Row:
+    return {"run": run, "attempt": attempt, "doc": dumps(doc)}
+
+
+def _known_media(connection: Connection, row: Row) -> bool:
+    """Whether it was delivered before."""
+    media = tables.media.c
+    same = (media.run == row["run"]) & (media.name == row["name"]) & (media.step == row["step"])
+    docs = connection.execute(select(media.doc).where(same, media.attempt == row["attempt"])).scalars()
+    return bool(row["mark"]) and any(loads(doc).get("id") == row["mark"] for doc in docs)

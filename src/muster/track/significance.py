@@ -1,0 +1,156 @@
+"""Whether groups of runs differ by more than their seeds: means with confidence intervals, Welch's t-test, Holm."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Final
+
+FEW: Final = 5  # runs in a group below which a test says little, and we say so
+MOST_PAIRED: Final = 8  # groups of which every pair is tested; of more, each against the best
+_TINY: Final = 1e-300
+_ENOUGH: Final = 1e-15
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """`low` and `high`: the confidence interval of the mean; None with fewer than two values."""
+
+    count: int
+    mean: float | None
+    deviation: float | None  # of the sample
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Mean of the first minus mean of the second, with its interval; no `p` where no test is possible."""
+
+    first: int  # of the groups, by their place
+    second: int
+    difference: float | None
+    low: float | None
+    high: float | None
+    t: float | None
+    freedom: float | None
+    p: float | None
+    adjusted: float | None  # by Holm, over all that were tested
+    why: str = ""  # there is no test, or little in it
+
+
+def estimate(values: Sequence[float], level: float = 0.95) -> Estimate:
+    count = len(values)
+    if not count:
+        return Estimate(0, None, None, None, None)
+    mean = math.fsum(values) / count
+    if count == 1:
+        return Estimate(1, mean, None, None, None)
+    deviation = math.sqrt(_variance(values, mean))
+    reach = t_quantile(0.5 + level / 2, count - 1) * deviation / math.sqrt(count)
+    return Estimate(count, mean, deviation, mean - reach, mean + reach)
+
+
+def compare_groups(groups: Sequence[Sequence[float]], best: int = 0, level: float = 0.95) -> list[Difference]:
+    """Every pair of groups, or with many groups each against the one at `best`; corrected for how many are tested."""
+    places = range(len(groups))
+    pairs = list(combinations(places, 2)) if len(groups) <= MOST_PAIRED else [(best, i) for i in places if i != best]
+    tested = [welch(groups[a], groups[b], level, (a, b)) for a, b in pairs]
+    found = [one.p for one in tested if one.p is not None]
+    adjusted = iter(holm(found))
+    return [_with(one, next(adjusted) if one.p is not None else None) for one in tested]
+
+
+def welch(
+    first: Sequence[float], second: Sequence[float], level: float = 0.95, places: tuple[int, int] = (0, 1)
+) -> Difference:
+    """Welch's t-test, which does not take the groups for equally spread."""
+    one, other = estimate(first, level), estimate(second, level)
+    if one.mean is None or other.mean is None:
+        return Difference(*places, None, None, None, None, None, None, None, "a group has no value")
+    apart = one.mean - other.mean
+    if one.deviation is None or other.deviation is None:
+        return Difference(*places, apart, None, None, None, None, None, None, "a test needs 2 runs in each group")
+    a, b = one.deviation**2 / one.count, other.deviation**2 / other.count
+    if a + b == 0:
+        return Difference(
+            *places, apart, None, None, None, None, None, None, "no group varies: nothing to test against"
+        )
+    freedom = (a + b) ** 2 / (a**2 / (one.count - 1) + b**2 / (other.count - 1))
+    error = math.sqrt(a + b)
+    t = apart / error
+    reach = t_quantile(0.5 + level / 2, freedom) * error
+    few = min(one.count, other.count) < FEW
+    why = f"fewer than {FEW} runs in a group: a real difference is easily missed" if few else ""
+    return Difference(*places, apart, apart - reach, apart + reach, t, freedom, t_two_sided(t, freedom), None, why)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Holm's step-down correction, in the order given: the chance of one false finding among all stays below p."""
+    order = sorted(range(len(p_values)), key=lambda i: p_values[i])
+    adjusted = [0.0] * len(p_values)
+    highest = 0.0
+    for rank, i in enumerate(order):
+        highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[i]))
+        adjusted[i] = highest
+    return adjusted
+
+
+def t_two_sided(t: float, freedom: float) -> float:
+    """The chance of a |t| at least this large under Student's distribution."""
+    return incomplete_beta(freedom / 2, 0.5, freedom / (freedom + t * t))
+
+
+def t_quantile(chance: float, freedom: float) -> float:
+    """The t that Student's distribution stays below with this chance, for chances from 0.5 up to 1."""
+    tail = 2 * (1 - chance)
+    low, high = 0.0, 1.0
+    while t_two_sided(high, freedom) > tail:
+        low, high = high, high * 2
+    for _ in range(200):
+        middle = (low + high) / 2
+        if middle in (low, high):
+            break
+        low, high = (middle, high) if t_two_sided(middle, freedom) > tail else (low, middle)
+    return (low + high) / 2
+
+
+def incomplete_beta(a: float, b: float, x: float) -> float:
+    """The regularised incomplete beta function, by its continued fraction on the side where that converges fast."""
+    if x <= 0 or x >= 1:
+        return 0.0 if x <= 0 else 1.0
+    front = math.exp(math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x))
+    if x < (a + 1) / (a + b + 2):
+        return front * _fraction(a, b, x) / a
+    return 1.0 - front * _fraction(b, a, 1 - x) / b
+
+
+def _fraction(a: float, b: float, x: float) -> float:
+    """Lentz's method: numerator and denominator are kept apart from zero."""
+    c, d = 1.0, 1.0 / _apart(1 - (a + b) * x / (a + 1))
+    total = d
+    for m in range(1, 10_000):
+        even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
+        d, c = 1.0 / _apart(1 + even * d), _apart(1 + even / c)
+        total *= d * c
+        odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
+        d, c = 1.0 / _apart(1 + odd * d), _apart(1 + odd / c)
+        total *= d * c
+        if abs(d * c - 1) < _ENOUGH:
+            break
+    return total
+
+
+def _apart(value: float) -> float:
+    return value if abs(value) > _TINY else _TINY
+
+
+def _variance(values: Sequence[float], mean: float) -> float:
+    return math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
+
+
+def _with(one: Difference, adjusted: float | None) -> Difference:
+    numbers = (one.difference, one.low, one.high, one.t, one.freedom, one.p)
+    return Difference(one.first, one.second, *numbers, adjusted, one.why)

@@ -1,0 +1,153 @@
+"""Code snapshots as the server has them: a manifest of files by digest, and what a submission says about its code."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
+
+from pydantic import BaseModel, ConfigDict, Field
+from sqlalchemy import select
+
+from muster.core.errors import Invalid, MusterError
+from muster.store.base import Record
+from muster.store.record_tables import media
+from muster.track.artifacts import Artifacts
+from muster.track.blobs import GRACE, Blobs, check_digest
+from muster.track.book import Book
+from muster.track.paths import check_path
+
+MANIFEST_BYTES: Final = 16 << 20
+TREE_PATH: Final = "muster/code.json"
+DIFF_PATH: Final = "muster/code.diff"
+_PARSED: Final = 16  # manifests held in memory
+_REMEMBERED: Final = 10_000  # manifests that were seen to be whole
+
+Digest = Annotated[str, Field(pattern=r"^([0-9a-f]{64})?$")]
+Line = Annotated[str, Field(max_length=500, pattern=r"^[^\x00]*$")]
+
+
+class Code(BaseModel):
+    """What a submission says about its code; see `muster.client.snapshot`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    commit: Annotated[str, Field(max_length=64, pattern=r"^[0-9a-f]*$")] = ""
+    branch: Line = ""
+    dirty: bool = False
+    remote: Line = ""
+    tree: Digest = ""  # of the manifest
+    diff: Digest = ""  # of the changes against the commit
+    files: Annotated[int, Field(ge=0)] = 0
+    bytes: Annotated[int, Field(ge=0)] = 0
+    notes: Annotated[tuple[Line, ...], Field(max_length=100)] = ()  # what could not be captured
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """Path → digest, bytes, mode."""
+
+    files: Mapping[str, tuple[str, int, int]]
+
+    def digests(self) -> Iterator[str]:
+        return (digest for digest, _, _ in self.files.values())
+
+
+class Snapshots:
+    def __init__(self, artifacts: Artifacts) -> None:
+        self._artifacts, self._blobs = artifacts, artifacts.blobs
+        self._parsed: dict[str, Manifest] = {}  # content never changes
+        self._whole: dict[str, tuple[int, float]] = {}  # manifest → turn of the blobs, and when it was seen whole
+
+    def manifest(self, tree: str) -> Manifest:
+        known = self._parsed.get(tree)
+        if known is None:
+            known = read_manifest(self._blobs, tree)
+            if len(self._parsed) >= _PARSED:
+                self._parsed.clear()
+            self._parsed[tree] = known
+        return known
+
+    def of_run(self, run: str) -> Manifest | None:
+        """The files of a run's snapshot; None when it has none."""
+        kept = self._artifacts.get(run, TREE_PATH)
+        return self.manifest(kept.digest) if kept is not None and kept.kind == "code" else None
+
+    def refers(self, run: str, digest: str) -> bool:
+        """Whether a run has this content: as an artifact, in its media, or in its snapshot."""
+        if run in self._artifacts.runs_with(digest) or in_media(self._artifacts.book, run, digest):
+            return True
+        manifest = self.of_run(run)
+        return manifest is not None and digest in manifest.digests()
+
+    def whole(self, tree: str) -> bool:
+        """Whether all of it is there; then it stays for long enough to be submitted."""
+        if not self._blobs.has([tree]):
+            return False
+        digests = [*self.manifest(tree).digests(), tree]
+        self._blobs.vouch(digests)
+        turn, seen = self._whole.get(tree, (-1, 0.0))
+        if turn == self._blobs.turn and time.monotonic() - seen < GRACE / 4:
+            return True
+        turn = self._blobs.turn
+        if self._blobs.missing(digests):
+            return False
+        if len(self._whole) >= _REMEMBERED:
+            self._whole.clear()
+        self._whole[tree] = (turn, time.monotonic())
+        return True
+
+    def accept(self, code: Code) -> Code:
+        """The same, without what is not there: a submission is never refused for its snapshot."""
+        notes, changed = list(code.notes), dict[str, Any]()
+        if code.tree and (why := self._lacks(code.tree)):
+            notes.append(f"the snapshot was left out: {why}")
+            changed |= {"tree": "", "files": 0, "bytes": 0}
+        if code.diff and self._blobs.missing([code.diff]):
+            notes.append("the changes against the commit were left out: their content was not uploaded")
+            changed |= {"diff": ""}
+        return code.model_copy(update={**changed, "notes": tuple(notes[:100])}) if changed else code
+
+    def records(self, run: str, code: Code, now: float) -> list[Record]:
+        """Ties the content to the run, in the transaction that accepts the job."""
+        about = {"commit": code.commit, "files": code.files, "bytes": code.bytes}
+        named = ((TREE_PATH, code.tree, "code", about), (DIFF_PATH, code.diff, "diff", {"mime": "text/x-diff"}))
+        return [
+            self._artifacts.record(self._artifacts.make(run, path, digest, None, kind, doc=doc, time=now))
+            for path, digest, kind, doc in named
+            if digest
+        ]
+
+    def _lacks(self, tree: str) -> str:
+        try:
+            return "" if self.whole(tree) else "some of its files were not uploaded"
+        except MusterError as error:
+            return error.message
+
+
+def in_media(book: Book, run: str, digest: str) -> bool:
+    with book.reading() as connection:
+        docs = connection.scalars(select(media.c.doc).where(media.c.run == run, media.c.doc.contains(digest)).limit(1))
+        return docs.first() is not None
+
+
+def read_manifest(blobs: Blobs, tree: str) -> Manifest:
+    """Raises Invalid when it is none, and NotFound when it is not there."""
+    return parse_manifest(blobs.read(tree, MANIFEST_BYTES), tree)
+
+
+def parse_manifest(raw: bytes, tree: str) -> Manifest:
+    try:
+        found = json.loads(raw)
+        files = {check_path(path): _file(*entry) for path, entry in found.items()}
+    except (ValueError, TypeError, AttributeError, RecursionError, Invalid) as error:
+        raise Invalid(f"The content {tree} is no manifest of a snapshot: {error}.", "Make the snapshot anew.") from None
+    return Manifest(files)
+
+
+def _file(digest: str, size: int, mode: int) -> tuple[str, int, int]:
+    if not isinstance(size, int) or not isinstance(mode, int) or size < 0 or not 0 <= mode <= 0o777:
+        raise ValueError("a file is [sha256, bytes, mode]")
+    return check_digest(digest), size, mode

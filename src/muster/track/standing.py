@@ -1,0 +1,31 @@
+"""Where jobs stand by now, read for many of them at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from sqlalchemy import Connection, select
+
+from muster.core.job import Attempt
+from muster.store import tables
+from muster.store.codec import attempt_from, loads
+from muster.track.rows import Doc, chunks
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Events alone would tell of late reports, too, which nobody heeds."""
+
+    jobs: dict[str, Doc] = field(default_factory=dict)  # `Job.to_doc` by id
+    attempts: dict[tuple[str, int], Attempt] = field(default_factory=dict)
+
+
+def read_standing(connection: Connection, jobs: Sequence[str]) -> Standing:
+    found, table, attempts = Standing(), tables.jobs.c, tables.attempts.c
+    for part in chunks(jobs):
+        for job, doc in connection.execute(select(table.id, table.doc).where(table.id.in_(part))):
+            found.jobs[job] = loads(doc)
+        for job, number, doc in connection.execute(select(tables.attempts).where(attempts.job.in_(part))):
+            found.attempts[(job, number)] = attempt_from(doc)
+    return found

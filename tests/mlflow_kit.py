@@ -1,0 +1,100 @@
+"""MLflow's calls without HTTP: a record, somebody who asks, and the real client in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from live import LiveServer
+from muster.core.errors import NotAllowed, NotFound
+from muster.core.estate import Role, at_least
+from muster.track.mlflow.calls import CALLS
+from muster.track.mlflow.desk import Desk
+from record_kit import Record, open_record
+
+
+@dataclass
+class Person:
+    """Who asks: a role in each of some projects."""
+
+    user: str = "ada"
+    roles: dict[str, Role] = field(default_factory=lambda: {"default": "admin"})
+
+    def projects(self) -> Sequence[str] | None:
+        return list(self.roles)
+
+    def sees(self, project: str) -> bool:
+        return project in self.roles
+
+    def need(self, project: str, role: Role) -> None:
+        if project not in self.roles:
+            raise NotFound(f"There is no project {project!r} that you can see.")
+        if not at_least(self.roles[project], role):
+            raise NotAllowed(f"This needs the role {role}.")
+
+    def default_project(self) -> str:
+        return next(iter(self.roles))
+
+    def known_project(self, name: str) -> bool:
+        return name in self.roles
+
+
+@dataclass
+class Table:
+    record: Record
+    person: Person = field(default_factory=Person)
+
+    def ask(self, method: str, path: str, person: Person | None = None, **request: Any) -> Any:
+        desk = Desk(self.record.track, person or self.person)
+        return json.loads(CALLS[method, path].run(desk, request))
+
+    def post(self, path: str, **request: Any) -> Any:
+        return self.ask("POST", path, **request)
+
+    def get(self, path: str, **request: Any) -> Any:
+        return self.ask("GET", path, **request)
+
+    def new_run(self, experiment: str = "0", **request: Any) -> str:
+        return str(self.post("runs/create", experiment_id=experiment, **request)["run"]["info"]["run_id"])
+
+    def run(self, run: str) -> Any:
+        return self.get("runs/get", run_id=run)["run"]
+
+    def found(self, text: str = "", order_by: Sequence[str] = (), **request: Any) -> list[str]:
+        asked = {"experiment_ids": ["0"], "filter": text, "order_by": list(order_by), **request}
+        return [run["info"]["run_name"] for run in self.post("runs/search", **asked).get("runs", ())]
+
+
+@contextmanager
+def open_table(url: str, home: Path) -> Iterator[Table]:
+    with open_record(url, home) as record:
+        yield Table(record)
+
+
+def with_client(server: LiveServer, code: str, uri: str = "http", **env: str) -> Any:
+    """Runs a script that has `mlflow` and `out`, with the server as its tracking server; what it left in `out`."""
+    where = f"{server.url}/mlflow" if uri == "http" else server.url.replace("http://", "muster://")
+    begin = "import json, warnings\nwarnings.simplefilter('ignore')\nimport mlflow\n"
+    if uri != "http":
+        begin += "from muster.client.mlflow import register\nregister()\n"
+    script = f"{begin}out = {{}}\n{textwrap.dedent(code)}\nprint('OUT' + json.dumps(out))"
+    environment = {
+        **os.environ,
+        "MLFLOW_TRACKING_URI": where,
+        "MLFLOW_TRACKING_TOKEN" if uri == "http" else "MUSTER_TOKEN": server.token,
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+        "GIT_PYTHON_REFRESH": "quiet",
+        **env,
+    }
+    command = [sys.executable, "-W", "ignore", "-c", script]
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, cwd=server.home)
+    assert ran.returncode == 0, f"{ran.stdout[-2000:]}\n{ran.stderr[-6000:]}"
+    return json.loads(ran.stdout.rpartition("OUT")[2])

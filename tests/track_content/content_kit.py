@@ -1,0 +1,66 @@
+"""A record over a real database, with nothing else running: for tests of content."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from muster.store.commit import GroupCommit
+from muster.store.registry import open_store
+from muster.track.artifacts import Artifacts
+from muster.track.blob_refs import in_use
+from muster.track.blobs import Blobs
+from muster.track.book import Book
+from muster.track.shelf import LocalBlobs, Shelf
+from muster.track.snapshots import Snapshots
+
+DAY = 86_400.0
+both = pytest.mark.parametrize("kept", ["sqlite", "postgresql"], indirect=True)
+
+
+@dataclass
+class Content:
+    """`now` is the only clock that the record sees."""
+
+    book: Book
+    blobs: Blobs
+    artifacts: Artifacts
+    snapshots: Snapshots
+    now: float = 1_000_000.0
+
+    def add(self, text: str | bytes) -> str:
+        return self.blobs.put([text.encode() if isinstance(text, str) else text])[0]
+
+    def pass_days(self, days: float) -> None:
+        self.now += days * DAY
+
+
+@contextmanager
+def content(url: str, shelf: Shelf) -> Iterator[Content]:
+    store = open_store(url)
+    store.open()
+    commit = GroupCommit(store, on_commit=lambda events: None)
+    commit.start()
+    try:
+        assert store.database is not None
+        book = Book(store.database, commit, lambda: made.now)
+        blobs = Blobs(book, shelf, in_use)
+        artifacts = Artifacts(book, blobs)
+        made = Content(book, blobs, artifacts, Snapshots(artifacts))
+        yield made
+    finally:
+        commit.close()
+        store.close()
+
+
+def local(folder: Path) -> LocalBlobs:
+    return LocalBlobs(folder / "blobs")
+
+
+def sha(data: str | bytes) -> str:
+    return hashlib.sha256(data.encode() if isinstance(data, str) else data).hexdigest()

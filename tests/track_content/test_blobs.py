@@ -1,0 +1,178 @@
+"""Content by its digest: kept once, whole or not at all, and collected when nobody refers to it."""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+import threading
+from pathlib import Path
+
+import pytest
+from content_kit import Content, both, content, local, sha
+from sqlalchemy import insert
+
+from components import small_disk
+from muster.core.errors import Invalid, NotFound, Unavailable
+from muster.store.record_tables import media, notes
+from muster.track.shelf import LocalBlobs
+
+
+def files(kept: Content) -> list[str]:
+    shelf = kept.blobs.shelf
+    assert isinstance(shelf, LocalBlobs)
+    return [path.name for path in shelf.folder.rglob("*") if path.is_file()]
+
+
+def manifest(kept: Content, **files: str) -> str:
+    named = {path: [kept.add(text), len(text), 0o644] for path, text in files.items()}
+    return kept.add(json.dumps(named))
+
+
+class TestPut:
+    @both
+    def test_the_same_content_is_kept_once(self, kept: Content) -> None:
+        assert kept.blobs.put(io.BytesIO(b"hello")) == (sha("hello"), 5)
+        assert kept.blobs.put([b"he", b"llo"], sha("hello"), 5) == (sha("hello"), 5)
+        assert files(kept) == [sha("hello")]
+        assert b"".join(kept.blobs.open(sha("hello"))) == b"hello"
+        assert b"".join(kept.blobs.open(sha("hello"), 1, 3)) == b"el"
+
+    def test_nothing_is_content_too(self, kept: Content) -> None:
+        assert kept.blobs.put([]) == (sha(""), 0)
+        assert list(kept.blobs.open(sha(""))) == []
+
+    @pytest.mark.parametrize(("digest", "size"), [(sha("other"), None), (None, 6), (sha("hello"), 4)])
+    def test_what_is_not_as_expected_leaves_nothing(self, kept: Content, digest: str | None, size: int | None) -> None:
+        with pytest.raises(Invalid):
+            kept.blobs.put([b"hello"], digest, size)
+        assert files(kept) == []
+        assert kept.blobs.missing([sha("hello")]) == [sha("hello")]
+
+    def test_a_reader_that_fails_leaves_nothing(self, kept: Content) -> None:
+        def broken():
+            yield b"half"
+            raise ConnectionError("cut off")
+
+        with pytest.raises(ConnectionError):
+            kept.blobs.put(broken())
+        assert files(kept) == []
+
+    def test_a_lost_file_is_put_back_by_an_upload(self, kept: Content) -> None:
+        digest = kept.add("precious")
+        kept.blobs.shelf.delete(digest)
+        with pytest.raises(NotFound, match="backup"):
+            list(kept.blobs.open(digest))
+        kept.add("precious")
+        assert b"".join(kept.blobs.open(digest)) == b"precious"
+
+    def test_blocks_of_a_large_one(self, kept: Content) -> None:
+        data = random.Random(1).randbytes(5 << 20)
+        digest = kept.add(data)
+        found = list(kept.blobs.open(digest))
+        assert b"".join(found) == data
+        assert max(map(len, found)) == 1 << 20
+
+
+@pytest.mark.component("tmpfs")
+def test_a_full_disk_leaves_nothing_and_says_so(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", "4m") as disk, content(f"sqlite:///{tmp_path}/m.db", local(disk)) as kept:
+        with pytest.raises(Unavailable, match=r"full.*Free some space"):
+            kept.blobs.put([b"x" * (1 << 20)] * 8)
+        assert files(kept) == []
+        assert kept.add("small") == sha("small")
+
+
+class TestCollect:
+    @both
+    def test_only_what_is_old_and_nobody_refers_to(self, kept: Content) -> None:
+        old, named = kept.add("old"), kept.add("named")
+        kept.artifacts.put("run-1", "a/b.txt", named)
+        kept.pass_days(2)
+        young = kept.add("young")
+        assert kept.blobs.collect(dry_run=True).blobs == 1
+        assert kept.blobs.has([old])
+        assert (kept.blobs.collect().blobs, kept.blobs.collect().blobs) == (1, 0)
+        assert kept.blobs.has([old, named, young]) == {named, young}
+        assert sorted(files(kept)) == sorted([named, young])
+
+    @both
+    def test_references_in_documents_and_snapshots(self, kept: Content) -> None:
+        image, page, loose = kept.add("image"), kept.add("page"), kept.add("loose")
+        tree = manifest(kept, **{"train.py": "import torch"})
+        kept.artifacts.put("run-1", "muster/code.json", tree, kind="code")
+        about = {"run": "run-1", "time": 1.0}
+        row = {**about, "name": "i", "step": 1, "attempt": 1, "rank": 0, "kind": "image"}
+        note = {**about, "project": "p", "author": "ada", "kind": "note", "text": "see", "mark": None}
+        kept.book.write(
+            lambda c: c.execute(insert(media), {**row, "doc": json.dumps({"digest": image})}),
+            lambda c: c.execute(insert(notes), {**note, "doc": json.dumps({"attachments": [{"digest": page}]})}),
+        )
+        kept.pass_days(2)
+        kept.blobs.collect()
+        assert kept.blobs.missing([image, page, tree, sha("import torch"), loose]) == [loose]
+
+    @both
+    def test_a_question_makes_it_young(self, kept: Content) -> None:
+        digest = kept.add("asked for")
+        kept.pass_days(2)
+        assert kept.blobs.missing([digest, sha("never seen")]) == [sha("never seen")]
+        assert kept.blobs.collect().blobs == 0
+        assert kept.blobs.has([digest])
+
+    @both
+    def test_release_does_not_wait_but_keeps_what_is_needed(self, kept: Content) -> None:
+        secret, shared = kept.add("secret"), kept.add("shared")
+        kept.artifacts.put("run-1", "x", secret)
+        kept.artifacts.put("run-1", "y", shared)
+        kept.artifacts.put("run-2", "y", shared)
+        kept.artifacts.remove("run-1", "x")
+        kept.artifacts.remove("run-1", "y")
+        kept.blobs._vouched.clear()  # as if an hour had passed since the uploads
+        assert kept.blobs.release([secret, shared]).blobs == 1
+        assert kept.blobs.has([secret, shared]) == {shared}
+        assert files(kept) == [shared]
+
+    def test_release_spares_what_somebody_was_just_told_to_be_there(self, kept: Content) -> None:
+        digest = kept.add("told")
+        kept.blobs._vouched.clear()
+        assert kept.blobs.missing([digest]) == []
+        assert kept.blobs.release([digest]).blobs == 0
+
+    def test_what_a_crash_left(self, kept: Content) -> None:
+        """A file without a row is what a kill leaves between the two."""
+        stage = kept.blobs.stage()
+        stage.write(b"orphan")
+        kept.blobs.shelf.keep(stage)
+        kept.add("row")
+        assert len(files(kept)) == 2
+        kept.blobs.collect(grace=-1.0)
+        assert files(kept) == []
+
+    @both
+    def test_collecting_while_others_upload(self, kept: Content) -> None:
+        """Everybody who was told that content is there, or who uploaded it, finds it when the artifact is written."""
+        texts, broken = [f"text {n}" for n in range(6)], list[str]()
+
+        def client(seed: int, turn: int) -> None:
+            choose = random.Random(100 * turn + seed)
+            for text in choose.sample(texts, 4):
+                path = f"{seed}/{text}"
+                if kept.blobs.missing([sha(text)]):
+                    kept.add(text)
+                try:
+                    made = kept.artifacts.put("run", path, sha(text))
+                    assert b"".join(kept.artifacts.open(made)).decode() == text
+                    kept.artifacts.remove("run", path)
+                except NotFound as error:
+                    broken.append(str(error))
+
+        for turn in range(6):
+            kept.pass_days(2)  # so that all that is there is old and nobody's
+            clients = [threading.Thread(target=client, args=(seed, turn)) for seed in range(3)]
+            for thread in clients:
+                thread.start()
+            while any(thread.is_alive() for thread in clients):
+                kept.blobs.collect()
+                kept.blobs.release(map(sha, texts))
+        assert broken == []

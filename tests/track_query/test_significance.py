@@ -1,0 +1,99 @@
+"""The statistics, against SciPy's."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from scipy import special, stats
+
+from muster.track.significance import compare_groups, estimate, holm, incomplete_beta, t_quantile, t_two_sided, welch
+
+GROUPS = st.lists(st.floats(-1e3, 1e3).map(lambda x: round(x, 3)), min_size=2, max_size=12)
+
+
+@settings(max_examples=40)
+@given(st.floats(0.05, 500), st.floats(0.05, 500), st.floats(0, 1))
+def test_the_incomplete_beta_function(a: float, b: float, x: float) -> None:
+    assert incomplete_beta(a, b, x) == pytest.approx(special.betainc(a, b, x), rel=1e-8, abs=1e-12)
+
+
+@settings(max_examples=40)
+@given(st.floats(-60, 60), st.floats(0.5, 400))
+def test_students_distribution(t: float, freedom: float) -> None:
+    assert t_two_sided(t, freedom) == pytest.approx(2 * stats.t.sf(abs(t), freedom), rel=1e-7, abs=1e-14)
+
+
+@settings(max_examples=40)
+@given(st.sampled_from([0.9, 0.95, 0.975, 0.995]), st.floats(0.7, 400))
+def test_its_quantiles(chance: float, freedom: float) -> None:
+    assert t_quantile(chance, freedom) == pytest.approx(stats.t.ppf(chance, freedom), rel=1e-8)
+
+
+@settings(max_examples=40)
+@given(GROUPS)
+def test_means_and_intervals(values: list[float]) -> None:
+    found = estimate(values)
+    assert found.mean == pytest.approx(np.mean(values), rel=1e-9, abs=1e-9)
+    assert found.deviation == pytest.approx(np.std(values, ddof=1), rel=1e-9, abs=1e-9)
+    assert found.deviation is not None
+    if found.deviation > 1e-9:
+        low, high = stats.t.interval(0.95, len(values) - 1, np.mean(values), stats.sem(values))
+        assert (found.low, found.high) == (
+            pytest.approx(low, rel=1e-7, abs=1e-7),
+            pytest.approx(high, rel=1e-7, abs=1e-7),
+        )
+
+
+@settings(max_examples=40)
+@given(GROUPS, GROUPS)
+def test_welch(first: list[float], second: list[float]) -> None:
+    assume(min(np.std(first), np.std(second)) > 1e-9)
+    found = welch(first, second)
+    peer = stats.ttest_ind(first, second, equal_var=False)
+    assert found.t == pytest.approx(peer.statistic, rel=1e-6, abs=1e-9)
+    assert found.p == pytest.approx(peer.pvalue, rel=1e-5, abs=1e-12)
+    interval = peer.confidence_interval(0.95)
+    assert found.low == pytest.approx(interval.low, rel=1e-6, abs=1e-6)
+    assert found.high == pytest.approx(interval.high, rel=1e-6, abs=1e-6)
+
+
+@settings(max_examples=40)
+@given(st.lists(st.floats(0, 1), max_size=8))
+def test_holm(p_values: list[float]) -> None:
+    adjusted = holm(p_values)
+    assert all(p <= q <= 1 for p, q in zip(p_values, adjusted, strict=True))
+    for level in (0.01, 0.05, 0.2):
+        # The procedure itself: from the smallest on, until one is too large.
+        rejected = 0
+        for rank, p in enumerate(sorted(p_values)):
+            if p * (len(p_values) - rank) > level:
+                break
+            rejected += 1
+        assert sum(q <= level for q in adjusted) == rejected
+
+
+def test_what_can_not_be_tested_is_said() -> None:
+    few, one, flat, other = (
+        compare_groups([[1.0, 2.0], [3.0]])[0],
+        estimate([4.0]),
+        welch([1, 1], [2, 2]),
+        welch([], [1]),
+    )
+    assert (few.p, few.difference, "2 runs" in few.why) == (None, -1.5, True)
+    assert (one.mean, one.low) == (4.0, None)
+    assert (flat.p, "varies" in flat.why) == (None, True)
+    assert (other.p, other.difference) == (None, None)
+    assert "fewer than 5" in welch([1, 2], [2, 4]).why
+
+
+def test_many_groups_are_tested_against_the_best() -> None:
+    groups = [[float(i), i + 1.0, i + 0.5] for i in range(10)]
+    found = compare_groups(groups, best=3)
+    assert [one.first for one in found] == [3] * 9
+    assert len(compare_groups(groups[:4])) == 6
+    assert all(one.adjusted is not None and one.p is not None and one.adjusted >= one.p for one in found)
+    assert not any(math.isnan(one.adjusted or 0) for one in found)
