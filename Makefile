@@ -10,7 +10,7 @@ demo: .venv/.core
 	$(BIN)/muster demo --drill
 
 test: .venv/.dev components
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 check: .venv/.dev
 	$(BIN)/ruff check .

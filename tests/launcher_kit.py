@@ -17,6 +17,7 @@ from typing import Any
 from ingest_kit import PATIENCE, IngestServer, ingest_server
 from muster import wire
 from muster.runtime import processes
+from muster.runtime.ranks import gang_mark
 
 
 class Workshop:
@@ -57,8 +58,8 @@ class Workshop:
             log_limit=1 << 20,
         )
         launch = replace(launch, **changes)
-        self._gangs.add(f"{launch.job}/{launch.attempt}/{launch.worker}")
         folder = self.root / f"worker-{launch.attempt}-{launch.worker}"
+        self._gangs.add(gang_mark(launch.job, launch.attempt, launch.worker, folder))
         folder.mkdir()
         (folder / "launch.json").write_text(launch.to_json())
         return folder

@@ -8,6 +8,7 @@ from muster.core.rules import (
     DAYS,
     WORK_CLASSES,
     Escalation,
+    Keep,
     Maintenance,
     PoolRules,
     Preemption,
@@ -84,8 +85,24 @@ pool_rules = st.builds(
     off_peak=st.lists(windows(), max_size=2).map(tuple),
     maintenance=st.lists(maintenances(), max_size=2).map(tuple),
     spot=st.none() | st.booleans(),
+    price=st.integers(0, 1000).map(float) | st.floats(0, 1000),
 )
-project_rules = st.builds(ProjectRules, weight=weights, max_running=limits, max_accelerators=counts)
+keeps = st.builds(
+    Keep,
+    **{name: st.none() | seconds for name in ("file", "media", "checkpoint", "code", "model", "failed")},
+    keep_models=st.booleans(),
+)
+project_rules = st.builds(
+    ProjectRules,
+    weight=weights,
+    max_running=limits,
+    max_accelerators=counts,
+    require=st.lists(st.sampled_from(["owner", "purpose", "data", "seed", "tags.team"]), max_size=3, unique=True).map(
+        tuple
+    ),
+    missing=st.sampled_from(["mark", "refuse"]),
+    keep=keeps,
+)
 
 
 @st.composite

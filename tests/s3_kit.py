@@ -48,7 +48,7 @@ class S3Server:
         ports = {f"{part}.port{kind}": free_port() for part in parts for kind in ("", ".grpc")}
         self.port = ports["s3.port"]
         options = {"dir": self.folder / "data", "ip": "127.0.0.1", "ip.bind": "127.0.0.1", "s3": "true"}
-        options |= {"s3.config": self.folder / "s3.json", "s3.port.iceberg": 0, **ports}
+        options |= {"s3.config": self.folder / "s3.json", "s3.port.iceberg": 0, "s3.port.lance": 0, **ports}
         options |= {"master.volumeSizeLimitMB": 64, "volume.max": 500}  # every bucket takes volumes of its own
         command = [self.binary, "-logtostderr=true", "server", *(f"-{name}={value}" for name, value in options.items())]
         with (self.folder / "log").open("ab") as log:

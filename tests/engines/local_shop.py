@@ -14,6 +14,7 @@ from muster.core.resources import Resources
 from muster.engines.base import GangLaunch, NodeInfo, Seat
 from muster.engines.local import LocalConfig, LocalEngine
 from muster.runtime import processes
+from muster.runtime.ranks import gang_mark
 
 NODES = (
     NodeInfo("local-0", "local", Resources(2000, 1 << 30, 2, "H100"), {"cuda_devices": "0,1"}),
@@ -70,7 +71,8 @@ class Shop:
         return int(json.loads((self.folder() / "launcher.json").read_text())["pid"])
 
     def left(self) -> list[int]:
-        return [pid for job, attempt, worker in self._jobs for pid in processes.marked(f"{job}/{attempt}/{worker}")]
+        folders = {one: self.attempts.joinpath(*map(str, one)) for one in self._jobs}
+        return [pid for one, folder in folders.items() for pid in processes.marked(gang_mark(*one, folder))]
 
     def close(self) -> None:
         for path in self.attempts.glob("*/*/*/launcher.json"):

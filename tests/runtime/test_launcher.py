@@ -19,7 +19,7 @@ from launcher_kit import Workshop, read_exit, workshop
 from muster import wire
 from muster.core.reasons import REASONS
 from muster.runtime import processes, verdict
-from muster.runtime.ranks import likelihood
+from muster.runtime.ranks import gang_mark, likelihood
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def test_two_ranks_get_what_torchrun_gives_and_musters_names(shop: Workshop) -> 
             "PYTHONPATH": f"/mine{os.pathsep}{folder / 'pkg'}",
         }
         assert {name: env.get(name) for name in wanted} == wanted
-        assert env["MUSTER_GANG"].endswith("/1/1")
+        assert "/1/1@" in env["MUSTER_GANG"]
         assert not {"MUSTER_SERVER_KEY", "TORCHELASTIC_RUN_ID"} & env.keys()
 
 
@@ -263,3 +263,15 @@ def test_of_ends_in_one_instant_the_kill_from_outside_is_the_cause() -> None:
     ends = [wire.RankExit(0, None, signal.SIGABRT, 0.0), wire.RankExit(1, 1, None, 0.0)]
     ends += [wire.RankExit(2, None, signal.SIGSEGV, 0.0), wire.RankExit(3, None, signal.SIGKILL, 0.0)]
     assert [end.rank for end in sorted(ends, key=lambda end: (likelihood(end), end.rank))] == [3, 2, 0, 1]
+
+
+def test_the_worker_of_another_server_whose_job_has_the_same_id_is_left_alone(shop: Workshop, tmp_path: Path) -> None:
+    folder = shop.folder("true", job="gpt-1")
+    mark = gang_mark("gpt-1", 1, 0, tmp_path / "another server" / "0")
+    other = subprocess.Popen(["sleep", "600"], env={**os.environ, wire.GANG: mark})
+    try:
+        assert shop.run(folder).outcome == "succeeded"  # and whatever it left behind was looked for and killed
+        assert processes.marked(mark) == [other.pid]
+    finally:
+        other.kill()
+        other.wait()

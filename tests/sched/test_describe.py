@@ -16,6 +16,7 @@ from muster.core.rules import QueueRules, Rules
 from muster.sched.describe import describe
 from muster.sched.policies import POLICIES
 from rule_kit import (
+    keeps,
     maintenances,
     names,
     pool_rules,
@@ -97,6 +98,7 @@ MODELS: dict[str, tuple[Path, st.SearchStrategy[Any]]] = {
     "Window": (("pools", "p", "off_peak", "0"), windows()),
     "Maintenance": (("pools", "p", "maintenance", "0"), maintenances()),
     "ProjectRules": (("projects", "x"), project_rules),
+    "Keep": (("projects", "x", "keep"), keeps),
 }
 FIELDS = [
     (where, name)

@@ -96,21 +96,34 @@ with mlflow.start_run(run_name="lightning"):
     trainer.fit(Line(), data)
 """
 
+# Its Trainer wants a package more; without it the callback that the Trainer would call is called as it would.
 TRANSFORMERS = """
+import importlib.util
+import types
 import torch
-from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
+from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainerControl, TrainerState
+from transformers import TrainingArguments
+from transformers.integrations import MLflowCallback
 mlflow.set_experiment("autolog")
+mlflow.transformers.autolog(log_models=False, silent=True)
 tiny = BertConfig(
     vocab_size=20, hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8,
     max_position_embeddings=8,
 )
+model = BertForSequenceClassification(tiny)
 rows = [{"input_ids": torch.arange(4), "labels": torch.tensor(i % 2)} for i in range(4)]
+given = {"output_dir": "hf", "max_steps": 2, "logging_steps": 1, "report_to": ["mlflow"], "save_strategy": "no"}
 with mlflow.start_run(run_name="transformers"):
-    arguments = TrainingArguments(
-        output_dir="hf", max_steps=2, logging_steps=1, report_to=["mlflow"], use_cpu=True, disable_tqdm=True,
-        save_strategy="no",
-    )
-    Trainer(BertForSequenceClassification(tiny), arguments, train_dataset=rows).train()
+    if importlib.util.find_spec("accelerate"):
+        arguments = TrainingArguments(**given, use_cpu=True, disable_tqdm=True)
+        Trainer(model, arguments, train_dataset=rows).train()
+    else:
+        state, control, callback = TrainerState(is_world_process_zero=True), TrainerControl(), MLflowCallback()
+        arguments = types.SimpleNamespace(**given, run_name=None, to_dict=lambda: dict(given))
+        callback.on_train_begin(arguments, state, control, model=model)
+        for state.global_step in (1, 2):
+            callback.on_log(arguments, state, control, {"loss": 0.5}, model=model)
+        callback.on_train_end(arguments, state, control)
 """
 
 

@@ -171,6 +171,29 @@ class TestMlflowsOwn:
             stop_everything(server)
 
 
+def test_on_postgresql(tmp_path: Path, postgres_url: str) -> None:
+    """What only MLflow has is in a schema of its own there."""
+    server = LiveServer(tmp_path / "home", config=f'store_url = "{postgres_url}"\n')
+    server.start()
+    try:
+        with httpx.Client(
+            base_url=f"{server.url}/mlflow", auth=("x", server.token), timeout=60, trust_env=False
+        ) as http:
+            run = new_run(http)
+            assert http.post(f"{API}registered-models/create", json={"name": "gpt"}).status_code == 200
+            model = {"experiment_id": "0", "name": "m", "source_run_id": run}
+            made = http.post("/api/2.0/mlflow/logged-models", json=model).json()["model"]["info"]
+            point = {"key": "m", "value": 1.0, "timestamp": 1, "step": 0, "model_id": made["model_id"]}
+            assert http.post(f"{API}runs/log-batch", json={"run_id": run, "metrics": [point]}).status_code == 200
+            found = http.get(f"/api/2.0/mlflow/logged-models/{made['model_id']}").json()["model"]
+            assert [one["value"] for one in found["data"]["metrics"]] == [1.0]
+            assert (
+                http.get(f"{API}runs/get", params={"run_id": run}).json()["run"]["data"]["metrics"][0]["value"] == 1.0
+            )
+    finally:
+        stop_everything(server)
+
+
 def test_a_jobs_run(muster: LiveServer, http: httpx.Client) -> None:
     """It is there under its id, and ends when its job ends, whatever a script in it tells MLflow."""
     job = muster.submit("true", name="plain")

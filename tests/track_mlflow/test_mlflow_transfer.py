@@ -155,16 +155,16 @@ class Given:
 
 
 def test_export_to_a_folder(tmp_path: Path) -> None:
-    written = list(MlrunsExporter().export([Given()], tmp_path))
+    written = list(MlrunsExporter().export([Given()], tmp_path / "mlruns" / "muster"))
     assert [(one.run, one.points, one.media) for one in written] == [("job-1", 6, 1)]
-    source = FolderSource(tmp_path)
-    assert [one["name"] for one in source.experiments()] == ["Muster"]
-    (run,) = source.runs("1")
+    source = FolderSource(tmp_path / "mlruns")
+    assert [one["name"] for one in source.experiments()] == ["muster"]
+    (run,) = source.runs("muster")
     assert (run["info"]["status"], run["info"]["run_name"], run["info"]["start_time"]) == ("FINISHED", "first", 2000)
     assert [one["key"] for one in run["data"]["metrics"]] == ["loss", "rank_1/cpu"]
     stamps = [(stamp, step, str(value)) for stamp, step, value in source.history("job-1", "loss")]
     assert stamps == [(2000, 0, "1.0"), (2500, 1, "nan"), (3000, 2, "inf")]
-    assert [path for path, _ in source.artifacts(run)] == ["media/text-1-0"]
+    assert [path for path, _ in source.artifacts(run)] == ["media/text-1-1-0"]
 
 
 def test_export_to_a_server(muster: LiveServer) -> None:

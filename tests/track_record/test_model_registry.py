@@ -31,6 +31,9 @@ class TestModels:
         with pytest.raises(NotFound, match="no version 1"):
             models.need_version("gpt", 1)
         assert [one.version for one in models.versions(run="judge")] == [2]
+        models.delete_version("gpt", 3)
+        models.set_tags("gpt", {"b": "2"})
+        assert models.register("gpt", user="bob", source="s3://b/m").version == 4  # nobody means another by 3
 
     def test_names(self, shop: Record) -> None:
         models = shop.track.models

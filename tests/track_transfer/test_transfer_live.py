@@ -246,7 +246,7 @@ class TestCommands:
             (["import", str(tmp_path)], "holds no runs"),
             (["import", str(tmp_path), "--from", "neptune"], "Expected one of auto, wandb, tensorboard, mlflow"),
             (["export", "nobody", "--to", str(tmp_path)], "no run 'nobody'"),
-            (["export", "nobody", "--to", str(tmp_path), "-f", "xml"], "Expected one of csv, parquet"),
+            (["export", "nobody", "--to", str(tmp_path), "-f", "xml"], "Expected one of csv, mlflow, parquet"),
         ):
             assert self.muster(server, *words) in (1, 2)
             assert told in capsys.readouterr().err

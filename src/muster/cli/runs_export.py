@@ -24,8 +24,7 @@ from muster.core.errors import NotFound
 from muster.track.exporters import EXPORTERS
 from muster.track.exporters.base import Exporter, Facts
 
-FORMATS: Final = (*EXPORTERS, "mlflow")
-_MLRUNS: Final = "muster.track.mlflow.exporting:MlrunsExporter"
+FORMATS: Final = tuple(EXPORTERS)
 _MLFLOW_SERVER: Final = "muster.track.mlflow.exporting:export_server"
 _REF: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\Z")  # what may be a run; all else is a query
 
@@ -76,7 +75,7 @@ def export(
 def _write(
     runs: list[RemoteRun], format: str, folder: Path, attempts: bool, advance: Callable[[], None]
 ) -> list[dict[str, Any]]:
-    exporter: Exporter = EXPORTERS.get(format) if format in EXPORTERS else load(_MLRUNS)()
+    exporter: Exporter = EXPORTERS.get(format)
     views = []
     try:
         for one in exporter.export(runs, folder, superseded=attempts):

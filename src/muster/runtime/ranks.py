@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import os
 import signal
 import time
@@ -19,7 +20,7 @@ from muster.runtime.folder import Folder
 PIPE_BYTES: Final = 1 << 20  # a rank may write this much before it waits for the launcher
 _SHELLS: Final = ("/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash", "/bin/sh")
 # What belongs to the server, or to a launcher further out, is no business of the ranks.
-_NOT_INHERITED: Final = ("MUSTER_", "TORCHELASTIC_")
+_NOT_INHERITED: Final = ("MUSTER_", "TORCHELASTIC_", "_MLFLOW_SERVER_")
 # Python and daemons ignore some of these, and what is ignored stays so across exec.
 _TO_DEFAULT: Final = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
 
@@ -32,8 +33,10 @@ class Rank:
     exit: wire.RankExit | None = None
 
 
-def gang_mark(launch: wire.Launch) -> str:
-    return f"{launch.job}/{launch.attempt}/{launch.worker}"
+def gang_mark(job: str, attempt: int, worker: int, folder: Path) -> str:
+    """No other worker's on this machine, not even of another server whose job has the same id."""
+    place = hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:16]
+    return f"{job}/{attempt}/{worker}@{place}"
 
 
 def workdir(launch: wire.Launch) -> str:
@@ -61,7 +64,7 @@ def environment(
         wire.JOB: launch.job,
         wire.ATTEMPT: str(launch.attempt),
         wire.NODE: launch.node,
-        wire.GANG: gang_mark(launch),
+        wire.GANG: gang_mark(launch.job, launch.attempt, launch.worker, folder.path),
         wire.RANK_DIR: str(folder.rank_dir(rank)),
         wire.CONTROL: str(folder.path / "control"),
         wire.CHECKPOINT_DIR: launch.checkpoint_dir,
@@ -87,7 +90,7 @@ class Gang:
         self.children = False  # every process of the worker is a child of this one, or below a child
         self._launch = launch
         self._folder = folder
-        self._mark = gang_mark(launch)
+        self._mark = gang_mark(launch.job, launch.attempt, launch.worker, folder.path)
 
     def start(self, secrets: Mapping[str, str]) -> None:
         """Raises OSError when the machine refuses another process."""

@@ -210,20 +210,23 @@ def _project(rule: ProjectRules) -> Iterator[str]:
         yield f"At most {rule.max_running} of its jobs run at once."
     if rule.max_accelerators is not None:
         yield f"It has at most {rule.max_accelerators} accelerators at once."
-    if rule.require:
+    if rule.require or rule.missing != "mark":
         lacking = "a job without them is refused" if rule.missing == "refuse" else "one without them is marked invalid"
-        yield f"Every run must have {', '.join(rule.require)}; {lacking}."
+        yield f"Every run must have {', '.join(rule.require) or 'no fields in particular'}; {lacking}."
     yield from _keep(rule.keep)
 
 
 def _keep(rule: Keep) -> Iterator[str]:
-    kinds = ("file", "media", "checkpoint", "code", *(() if rule.keep_models else ("model",)))
-    for kind, seconds in ((kind, getattr(rule, kind)) for kind in kinds):
+    for kind in ("file", "media", "checkpoint", "code", "model"):
+        seconds = getattr(rule, kind)
         if seconds is not None:
             yield f"Artifacts of the kind {kind} go {_span(seconds)} after their run has ended."
     if rule.failed is not None:
-        models = ", but for models" if rule.keep_models else ""
-        yield f"All artifacts{models} of a run that failed or was stopped go {_span(rule.failed)} after it."
+        yield f"All artifacts of a run that failed or was stopped go {_span(rule.failed)} after it."
+    if not rule.keep_models:
+        yield "Models go as other artifacts do."
+    elif rule.model is not None or rule.failed is not None:
+        yield "Models stay, whatever else is said."
 
 
 # --- words ------------------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 from muster.control.lease import Leadership
 from muster.control.secrets import Keyring
+from muster.core.errors import Unavailable
 from muster.core.event import Event
 from muster.server.leader import Leader
 from muster.server.settings import Settings
@@ -18,6 +19,8 @@ from muster.server.stream import Hub
 from muster.store.base import Lease, Store
 
 log = logging.getLogger("muster.server")
+
+_AGAIN = 1.0  # seconds before leading is tried again
 
 
 class Service:
@@ -31,6 +34,7 @@ class Service:
         self.failure: Exception | None = None  # why leading did not work
         self._keyring = keyring
         self._announce = announce  # tells this machine where the leader listens
+        self._stopping = threading.Event()
         self._lock = threading.Lock()  # a leader is started and closed by one thread at a time
         holder = f"{socket.gethostname()}:{os.getpid()}"
         self._leadership = Leadership(store, holder, self.urls, self._lead, self._lose)
@@ -39,6 +43,7 @@ class Service:
         self._leadership.start()
 
     def close(self) -> None:
+        self._stopping.set()
         self._lose()
         self._leadership.close()
         self.store.close()
@@ -60,16 +65,27 @@ class Service:
         threading.Thread(target=self._start_leader, args=(lease,), name="lead", daemon=True).start()
 
     def _start_leader(self, lease: Lease) -> None:
+        while not self._try_to_lead(lease):
+            if self._stopping.wait(_AGAIN) or not self.leads:
+                return
+
+    def _try_to_lead(self, lease: Lease) -> bool:
+        """False when it is worth trying again: the one before may have been frozen with the database in its hands."""
         with self._lock:
             leader = Leader(self.settings, self.store, self._keyring, lambda: self.leads, self._news)
             try:
                 self._announce()
                 leader.start(lease)
                 self.leader = leader
+            except Unavailable as error:
+                log.warning("could not begin to lead yet, it is tried again: %s", error)
+                leader.close()
+                return False
             except Exception as error:
                 log.exception("could not begin to lead")
                 self.failure = error
                 leader.close()
+        return True
 
     def _lose(self) -> None:
         with self._lock:

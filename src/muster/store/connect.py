@@ -172,5 +172,5 @@ def _set_up_session(connection: DBAPIConnection, _: object) -> None:
     cursor = connection.cursor()
     cursor.execute(f"SET lock_timeout = '{_PATIENCE}s'")
     # A server that hangs in the middle of a write must not keep the next leader out.
-    cursor.execute(f"SET idle_in_transaction_session_timeout = '{4 * _PATIENCE}s'")
+    cursor.execute(f"SET idle_in_transaction_session_timeout = '{_PATIENCE}s'")
     connection.commit()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from sqlalchemy import Connection, delete, func, select, update
+from sqlalchemy import Connection, delete, func, select
 
 from muster.core.errors import Conflict, Invalid, NotFound
 from muster.store import record_tables as tables
@@ -142,16 +142,16 @@ class Models(Aliases):
         with self._book.holding(LOCK):
             if project is not None and self.get(name) is None:
                 self.create(name, project)
-            self.need(name)
+            model = self.need(name)
             now = self._book.now()
-            number = self._newest(name) + 1
+            number = max(self._newest(name), model.doc.get("last", 0)) + 1  # a deleted one's is not given again
             beside = {**(doc or {}), "tags": kept, "status": status}
             made = Version(name, number, run, source or f"run:{run}", "none", user, now, now, description, beside)
             ref = link_of(made)
 
             def record(connection: Connection) -> None:
                 add(connection, tables.model_versions, [version_row(made)])
-                connection.execute(update(tables.models).where(tables.models.c.name == name).values(updated_at=now))
+                put_model(name, updated_at=now, doc=dumps({**model.doc, "last": number}))(connection)
                 if ref:
                     add(connection, tables.links, [link_row(ref, f"model:{name}/{number}", "registers", now)])
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from typing import Any, Final
 
-from sqlalchemy import select
+from sqlalchemy import select, text
 from starlette.types import ASGIApp
 
 from muster.store.record_tables import experiments
@@ -55,6 +55,7 @@ def load(track: Tracking) -> ASGIApp:
         if _LOADED.app is None:
             _LOADED.app = _import()
         if _LOADED.url != url:
+            _make_schema(track)
             _set_up(url)
         _mirror(track)
         return _LOADED.app
@@ -67,6 +68,13 @@ def database_url(track: Tracking) -> str:
         return f"sqlite:///{track.home / 'mlflow.db'}"
     url = database.writer.url.update_query_dict({"options": "-csearch_path=mlflow"})
     return url.render_as_string(hide_password=False)
+
+
+def _make_schema(track: Tracking) -> None:
+    database = track.book.database
+    if database.kind == "postgresql":
+        with database.writing() as connection:
+            connection.execute(text("CREATE SCHEMA IF NOT EXISTS mlflow"))
 
 
 def _import() -> ASGIApp:

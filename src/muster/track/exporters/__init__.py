@@ -7,7 +7,14 @@ from muster.track.exporters.base import Exporter
 from muster.track.exporters.csv import CsvExporter
 from muster.track.exporters.parquet import ParquetExporter
 from muster.track.exporters.tensorboard import TensorBoardExporter
+from muster.track.mlflow.exporting import MlrunsExporter
 
 EXPORTERS: Registry[Exporter] = Registry(
-    "export format", {"csv": CsvExporter(), "parquet": ParquetExporter(), "tensorboard": TensorBoardExporter()}
+    "export format",
+    {
+        "csv": CsvExporter(),
+        "mlflow": MlrunsExporter(),
+        "parquet": ParquetExporter(),
+        "tensorboard": TensorBoardExporter(),
+    },
 )

@@ -12,7 +12,7 @@ from muster.track.experiments import Experiment
 from muster.track.mlflow.desk import Desk
 from muster.track.mlflow.faults import Fault, missing
 from muster.track.mlflow.filters import EXPERIMENTS, parse_filter, parse_orders
-from muster.track.mlflow.find import page_offset, page_token, search_experiments
+from muster.track.mlflow.find_experiments import page_offset, page_token, search_experiments
 from muster.track.mlflow.limits import EXPERIMENT_NAME_MAX, check_experiment_tag, check_length, page_size
 from muster.track.mlflow.names import VIEWS, pairs
 from muster.track.mlflow.views import experiment_view

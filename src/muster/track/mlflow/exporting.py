@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -10,31 +12,30 @@ from typing import Any, Final
 import httpx
 import yaml
 
-from muster.core.errors import Unavailable
-from muster.track.exporters.base import ExportedRun, Facts, Series, Written, file_name
+from muster.core.errors import Invalid, Unavailable
+from muster.track.exporters.base import ExportedRun, Facts, Medium, Series, Written, file_name
 from muster.track.mlflow.names import RUN_NAME, STATUS
 
 _NUMBERS: Final = {"RUNNING": 1, "SCHEDULED": 2, "FINISHED": 3, "FAILED": 4, "KILLED": 5}
 _BATCH: Final = 1000
 _PARAMS: Final = 100
-_EXPERIMENT: Final = "1"
+_NAME: Final = re.compile(r"[A-Za-z0-9][\w\-]{0,63}")  # of an experiment, to MLflow
 
 
 class MlrunsExporter:
-    """One experiment, `Muster`, with the runs in it. Older attempts' points that were reported anew are left out."""
+    """The folder is one experiment: `mlruns/NAME`, so that the folder above it is the store that MLflow opens."""
 
-    about = "a folder `mlruns` of MLflow's file store"
+    about = "an experiment of MLflow's file store: its folder, in the folder that is the store"
 
     def export(self, runs: Iterable[ExportedRun], folder: Path, superseded: bool = False) -> Iterator[Written]:
-        root = folder / _EXPERIMENT
-        root.mkdir(parents=True, exist_ok=True)
-        place = root.absolute().as_uri()
-        _write_yaml(
-            root / "meta.yaml",
-            {"artifact_location": place, "experiment_id": _EXPERIMENT, "lifecycle_stage": "active", "name": "Muster"},
-        )
+        name = folder.absolute().name
+        if not _NAME.fullmatch(name):
+            raise Invalid(f"{folder} can't be an experiment of MLflow's.", "Name it as in mlruns/NAME, without signs.")
+        place = folder.absolute().as_uri()
+        meta = {"artifact_location": place, "experiment_id": name, "lifecycle_stage": "active", "name": name}
         for run in runs:
-            yield _write_run(run, root)
+            yield _write_run(run, folder, name, superseded)
+            _write_yaml(folder / "meta.yaml", meta)
 
 
 def export_server(
@@ -76,21 +77,40 @@ def _send(http: httpx.Client, run: str, given: ExportedRun) -> None:
     _post(http, "runs/update", {"run_id": run, "status": status, **ended})
 
 
-def _write_run(run: ExportedRun, root: Path) -> Written:
+def _write_run(run: ExportedRun, root: Path, experiment: str, superseded: bool) -> Written:
+    """All of it takes its name at once."""
     facts = run.facts
     name = file_name(facts.id)
-    folder = root / name
-    for part in ("params", "tags", "metrics", "artifacts"):
-        (folder / part).mkdir(parents=True, exist_ok=True)
-    meta: dict[str, Any] = {
+    draft, folder = root / f".{name[:200]}.part", root / name
+    shutil.rmtree(draft, ignore_errors=True)
+    try:
+        for part in ("params", "tags", "metrics", "artifacts"):
+            (draft / part).mkdir(parents=True)
+        _write_yaml(draft / "meta.yaml", _meta(facts, folder, experiment))
+        tags = {**facts.tags, RUN_NAME: facts.name or facts.id, "muster.run": facts.id, "mlflow.user": facts.user}
+        for kind, values in (("params", facts.params), ("tags", tags)):
+            for key, value in values.items():
+                _put(draft / kind, _safe(key), str(value))
+        points = sum(_write_series(series, draft / "metrics") for series in run.series(superseded))
+        media = sum(_write_medium(medium, draft / "artifacts" / "media") for medium in run.media())
+        shutil.rmtree(folder, ignore_errors=True)
+        draft.rename(folder)
+    except BaseException:
+        shutil.rmtree(draft, ignore_errors=True)
+        raise
+    return Written(facts.id, folder, points, media)
+
+
+def _meta(facts: Facts, folder: Path, experiment: str) -> dict[str, Any]:
+    return {
         "artifact_uri": (folder / "artifacts").absolute().as_uri(),
         "end_time": round(facts.ended_at * 1000) if facts.ended_at else None,
         "entry_point_name": "",
-        "experiment_id": _EXPERIMENT,
+        "experiment_id": experiment,
         "lifecycle_stage": "active",
-        "run_id": name,
+        "run_id": folder.name,
         "run_name": facts.name or facts.id,
-        "run_uuid": name,
+        "run_uuid": folder.name,
         "source_name": "",
         "source_type": 4,
         "source_version": "",
@@ -99,23 +119,20 @@ def _write_run(run: ExportedRun, root: Path) -> Written:
         "tags": [],
         "user_id": facts.user,
     }
-    _write_yaml(folder / "meta.yaml", meta)
-    tags = {**facts.tags, RUN_NAME: facts.name or facts.id, "muster.run": facts.id, "mlflow.user": facts.user}
-    for kind, values in (("params", facts.params), ("tags", tags)):
-        for key, value in values.items():
-            _put(folder / kind / _safe(key), str(value))
-    points = 0
-    for series in run.series():
-        lines = [f"{round(time * 1000)} {value!r} {step}\n" for step, time, value in _points(series)]
-        _put(folder / "metrics" / _metric_name(series), "".join(lines))
-        points += len(lines)
-    media = 0
-    for medium in run.media():
-        path = folder / "artifacts" / "media" / f"{file_name(medium.name)}-{medium.step}-{medium.rank}"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(medium.content if medium.content is not None else json.dumps(medium.data).encode())
-        media += 1
-    return Written(facts.id, folder, points, media)
+
+
+def _write_series(series: Series, folder: Path) -> int:
+    lines = [f"{round(time * 1000)} {value!r} {step}\n" for step, time, value in _points(series)]
+    if lines:
+        _put(folder, _metric_name(series), "".join(lines))
+    return len(lines)
+
+
+def _write_medium(medium: Medium, folder: Path) -> int:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{file_name(medium.name)}-{medium.step}-{medium.attempt}-{medium.rank}"
+    path.write_bytes(medium.content if medium.content is not None else json.dumps(medium.data).encode())
+    return 1
 
 
 def _points(series: Series) -> Iterator[tuple[int, float, float]]:
@@ -123,8 +140,9 @@ def _points(series: Series) -> Iterator[tuple[int, float, float]]:
 
 
 def _metric_name(series: Series) -> str:
-    """Every rank's own series beside the run's."""
-    return _safe(series.name if series.rank is None else f"rank_{series.rank}/{series.name}")
+    """Every rank's own series beside the run's, and what was reported anew beside what counts."""
+    name = series.name if series.rank is None else f"rank_{series.rank}/{series.name}"
+    return _safe(f"superseded/{name}" if series.superseded else name)
 
 
 def _safe(name: str) -> str:
@@ -134,9 +152,15 @@ def _safe(name: str) -> str:
     return kept[:250] or "_"
 
 
-def _put(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
+def _put(folder: Path, name: str, text: str) -> None:
+    """A name that is a folder of other names can't be a file: then it is written in one word."""
+    for path in (folder / name, folder / f"{name.replace('/', '_')}_"):
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        except (NotADirectoryError, IsADirectoryError, FileExistsError):
+            continue
+        return
 
 
 def _write_yaml(path: Path, values: Mapping[str, Any]) -> None:

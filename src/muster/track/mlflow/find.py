@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -34,7 +31,7 @@ WRITER: Final = 0  # the rank whose series are the run's
 Condition = ColumnElement[bool]
 _STARTED: Final = func.coalesce(runs.c.started_at, runs.c.created_at)
 _STATUS: Final = case(STATUS, value=runs.c.phase, else_="RUNNING")
-_COMPARE: Final[dict[str, Callable[[Any, Any], Condition]]] = {
+COMPARE: Final[dict[str, Callable[[Any, Any], Condition]]] = {
     "=": lambda column, value: column == value,
     "!=": lambda column, value: column != value,
     "<": lambda column, value: column < value,
@@ -94,48 +91,6 @@ def search_runs(want: Want, kind: str) -> Select[Any]:
     return statement.order_by(*ordering, runs.c.id).limit(want.limit + 1).offset(want.offset)
 
 
-def search_experiments(
-    clauses: Sequence[Clause], orders: Sequence[Order], view: str, projects: Sequence[str] | None, kind: str
-) -> Select[Any]:
-    table = experiments.c
-    where: list[Condition] = [_experiment_condition(clause, kind) for clause in clauses]
-    if projects is not None:
-        where.append(table.project.in_(projects))
-    if view != "ALL":
-        where.append(table.deleted_at.is_(None) if view == "ACTIVE_ONLY" else table.deleted_at.is_not(None))
-    columns = {
-        "name": table.name,
-        "experiment_id": table.id,
-        "creation_time": table.created_at,
-        "last_update_time": table.updated_at,
-    }
-    given = [(columns[order.key], order.rising) for order in orders if order.kind == "attribute"]
-    if len(given) != len(orders):
-        raise Fault("Invalid order_by entity: tag")
-    given = given or [(columns["creation_time"], False), (columns["experiment_id"], True)]
-    if not any(order.key == "experiment_id" for order in orders) and orders:
-        given.append((table.id, False))
-    ordering = [column.asc() if rising else column.desc() for column, rising in given]
-    return select(experiments).where(*where).order_by(*ordering)
-
-
-def page_token(offset: int) -> str:
-    return base64.b64encode(json.dumps({"offset": offset}).encode()).decode()
-
-
-def page_offset(token: str | None) -> int:
-    if not token:
-        return 0
-    try:
-        decoded = base64.b64decode(token)
-    except (binascii.Error, ValueError):
-        raise Fault("Invalid page token, could not base64-decode") from None
-    try:
-        return max(0, int(json.loads(decoded)["offset"]))
-    except (ValueError, KeyError, TypeError, OverflowError):
-        raise Fault(f"Invalid page token, decoded value={decoded!r}") from None
-
-
 def json_text(column: ColumnElement[Any], kind: str, *path: str) -> ColumnElement[Any]:
     """A text out of a JSON document."""
     if kind == "sqlite":
@@ -164,7 +119,7 @@ def _condition(clause: Clause, kind: str) -> Condition:
     found = select(table.c.run).where(table.c.key == clause.key)
     if clause.op in ("IS NULL", "IS NOT NULL"):
         return runs.c.id.in_(found) if clause.op == "IS NOT NULL" else runs.c.id.not_in(found)
-    found = found.where(_compared(table.c.value, clause.op, clause.value, kind))
+    found = found.where(compared(table.c.value, clause.op, clause.value, kind))
     if table is run_params and clause.op == "=" and (number := number_of(str(clause.value))) is not None:
         found = found.where(table.c.number == number)  # the index has the number, not the text
     return runs.c.id.in_(found)
@@ -172,7 +127,7 @@ def _condition(clause: Clause, kind: str) -> Condition:
 
 def _metrics(clause: Clause) -> Select[Any]:
     table = metric_series.c
-    found = _COMPARE[clause.op](table.last, clause.value)
+    found = COMPARE[clause.op](table.last, clause.value)
     if clause.op == "!=":
         found = or_(found, table.last_nan)  # a NaN differs from everything
     return select(table.run).where(table.name == clause.key, table.rank == WRITER, found)
@@ -184,8 +139,8 @@ def _attribute(clause: Clause, kind: str) -> Condition:
     column, scale = _column("run_name" if clause.kind == "tag" else clause.key, kind)
     if scale != 1:
         # Times are seconds here; half a millisecond either way is the same millisecond.
-        return _COMPARE[clause.op](func.round(column * scale), clause.value)
-    return _compared(column, clause.op, clause.value, kind)
+        return COMPARE[clause.op](func.round(column * scale), clause.value)
+    return compared(column, clause.op, clause.value, kind)
 
 
 def _column(key: str, kind: str) -> tuple[ColumnElement[Any], int]:
@@ -217,43 +172,15 @@ def _dataset(clause: Clause, kind: str) -> Condition:
         links.c.target == literal("run:") + runs.c.id,
         links.c.role == "reads",
         links.c.source.like("data:%"),
-        _compared(columns[clause.key], clause.op, clause.value, kind),
+        compared(columns[clause.key], clause.op, clause.value, kind),
     )
 
 
-def _experiment_condition(clause: Clause, kind: str) -> Condition:
-    table = experiments.c
-    if clause.kind == "tag":
-        found = json_text(table.tags, kind, clause.key)
-        if clause.op in ("IS NULL", "IS NOT NULL"):
-            return found.is_(None) if clause.op == "IS NULL" else found.is_not(None)
-        return _compared(found, clause.op, clause.value, kind)
-    if clause.key == "experiment_id":
-        return _COMPARE[clause.op](table.id, _numbers(clause))
-    if clause.key == "name":
-        return _compared(table.name, clause.op, clause.value, kind)
-    column = table.created_at if clause.key == "creation_time" else table.updated_at
-    if isinstance(clause.value, float):
-        raise Fault(f"Invalid value for numeric attribute '{clause.key}': '{clause.value}'")
-    return _COMPARE[clause.op](func.round(column * 1000), clause.value)
-
-
-def _numbers(clause: Clause) -> Any:
-    if clause.op not in _COMPARE or clause.op in ("<", "<=", ">", ">="):
-        raise Fault(f"Invalid comparator for experiment_id: {clause.op}")
-    given = clause.value if isinstance(clause.value, tuple) else (clause.value,)
-    try:
-        numbers = [int(str(value)) for value in given]
-    except ValueError:
-        raise Fault(f"Invalid experiment ID '{clause.value}'. Experiment ID must be a valid integer.") from None
-    return numbers if isinstance(clause.value, tuple) else numbers[0]
-
-
-def _compared(column: ColumnElement[Any], op: str, value: Any, kind: str) -> Condition:
+def compared(column: ColumnElement[Any], op: str, value: Any, kind: str) -> Condition:
     if op == "ILIKE":
         return func.lower(column).like(func.lower(value), escape="\x01")
     if op != "LIKE":
-        return _COMPARE[op](column, value)
+        return COMPARE[op](column, value)
     if kind != "sqlite":
         return column.like(value, escape="\x01")
     # LIKE of SQLite takes no notice of case; GLOB does, with other signs.

@@ -10,7 +10,8 @@ import numpy as np
 from muster.track.metrics.shapes import Points
 from muster.track.mlflow.desk import Desk
 from muster.track.mlflow.faults import Fault
-from muster.track.mlflow.find import WRITER, page_offset, page_token
+from muster.track.mlflow.find import WRITER
+from muster.track.mlflow.find_experiments import page_offset, page_token
 from muster.track.mlflow.limits import page_size
 from muster.track.mlflow.run_calls import Json, Request, run_id
 from muster.track.mlflow.views import metric_json

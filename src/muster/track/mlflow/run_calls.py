@@ -12,7 +12,8 @@ from muster.track.mlflow.desk import Desk
 from muster.track.mlflow.experiments import view_of
 from muster.track.mlflow.faults import Fault, missing
 from muster.track.mlflow.filters import RUNS, parse_filter, parse_orders
-from muster.track.mlflow.find import Want, page_offset, page_token, search_runs
+from muster.track.mlflow.find import Want, search_runs
+from muster.track.mlflow.find_experiments import page_offset, page_token
 from muster.track.mlflow.limits import check_tag, experiment_number, invalid_value, page_size, wrong_value
 from muster.track.mlflow.names import (
     CONTEXT,
