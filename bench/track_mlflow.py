@@ -168,9 +168,6 @@ def measure(uri: str, count: int, rounds: int) -> dict[str, float]:
     import mlflow
     from mlflow.entities import Metric
 
-    from muster.client.mlflow import register
-
-    register()
     mlflow.set_tracking_uri(uri)
     client = mlflow.MlflowClient()
     found = {

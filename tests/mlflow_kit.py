@@ -83,8 +83,6 @@ def with_client(server: LiveServer, code: str, uri: str = "http", **env: str) ->
     """Runs a script that has `mlflow` and `out`, with the server as its tracking server; what it left in `out`."""
     where = f"{server.url}/mlflow" if uri == "http" else server.url.replace("http://", "muster://")
     begin = "import json, warnings\nwarnings.simplefilter('ignore')\nimport mlflow\n"
-    if uri != "http":
-        begin += "from muster.client.mlflow import register\nregister()\n"
     script = f"{begin}out = {{}}\n{textwrap.dedent(code)}\nprint('OUT' + json.dumps(out))"
     environment = {
         **os.environ,

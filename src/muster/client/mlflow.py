@@ -1,7 +1,7 @@
 """The scheme `muster://` for MLflow's client: it finds the server and the token as `muster.Client` does.
 
-`muster:` is the server of this machine or of MUSTER_URL, `muster://HOST:PORT` another one. MLflow loads this through
-the entry points that pyproject.toml names; nothing else of Muster's imports it.
+`muster:` is the server of this machine or of MUSTER_URL, `muster://HOST:PORT` another one. `mlflow_plugin` has what
+MLflow's entry points name; nothing else of Muster's imports this.
 """
 
 from __future__ import annotations
@@ -28,11 +28,9 @@ from mlflow.entities import (
     ViewType,
 )
 from mlflow.protos import service_pb2
-from mlflow.store.artifact.artifact_repository_registry import _artifact_repository_registry
 from mlflow.store.artifact.mlflow_artifacts_repo import MlflowArtifactsRepository
 from mlflow.store.model_registry.rest_store import RestStore as RegistryStore
 from mlflow.store.tracking.rest_store import RestStore
-from mlflow.tracking._model_registry import utils as registry_utils
 from mlflow.tracking._tracking_service import utils as tracking_utils
 from mlflow.utils.proto_json_utils import parse_dict
 from mlflow.utils.rest_utils import MlflowHostCreds, http_request, verify_rest_response
@@ -52,13 +50,6 @@ def tracking_store(store_uri: str, artifact_uri: str | None = None) -> MusterSto
 
 def registry_store(store_uri: str, tracking_uri: str | None = None) -> RegistryStore:
     return RegistryStore(partial(credentials, store_uri))
-
-
-def register() -> None:
-    """What the entry points do, for a checkout of Muster that is on the path but not installed."""
-    tracking_utils._tracking_store_registry.register(_SCHEME, tracking_store)
-    registry_utils._get_store_registry().register(_SCHEME, registry_store)
-    _artifact_repository_registry.register("mlflow-artifacts", MusterArtifacts)
 
 
 def credentials(uri: str) -> MlflowHostCreds:
