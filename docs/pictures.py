@@ -1,4 +1,9 @@
-"""Draws the picture of `muster sim`: one made-up week of three teams, replayed under several policies."""
+"""Draws the picture of `muster sim`: one made-up week of three teams, replayed under several policies.
+
+    python docs/pictures.py run "muster runs show gpt-small --curve loss" < OUTPUT    # any other command's
+
+OUTPUT is what the command printed with FORCE_COLOR=1 and COLUMNS=98; lines that name places on this machine are left out.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +30,24 @@ from muster.sim.whatif import Changes, make_setup
 HERE = Path(__file__).parent
 POLICIES = ("fifo", "easy", "default")
 JOBS, DAYS, NODES = 3_000, 7, 8
+PLACES = ("  folder ", "  python ", "  image ", "  machine ", "  checkpoints")
 TEAMS = {"language": 6, "vision": 4, "speech": 3}  # users of each
 SIZES = (1, 2, 4, 8, 16, 32)  # accelerators
 SHARES = (50, 12, 12, 18, 6, 2)  # of the jobs, in percent
 
 
 def main() -> int:
+    return draw_output(*sys.argv[1:]) if len(sys.argv) > 1 else draw_sim()
+
+
+def draw_output(name: str, command: str) -> int:
+    kept = [line for line in sys.stdin.read().splitlines() if not any(word in line for word in PLACES)]
+    picture = Group(Text(f"$ {command}", style="green"), Text(), *(Text.from_ansi(line) for line in kept))
+    write_picture(HERE / "pictures" / f"{name}.svg", picture, command.partition(" -")[0])
+    return 0
+
+
+def draw_sim() -> int:
     with TemporaryDirectory() as folder:
         trace, cluster = Path(folder) / "week.csv", Path(folder) / "week.yaml"
         write_week(trace)

@@ -166,7 +166,8 @@ def _happened(more: dict[str, Any], most: int) -> Iterable[Row]:
         told = f"{change['space']}.{change['key']}: {change['old']} → {change['new']} by {change['actor']}"
         yield "changed" if not i else "", Text(told, style="yellow")
     if files := more["artifacts"]:
-        yield "artifacts", Text(f"{len(files)} files, {format.size(sum(one['bytes'] for one in files))}")
+        number = "1 file" if len(files) == 1 else f"{len(files):,} files"
+        yield "artifacts", Text(f"{number}, {format.size(sum(one['bytes'] for one in files))}")
 
 
 def _attempt(attempt: dict[str, Any]) -> str:
