@@ -2,7 +2,7 @@
 
     python docs/pictures.py run "muster runs show gpt-small --curve loss" < OUTPUT    # any other command's
 
-OUTPUT is what the command printed with FORCE_COLOR=1 and COLUMNS=98; lines that name places of the machine are left out.
+OUTPUT is what the command printed with FORCE_COLOR=1 and COLUMNS=98; lines that name places here are left out.
 """
 
 from __future__ import annotations
