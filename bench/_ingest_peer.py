@@ -62,8 +62,9 @@ def main() -> None:
 
 def steps_of(width: int) -> Values:
     """The values of a step; they repeat after a million."""
-    noise, names = array("f", (random.random() for _ in range(_NOISE))), [f"metric_{place}" for place in range(width)]
-    return lambda step: dict(zip(names, noise[(at := step * width % _NOISE) : at + width], strict=False))
+    names = [f"metric_{place}" for place in range(width)]
+    noise = array("f", (random.random() for _ in range(_NOISE + width)))
+    return lambda step: dict(zip(names, noise[(at := step * width % _NOISE) : at + width], strict=True))
 
 
 def flood(log: Log, values: Values, ask: dict[str, Any]) -> tuple[array[int], float]:
