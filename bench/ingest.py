@@ -54,7 +54,7 @@ def flood(client: Client, script: Path, counter: Path, width: int, kill_after: f
     seconds = SECONDS if kill_after is None else 10 * SECONDS
     run = f"exec {sys.executable} {script} {seconds} {width} {counter}"
     begun = time.perf_counter()
-    job = client.submit({"name": "flood", "run": run, "workdir": "/tmp", "retry": 0})
+    job = client.submit({"name": "flood", "run": run, "workdir": str(script.parent), "retry": 0})
     if kill_after is not None:
         while not counter.exists():
             time.sleep(0.01)

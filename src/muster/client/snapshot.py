@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import gettempdir
 from typing import Any, Final
 
 from muster.client import git
@@ -23,6 +24,7 @@ from muster.client.ignore import MADE, Ignore, looks_secret
 FILES_MAX: Final = 10_000
 BYTES_MAX: Final = 100_000_000  # of a whole snapshot
 FILE_BYTES_MAX: Final = 20_000_000
+_TOO_MANY: Final = f"it has more than {FILES_MAX:,} files; list in .musterignore what is no code"
 _LOOKED_AT_MAX: Final = 200_000  # entries of folders, ignored ones too
 _DATABASE: Final = "muster.db"
 _NAMED: Final = 10  # files that a note names before it only counts
@@ -62,12 +64,12 @@ def take(workdir: Path, cache: Path) -> Snapshot:
 
 
 def _take_files(made: Snapshot, workdir: Path, facts: git.Facts, cache: Path) -> None:
-    if workdir in (Path.home(), *Path.home().parents):
-        raise TooMuch("it is a home folder or above one; give the job a `workdir` of its own")
+    if workdir in (Path(gettempdir()), Path.home(), *Path.home().parents):
+        raise TooMuch("it is everybody's, a home folder or above one; give the job a `workdir` of its own")
     root, notes = str(workdir), facts.notes
     paths = [path for path in _paths(workdir, facts) if not _unspeakable(path, notes)]
     if len(paths) > FILES_MAX:
-        raise TooMuch(f"it has more than {FILES_MAX:,} files; list in .musterignore what is no code")
+        raise TooMuch(_TOO_MANY)
     seen = {path: found for path in paths if (found := _look(root, path, notes)) is not None}
     for path in _too_large(seen, notes):
         del seen[path]
@@ -98,7 +100,7 @@ def _paths(workdir: Path, facts: git.Facts) -> list[str]:
 
 
 def _walk(workdir: Path, ignore: Ignore) -> Iterator[str]:
-    left, looked_at = [""], 0
+    left, looked_at, kept = [""], 0, 0
     while left:
         folder = left.pop()
         with os.scandir(workdir / folder) as entries:
@@ -112,8 +114,11 @@ def _walk(workdir: Path, ignore: Ignore) -> Iterator[str]:
                     continue
                 if is_folder:
                     left.append(path)
-                else:
-                    yield path
+                    continue
+                kept += 1
+                if kept > FILES_MAX:  # known now: nobody waits until all of them are counted
+                    raise TooMuch(_TOO_MANY)
+                yield path
 
 
 def _unspeakable(path: str, notes: list[str]) -> bool:
