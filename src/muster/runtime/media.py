@@ -28,7 +28,7 @@ from muster.runtime.png import Raster
 INLINE: Final = 32 << 10  # bytes of JSON; a larger medium becomes a file
 TEXT_MAX: Final = 16 << 20  # characters
 CELLS_AT_ONCE: Final = 2000  # cells of a table that are turned into JSON while the caller waits
-VALUES_AT_ONCE: Final = 2000  # values that are counted before another thread has its turn
+VALUES_AT_ONCE: Final = 200  # values that are counted before another thread has its turn
 BINS_MAX: Final = 4096
 _COUNTING_PAUSE: Final = 0.0005  # seconds
 
