@@ -66,7 +66,7 @@ def setups(draw: st.DrawFn, fair: bool = False) -> tuple[list[TraceJob], Setup]:
     return trace, Setup("known", rules, cluster, Costs(restart=0.0, restart_wide=0.0))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(setups())
 def test_with_known_run_times_it_says_what_the_controller_then_does(given: tuple[list[TraceJob], Setup]) -> None:
     trace, setup = given

@@ -68,7 +68,7 @@ def check_cluster(result: Result) -> None:
 
 
 @given(trace=traces(), calm=st.booleans(), costs=st.sampled_from([Costs(), Costs(checkpoint_every=50.0)]))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_every_job_finishes_once_or_is_refused(trace: list[TraceJob], calm: bool, costs: Costs) -> None:
     result = replay(trace, setup(FIFO if calm else Rules(), costs=costs))
     assert [found.job for found in result.jobs] == trace
