@@ -28,7 +28,10 @@ class Server:
     def __init__(self, home: Path, nodes: int) -> None:
         self.home = home
         home.mkdir(parents=True, exist_ok=True)
-        (home / "config.toml").write_text(f"port = 0\nnodes = {nodes}\naccelerators = 'H100:8'\ncpus = 64\n")
+        settings = f"port = 0\nnodes = {nodes}\naccelerators = 'H100:8'\ncpus = 64\npolicy = 'policy.yaml'\n"
+        (home / "config.toml").write_text(settings)
+        # Nobody passes the first in line, so that what is queued stays queued.
+        (home / "policy.yaml").write_text("defaults: {order: fifo, backfill: none, preempts: false}\n")
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> float:

@@ -18,7 +18,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
 from components import small_disk
-from muster.core.errors import ConfigError, Conflict
+from muster.core.errors import ConfigError, Conflict, Unavailable
 from muster.core.event import Event
 from muster.core.job import Attempt, CheckpointMark, Job, Seat, StopOrder, Worker
 from muster.core.reasons import reason
@@ -152,6 +152,17 @@ class TestSeveralServers:
         for thread in threads:
             thread.join()
         assert failed == []
+
+
+def test_a_question_without_end_is_ended_and_the_next_one_is_answered(opener: Opener) -> None:
+    database = opener().database
+    assert database is not None
+    endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i % 100 + 1 FROM n) SELECT count(*) FROM n"
+    for _ in range(20):  # more often than there are connections: each is given back as it was
+        with pytest.raises(Unavailable, match="takes too long"), database.reading(0.01) as connection:
+            connection.exec_driver_sql(endless).scalar()
+    with database.reading() as connection:
+        assert connection.exec_driver_sql("SELECT count(*) FROM jobs").scalar() == 0
 
 
 class TestSchema:

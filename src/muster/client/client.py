@@ -11,7 +11,6 @@ from types import TracebackType
 from typing import Any, Final
 
 from muster.client.admin import Admin, Doc, part
-from muster.client.artifacts import ArtifactCalls
 from muster.client.http import Transport, error_body
 from muster.client.job import Job
 from muster.client.record import RecordCalls
@@ -25,7 +24,7 @@ BATCH: Final = 2000  # jobs in one request of `submit_many`
 PAGE: Final = 500  # jobs or events in one answer
 
 
-class Client(Admin, ArtifactCalls, RecordCalls, RunCalls):
+class Client(Admin, RecordCalls, RunCalls):
     """A Muster server, or several that stand in for one another.
 
     Where it is comes from the arguments, else from MUSTER_URL and MUSTER_TOKEN, else from the folder `home`

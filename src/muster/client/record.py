@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import quote
 
-if TYPE_CHECKING:
-    from muster.client.http import Transport
+from muster.client.artifacts import ArtifactCalls
 
 Doc = dict[str, Any]  # JSON as the API documents it
 _PAGE: Final = 500  # entries in one answer
 _PATIENCE: Final = 60.0  # seconds without a byte
 
 
-class RecordCalls:
-    _transport: Transport
-
+class RecordCalls(ArtifactCalls):
     # --- runs -------------------------------------------------------------------------------------------------------
 
     def create_run(self, name: str = "", project: str = "default", **fields: Any) -> Doc:
@@ -156,11 +153,6 @@ class RecordCalls:
     def delete_model(self, name: str, version: int | None = None) -> Doc:
         """One version, or the model with all of them."""
         return self._call("DELETE", _model(name) if version is None else _version(name, version))
-
-    def put_artifact(
-        self, ref: str | int, file: str | Path, path: str | None = None, *, kind: str = "file", **about: Any
-    ) -> Doc:
-        raise NotImplementedError
 
     def _call(self, method: str, path: str, body: Doc | None = None) -> Doc:
         return dict(self._transport.call(method, path, body=body))

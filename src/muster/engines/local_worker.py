@@ -82,7 +82,7 @@ class LocalWorker:
     def adopt(self, pid: int) -> None:
         """Takes a process that was just started for it."""
         self.let_go()
-        with suppress(ProcessLookupError):
+        with suppress(ProcessLookupError, FileNotFoundError):
             self._hold(pid, os.pidfd_open(pid))
 
     def needs_launcher(self, now: float) -> bool:
@@ -103,7 +103,7 @@ class LocalWorker:
         identity = _read_json(self.folder / "launcher.json")
         # One that has not signed yet is not ready for a signal; it reads the inbox after it has signed.
         if self.alive and identity and identity["pid"] == self.pid:
-            with suppress(ProcessLookupError):
+            with suppress(ProcessLookupError, FileNotFoundError):
                 signal.pidfd_send_signal(self.pidfd, signal.SIGUSR1)
 
     def let_go(self) -> None:
@@ -147,7 +147,7 @@ def _open_process(pid: int, start_ticks: int) -> int:
     """A descriptor of this very process; -1 when it has ended, whoever has its number now."""
     try:
         pidfd = os.pidfd_open(pid)
-    except ProcessLookupError:
+    except (ProcessLookupError, FileNotFoundError):  # the second, by newer kernels, of one that is just being reaped
         return -1
     # Looked at while the descriptor is held, so that the number can't pass to another in between.
     if _readable(pidfd) or _start_ticks(pid) != start_ticks:

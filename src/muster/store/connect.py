@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from muster.store.trouble import translated
 
 _PATIENCE: Final = 15  # seconds to wait for another process's lock, or for an answer
 _READERS: Final = 8
+_STEPS: Final = 100_000  # of SQLite's machine between two looks at the clock: about a millisecond
 # A database that vanished without a word is noticed in seconds rather than in the quarter of an hour that TCP takes.
 _LIVELY: Final = {
     "connect_timeout": 5,
@@ -44,10 +46,14 @@ class Database:
     driver: type[Exception]  # the root of what the driver raises
 
     @contextmanager
-    def reading(self) -> Iterator[Connection]:
-        """A connection that sees one moment, however many statements it runs."""
+    def reading(self, limit: float | None = None) -> Iterator[Connection]:
+        """A connection that sees one moment, however many statements it runs; with a `limit`, for so many seconds."""
         with translated(self.where, self.driver), self.reader.connect() as connection:
-            yield connection
+            if limit is None:
+                yield connection
+                return
+            with _limited(connection, limit):
+                yield connection
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
@@ -94,6 +100,24 @@ def _sqlite(url: URL) -> Database:
     event.listen(writer, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
     event.listen(reader, "begin", lambda connection: connection.exec_driver_sql("BEGIN"))
     return Database(str(path), "sqlite", writer, reader, sqlite3.Error)
+
+
+@contextmanager
+def _limited(connection: Connection, seconds: float) -> Iterator[None]:
+    """Whatever still runs after so many seconds is ended, and raises."""
+    if connection.dialect.name == "postgresql":
+        connection.exec_driver_sql(
+            f"SET LOCAL statement_timeout = {round(1000 * seconds)}"
+        )  # until the transaction ends
+        yield
+        return
+    driver = cast(sqlite3.Connection, connection.connection.driver_connection)
+    until = time.monotonic() + seconds
+    driver.set_progress_handler(lambda: time.monotonic() > until, _STEPS)
+    try:
+        yield
+    finally:
+        driver.set_progress_handler(None, 0)
 
 
 def _check_file(path: Path) -> None:

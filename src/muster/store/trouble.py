@@ -23,7 +23,10 @@ _BUSY: Final = (
 _READ_ONLY: Final = ("It can't be written to.", "Mend its permissions, or point Muster at the primary.")
 _BROKEN: Final = ("Its file is damaged or unreadable.", "Check the disk, then restore the file from a backup.")
 
+_SLOW: Final = ("The question takes too long.", "Ask for less: a narrower query, a smaller range, or a shorter page.")
+
 _SQLITE: Final = {
+    sqlite3.SQLITE_INTERRUPT: _SLOW,
     sqlite3.SQLITE_FULL: _FULL,
     sqlite3.SQLITE_BUSY: _BUSY,
     sqlite3.SQLITE_LOCKED: _BUSY,
@@ -36,6 +39,7 @@ _SQLITE: Final = {
 # By SQLSTATE, or by its class of two characters.
 _POSTGRES: Final = {
     "53100": _FULL,
+    "57014": _SLOW,
     "55P03": _BUSY,
     "25006": _READ_ONLY,
     "08": _AWAY,

@@ -33,9 +33,9 @@ class Book:
     _held: tuple[threading.RLock, ...] = field(default_factory=_locks)
 
     @contextmanager
-    def reading(self) -> Iterator[Connection]:
-        """A connection that sees one moment."""
-        with self.database.reading() as connection:
+    def reading(self, limit: float | None = None) -> Iterator[Connection]:
+        """A connection that sees one moment; what still runs after `limit` seconds is ended."""
+        with self.database.reading(limit) as connection:
             yield connection
 
     def write(self, *records: Record, events: Sequence[Event] = ()) -> list[Event]:

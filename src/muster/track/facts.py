@@ -7,6 +7,8 @@ import math
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any, Final
 
@@ -85,12 +87,8 @@ def fitted(values: Mapping[str, str]) -> dict[str, str]:
 def command_params(command: str, envs: Mapping[str, str]) -> dict[str, str]:
     """What a command line sets: `--lr 3e-4`, `--lr=3e-4` and `lr=3e-4`, with the job's own variables filled in."""
     found: dict[str, str] = {}
-    for one in _COMMANDS.split(command):
-        try:
-            words = shlex.split(one, comments=True)
-        except ValueError:  # a quote that is never closed: the shell will say so
-            continue
-        found |= dict(_settings([_filled(word, envs) for word in _arguments(words)]))
+    for arguments in _split(command):
+        found |= dict(_settings([_filled(word, envs) for word in arguments]))
     return fitted(found)
 
 
@@ -107,6 +105,16 @@ def code_columns(code: Mapping[str, Any]) -> dict[str, Any]:
 def data_ref(name: str, version: str | None = None) -> str:
     """`data:c4-en@v3`, the name of a data set in links; `name` may hold the version already."""
     return f"data:{name}@{version}" if version else f"data:{name}"
+
+
+@lru_cache(1000)  # thousands of jobs have the same command, and other variables
+def _split(command: str) -> tuple[tuple[str, ...], ...]:
+    """The arguments of each of its commands."""
+    found = []
+    for one in _COMMANDS.split(command):
+        with suppress(ValueError):  # a quote that is never closed: the shell will say so
+            found.append(tuple(_arguments(shlex.split(one, comments=True))))
+    return tuple(found)
 
 
 def _arguments(words: list[str]) -> list[str]:

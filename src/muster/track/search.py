@@ -22,6 +22,7 @@ from muster.track.query.sql import Compiler
 from muster.track.run_views import View, views
 
 MOST: Final = 10_000  # runs of one page
+_PATIENCE: Final = 30.0  # seconds that a question may take
 _NEAR: Final = 1000  # runs that are looked at before all are
 _HINTED: Final = 2000  # names that are looked at for one that is near
 _MOST_HINTS: Final = 5
@@ -111,7 +112,7 @@ class Search:
             _within(projects, hidden, experiments),
             max(1, min(limit, MOST)),
         )
-        with self._book.reading() as connection:
+        with self._book.reading(_PATIENCE) as connection:
             patterns = register(connection)
             rows = self._near(connection, asked) if after is None else None
             if rows is None:
@@ -126,7 +127,7 @@ class Search:
     def views(self, ids: Sequence[str], columns: Sequence[Field] | None = None) -> list[View]:
         """The runs in the order given: facts, and either `params`, `tags`, `metrics` and `data`, or only the `cells`
         of these columns. An id that is no run's is left out."""
-        with self._book.reading() as connection:
+        with self._book.reading(_PATIENCE) as connection:
             register(connection)
             return views(connection, self._compiler(), ids, columns)
 
@@ -175,7 +176,7 @@ class Search:
         found: list[str] = []
         for field in dict.fromkeys(_fields(node)):
             if field.kind in spaces and len(found) < _MOST_HINTS:
-                with self._book.reading() as connection:
+                with self._book.reading(_PATIENCE) as connection:
                     near = _nearest(connection, spaces[field.kind], field.name, projects)
                 if near != field.name:
                     kind = {"param": "parameter"}.get(field.kind, field.kind)
