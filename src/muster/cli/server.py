@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -98,6 +99,8 @@ def _say_up(home: Path, server: daemon.Running, started: bool, json: bool) -> No
         return
     word = "Muster is up at" if started else "Muster is up already at"
     out().print(Text.assemble(f"{word} ", (", ".join(server.urls), "bold"), f" (pid {server.pid})"))
+    if find_spec("mlflow") is not None:
+        note((f"MLflow's pages: {server.urls[0]}/mlflow/   any name, and the token as the password", "dim"))
     note((f"token: in {token_file}   log: {home / 'server.log'}   stop it: muster down", "dim"))
 
 
