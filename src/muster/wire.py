@@ -135,6 +135,9 @@ class Launch:
     stop_grace: float  # seconds between the request to stop and SIGKILL
     log_limit: int  # bytes of output kept a rank
     ca_file: str | None = None
+    code: str = ""  # digest of a snapshot that is fetched from the server where `workdir` does not exist; "" is none
+    orders: str | None = None  # a file beyond the folder in which the engine leaves a `Command`, looked at on SIGUSR1
+    keeper: tuple[int, int] | None = None  # pid and start ticks of a process with whose end the node is ours no more
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -142,8 +145,8 @@ class Launch:
     @classmethod
     def from_json(cls, text: str) -> Launch:
         raw = json.loads(text)
-        for name in ("secrets", "urls", "devices"):
-            raw[name] = tuple(raw[name]) if raw[name] is not None else None
+        for name in ("secrets", "urls", "devices", "keeper"):
+            raw[name] = tuple(raw[name]) if raw.get(name) is not None else None
         return cls(**raw)
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 
-from muster.control.observe import node_events, worker_events
+from muster.control.observe import node_events, wait_events, worker_events
 from muster.control.watch import Key, Watch
 from muster.core.event import Event
 from muster.core.state import State
-from muster.engines.base import Engine, Incremental, NodeInfo, WorkerReport
+from muster.engines.base import Engine, Incremental, NodeInfo, Queueing, Several, Wait, WorkerReport
 
 NODES_EVERY = 15.0  # seconds between looks at the nodes of an engine that does not say when they change
 
@@ -19,6 +20,8 @@ class Listener:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.incremental = engine if isinstance(engine, Incremental) else None
+        self._several = engine if isinstance(engine, Several) else None
+        self._queueing = engine if isinstance(engine, Queueing) else None
         self.watch = Watch(engine.patience)
         self.changed = True  # it has something new to say
         self.news: list[WorkerReport] = []  # that no commit has seen yet
@@ -42,7 +45,9 @@ class Listener:
         self.news, self._complete, self._polled_at = list(self.engine.poll()), True, now
 
     def node_events(self, state: State, now: float) -> list[Event]:
-        return node_events(state, self.nodes, self.engine.name, now) if self.nodes is not None else []
+        if self.nodes is None:
+            return []
+        return node_events(state, self.nodes, self.engine.name, now, self._several.heard if self._several else None)
 
     def worker_events(self, state: State, dirty: set[str], now: float) -> tuple[list[Event], list[Key]]:
         """What is new, for the jobs that events or the engine have touched; and attempts without a sign of life."""
@@ -59,7 +64,15 @@ class Listener:
             heard = dict.fromkeys([report.job for report in self.news])
             others = {*dirty, *(job for job, _ in due)} - heard.keys() if dirty or due else ()
             jobs = [*heard, *sorted(others)]
-        return worker_events(state, jobs, self.watch, self.engine.patience, now), silent
+        events = worker_events(state, jobs, self.watch, self.engine.patience, now, partial(self._known, state))
+        return events + wait_events(state, self._waits(), now), silent
+
+    def _known(self, state: State, pool: str) -> bool:
+        found = state.pools.get(pool)
+        return self._several is None or found is None or self._several.heard(found.engine)
+
+    def _waits(self) -> Sequence[Wait]:
+        return self._queueing.waits() if self._queueing is not None else ()
 
     def reports(self, job: str, attempt: int) -> list[WorkerReport]:
         """What was last heard of an attempt."""

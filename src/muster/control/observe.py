@@ -2,44 +2,88 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
+from typing import Any
 
 from muster.control.watch import GONE_AFTER, LOST_AFTER, Sighting, Watch
+from muster.core.estate import ENGINE, Node
 from muster.core.event import SYSTEM, Event
 from muster.core.job import Job
+from muster.core.reasons import Reason, reason
 from muster.core.state import State
-from muster.engines.base import NodeInfo, WorkerReport
+from muster.engines.base import NodeInfo, Wait, WorkerReport
 from muster.wire import WorkerExit
 
+ESTIMATE_GRAIN = 60.0  # seconds
 
-def node_events(state: State, nodes: Sequence[NodeInfo], engine: str, now: float) -> list[Event]:
-    """Nodes that joined, changed or left, and the pools that they belong to."""
-    events = []
-    for pool in sorted({node.pool for node in nodes} - state.pools.keys()):
-        events.append(Event("pool.set", now, SYSTEM, data={"name": pool, "engine": engine}))
+
+def node_events(
+    state: State, nodes: Sequence[NodeInfo], engine: str, now: float, heard: Callable[[str], bool] | None = None
+) -> list[Event]:
+    """Nodes that joined, changed or left, and the pools that they belong to. `heard`: see `engines.base.Several`."""
+    events = _pool_events(state, nodes, engine, now)
     listed = set()
     for node in nodes:
         listed.add(node.name)
-        known = state.nodes.get(node.name)
-        if known is None or known.total != node.resources or known.pool != node.pool or known.labels != node.labels:
-            data = {
-                "name": node.name,
-                "pool": node.pool,
-                "resources": asdict(node.resources),
-                "labels": dict(node.labels),
-            }
-            events.append(Event("node.joined", now, SYSTEM, data=data))
-    ours = {pool.name for pool in state.pools.values() if pool.engine == engine}
-    for node_name in [n.name for n in state.nodes.values() if n.pool in ours and n.name not in listed]:
-        events.extend(_lose(state, node_name, now))
-        events.append(Event("node.left", now, SYSTEM, data={"name": node_name}))
+        known = state.find_node(node.name)
+        if known is None or _differs(known, node):
+            events.append(Event("node.joined", now, SYSTEM, data=_joined(node)))
+        events.extend(_health_events(known, node, now))
+    ours = {pool.name for pool in state.pools.values() if (heard(pool.engine) if heard else pool.engine == engine)}
+    for known in [*state.nodes.values(), *state.machines.values()]:
+        if known.pool in ours and known.name not in listed:
+            events.extend(_lose(state, known, now))
+            events.append(Event("node.left", now, SYSTEM, data={"name": known.name}))
     return events
 
 
-def worker_events(state: State, job_ids: Iterable[str], watch: Watch, patience: float, now: float) -> list[Event]:
+def _pool_events(state: State, nodes: Sequence[NodeInfo], engine: str, now: float) -> list[Event]:
+    found: dict[str, tuple[str, bool]] = {}
+    for node in nodes:
+        if node.role != "machine" or node.pool not in found:
+            found[node.pool] = (node.engine or engine, node.role != "node")
+    events = []
+    for name, (owner, delegated) in sorted(found.items()):
+        known = state.pools.get(name)
+        if known is None or (known.engine, known.delegated) != (owner, delegated):
+            data = {"name": name, "engine": owner, **({"delegated": True} if delegated else {})}
+            events.append(Event("pool.set", now, SYSTEM, data=data))
+    return events
+
+
+def _differs(known: Node, node: NodeInfo) -> bool:
+    same = known.total == node.resources and known.pool == node.pool and known.labels == node.labels
+    return not same or known.role != node.role
+
+
+def _joined(node: NodeInfo) -> dict[str, Any]:
+    data = {"name": node.name, "pool": node.pool, "resources": asdict(node.resources), "labels": dict(node.labels)}
+    return data if node.role == "node" else {**data, "role": node.role}
+
+
+def _health_events(known: Node | None, node: NodeInfo, now: float) -> list[Event]:
+    """What the engine thinks of a node; what people think of it stands above that."""
+    health, by = (known.health, known.by) if known is not None else ("healthy", "")
+    if health != "healthy" and by != ENGINE:
+        return []
+    why = node.why if node.health != "healthy" else ""
+    if health == node.health and (known is None or known.why == why):
+        return []
+    data = {"name": node.name, "health": node.health, "reason": why, "by": ENGINE}
+    return [Event("node.health", now, SYSTEM, data=data)]
+
+
+def worker_events(
+    state: State,
+    job_ids: Iterable[str],
+    watch: Watch,
+    patience: float,
+    now: float,
+    known: Callable[[str], bool] = lambda pool: True,
+) -> list[Event]:
     """Workers of these jobs that run, and ends that the engine knows of and the workers did not tell within their
-    `patience`."""
+    `patience`. `known`: whether what runs in a pool is known, so that who is not named there is gone."""
     events: list[Event] = []
     for job_id in job_ids:
         job = state.jobs.get(job_id)
@@ -52,8 +96,13 @@ def worker_events(state: State, job_ids: Iterable[str], watch: Watch, patience: 
                 continue
             sighting = seen.get(index)
             report = sighting.report if sighting is not None else None
-            if report is not None and report.status == "running" and worker.state == "starting":
-                running.add(index)
+            if report is not None:
+                if report.node and report.node != worker.at:
+                    events.append(_placed(job, index, report.node, now))
+                if report.status == "running" and worker.state == "starting":
+                    running.add(index)
+            elif sighting is not None and not known(job.attempt.pool):
+                continue
             found = _found(job, worker.state, sighting, patience, now)
             if found is not None:
                 events.append(worker_ended(job, index, found, now))
@@ -77,6 +126,34 @@ def worker_ended(job: Job, worker: int, end: WorkerExit, now: float) -> Event:
     return Event("worker.ended", now, SYSTEM, job.project, job.id, job.attempt.number, data)
 
 
+def wait_events(state: State, waits: Iterable[Wait], now: float) -> list[Event]:
+    """What gangs wait for in the queue of an engine, where that has changed."""
+    events = []
+    for wait in waits:
+        job = state.jobs.get(wait.job)
+        if job is None or job.phase != "starting" or job.attempt is None or job.attempt.number != wait.attempt:
+            continue
+        found = reason("engine_queue", wait.message, engine_reason=wait.code, starts_at=wait.starts_at)
+        if not _same_wait(job.reason, found):
+            about = (SYSTEM, job.project, job.id, wait.attempt)
+            events.append(Event("attempt.waits", now, *about, {"reason": found.to_dict()}))
+    return events
+
+
+def _same_wait(old: Reason | None, new: Reason) -> bool:
+    """An estimate that has moved by less than a minute is the same."""
+    if old is None or (old.code, old.message) != (new.code, new.message):
+        return False
+    before, after = old.data.get("starts_at"), new.data["starts_at"]
+    return before == after or (before is not None and after is not None and abs(before - after) < ESTIMATE_GRAIN)
+
+
+def _placed(job: Job, worker: int, node: str, now: float) -> Event:
+    assert job.attempt is not None
+    data = {"worker": worker, "node": node}
+    return Event("worker.placed", now, SYSTEM, job.project, job.id, job.attempt.number, data)
+
+
 def _found(job: Job, state: str, sighting: Sighting | None, patience: float, now: float) -> WorkerExit | None:
     """The end of a worker, if what was last heard of it comes to that."""
     report, seen = (sighting.report, now - sighting.since) if sighting is not None else (None, 0.0)
@@ -90,7 +167,7 @@ def _end_of(report: WorkerReport | None, state: str, seen: float, patience: floa
     if report is None:
         gone = state == "running" and seen >= min(patience, GONE_AFTER)
         return WorkerExit("failed", "launcher_lost", "the engine does not know the worker", now) if gone else None
-    if report.status == "ended" and report.exit is not None and seen >= patience:
+    if report.status == "ended" and report.exit is not None and (report.sure or seen >= patience):
         return report.exit
     if report.status == "lost" and seen >= min(patience, LOST_AFTER):
         return WorkerExit("failed", "launcher_lost", "the launcher was killed and left no word", now)
@@ -107,12 +184,15 @@ def _never_started(
     return _end_of(report, "starting", seen, patience, now)
 
 
-def _lose(state: State, node: str, now: float) -> list[Event]:
-    end = WorkerExit("failed", "node_lost", f"{node} is gone", now)
+def _lose(state: State, node: Node, now: float) -> list[Event]:
+    """The workers that were there. A slot that goes has nobody on it: the machines are elsewhere."""
+    if node.role == "slot":
+        return []
+    end = WorkerExit("failed", "node_lost", f"{node.name} is gone", now)
     events = []
-    for job_id in sorted(state.nodes[node].jobs):
+    for job_id in sorted(node.jobs) if node.role == "node" else list(state.active):
         job = state.jobs[job_id]
         for index, worker in enumerate(job.attempt.workers if job.attempt else ()):
-            if worker.seat.node == node and worker.state != "ended":
+            if worker.node == node.name and worker.state != "ended":
                 events.append(worker_ended(job, index, end, now))
     return events

@@ -70,7 +70,7 @@ def strays(state: State, reports: Iterable[WorkerReport]) -> list[Action]:
         if current:
             continue
         key = (report.job, report.attempt)
-        if report.status in ("running", "starting"):
+        if report.status in ("running", "starting", "pending"):
             actions[key] = Stop(report.job, report.attempt, 0.0, "gang_member_died", 0.0)
         else:
             actions.setdefault(key, Forget(report.job, report.attempt))
@@ -97,4 +97,10 @@ def gang_of(job: Job, token: str) -> GangLaunch:
         max_duration=max(spec.max_duration - job.ran, 0.001) if spec.max_duration is not None else None,
         memory=spec.resources.memory,
         stop_grace=spec.stop_grace,
+        name=spec.name,
+        project=job.project,
+        user=job.user,
+        pool=job.attempt.pool,
+        priority=spec.priority,
+        ask=job.ask,
     )

@@ -169,5 +169,4 @@ class Recorder:
 
     def _pool(self, job: Job) -> str:
         """Where it sits, or what it asked for if its node has left since."""
-        seat = job.attempt.workers[0].seat.node if job.attempt is not None else ""
-        return self._sampler.pool_of(seat) or job.spec.pool or ALL
+        return (job.attempt.pool if job.attempt is not None else "") or job.spec.pool or ALL

@@ -28,7 +28,7 @@ def verdict(attempt: Attempt) -> tuple[str, Reason] | None:
         return "succeeded", reason("completed")
     # The first to fail is the cause; those that were asked to leave because of it are its consequence.
     worker, first = min(bad, key=lambda item: (item[1].outcome == "stopped", item[1].time))
-    node = attempt.workers[worker].seat.node
+    node = attempt.workers[worker].node
     where = f"rank {first.rank} on {node}" if first.rank is not None else f"worker {worker} on {node}"
     code = first.reason if first.reason in REASONS else "user_error"
     message = _describe(code, where, node, first)

@@ -37,6 +37,7 @@ class Watch:
         self._timers: list[tuple[float, str, int]] = []  # when somebody should look again, job, attempt
         lost, gone = min(patience, LOST_AFTER), min(patience, GONE_AFTER)
         self._waits: dict[Status, tuple[float, ...]] = {
+            "pending": (),
             "running": (),
             "ended": (patience,),
             "lost": (lost,),

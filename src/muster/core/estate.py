@@ -10,6 +10,9 @@ from muster.core.seat import Seat
 
 Health = Literal["healthy", "suspect", "quarantined", "draining"]
 Role = Literal["viewer", "member", "admin"]
+# A `slot` is a place in the queue of an engine that chooses the machines itself; a `machine` is one of those.
+NodeRole = Literal["node", "slot", "machine"]
+ENGINE = "engine"  # who found a node unhealthy: the engine, and it may find it healthy again
 ROLES: tuple[Role, ...] = ("viewer", "member", "admin")  # each may do what those before it may
 
 
@@ -21,6 +24,8 @@ class Node:
     labels: dict[str, str] = field(default_factory=dict)
     health: Health = "healthy"
     why: str = ""  # behind a health that is not healthy
+    role: NodeRole = "node"
+    by: str = ""  # who set its health
     free: Resources = field(default_factory=Resources)
     free_devices: int = 0  # bit i is set when accelerator i is wholly free
     parts: dict[int, int] = field(default_factory=dict)  # accelerators that are shared → thousandths left of each
@@ -70,6 +75,8 @@ class Node:
             "labels": self.labels,
             "health": self.health,
             "why": self.why,
+            "role": self.role,
+            "by": self.by,
         }
 
     @classmethod
@@ -83,6 +90,7 @@ class Node:
 class Pool:
     name: str
     engine: str = "local"
+    delegated: bool = False  # the engine chooses the machines: Muster decides who is handed over, and when
     accelerator: str = ""
     spot: bool = False
 

@@ -13,12 +13,14 @@ Kinds, and what their `data` holds:
     attempt.planned       seats
     attempt.running       (nothing more: every worker has started its ranks)
     attempt.ended         outcome, reason
+    attempt.waits         reason: what a gang waits for in the queue of an engine that has one, noted when that changes
+    worker.placed         worker, node: the machine that the engine chose
     worker.running        worker
     worker.ended          worker, exit
     checkpoint.committed  step, path, bytes, rank
-    node.joined           name, pool, resources, labels
+    node.joined           name, pool, resources, labels, role ("slot" | "machine" where it is no plain node)
     node.left             name
-    node.health           name, health, reason
+    node.health           name, health, reason, by ("engine", else the actor)
     pool.set | queue.set | project.set            the whole record
     rules.set             rules, text
     project.member        name, user, role (null removes)

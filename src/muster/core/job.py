@@ -21,6 +21,12 @@ class Worker:
     seat: Seat
     state: Literal["starting", "running", "ended"] = "starting"
     exit: dict[str, Any] | None = None  # wire.WorkerExit as a dict
+    at: str = ""  # the machine that the engine chose, where Muster gave it a slot
+
+    @property
+    def node(self) -> str:
+        """The machine that it is on, as far as that is known."""
+        return self.at or self.seat.node
 
 
 @dataclass(slots=True)
@@ -42,7 +48,7 @@ class Attempt:
 
     @classmethod
     def from_doc(cls, doc: dict[str, Any]) -> Attempt:
-        workers = [Worker(seat_from(w["seat"]), w["state"], w["exit"]) for w in doc["workers"]]
+        workers = [Worker(seat_from(w["seat"]), w["state"], w["exit"], w.get("at", "")) for w in doc["workers"]]
         return cls(**{**doc, "workers": workers, "reason": _reason(doc["reason"])})
 
 

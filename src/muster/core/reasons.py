@@ -88,6 +88,15 @@ _KINDS = [
     ReasonKind(
         "no_pool", "wait", "the rules leave it no pool to run in", "See `muster queue rules` and `muster nodes`."
     ),
+    ReasonKind(
+        "engine_queue",
+        "wait",
+        "it waits in the queue of the engine",
+        "Nothing to do: the engine starts it; see its word.",
+    ),
+    ReasonKind(
+        "engine_away", "wait", "the engine of its pool can't be reached", "See `muster engines` and `muster doctor`."
+    ),
     ReasonKind("overdue", "wait", "it has waited so long that it goes first", "Nothing to do: it starts by itself."),
     # refusals
     ReasonKind(

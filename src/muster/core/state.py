@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any, cast
 
-from muster.core.estate import Health, Node, Pool, Project, Queue, Role, Token
+from muster.core.estate import Health, Node, NodeRole, Pool, Project, Queue, Role, Token
 from muster.core.event import Event
 from muster.core.job import Attempt, CheckpointMark, Job, Phase, StopOrder, Worker
 from muster.core.reasons import Reason
@@ -88,7 +88,7 @@ def _running(state: State, event: Event, changes: Changes) -> None:
     job = _current(state, event)
     if job is None or job.attempt is None or job.attempt.running_at is not None:
         return
-    job.attempt.running_at = event.time
+    job.attempt.running_at, job.reason = event.time, job.stop.reason if job.stop else None
     for worker in job.attempt.workers:
         if worker.state == "starting":
             worker.state = "running"
@@ -106,6 +106,20 @@ def _worker_running(state: State, event: Event, changes: Changes) -> None:
         if worker.state == "starting":
             worker.state = "running"
             _touch(job, changes)
+
+
+def _worker_placed(state: State, event: Event, changes: Changes) -> None:
+    job = _current(state, event)
+    if job is not None and job.attempt is not None:
+        job.attempt.workers[event.data["worker"]].at = event.data["node"]
+        _touch(job, changes)
+
+
+def _attempt_waits(state: State, event: Event, changes: Changes) -> None:
+    job = _current(state, event)
+    if job is not None and job.phase == "starting":
+        job.reason = Reason(**event.data["reason"])
+        _touch(job, changes)
 
 
 def _worker_ended(state: State, event: Event, changes: Changes) -> None:
@@ -174,10 +188,11 @@ def _checkpoint(state: State, event: Event, changes: Changes) -> None:
 
 def _node_joined(state: State, event: Event, changes: Changes) -> None:
     data = event.data
-    old = state.nodes.get(data["name"])
-    node = Node(data["name"], data["pool"], Resources(**data["resources"]), dict(data["labels"]))
+    old = state.find_node(data["name"])
+    role = cast(NodeRole, data.get("role", "node"))
+    node = Node(data["name"], data["pool"], Resources(**data["resources"]), dict(data["labels"]), role=role)
     if old is not None:
-        node.health, node.why = old.health, old.why
+        node.health, node.why, node.by = old.health, old.why, old.by
     state.add_node(node)
     changes.entities[("node", node.name)] = node
 
@@ -188,10 +203,11 @@ def _node_left(state: State, event: Event, changes: Changes) -> None:
 
 
 def _node_health(state: State, event: Event, changes: Changes) -> None:
-    node = state.nodes.get(event.data["name"])
+    node = state.find_node(event.data["name"])
     if node is None:
         return
     node.health, node.why = cast(Health, event.data["health"]), event.data["reason"]
+    node.by = event.data.get("by", event.actor)
     state.journal.note("node", node.name)
     changes.entities[("node", node.name)] = node
 
@@ -278,6 +294,8 @@ _HANDLERS: dict[str, Callable[[State, Event, Changes], Any]] = {
     "attempt.planned": _planned,
     "attempt.running": _running,
     "attempt.ended": _attempt_ended,
+    "attempt.waits": _attempt_waits,
+    "worker.placed": _worker_placed,
     "worker.running": _worker_running,
     "worker.ended": _worker_ended,
     "checkpoint.committed": _checkpoint,

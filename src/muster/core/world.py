@@ -51,6 +51,7 @@ class State:
     queues: dict[str, Queue] = field(default_factory=dict)
     pools: dict[str, Pool] = field(default_factory=dict)
     nodes: dict[str, Node] = field(default_factory=dict)
+    machines: dict[str, Node] = field(default_factory=dict)  # nodes on which an engine seats the workers, not Muster
     tokens: dict[str, Token] = field(default_factory=dict)
     jobs: dict[str, Job] = field(default_factory=dict)
     in_force: RulesInForce = field(default_factory=RulesInForce)
@@ -82,6 +83,9 @@ class State:
 
     def add_node(self, node: Node) -> None:
         """Takes in a node, new or changed, keeping what its jobs hold of it."""
+        if node.role == "machine":
+            self.machines[node.name] = node
+            return
         known = self.nodes.get(node.name)
         if known is not None:
             self._drop_kind(known)
@@ -93,11 +97,16 @@ class State:
             self._sit(node, self.jobs[job_id])
         self.journal.note("node", node.name)
 
+    def find_node(self, name: str) -> Node | None:
+        """Whether Muster seats workers there or an engine does."""
+        return self.nodes.get(name) or self.machines.get(name)
+
     def _sits_on(self, job_id: str, node: str) -> bool:
         attempt = self.jobs[job_id].attempt
         return attempt is not None and any(worker.seat.node == node for worker in attempt.workers)
 
     def drop_node(self, name: str) -> None:
+        self.machines.pop(name, None)
         node = self.nodes.pop(name, None)
         if node is not None:
             self._drop_kind(node)

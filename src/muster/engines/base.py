@@ -1,17 +1,24 @@
-"""The engine seam: what the controller asks of whatever runs the workers, and what it hears back."""
+"""The engine seam: what the controller asks of whatever runs the workers, and what it hears back.
+
+`Engine` is what every engine has. What only some can do stands in small protocols of its own below it; `abilities`
+says in words which of them an engine has.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
-from muster.core.job import Seat as Seat
+from muster.core.estate import NodeRole
 from muster.core.resources import Resources
+from muster.core.seat import Seat as Seat
 from muster.wire import WorkerExit
 
+# `pending`: the engine has it in a queue of its own and says itself when it starts.
 # `lost`: it was started, it is gone, and it left no word of how it ended.
-WorkerStatus = Literal["starting", "running", "ended", "lost"]
+WorkerStatus = Literal["pending", "starting", "running", "ended", "lost"]
+Health = Literal["healthy", "suspect", "draining"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +29,13 @@ class NodeInfo:
     pool: str
     resources: Resources
     labels: Mapping[str, str] = field(default_factory=dict)
-    ready: bool = True
+    # A `node` is given away by Muster itself; a `slot` is a place in the queue of an engine that chooses the machines,
+    # as large as one of them; a `machine` is one of those, to be looked at and drained.
+    role: NodeRole = "node"
+    health: Health = "healthy"  # as the engine sees it; what people set through Muster stands above it
+    why: str = ""  # behind a health that is not healthy
+    used: Resources | None = None  # of a machine: what all who use it hold, where the engine says so
+    engine: str = ""  # which of several engines has it
 
 
 @dataclass(slots=True)  # not frozen, nor is the report: a simulation makes millions of them
@@ -43,6 +56,16 @@ class GangLaunch:
     max_duration: float | None
     memory: int | None
     stop_grace: float
+    # What only some engines have a use for.
+    name: str = ""  # what people call the job
+    project: str = ""
+    user: str = ""
+    pool: str = ""
+    priority: int = 50
+    ask: Resources = field(default_factory=Resources)  # of each worker
+    options: Mapping[str, Any] = field(default_factory=dict)  # the job file's section for this kind of engine
+    image: str = ""  # of the container, where there are any
+    code: str = ""  # digest of the snapshot of `workdir`, for nodes that don't have the folder
 
 
 @dataclass(slots=True)
@@ -54,6 +77,8 @@ class WorkerReport:
     worker: int
     status: WorkerStatus
     exit: WorkerExit | None = None
+    node: str = ""  # the machine that it is on, where the engine chose it
+    sure: bool = False  # no launcher is left that could tell more: the exit is taken at once
 
 
 @runtime_checkable
@@ -86,6 +111,13 @@ class Engine(Protocol):
         """Lets go of what belongs to this process; the workers go on."""
 
 
+class Member(Engine, Protocol):
+    """An engine of a server."""
+
+    def start(self) -> None:
+        """Gets ready; returns at once, whether the engine can be reached or not."""
+
+
 @runtime_checkable
 class Incremental(Protocol):
     """What an engine has that hears of changes by itself, so that a tick costs what changed and not what exists."""
@@ -99,3 +131,114 @@ class Incremental(Protocol):
 
     def nodes_changed(self) -> bool:
         """Whether `nodes` has something new to say since it was last called."""
+
+
+@runtime_checkable
+class Several(Protocol):
+    """Engines behind one, some of which may not have been heard of yet."""
+
+    def heard(self, engine: str) -> bool:
+        """Whether its nodes and workers are known: what it does not name is gone then. True of one that is no more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """What a gang waits for in the engine's own queue."""
+
+    job: str
+    attempt: int
+    code: str  # the engine's own word, such as Slurm's `Priority`
+    message: str  # for people, a sentence
+    starts_at: float | None = None  # the engine's estimate, where it makes one
+
+
+@runtime_checkable
+class Queueing(Protocol):
+    """An engine with a queue of its own: it chooses the machines, and says what a gang waits for."""
+
+    def waits(self) -> Sequence[Wait]:
+        """One for every gang that is pending, as far as it is known by now. Asks nobody: costs nothing."""
+
+
+@runtime_checkable
+class Knowing(Protocol):
+    """An engine that may know better than a worker why it was told to leave."""
+
+    def cause(self, job: str, attempt: int, worker: int) -> tuple[str, str] | None:
+        """A reason's code and a detail, from what it has heard already; None when it has heard nothing."""
+
+
+@runtime_checkable
+class Draining(Protocol):
+    def drain(self, node: str, why: str) -> None:
+        """Has the engine start nothing there. Raises EngineError when it refuses."""
+
+    def undrain(self, node: str) -> None:
+        """Lets it start work there again."""
+
+
+@runtime_checkable
+class Growing(Protocol):
+    """An engine that can have more nodes made when somebody waits."""
+
+    def want(self, waiting: Sequence[tuple[str, Resources, int]]) -> None:
+        """Who waits now: pool, what each worker takes, how many workers. Called when that changes; nothing is lost if
+        it is called twice."""
+
+    def most(self) -> Mapping[str, tuple[Resources, int]]:
+        """Pool → what a node of it is like that does not exist yet, and how many nodes there may be in all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What the engine's own books say that an attempt used."""
+
+    job: str
+    attempt: int
+    state: str  # in the engine's words
+    nodes: tuple[str, ...]
+    started_at: float | None
+    ended_at: float | None
+    accelerator_seconds: float
+    cpu_seconds: float
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+
+@runtime_checkable
+class Accounting(Protocol):
+    def usage(self, since: float) -> Iterable[Usage]:
+        """What it has on record of attempts of this Muster since then. May take seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at, for `muster doctor --engine`."""
+
+    status: Literal["ok", "warn", "fail"]
+    name: str
+    detail: str
+    mend: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """How the engine itself is doing."""
+
+    ok: bool
+    since: float
+    detail: str = ""  # what is wrong, or what it is connected to
+    mend: str = ""
+
+
+@runtime_checkable
+class Diagnosing(Protocol):
+    """What every engine has that is not this machine."""
+
+    kind: str  # ray, slurm, kubernetes
+    abilities: Sequence[str]  # what it can do, in a few words each
+
+    def condition(self) -> Condition:
+        """As last seen; asks nobody."""
+
+    def diagnose(self) -> Iterable[Finding]:
+        """Looks now, one thing after the other, as far as it can be looked at."""

@@ -6,12 +6,13 @@ import random
 import socket
 import sys
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from muster.core.errors import EngineError
 from muster.engines.base import GangLaunch, NodeInfo, Seat
+from muster.engines.describe import Home, launch_of
 from muster.engines.local_nodes import CUDA_DEVICES
 from muster.wire import Launch
 
@@ -40,38 +41,17 @@ class LocalConfig:
 
 def describe_gang(config: LocalConfig, gang: GangLaunch) -> list[Launch]:
     """What each worker's launcher is told, but for the port. Raises EngineError for a gang that can't exist here."""
-    if not gang.job or "/" in gang.job or gang.job.startswith("."):
-        raise EngineError(f"{gang.job!r} can't be a job's id.", "It is the name of a folder, without a slash.")
     checkpoints = config.root.absolute() / "checkpoints" / gang.job
-    return [
-        Launch(
-            job=gang.job,
-            attempt=gang.attempt,
-            worker=number,
-            node=seat.node,
-            num_nodes=len(gang.seats),
-            nproc=gang.nproc,
-            run=gang.run,
-            workdir=gang.workdir,
-            envs=dict(gang.envs),
-            secrets=tuple(gang.secrets),
-            urls=tuple(config.urls()),
-            urls_file=str(config.urls_file.absolute()) if config.urls_file else None,
-            token=gang.token,
-            master_addr=LOOPBACK,
-            master_port=0,
-            checkpoint_dir=str(checkpoints),
-            checkpoint_keep=gang.checkpoint_keep,
-            checkpoint_every=gang.checkpoint_every,
-            devices=_devices(config, seat),
-            max_duration=gang.max_duration,
-            memory=gang.memory,
-            stop_grace=gang.stop_grace,
-            log_limit=config.log_limit,
-            ca_file=str(Path(config.ca_file).absolute()) if config.ca_file else None,
-        )
+    home = Home(
+        config.root, "", config.urls, None, str(Path(config.ca_file).absolute()) if config.ca_file else None,
+        config.log_limit,
+    )  # fmt: skip
+    urls_file = str(config.urls_file.absolute()) if config.urls_file else None
+    told = [
+        launch_of(gang, number, seat.node, home, str(checkpoints), _devices(config, seat), urls_file)
         for number, seat in enumerate(gang.seats)
     ]
+    return [replace(launch, master_addr=LOOPBACK) for launch in told]
 
 
 def free_port(taken: Collection[int]) -> int:

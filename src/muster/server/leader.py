@@ -20,7 +20,11 @@ from muster.control.submit import peek
 from muster.core.event import SYSTEM, Event
 from muster.core.state import State
 from muster.core.units import parse_size
+from muster.engines.base import Member
+from muster.engines.describe import Home
 from muster.engines.local import LocalConfig, LocalEngine, describe_machine
+from muster.engines.many import Engines
+from muster.engines.registry import LOCAL, check_engines, make_engine
 from muster.server.settings import Settings
 from muster.store.base import Entry, Lease, Proposal, Store
 from muster.store.commit import GroupCommit
@@ -37,8 +41,6 @@ T = TypeVar("T")
 class Leader:
     """Started when the lease is won, closed when it is lost; jobs go on without it."""
 
-    local = True  # the engine runs jobs on this machine, so their folders and commands can be looked at
-
     def __init__(
         self,
         settings: Settings,
@@ -46,13 +48,16 @@ class Leader:
         keyring: Keyring,
         may_act: Callable[[], bool],
         on_events: Callable[[Sequence[Event]], None],
+        urls: Sequence[str] = (),
     ) -> None:
         self.settings, self.store, self.keyring = settings, store, keyring
         self._on_events = on_events
         self.clock = SteadyClock()
         self.log_limit = int(parse_size(settings.log_limit))
         self.commit = GroupCommit(store, on_commit=self._committed)
-        self.engine = LocalEngine(engine_config(settings, self.log_limit))
+        self.engine = Engines(make_engines(settings, keyring, urls, self.log_limit))
+        # Whether all jobs run on this machine, so that their folders and commands can be looked at.
+        self.local = set(self.engine.members()) == {LOCAL}
         self.controller = Controller(self.commit, self.engine, self.clock, keyring.attempt_token, may_act)
         self.track = open_tracking(store, self.commit, self.clock.now, settings.home, settings.artifacts)
         intake = self.track.intake if self.track is not None else None
@@ -70,7 +75,8 @@ class Leader:
         self.propose(lambda state: Entry(first_events(state, self.clock.now())))
         self._first_rules()
         self._first_token()
-        self.engine.start()
+        for member in self.engine.members().values():
+            member.start()
         self.controller.start()
         self.recorder.start()
         self.outlook.start()
@@ -127,6 +133,18 @@ class Leader:
         self.propose(lambda state: Entry([event]))
         path.with_suffix(".new").replace(path)
         log.info("wrote an administrator's token to %s", path)
+
+
+def make_engines(settings: Settings, keyring: Keyring, urls: Sequence[str], log_limit: int) -> list[Member]:
+    """This machine, unless others are named and it is not."""
+    ca_file = os.path.abspath(settings.tls_cert) if settings.tls_cert else None  # noqa: PTH100  (keeps links)
+    reached = settings.advertised or tuple(urls)
+    home = Home(settings.home, keyring.installation, lambda: reached, settings.home / "server.json", ca_file, log_limit)
+    named = check_engines(settings.engines) or {LOCAL: {}}
+    return [
+        LocalEngine(engine_config(settings, log_limit)) if name == LOCAL else make_engine(name, given, home)
+        for name, given in named.items()
+    ]
 
 
 def engine_config(settings: Settings, log_limit: int) -> LocalConfig:

@@ -72,7 +72,7 @@ class Service:
     def _try_to_lead(self, lease: Lease) -> bool:
         """False when it is worth trying again: the one before may have been frozen with the database in its hands."""
         with self._lock:
-            leader = Leader(self.settings, self.store, self._keyring, lambda: self.leads, self._news)
+            leader = Leader(self.settings, self.store, self._keyring, lambda: self.leads, self._news, self.urls)
             try:
                 self._announce()
                 leader.start(lease)

@@ -6,12 +6,14 @@ import ipaddress
 import os
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from muster.core.errors import ConfigError
+from muster.engines.registry import check_engines
 
 
 def default_home() -> Path:
@@ -33,6 +35,9 @@ class Settings:
     memory: str | None = None  # of each, such as "64GB"
     policy: str | None = None  # a policy file that is put in force when the server begins to lead
     log_limit: str = "64MB"  # output kept of each rank
+    # Engines beyond this machine, by name: see `muster.engines.registry`. With any, this machine is one if it is named.
+    engines: Mapping[str, Any] = field(default_factory=dict)
+    advertise: str = ""  # where nodes reach this server, several divided by commas; where it listens when empty
     artifacts: str = ""  # where content is kept: a folder, or s3://bucket/prefix; `blobs` in the home folder when empty
     log_level: str = "info"
 
@@ -67,6 +72,10 @@ class Settings:
             raise ConfigError(
                 f"nodes is {self.nodes!r}, a number from 1 is expected.", "Choose how many logical nodes."
             )
+        check_engines(self.engines)
+        for url in self.advertised:
+            if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
+                raise ConfigError(f"advertise has {url!r}, which is no address.", "Write it like https://HOST:6878.")
         if bool(self.tls_cert) != bool(self.tls_key):
             raise ConfigError("TLS needs both a certificate and its key.", "Give --tls-cert and --tls-key.")
         for path in (self.tls_cert, self.tls_key):
@@ -86,6 +95,10 @@ class Settings:
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
             return False
+
+    @property
+    def advertised(self) -> tuple[str, ...]:
+        return tuple(part.strip().rstrip("/") for part in self.advertise.split(",") if part.strip())
 
     @property
     def policy_file(self) -> Path | None:

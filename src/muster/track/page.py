@@ -95,7 +95,7 @@ class Page:
         attempt = self._standing.attempts.get((event.job, event.attempt))
         if attempt is None or attempt.running_at != event.time:  # a late report, which nobody heeds
             return
-        nodes, start = [worker.seat.node for worker in attempt.workers], attempt.from_step
+        nodes, start = [worker.node for worker in attempt.workers], attempt.from_step
         text = f"Attempt {event.attempt} runs on {_some(nodes)}{f', from step {start:,}' if start is not None else ''}."
         self._note(event, "start", text, {"attempt": event.attempt, "nodes": nodes, "from_step": start})
 
@@ -170,9 +170,9 @@ class Page:
         attempt = self._standing.attempts.get((run, number))
         if attempt is None:
             return {}
-        exits = {worker.seat.node: _exit(worker.exit) for worker in attempt.workers if worker.exit}
+        exits = {worker.node: _exit(worker.exit) for worker in attempt.workers if worker.exit}
         return merged({}, {
-            "nodes": [worker.seat.node for worker in attempt.workers],
+            "nodes": [worker.node for worker in attempt.workers],
             "devices": [list(worker.seat.devices) for worker in attempt.workers],
             "planned_at": attempt.planned_at, "running_at": attempt.running_at, "ended_at": attempt.ended_at,
             "outcome": attempt.outcome, "reason": attempt.reason.to_dict() if attempt.reason else None,

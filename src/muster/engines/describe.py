@@ -1,0 +1,64 @@
+"""What a launcher is told, from what the controller asks for and from what only the engine knows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from muster.core.errors import EngineError
+from muster.engines.base import GangLaunch
+from muster.wire import Launch
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """What an engine knows of the server that it belongs to."""
+
+    folder: Path  # the server's own
+    installation: str  # a short mark of this Muster: what it leaves in a cluster bears it, and is nobody else's
+    urls: Callable[[], Sequence[str]]  # where launchers reach the servers
+    urls_file: Path | None = None  # holds the same, newer, as JSON {"urls": [...]}: for launchers on this machine
+    ca_file: str | None = None
+    log_limit: int = 64 << 20  # bytes of output kept a rank
+
+
+def launch_of(
+    gang: GangLaunch,
+    worker: int,
+    node: str,
+    home: Home,
+    checkpoint_dir: str,
+    devices: tuple[int, ...] | None = None,
+    urls_file: str | None = None,
+) -> Launch:
+    """All but where rank 0 listens, which the engine or the workers themselves find out."""
+    if not gang.job or "/" in gang.job or gang.job.startswith("."):
+        raise EngineError(f"{gang.job!r} can't be a job's id.", "It is the name of a folder, without a slash.")
+    return Launch(
+        job=gang.job,
+        attempt=gang.attempt,
+        worker=worker,
+        node=node,
+        num_nodes=len(gang.seats),
+        nproc=gang.nproc,
+        run=gang.run,
+        workdir=gang.workdir,
+        envs=dict(gang.envs),
+        secrets=tuple(gang.secrets),
+        urls=tuple(home.urls()),
+        urls_file=urls_file,
+        token=gang.token,
+        master_addr="",
+        master_port=0,
+        checkpoint_dir=checkpoint_dir,
+        checkpoint_keep=gang.checkpoint_keep,
+        checkpoint_every=gang.checkpoint_every,
+        devices=devices,
+        max_duration=gang.max_duration,
+        memory=gang.memory,
+        stop_grace=gang.stop_grace,
+        log_limit=home.log_limit,
+        ca_file=home.ca_file,
+        code=gang.code,
+    )

@@ -1,0 +1,54 @@
+"""The engines that a server may have, by kind, and the settings that name them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from importlib import import_module
+from typing import Any, Final
+
+from muster.core.errors import ConfigError
+from muster.engines.describe import Home
+from muster.engines.remote import Adapter, RemoteEngine
+
+LOCAL: Final = "local"
+# Kind → where its `read(name, settings, home)` is, loaded when it is asked for: some need packages of their own.
+KINDS: Final[dict[str, str]] = {
+    "ray": "muster.engines.ray.config",
+    "slurm": "muster.engines.slurm.config",
+    "kubernetes": "muster.engines.kubernetes.config",
+}
+# `read`: the adapter that the settings describe. Raises ConfigError for what makes no sense, and connects to nothing.
+Read = Callable[[str, Mapping[str, Any], Home], Adapter]
+_NAME: Final = re.compile(r"[a-z]([a-z0-9-]{0,48}[a-z0-9])?\Z")
+
+
+def check_engines(raw: object) -> dict[str, dict[str, Any]]:
+    """`engines` of the server's settings as name → settings, each with its kind. Raises ConfigError."""
+    if not isinstance(raw, Mapping):
+        raise ConfigError(f"engines is {raw!r}; tables such as [engines.slurm] are expected.", "See docs/engines.md.")
+    found: dict[str, dict[str, Any]] = {}
+    for name, given in raw.items():
+        if not isinstance(given, Mapping):
+            raise ConfigError(f"engines.{name} is {given!r}; a table is expected.", f"Write [engines.{name}].")
+        if not _NAME.match(str(name)):
+            raise ConfigError(f"{name!r} can't be an engine's name.", "Use lower case letters, digits and `-`.")
+        kind = given.get("kind", name)
+        if kind not in (LOCAL, *KINDS):
+            near = get_close_matches(str(kind), (LOCAL, *KINDS), n=1)
+            hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join((LOCAL, *KINDS))}."
+            raise ConfigError(f"engines.{name}: there is no kind {kind!r}.", hint)
+        if kind == LOCAL and name != LOCAL:
+            raise ConfigError(f"engines.{name}: this machine is the engine `local`.", "Write [engines.local].")
+        found[str(name)] = {**given, "kind": kind}
+    return found
+
+
+def make_adapter(name: str, settings: Mapping[str, Any], home: Home) -> Adapter:
+    read: Read = import_module(KINDS[settings["kind"]]).read
+    return read(name, {key: value for key, value in settings.items() if key != "kind"}, home)
+
+
+def make_engine(name: str, settings: Mapping[str, Any], home: Home) -> RemoteEngine:
+    return RemoteEngine(name, make_adapter(name, settings, home))
