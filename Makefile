@@ -42,7 +42,7 @@ components:
 
 # Everything that tests, checks and benchmarks add.
 .venv/.dev: .venv/.core
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[postgres,fast,mlflow,frames,dev]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[postgres,fast,mlflow,frames,ray,dev]'
 	touch $@
 
 clean:

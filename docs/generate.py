@@ -19,6 +19,8 @@ from muster.core.policy_schema import default_of, policy_schema
 from muster.core.rules import QueueRules, Rules
 from muster.core.schema import default_text, muster_schema
 from muster.core.spec import Checkpoint, JobSpec, Retry, Topology, WorkerResources
+from muster.core.spec_engines import KubernetesSection, RaySection, SlurmSection
+from muster.core.spec_managed import AzureMLSection, SageMakerSection, VertexSection
 from muster.sched.describe import describe
 from muster.sched.policies import POLICIES
 
@@ -72,6 +74,10 @@ Editors check and complete it with [job.schema.json](job.schema.json):
 - **An elastic gang**: `num_nodes: {{min: 2, max: 8}}`.
 - **Text stays as written**: `no`, `1.10`, `010` and `3e-4` under `envs` and `tags` are just that text, with or without
   quotes.
+- **What is passed on as it is** (`ray.runtime_env`, `kubernetes.pod`) keeps YAML's types: `true`, `12` and `1.5` are
+  no text there unless they stand in quotes.
+- **Sections of engines** (`slurm`, `ray`, `kubernetes` and so on) are looked at by that kind of engine alone: one file
+  may have several.
 - **Nothing** (`pool:` or `pool: null`) is the same as leaving the key out.
 - **Another name** for a field, as listed below, may stand in its place, but not beside it. The fields of `resources`
   may also stand at the top level.
@@ -184,6 +190,12 @@ def job_file_page() -> str:
         ("`checkpoint`", "checkpoint.", Checkpoint),
         ("`retry`", "retry.", Retry),
         ("`topology`", "topology.", Topology),
+        ("`slurm`", "slurm.", SlurmSection),
+        ("`ray`", "ray.", RaySection),
+        ("`kubernetes`", "kubernetes.", KubernetesSection),
+        ("`sagemaker`", "sagemaker.", SageMakerSection),
+        ("`vertex`", "vertex.", VertexSection),
+        ("`azureml`", "azureml.", AzureMLSection),
     )
     tables = (f"\n## {title}\n\n{TABLE_HEAD}{''.join(_rows(prefix, model))}" for title, prefix, model in sections)
     return INTRODUCTION + "".join(tables)

@@ -50,6 +50,9 @@ class IngestServer:
         self.secrets_status = 200
         self.commands: dict[str, wire.Command] = {}
         self.blobs: dict[str, bytes] = {}
+        self.code = ""  # digest of the manifest of the snapshot that is offered; it and its files are among the blobs
+        self.bundles: list[list[str]] = []  # the digests of each that was asked for
+        self.code_fault: Callable[[bytes], bytes] = lambda bundle: bundle  # asked before each is sent
         self.blob_fault: Callable[[str], int | None] = lambda digest: None  # asked before each file
         self.puts: list[str] = []  # the digests that were sent, refused ones too
         self.fault: Callable[[wire.Batch], int | str | None] = lambda batch: None
@@ -121,6 +124,14 @@ class IngestServer:
                 self.blobs[digest] = body
             return status
 
+    def bundle(self, digests: list[str]) -> tuple[int, bytes]:
+        with self._lock:
+            self.bundles.append(digests)
+            if any(digest not in self.blobs for digest in digests):
+                return 404, b""
+            parts = [f"{digest}{len(self.blobs[digest]):08x}".encode() + self.blobs[digest] for digest in digests]
+            return 200, self.code_fault(b"".join(parts))
+
     def documents(self, kind: str, rank: int = 0, stream: str = "host", token: str = "token") -> list[dict[str, Any]]:
         """Those of one type on a stream of a rank."""
         data = bytes(self.attempt(token).streams.get((rank, stream), b""))
@@ -168,7 +179,11 @@ def _handler(server: IngestServer) -> type[BaseHTTPRequestHandler]:
 
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
-            answer = server.take(self._token(), body) if self.path == "/v1/ingest" else (404, b"")
+            answer: tuple[int, bytes] | None = (404, b"")
+            if self.path == "/v1/ingest":
+                answer = server.take(self._token(), body)
+            elif self.path == "/v1/ingest/code/bundle":
+                answer = server.bundle(json.loads(body))
             if answer is None:
                 self.close_connection = True
             else:
@@ -184,6 +199,8 @@ def _handler(server: IngestServer) -> type[BaseHTTPRequestHandler]:
         def do_GET(self) -> None:
             if self.path == "/v1/ingest/secrets":
                 self._answer(server.secrets_status, json.dumps(server.secrets).encode())
+            elif self.path == "/v1/ingest/code" and server.code:
+                self._answer(200, server.blobs[server.code])
             else:
                 self._answer(404, b"")
 

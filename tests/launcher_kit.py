@@ -31,6 +31,14 @@ class Workshop:
 
     def folder(self, run: str, **changes: Any) -> Path:
         """A worker's folder with its launch.json; rank 0 of one unless told otherwise."""
+        launch = self.launch(run, **changes)
+        folder = self.root / f"worker-{launch.attempt}-{launch.worker}"
+        self.answer_for(launch, folder)
+        folder.mkdir()
+        (folder / "launch.json").write_text(launch.to_json())
+        return folder
+
+    def launch(self, run: str, **changes: Any) -> wire.Launch:
         (self.root / "work").mkdir(exist_ok=True)
         launch = wire.Launch(
             job=f"job-{os.getpid()}-{self.root.name}",
@@ -57,12 +65,11 @@ class Workshop:
             stop_grace=5.0,
             log_limit=1 << 20,
         )
-        launch = replace(launch, **changes)
-        folder = self.root / f"worker-{launch.attempt}-{launch.worker}"
+        return replace(launch, **changes)
+
+    def answer_for(self, launch: wire.Launch, folder: Path) -> None:
+        """Whatever is started for this worker in this folder is looked for at the end."""
         self._gangs.add(gang_mark(launch.job, launch.attempt, launch.worker, folder))
-        folder.mkdir()
-        (folder / "launch.json").write_text(launch.to_json())
-        return folder
 
     def start(self, folder: Path, *options: str, **env: str) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "muster.runtime.launcher", str(folder), *options]

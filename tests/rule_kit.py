@@ -86,6 +86,7 @@ pool_rules = st.builds(
     maintenance=st.lists(maintenances(), max_size=2).map(tuple),
     spot=st.none() | st.booleans(),
     price=st.integers(0, 1000).map(float) | st.floats(0, 1000),
+    burst=st.none() | seconds,
 )
 keeps = st.builds(
     Keep,

@@ -71,6 +71,8 @@ class Case:
             "stop": lambda: world.stop(job),
             "save": lambda: world.checkpoint(job),
             "rules": lambda: world.set_rules(self.rules),
+            "away": lambda: world.away(pool),
+            "back": lambda: world.away(pool, ""),
         }[what]
 
 
@@ -103,6 +105,10 @@ def cases(
     return st.builds(make, st.integers(0, 2**32), st.integers(2, 16))
 
 
+def case_of(seed: int, jobs: int, order: str | None = None) -> Case:
+    return _case(Dice(seed), jobs, order, None, troubled=True, plain=False)
+
+
 def _case(dice: Dice, jobs: int, order: str | None, backfill: str | None, troubled: bool, plain: bool) -> Case:
     pools = {"main": False}
     if not plain:
@@ -122,7 +128,7 @@ def _case(dice: Dice, jobs: int, order: str | None, backfill: str | None, troubl
         (dice.time(), 5.0 * dice.randint(1, 30), dice.choice(USERS), _spec(dice, pools, queues, there, most, plain))
         for _ in range(jobs)
     ]
-    kinds = ["lose", "join", "drain", "heal", "fail", "stop", "save", "save", "save", "rules"]
+    kinds = ["lose", "join", "drain", "heal", "fail", "stop", "save", "save", "save", "rules", "away", "back", "back"]
     trouble = [(dice.time(), dice.choice(kinds), dice.randrange(20)) for _ in range(dice.randrange(10))]
     rules = _rules(dice, pools, queues, order, backfill, plain)
     return Case(rules, queues, pools, nodes, stream, trouble if troubled else [])
@@ -175,6 +181,8 @@ def _rules(
             off_peak=windows if dice.often() else (),
             maintenance=(away,) if dice.seldom(0.3) else (),
             slices=dice.choice([1000, 2]),
+            burst=dice.choice([None, 0.0, 20.0, 60.0]),
+            price=dice.choice([0.0, 1.0, 2.0]),
         )
         for name in pools
         if dice.seldom(0.0 if plain else 0.3)
@@ -329,7 +337,11 @@ def allowed(world: World, job: Job) -> set[str]:
             only = rules.queue(job.queue).pools
             if (not only or pool.name in only) and (not rule.kinds or spec.kind in rule.kinds):
                 found.add(pool.name)
-    return found
+    bursts = {name for name in found if spec.pool is None and rules.pool(name).burst is not None}
+    waited = job.waited + world.now - job.since
+    shut = {name for name in bursts if waited < (rules.pool(name).burst or 0.0) - EPSILON}
+    away = {pool.name for pool in world.state.pools.values() if pool.away}
+    return found - away - (shut if found - bursts else set())
 
 
 def limits_hold(world: World, plan: Plan) -> None:

@@ -145,6 +145,10 @@ class World:
             self.event("node.health", name=node, health=health, reason="")
             self.tell(health, "", node)
 
+    def away(self, pool: str, why: str = "no answer") -> None:
+        """The engine of the pool can't be reached any more, or again."""
+        self.event("pool.set", name=pool, engine="sim", spot=self.pools[pool], away=why)
+
     def lose(self, node: str, noticed: float = 0.0) -> None:
         """The node leaves; the gangs on it are found dead after `noticed` seconds."""
         known = self.state.nodes.get(node)

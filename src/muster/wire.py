@@ -14,6 +14,7 @@ A worker's folder, made by the engine and owned by one launcher:
     done            the server has everything: the folder may be removed
     launcher.log    what the launcher itself had to say
     pkg/muster      a link to this package and nothing else, for the ranks' PYTHONPATH
+    code            the job's code, where its folder is not there: the ranks start in it
     reserve         space kept aside, so that the end can be written on a full disk
     rank-N/spool.K  segments of the rank's reports, numbered from 0, records as below; N is the global rank
     rank-N/log.K    segments of the rank's captured output, K being the stream offset of the first byte
@@ -70,6 +71,7 @@ CHECKPOINT_KEEP: Final = "MUSTER_CHECKPOINT_KEEP"
 CHECKPOINT_EVERY: Final = "MUSTER_CHECKPOINT_EVERY"  # seconds between saves that the job file asked for
 MIRROR: Final = "MUSTER_MIRROR"  # other tools that rank 0's reports are given to as well: see runtime/mirrors.py
 SPOT_NOTICE: Final = "MUSTER_SPOT_NOTICE"  # a file whose presence says that the machine goes away soon
+SCRATCH: Final = "MUSTER_SCRATCH"  # of launchers, not ranks: a folder of the node's own for what they have in common
 
 # --- spool segment ---------------------------------------------------------------------------------------------------
 SEGMENT_MAGIC: Final = b"MUSTSP01"

@@ -7,6 +7,8 @@ import pytest
 from muster.client.spec import batch_item, submission
 from muster.core.parse import parse_job
 from muster.core.spec import Checkpoint, JobSpec, Topology, WorkerResources
+from muster.core.spec_engines import KubernetesSection, SlurmSection
+from muster.core.spec_managed import SageMakerSection
 
 GPUS = {"accelerator": "H100", "accelerators": 1}
 SPECS = [
@@ -17,6 +19,9 @@ SPECS = [
     JobSpec(name="a", run="x", resources=WorkerResources(accelerator="GPU", accelerators=4, memory=64 * 2**30)),
     JobSpec(name="a", run="x", topology=Topology(require="rack"), group="g", near=("c4@v1",), deadline=7200.5),
     JobSpec(name="a", run="x", off_peak=True, checkpoint=Checkpoint(every="auto"), max_duration=60),
+    JobSpec(name="a", run="x", image="train:1", slurm=SlurmSection(qos="high", extra=("--hint=nomultithread",))),
+    JobSpec(name="a", run="x", kubernetes=KubernetesSection(shared_memory=2**34, pod={"hostNetwork": True, "n": 1})),
+    JobSpec(name="a", run="x", sagemaker=SageMakerSection(volume_size=10**11)),
 ]
 
 
@@ -24,3 +29,16 @@ SPECS = [
 def test_a_model_becomes_a_job_file_that_says_the_same(spec: JobSpec) -> None:
     assert parse_job(submission(spec, {}, None)["spec"]) == spec
     assert parse_job(batch_item(spec, "key")["spec"]) == spec
+
+
+@pytest.mark.parametrize("overrides", [{}, {"num_nodes": 2}])
+def test_what_is_passed_on_has_its_types_with_overrides_too(overrides: dict[str, int]) -> None:
+    free = '{pip: [a], config: {wait: 5, keep: "5", on: true}}'
+    text = f"run: x\nenvs: {{LR: 3e-4}}\nray: {{driver: yes, runtime_env: {free}}}\n"
+    body = submission(text, overrides, None)
+    spec = parse_job(body["spec"] if overrides else body["yaml"])
+    assert spec.ray is not None
+    assert spec.ray.runtime_env == {"pip": ["a"], "config": {"wait": 5, "keep": "5", "on": True}}
+    assert (spec.ray.driver, spec.envs["LR"]) == (True, "3e-4")
+    (item,) = [batch_item(text, "key")]
+    assert parse_job(item["spec"]).ray == spec.ray

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from muster.control.admission import CHECKS, Context
+from muster.core.event import Event
 from muster.core.parse import parse_job
 from muster.core.reasons import Reason
+from muster.core.resources import Resources
 from muster.core.rules import PoolRules, ProjectRules, QueueRules, Rules
 from wait_kit import World, ruled
 
@@ -105,3 +107,38 @@ def test_an_empty_cluster_says_so() -> None:
 def test_another_kind_of_accelerator_is_proposed() -> None:
     (found,) = refusals(World(), gpus="A100:2")
     assert found.data["nearest"] == {"resources": {"accelerators": "H100:2"}}
+
+
+def grown(world: World, most: int, **spec: Any) -> list[str]:
+    parsed = parse_job({"name": "job", "run": "no-such-command", "workdir": "/no-such-folder", **spec})
+    growth = {"cloud": (Resources(8_000, 64 * 10**9, 8, "H100"), most)}
+    context = Context(world.state, "ada", lambda project, name: True, local=True, growth=growth)
+    return [found.code for check in CHECKS if (found := check(parsed, context)) is not None]
+
+
+def test_a_pool_that_grows_counts_for_what_it_may_become() -> None:
+    assert grown(World(), 2, gpus=8, num_nodes=2) == []
+    assert grown(World(), 2, gpus=8, num_nodes=3) == ["never_fits"]
+    assert grown(World(), 2, gpus=8, pool="cloud", topology="rack") == []
+    assert grown(World(nodes=()), 1, gpus=8, pool="cloud") == []
+    assert grown(World(), 0, gpus=8, pool="cloud") == ["never_fits"]
+    rules = ruled(rules={"queues": {"default": QueueRules(quota={"cloud": 8}, borrow={})}})
+    assert grown(World(rules=rules), 2, gpus=8, pool="cloud") == []
+    assert grown(World(rules=rules), 2, gpus=8, num_nodes=2, pool="cloud") == ["never_allowed"]
+
+
+def test_folders_and_commands_are_looked_at_only_where_jobs_can_run_nowhere_else() -> None:
+    """Of a job that may go to a cluster nobody here can tell whether its folder is there."""
+    parsed = parse_job({"name": "job", "run": "no-such-command", "workdir": "/no-such-folder"})
+    world = World(pools={"far": ("f0",)})
+
+    def codes(**spec: Any) -> list[str]:
+        context = Context(world.state, "ada", lambda project, name: True, local=True)
+        asked = parsed.model_copy(update=spec)
+        return [found.code for check in CHECKS if (found := check(asked, context)) is not None]
+
+    assert codes() == ["no_workdir"]
+    world.apply(Event("pool.set", 1.0, data={"name": "far", "engine": "slurm"}))
+    assert codes() == []
+    assert codes(pool="far") == []
+    assert codes(pool="main") == ["no_workdir"]

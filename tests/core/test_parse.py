@@ -103,6 +103,8 @@ def test_a_mapping_has_no_lines():
 
 # --- other names ------------------------------------------------------------------------------------------------------
 OTHER_NAMES = [
+    ("container_image: a/b:1", "image: a/b:1"),
+    ("k8s: {queue: a, shm_size: 1GB}", "kubernetes: {queue: a, shared_memory: 1GB}"),
     ("nodes: 2", "num_nodes: 2"),
     ("gpus: 8", 'resources: {accelerators: "GPU:8"}'),
     ("gpus: H100:4", "resources: {accelerators: H100:4}"),

@@ -29,11 +29,17 @@ from muster.core.spec import (
     ask,
     dump_job,
     ranks_per_node,
+    section,
 )
+from muster.core.spec_engines import KubernetesSection, RaySection, SlurmSection
+from muster.core.spec_managed import AzureMLSection, SageMakerSection, VertexSection
 
 ROOT = Path(__file__).parents[2]
 VALIDATOR = jsonschema_rs.validator_for(muster_schema())
-MODELS: list[type[BaseModel]] = [JobSpec, WorkerResources, Checkpoint, Retry, Topology]
+MODELS: list[type[BaseModel]] = [
+    JobSpec, WorkerResources, Checkpoint, Retry, Topology,
+    SlurmSection, RaySection, KubernetesSection, SageMakerSection, VertexSection, AzureMLSection,
+]  # fmt: skip
 
 # --- specs of every sort ----------------------------------------------------------------------------------------------
 text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=40)
@@ -198,6 +204,83 @@ def test_reading_a_spec_back_calls_no_python():
 def test_what_a_worker_asks_for(job, ranks, wanted):
     spec = parse_job(job)
     assert (ranks_per_node(spec), ask(spec)) == (ranks, wanted)
+
+
+# --- sections of engines ----------------------------------------------------------------------------------------------
+ENGINES = """
+run: x
+k8s:
+  volumes: {/data: "pvc:datasets"}
+  shm_size: 16GB
+  tolerations: nvidia.com/gpu:NoSchedule
+  pod: {hostNetwork: true, args: ["0o17", 0o17, 1e3, "1e3", no, 12, "12", null, "", "a\\nb"]}
+slurm: {qos: high, requeue: false, signal: 2m, nice: -3, extra: [--hint=nomultithread]}
+ray: {driver: yes, runtime_env: {pip: [einops], config: {setup_timeout_seconds: 5}}}
+"""
+
+
+def test_what_is_said_to_an_engine_is_what_it_gets():
+    spec = parse_job(ENGINES)
+    assert section(spec, "slurm") == {
+        "qos": "high", "requeue": False, "signal": 120.0, "nice": -3, "extra": ["--hint=nomultithread"],
+    }  # fmt: skip
+    assert section(spec, "ray") == {
+        "driver": True,
+        "runtime_env": {"pip": ["einops"], "config": {"setup_timeout_seconds": 5}},
+    }
+    assert section(spec, "kubernetes")["pod"] == {
+        "hostNetwork": True,
+        "args": ["0o17", 15, 1000.0, "1e3", "no", 12, "12", None, "", "a\nb"],
+    }
+    assert section(spec, "local") == section(parse_job("run: x"), "slurm") == {}
+    assert parse_job(dump_job(spec)) == spec
+    assert parse_job(spec.model_dump(mode="json", include={"run", "ray"})).ray == spec.ray
+
+
+free = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(st.text(max_size=5), free, max_size=4))
+def test_what_is_passed_on_comes_back_from_a_file_as_it_was(values):
+    try:
+        spec = parse_job({"run": "x", "ray": {"runtime_env": values}})
+    except SpecError:
+        return  # a NUL in it
+    assert spec.ray is None or spec.ray.runtime_env == values
+    again = parse_job(dump_job(spec)).ray
+    assert again == spec.ray
+    assert again is None or _types(again.runtime_env) == _types(values)
+
+
+def _types(value):
+    if isinstance(value, dict):
+        return {key: _types(item) for key, item in value.items()}
+    return [_types(item) for item in value] if isinstance(value, list) else type(value)
+
+
+@pytest.mark.parametrize(
+    ("line", "where", "mend"),
+    [
+        ("slurm: {quos: a}", "slurm.quos", "Did you mean `qos`?"),
+        ("slurm: {qos: a b}", "slurm.qos", "Write, for example, `qos: high`."),
+        ("slurm: high", "slurm", "Write, for example, `slurm: {qos: high}`."),
+        ("qos: high", "qos", "Write it under `slurm`."),
+        ("kubernetes: {form: jbset}", "kubernetes.form", "Did you mean `jobset`?"),
+        ("kubernetes: {tolerations: [a b]}", "kubernetes.tolerations[0]", ""),
+        ("kubernetes: {volumes: {data: emptyDir}}", "kubernetes.volumes.data", ""),
+        ("ray: {runtime_env: [1]}", "ray.runtime_env", "Write, for example, `runtime_env: {pip: [einops]}`."),
+    ],
+)
+def test_a_mistake_in_a_section_says_where_and_what_to_do(line, where, mend):
+    with pytest.raises(SpecError) as caught:
+        parse_job(f"run: x\n{line}")
+    (problem,) = caught.value.problems
+    assert problem.where == f"{where} (line 2)"
+    assert mend in problem.mend
 
 
 # --- words, schema and page -------------------------------------------------------------------------------------------

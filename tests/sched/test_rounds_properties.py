@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from muster.core.plan import Plan
 from muster.core.rules import QueueRules, Rules
 from muster.sched.schedule import schedule
-from streams import BACKFILLS, ORDERS, Case, board_agrees, cases, decisions, limits_hold, plan_is_sound
+from streams import BACKFILLS, ORDERS, Case, board_agrees, case_of, cases, decisions, limits_hold, plan_is_sound
 from worlds import World, fold
 
 LONG = 20_000.0  # seconds: ten times what all the work of a case takes one after the other
@@ -23,6 +23,14 @@ def test_never_too_much_never_half_a_gang_and_the_same_from_nothing(case: Case):
     world = case.world()
     world.checks += [plan_is_sound, limits_hold, board_agrees]
     world.run(until=2000.0)
+
+
+@pytest.mark.parametrize(("seed", "jobs", "order"), [(7157854, 15, "predicted"), (4166048750, 14, "priority")])
+def test_histories_that_once_went_wrong(seed: int, jobs: int, order: str):
+    """More overdue streams than are looked at; an elastic gang beside a reservation and at its queue's limit."""
+    world = case_of(seed, jobs, order).world()
+    world.checks += [plan_is_sound, limits_hold, board_agrees]
+    world.run(until=1500.0)
 
 
 @settings(max_examples=40, deadline=None)
@@ -77,6 +85,7 @@ def test_everyone_is_done_when_the_trouble_is_over(case: Case):
     for name, gpus, cpus, pool, labels in case.nodes:
         world.node(name, gpus, cpus, pool, **labels)
         world.health(name, "healthy")
+        world.away(pool, "")
     world.set_rules(calm)
     for job in list(world.state.jobs.values()):
         if job.spec.topology.require or job.spec.pool or job.spec.num_nodes > 1 or not job.ask.accelerators:

@@ -24,6 +24,10 @@ def nodes(incomplete: str) -> list[tuple[str, str]]:
     return _offered(incomplete, lambda to: [(node["name"], node["health"]) for node in to.nodes()])
 
 
+def engines(incomplete: str) -> list[tuple[str, str]]:
+    return _offered(incomplete, lambda to: [(engine["name"], engine["kind"]) for engine in to.engines()])
+
+
 def projects(incomplete: str) -> list[tuple[str, str]]:
     return _offered(incomplete, lambda to: [(project["name"], project["description"]) for project in to.projects()])
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.text import Text
 
-from muster.cli.forecast import when
+from muster.cli.forecast import show_offers, when
 from muster.cli.output import err, out
 
 _SHOWN = 3  # variants, nodes and jobs of each sort
@@ -31,6 +31,7 @@ def show_accepted(source: str, name: str, answer: dict[str, Any]) -> None:
         screen.print(Text.assemble(("  sooner       ", "dim"), (f"{variant['message']}{at}", "green")))
     for other in answer["waits_for"][:_SHOWN]:
         _line("waits for", other["message"])
+    show_offers(answer["offers"])
 
 
 def show_refused(source: str, reasons: list[dict[str, Any]]) -> None:

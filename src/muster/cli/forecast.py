@@ -49,10 +49,30 @@ def forecast(
     elif calibration:
         _show_scores(found, since)
     elif job:
-        told = when(found["forecast"]) if found["forecast"] else f"it does not wait: it is {found['phase']}"
-        out().print(Text.assemble((found["id"], "bold"), f": {told}"))
+        out().print(Text.assemble((found["id"], "bold"), f": {_told(found)}"))
+        show_offers(found["offers"])
     else:
         _show_jobs(found)
+
+
+def show_offers(offers: list[dict[str, Any]]) -> None:
+    """A line for each pool: when it would start there and at what price, or why it can't."""
+    for one in offers:
+        told = one["why_not"] or when(one["forecast"])
+        told += f", {one['per_hour']:.2f} an hour" if one["per_hour"] and not one["why_not"] else ""
+        told += f"; {one['waiting']} wait in its own queue" if one["waiting"] else ""
+        told += f"; open to it from {format.clock(one['opens_at'])} on" if one["opens_at"] else ""
+        where = f"{one['pool']} ({one['engine']})"
+        out().print(Text.assemble((f"  in pool {where}: ", "dim"), (told, "dim" if one["why_not"] else "")))
+
+
+def _told(found: dict[str, Any]) -> str:
+    if found["forecast"]:
+        return when(found["forecast"])
+    at = found.get("engine_estimate")
+    if at is not None:
+        return f"it waits in its engine's queue, which expects it to start about {format.clock(at)}"
+    return f"it does not wait: it is {found['phase']}"
 
 
 def when(told: dict[str, Any]) -> str:

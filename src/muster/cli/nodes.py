@@ -57,11 +57,14 @@ def _list(pool: str | None, json: bool) -> None:
     if json:
         emit({"nodes": nodes})
         return
-    made = table("name", "pool", "health", "cpus free", "memory free", "accelerators free", "jobs")
+    several = {node["engine"] for node in nodes} - {"local"}
+    engine = ("engine",) if several else ()
+    made = table("name", *engine, "pool", "health", "cpus free", "memory free", "accelerators free", "jobs")
     for node in nodes:
         health = Text(node["health"], style=_HEALTH_STYLES.get(node["health"], ""))
         health.append(f" ({node['why']})" if node["why"] else "")
-        made.add_row(Text(node["name"], style="bold"), node["pool"], health, *_free(node), ", ".join(node["jobs"]))
+        where = [node["engine"]] if several else []
+        made.add_row(Text(node["name"], style="bold"), *where, node["pool"], health, *_free(node), _jobs(node))
     show_table(made)
 
 
@@ -89,6 +92,14 @@ def _set(name: str, health: str, reason: str, json: bool) -> None:
         return
     running = f", {len(node['jobs'])} still running there" if node["jobs"] and health == "draining" else ""
     out().print(Text(f"{name} is {node['health']}{running}"))
+
+
+def _jobs(node: dict[str, Any]) -> str:
+    """Who is there; on a machine of an engine others may be, whom Muster does not know."""
+    names = ", ".join(node["jobs"])
+    used = node.get("used")
+    others = used is not None and not names and (used["cpus"] or used["accelerators"])
+    return names or ("others" if others else "")
 
 
 def _free(node: dict[str, Any]) -> list[str]:

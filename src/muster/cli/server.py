@@ -26,6 +26,10 @@ def up(
     port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port; 6878 if unset, 0 for any free one.")] = None,
     nodes: Annotated[int | None, typer.Option(min=1, help="Logical nodes on this machine.")] = None,
     accelerators: Annotated[str | None, typer.Option(help="Logical accelerators of each node: H100:8.")] = None,
+    engine: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Run jobs on it: ray, slurm, kubernetes, or local. Repeatable."),
+    ] = None,
     store: Annotated[str | None, typer.Option(metavar="URL", help="Database; SQLite in the home if unset.")] = None,
     policy: Annotated[Path | None, typer.Option(metavar="FILE", help="Policy file to put in force first.")] = None,
     tls_cert: Annotated[Path | None, typer.Option(help="Certificate, to listen with TLS.")] = None,
@@ -41,7 +45,7 @@ def up(
     """Start a server on this machine. Jobs that outlived the last one are taken up again."""
     home = home_folder()
     options: dict[str, Any] = {"host": host, "port": port, "nodes": nodes, "accelerators": accelerators}
-    options |= {"store_url": store, "allow_insecure": allow_insecure or None}
+    options |= {"engines": engine or None, "store_url": store, "allow_insecure": allow_insecure or None}
     # Absolute: a server that is started apart has another current folder.
     options |= {"tls_cert": _absolute(tls_cert), "tls_key": _absolute(tls_key), "policy": _absolute(policy)}
     given = {name: value for name, value in options.items() if value is not None}
@@ -105,11 +109,12 @@ def _say_up(home: Path, server: daemon.Running, started: bool, json: bool) -> No
 
 
 def _words(given: dict[str, Any]) -> list[str]:
-    names = {"store_url": "store"}
+    names = {"store_url": "store", "engines": "engine"}
     words = []
     for name, value in given.items():
-        words.append(f"--{names.get(name, name).replace('_', '-')}")
-        words += [] if value is True else [str(value)]
+        for each in value if isinstance(value, list) else [value]:
+            words.append(f"--{names.get(name, name).replace('_', '-')}")
+            words += [] if each is True else [str(each)]
     return words
 
 

@@ -11,7 +11,7 @@ from rich.text import Text
 from muster.cli import format
 from muster.cli.call import Json
 from muster.cli.connect import client
-from muster.cli.forecast import when
+from muster.cli.forecast import show_offers, when
 from muster.cli.jobs import JobRef
 from muster.cli.output import emit, mend_of, out, phase_text
 from muster.client import Job
@@ -63,6 +63,7 @@ def why(ref: JobRef, json: Json = False) -> None:
         screen.print(Text.assemble(("  would let it start: ", "dim"), (one["message"], "green")))
     if answer["forecast"]:
         screen.print(Text.assemble(("  expected start: ", "dim"), when(answer["forecast"])))
+    show_offers(answer["offers"])
     screen.print(Text("  how it came to it:", style="dim"))
     for step in answer["timeline"]:
         screen.print(_timeline_line(step))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from muster.client.job import Job
@@ -10,6 +12,7 @@ from muster.client.job import Job
 if TYPE_CHECKING:
     from muster.client.http import Transport
 
+DIAGNOSIS: Final = 120.0  # seconds that one finding may take
 Doc = dict[str, Any]  # JSON as the API documents it
 
 
@@ -55,6 +58,29 @@ class Admin:
     def set_health(self, node: str, health: str, reason: str = "") -> Doc:
         """`health`: healthy, draining, quarantined or suspect."""
         return self._send("POST", f"/v1/nodes/{part(node)}/health", {"health": health, "reason": reason})
+
+    def engines(self) -> list[Doc]:
+        """What jobs run on, how each is doing and what it can do."""
+        return list(self._get("/v1/engines")["engines"])
+
+    def engine(self, name: str) -> Doc:
+        return self._get(f"/v1/engines/{part(name)}")
+
+    def diagnose(self, engine: str) -> Iterator[Doc]:
+        """Findings of a look at an engine, as they are made: "status", "name", "detail" and "mend"."""
+        path = f"/v1/engines/{part(engine)}/doctor"
+        with self._transport.open(path, {}, {}, DIAGNOSIS) as response:
+            for line in response.iter_lines():
+                if line.strip():
+                    yield json.loads(line)
+
+    def engine_usage(self, engine: str, since: float | None = None) -> Doc:
+        """What the engine's own books say that attempts used; `since` is in seconds back from now."""
+        return self._get(f"/v1/engines/{part(engine)}/usage", since=since)
+
+    def reconcile_engine(self, engine: str, since: float | None = None) -> Doc:
+        """Where the engine's books and Muster's differ: "differences", of so many "attempts" and "records"."""
+        return self._get(f"/v1/engines/{part(engine)}/reconcile", since=since)
 
     def projects(self) -> list[Doc]:
         return list(self._get("/v1/projects")["projects"])

@@ -5,12 +5,22 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import yaml
 
 from muster.core.errors import Invalid, NotFound
+from muster.core.free import read_free
+from muster.core.report import Plain
 from muster.core.units import format_accelerators
+
+_SIZES: Final = (
+    ("resources", "memory"),
+    ("resources", "accelerator_memory"),
+    ("kubernetes", "shared_memory"),
+    ("sagemaker", "volume_size"),
+)
+_FREE: Final = (("ray", "runtime_env"), ("kubernetes", "pod"), ("k8s", "pod"))
 
 Spec = Mapping[str, Any] | str | Path | Any  # Any: an object with `model_dump`, such as `muster.core.spec.JobSpec`
 
@@ -67,12 +77,29 @@ def _text(spec: str | Path) -> tuple[str, str, Path]:
 def _from_text(text: str) -> dict[str, Any] | None:
     try:
         # The base loader keeps every value as the text that was written, so that `LR: 3e-4` stays `3e-4`.
-        written = yaml.load(text, yaml.BaseLoader)  # noqa: S506  (it makes strings, lists and mappings alone)
+        written = yaml.load(text, _Loader)  # noqa: S506  (it makes strings, lists and mappings alone)
     except yaml.YAMLError:
         return None
     if not isinstance(written, dict):
         return None
-    return {name: value for name, value in written.items() if value not in ("", "~", "null")}
+    return {name: value for name, value in _with_free(written).items() if value not in ("", "~", "null")}
+
+
+def _with_free(written: dict[str, Any]) -> dict[str, Any]:
+    """What is passed on as it is has the types that it was written with."""
+    for section, name in _FREE:
+        said = written.get(section)
+        if isinstance(said, dict) and isinstance(said.get(name), dict):
+            written[section] = {**said, name: read_free(said[name])}
+    return written
+
+
+class _Loader(yaml.BaseLoader):
+    """Text that stood without quotes is marked as such."""
+
+    def construct_scalar(self, node: yaml.ScalarNode) -> str:
+        text = super().construct_scalar(node)
+        return text if node.style else Plain(text)
 
 
 def _from_data(spec: Any) -> dict[str, Any]:
@@ -83,9 +110,9 @@ def _from_model(spec: Any) -> dict[str, Any]:
     """A job file's values from the canonical form: there sizes are bare bytes, and one value is in several fields."""
     written: dict[str, Any] = spec.model_dump(mode="json", exclude_defaults=True)
     resources = written.get("resources", {})
-    for name in ("memory", "accelerator_memory"):
-        if name in resources:
-            resources[name] = f"{resources[name]}B"
+    for section, name in _SIZES:
+        if name in (said := written.get(section) or {}):
+            said[name] = f"{said[name]}B"
     kind, share = resources.pop("accelerator", ""), resources.pop("share", 1000)
     if kind:
         resources["accelerators"] = format_accelerators(kind, resources["accelerators"], share)

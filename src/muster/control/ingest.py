@@ -6,15 +6,17 @@ facts and events, and what the record makes of it, and is written with the new o
 
 from __future__ import annotations
 
-import math
+import logging
+import signal
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from muster.control.clock import Clock
 from muster.control.decode import decode
+from muster.control.ingest_run import Pace, patch_of
 from muster.control.observe import worker_ended, workers_running
 from muster.core.errors import Conflict, Invalid, NotFound, Unavailable
 from muster.core.event import SYSTEM, Event
@@ -22,11 +24,14 @@ from muster.core.job import Job
 from muster.core.state import State
 from muster.store.base import Column, Entry, Record, RunPatch, Store, StreamState, StreamWrite
 from muster.store.commit import GroupCommit
-from muster.wire import Batch, Piece, Reply, Stream
+from muster.wire import Batch, Command, Piece, Reply, Stream, WorkerExit
 
 _KEPT_ATTEMPTS = 4096  # attempts whose offsets are held in memory
-_RATE_WINDOW = 30.0  # seconds over which progress is averaged
-_NOTES_KEPT = 200
+_OVER = 2**62  # the number of the last command of all; the others are milliseconds since 1970
+_log = logging.getLogger(__name__)
+
+# Why a worker was told to leave its node, if its engine has heard: see `engines.base.Knowing`.
+Cause = Callable[[str, int, int], tuple[str, str] | None]
 
 
 class Intake(Protocol):
@@ -60,17 +65,23 @@ class _Attempt:
     run: dict[str, Any]
     streams: dict[tuple[int, Stream], StreamState]
     lock: threading.Lock = field(default_factory=threading.Lock)
-    pace: list[tuple[float, int]] = field(default_factory=list)  # (time, step)
+    pace: Pace = field(default_factory=list)
 
 
 class Ingest:
     """`intake` is None where there is no record: then metrics and documents leave no trace but the run's document."""
 
     def __init__(
-        self, store: Store, commit: GroupCommit, clock: Clock, log_limit: int, intake: Intake | None = None
+        self,
+        store: Store,
+        commit: GroupCommit,
+        clock: Clock,
+        log_limit: int,
+        intake: Intake | None = None,
+        cause: Cause | None = None,
     ) -> None:
         self._store, self._commit, self._clock, self._log_limit = store, commit, clock, log_limit
-        self._intake = intake
+        self._intake, self._cause = intake, cause
         self._attempts: OrderedDict[tuple[str, int], _Attempt] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -78,7 +89,8 @@ class Ingest:
         """Stores what is new of a batch; returns once it is durable."""
         if self._gone(job_id):
             return Reply(_ends(batch), None, done=batch.state == "ended")
-        attempt = self._open(job_id, number)
+        attempt, batch = self._open(job_id, number), self._explained(job_id, number, batch)
+        command: Command | None = None
         with attempt.lock:
             writes: list[StreamWrite] = []
             docs: list[tuple[int, dict[str, Any]]] = []
@@ -87,16 +99,20 @@ class Ingest:
                 if write is not None:
                     writes.append(write)
                     docs.extend((piece.rank, doc) for doc in found)
-            patch, now = _patch(attempt, number, writes, docs), self._clock.now()
+            patch, now = patch_of(attempt.run, attempt.pace, number, writes, docs), self._clock.now()
             events = _checkpoints(job_id, number, attempt.project, docs, now) if attempt.job else []
             records: list[Record] = []
             if self._intake is not None:
                 records = self._intake.records(job_id, number, attempt.project, batch, writes, docs, now)
 
             def propose(state: State) -> Entry:
+                nonlocal command
                 if self._gone(job_id):  # meanwhile: nothing of it may be written behind its deletion
                     return Entry()
-                told = _worker_news(state.jobs.get(job_id), number, batch, now)
+                job = state.jobs.get(job_id)
+                told = _worker_news(job, number, batch, now)
+                if attempt.job and batch.state == "running":
+                    command = _command(job, number, now)
                 patches = [RunPatch(job_id, patch)] if patch else []
                 return Entry([*events, *told], writes, patches, records=records)
 
@@ -109,7 +125,18 @@ class Ingest:
             for write in writes:
                 attempt.streams[(write.rank, write.stream)] = StreamState(write.end, write.shapes)
             acked = {key: state.acked for key, state in attempt.streams.items()}
-        return Reply(acked, None, done=batch.state == "ended")
+        return Reply(acked, command, done=batch.state == "ended")
+
+    def _explained(self, job_id: str, number: int, batch: Batch) -> Batch:
+        """A worker knows that it was told to leave its node; why, its engine may know."""
+        if self._cause is None or batch.exit is None or not _told_to_leave(batch.exit):
+            return batch
+        try:
+            found = self._cause(job_id, number, batch.worker)
+        except Exception:  # its word is not worth the worker's own
+            _log.exception("the engine can't say why worker %s of %s/%s left", batch.worker, job_id, number)
+            return batch
+        return replace(batch, exit=replace(batch.exit, reason=found[0], detail=found[1])) if found else batch
 
     def _gone(self, job_id: str) -> bool:
         return self._intake is not None and self._intake.gone(job_id)
@@ -186,6 +213,22 @@ def _worker_news(job: Job | None, number: int, batch: Batch, now: float) -> list
     return events
 
 
+def _told_to_leave(end: WorkerExit) -> bool:
+    """A cluster may tell the ranks with their launcher, and one of them may be gone first."""
+    return end.reason == "node_lost" or (end.reason == "killed_by_signal" and end.signal == signal.SIGTERM)
+
+
+def _command(job: Job | None, number: int, now: float) -> Command | None:
+    """What a worker that runs is to do; the engine may have no other way to tell it, or a slower one."""
+    if job is None or not job.active or job.attempt is None or job.attempt.number != number:
+        # It was given up for lost, and what it holds may be another's by now.
+        return Command(_OVER, "kill", "node_lost")
+    if job.stop is None:
+        return None
+    left = max(0.0, job.stop.at + job.stop.grace - now)
+    return Command(int(job.stop.at * 1000), "stop", job.stop.reason.code, left)
+
+
 def _checkpoints(
     job_id: str, number: int, project: str, docs: list[tuple[int, dict[str, Any]]], now: float
 ) -> list[Event]:
@@ -201,51 +244,3 @@ def _checkpoints(
 def _fits(value: object) -> bool:
     """Whether it is a whole number that a database holds."""
     return isinstance(value, int) and abs(value) < 2**63
-
-
-def _patch(
-    attempt: _Attempt, number: int, writes: list[StreamWrite], docs: list[tuple[int, dict[str, Any]]]
-) -> dict[str, Any]:
-    """What changes in the run's document: progress and latest values as the lowest rank that reports gives them."""
-    patch: dict[str, Any] = {}
-    for write in sorted(writes, key=lambda w: -w.rank):
-        if write.columns and write.stream == "spool":
-            latest = dict(patch.get("latest", attempt.run.get("latest", {})))
-            latest.update({name: _finite(column.values[-1]) for name, column in write.columns.items() if column.values})
-            patch["latest"] = latest
-    for rank, doc in docs:
-        kind = doc.get("type")
-        if kind == "progress" and isinstance(doc.get("step"), int):
-            shown = patch.get("progress", attempt.run.get("progress"))
-            if shown is None or rank <= shown["rank"] or shown["attempt"] != number:
-                patch["progress"] = _progress(attempt, number, rank, doc)
-        elif kind == "params" and isinstance(doc.get("values"), dict):
-            patch["params"] = {**attempt.run.get("params", {}), **patch.get("params", {}), **doc["values"]}
-        elif kind == "note":
-            notes = patch.get("notes", attempt.run.get("notes", []))
-            patch["notes"] = [*notes, {"time": doc.get("time"), "text": str(doc.get("text", ""))}][-_NOTES_KEPT:]
-    return patch
-
-
-def _progress(attempt: _Attempt, number: int, rank: int, doc: dict[str, Any]) -> dict[str, Any]:
-    step, at, total = doc["step"], float(doc.get("time", 0.0)), doc.get("total")
-    attempt.pace.append((at, step))
-    while len(attempt.pace) > 2 and at - attempt.pace[0][0] > _RATE_WINDOW:
-        attempt.pace.pop(0)
-    first_at, first_step = attempt.pace[0]
-    rate = (step - first_step) / (at - first_at) if at > first_at and step > first_step else None
-    eta = (total - step) / rate if rate and isinstance(total, int | float) else None
-    return {
-        "step": step,
-        "total": total,
-        "unit": doc.get("unit", "step"),
-        "time": at,
-        "rate": rate,
-        "eta": eta,
-        "rank": rank,
-        "attempt": number,
-    }
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None

@@ -47,7 +47,10 @@ class Listener:
     def node_events(self, state: State, now: float) -> list[Event]:
         if self.nodes is None:
             return []
-        return node_events(state, self.nodes, self.engine.name, now, self._several.heard if self._several else None)
+        several = self._several
+        if several is None:
+            return node_events(state, self.nodes, self.engine.name, now)
+        return node_events(state, self.nodes, self.engine.name, now, several.heard, several.pools())
 
     def worker_events(self, state: State, dirty: set[str], now: float) -> tuple[list[Event], list[Key]]:
         """What is new, for the jobs that events or the engine have touched; and attempts without a sign of life."""
@@ -98,7 +101,8 @@ class Listener:
 
     def _nodes_due(self, now: float) -> bool:
         if self.incremental is None:
-            return _due(self._nodes_at, NODES_EVERY, now)
+            said = self._several is not None and self._several.nodes_changed()
+            return said or _due(self._nodes_at, NODES_EVERY, now)
         return self.incremental.nodes_changed() or _due(self._nodes_at, self.incremental.audit_every, now)
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
+from types import MappingProxyType
 from typing import Any
 
 from muster.control.watch import GONE_AFTER, LOST_AFTER, Sighting, Watch
@@ -12,17 +13,23 @@ from muster.core.event import SYSTEM, Event
 from muster.core.job import Job
 from muster.core.reasons import Reason, reason
 from muster.core.state import State
-from muster.engines.base import NodeInfo, Wait, WorkerReport
+from muster.engines.base import NodeInfo, PoolInfo, Wait, WorkerReport
 from muster.wire import WorkerExit
 
 ESTIMATE_GRAIN = 60.0  # seconds
 
 
 def node_events(
-    state: State, nodes: Sequence[NodeInfo], engine: str, now: float, heard: Callable[[str], bool] | None = None
+    state: State,
+    nodes: Sequence[NodeInfo],
+    engine: str,
+    now: float,
+    heard: Callable[[str], bool] | None = None,
+    pools: Mapping[str, PoolInfo] = MappingProxyType({}),
 ) -> list[Event]:
-    """Nodes that joined, changed or left, and the pools that they belong to. `heard`: see `engines.base.Several`."""
-    events = _pool_events(state, nodes, engine, now)
+    """Nodes that joined, changed or left, and the pools that they belong to. `heard`, `pools`: see
+    `engines.base.Several`."""
+    events = _pool_events(state, nodes, engine, now, pools)
     listed = set()
     for node in nodes:
         listed.add(node.name)
@@ -38,17 +45,26 @@ def node_events(
     return events
 
 
-def _pool_events(state: State, nodes: Sequence[NodeInfo], engine: str, now: float) -> list[Event]:
+def _pool_events(
+    state: State, nodes: Sequence[NodeInfo], engine: str, now: float, pools: Mapping[str, PoolInfo]
+) -> list[Event]:
+    """Pools that are new, have another engine, or whose engine went away or is back."""
     found: dict[str, tuple[str, bool]] = {}
+    for name, info in pools.items():
+        known = state.pools.get(name)
+        found[name] = (info.engine, known.delegated if known is not None else False)
+    listed = set[str]()
     for node in nodes:
-        if node.role != "machine" or node.pool not in found:
+        if node.role != "machine" or node.pool not in listed:
+            listed.add(node.pool)
             found[node.pool] = (node.engine or engine, node.role != "node")
     events = []
     for name, (owner, delegated) in sorted(found.items()):
-        known = state.pools.get(name)
-        if known is None or (known.engine, known.delegated) != (owner, delegated):
+        known, away = state.pools.get(name), pools[name].away if name in pools else ""
+        there = (known.engine, known.delegated, bool(known.away)) if known is not None else None
+        if there != (owner, delegated, bool(away)):
             data = {"name": name, "engine": owner, **({"delegated": True} if delegated else {})}
-            events.append(Event("pool.set", now, SYSTEM, data=data))
+            events.append(Event("pool.set", now, SYSTEM, data={**data, **({"away": away} if away else {})}))
     return events
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 
 from muster.core.job import Job
-from muster.core.spec import ranks_per_node
+from muster.core.spec import ranks_per_node, sections
 from muster.core.state import State
 from muster.engines.base import GangLaunch, WorkerReport
 
@@ -103,4 +103,7 @@ def gang_of(job: Job, token: str) -> GangLaunch:
         pool=job.attempt.pool,
         priority=spec.priority,
         ask=job.ask,
+        options=sections(spec),
+        image=spec.image or "",
+        code=job.code,
     )

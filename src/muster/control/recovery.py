@@ -45,8 +45,8 @@ def after_end(job: Job, outcome: str, cause: Reason, now: float) -> Event:
         return _end(job, "stopped", job.stop.reason, now)
     if job.stop is not None:
         return _again(job, _checked(job, job.stop, now), "preempted", now, now)
-    if cause.code == "max_duration":
-        return _end(job, "stopped", cause, now)
+    if cause.code == "max_duration" or (cause.code == "time_limit" and not _saved(job)):
+        return _end(job, "stopped", cause, now)  # what saved nothing would begin again for ever
     return _restart_or_fail(job, cause, now)
 
 
@@ -61,6 +61,11 @@ def _checked(job: Job, stop: StopOrder, now: float) -> Reason:
     else:
         told = f"it did not save in the {now - stop.at:.0f} s before it left and goes on from step {mark.step}"
     return replace(stop.reason, message=f"{stop.reason.message}; {told}", data={**stop.reason.data, "saved": saved})
+
+
+def _saved(job: Job) -> bool:
+    """Whether this attempt has a checkpoint of its own."""
+    return job.checkpoint is not None and job.attempt is not None and job.checkpoint.attempt == job.attempt.number
 
 
 def _restart_or_fail(job: Job, cause: Reason, now: float) -> Event:

@@ -31,8 +31,9 @@ def read_policy(path: Path) -> str:
 def problems_here(rules: Rules, state: State) -> list[Problem]:
     """What in the rules does not suit this cluster as it is now."""
     pools = Counter(dict.fromkeys(state.pools, 0))
-    for node in state.nodes.values():
-        pools[node.pool] += node.total.accelerators
+    for node in (*state.nodes.values(), *state.machines.values()):
+        # Of an engine that chooses the machines, those are what there is, and not the places in its queue.
+        pools[node.pool] += node.total.accelerators if node.role != "slot" else 0
     queues = {name: queue.project for name, queue in state.queues.items()}
     return check_rules(rules, pools=pools, queues=queues, projects=state.projects)
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
-from muster.control.admission import CHECKS, Context
+from muster.control.admission import CHECKS, Context, Growth
 from muster.core.errors import Invalid, NotFound, Refused
 from muster.core.event import Event
 from muster.core.history import groups_of
@@ -34,12 +35,18 @@ def admit(submission: Submission, context: Context) -> None:
 
 
 def submit(
-    store: Store, submission: Submission, now: float, local: bool, whole: bool = False, admitted: bool = False
+    store: Store,
+    submission: Submission,
+    now: float,
+    local: bool,
+    whole: bool = False,
+    admitted: bool = False,
+    growth: Growth = MappingProxyType({}),
 ) -> Proposal:
     """Accepts the job in one event, or nothing when its key was used since `earlier` was asked.
 
-    `whole`: the event carries the spec as it is, for a store that encodes nothing. `admitted`: one just like it was,
-    and neither nodes nor rules have changed since.
+    `local`, `growth`: see `admission.Context`. `whole`: the event carries the spec as it is, for a store that encodes
+    nothing. `admitted`: one just like it was, and neither nodes nor rules have changed since.
     """
 
     def propose(state: State) -> Entry:
@@ -47,7 +54,7 @@ def submit(
         if submission.key and (user, submission.key) in state.keys:
             return Entry()
         if not admitted:
-            admit(submission, Context(state, user, lambda p, n: store.secret(p, n) is not None, local))
+            admit(submission, Context(state, user, lambda p, n: store.secret(p, n) is not None, local, growth))
         number = state.next_number
         data: dict[str, Any] = {
             "number": number,
@@ -94,7 +101,9 @@ def stop(job_id: str, actor: str, now: float, grace: float | None, why: Reason |
     return propose
 
 
-def resume(store: Store, job_id: str, actor: str, now: float, local: bool) -> Proposal:
+def resume(
+    store: Store, job_id: str, actor: str, now: float, local: bool, growth: Growth = MappingProxyType({})
+) -> Proposal:
     """Queues a stopped or failed job again: the same run goes on from its last checkpoint."""
 
     def propose(state: State) -> Entry:
@@ -106,7 +115,8 @@ def resume(store: Store, job_id: str, actor: str, now: float, local: bool) -> Pr
             raise NotFound(f"There is no job {job_id!r}.", "See `muster ls --all`.")
         if job.phase == "succeeded":
             raise Invalid(f"Job {job_id} has succeeded.", "Submit it again to run it once more.")
-        admit(Submission(job.spec, job.user), Context(state, actor, lambda p, n: store.secret(p, n) is not None, local))
+        context = Context(state, actor, lambda p, n: store.secret(p, n) is not None, local, growth)
+        admit(Submission(job.spec, job.user), context)
         data = {
             "doc": job.to_doc(),
             "spec": job.spec.model_dump(mode="json"),

@@ -9,6 +9,7 @@ import yaml
 from pydantic import BaseModel
 
 from muster.core import units
+from muster.core.free import scalar
 from muster.core.notation import Written, written
 
 
@@ -38,6 +39,8 @@ def _written_value(note: Written, value: Any, beside: Mapping[str, Any]) -> Any:
         return units.format_accelerators(beside["accelerator"], value, beside["share"])
     if note.form == "nodes":
         return value if beside["min_nodes"] is None else {"min": beside["min_nodes"], "max": value}
+    if note.form == "json":
+        return _quoted(value)
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, tuple):
@@ -45,6 +48,19 @@ def _written_value(note: Written, value: Any, beside: Mapping[str, Any]) -> Any:
     if value == "auto":
         return value
     return _FORMATS[note.form](value) if note.form in _FORMATS else value
+
+
+def _quoted(value: Any) -> Any:
+    """Text that would be read back as something else without its quotes keeps them."""
+    if isinstance(value, Mapping):
+        return {key: _quoted(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_quoted(item) for item in value]
+    return _Quoted(value) if isinstance(value, str) and scalar(value) != value else value
+
+
+class _Quoted(str):
+    __slots__ = ()
 
 
 class _Dumper(yaml.SafeDumper):
@@ -60,7 +76,12 @@ def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 
+def _represent_quoted(dumper: yaml.SafeDumper, text: _Quoted) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", str(text), style='"')
+
+
 _Dumper.add_representer(str, _represent_text)
+_Dumper.add_representer(_Quoted, _represent_quoted)
 _FORMATS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "duration": units.format_duration,
     "duration_or_auto": units.format_duration,

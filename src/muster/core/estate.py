@@ -93,6 +93,7 @@ class Pool:
     delegated: bool = False  # the engine chooses the machines: Muster decides who is handed over, and when
     accelerator: str = ""
     spot: bool = False
+    away: str = ""  # what keeps its engine from being reached: nothing is started there then
 
 
 @dataclass(frozen=True, slots=True)

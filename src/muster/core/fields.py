@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from muster.core import units
+from muster.core.free import read_free
 from muster.core.notation import FieldPath, Written, accepted_names, section_model, written
 from muster.core.report import At, Report, is_clean, is_null, shown, spelled
 from muster.core.spec import JobSpec
@@ -122,6 +123,10 @@ def _canonical(entry: Entry, report: Report) -> Any:
         if not isinstance(raw, Mapping):
             raise units.Unfit
         return _item_texts(raw, entry, report)
+    if form == "json":
+        if not isinstance(raw, Mapping):
+            raise units.Unfit
+        return read_free(raw)
     if form == "list":
         if isinstance(raw, Mapping):
             raise units.Unfit

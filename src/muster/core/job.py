@@ -98,6 +98,7 @@ class Job:
     expect: float | None = None  # seconds it was expected to run, from what had finished when it was submitted
     waited: float = 0.0  # seconds that it was queued before its attempts so far
     claim: tuple[Seat, ...] = ()  # seats that are kept for it until those who sit there have left
+    code: str = ""  # digest of the snapshot of its `workdir`, where one was taken
 
     @property
     def final(self) -> bool:
@@ -137,6 +138,7 @@ class Job:
             "expect": self.expect,
             "waited": self.waited,
             "claim": [seat.to_doc() for seat in self.claim],
+            "code": self.code,
         }
 
     @classmethod
@@ -149,7 +151,7 @@ class Job:
             Attempt.from_doc(doc["attempt"]) if doc["attempt"] else None, doc["charges"], doc["not_before"],
             StopOrder(**{**stop, "reason": Reason(**stop["reason"])}) if stop else None,
             CheckpointMark(**mark) if mark else None, doc["ran"], ask(spec), doc.get("expect"), doc.get("waited", 0.0),
-            tuple(seat_from(seat) for seat in doc.get("claim", ())),
+            tuple(seat_from(seat) for seat in doc.get("claim", ())), doc.get("code", ""),
         )  # fmt: skip
 
 

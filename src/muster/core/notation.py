@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal
+from typing import Literal, get_args
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 Form = Literal[
     "text", "name", "path", "commands", "integer", "number", "flag", "choice", "priority", "duration",
-    "duration_or_auto", "size", "accelerators", "nodes", "mapping", "list", "section",
+    "duration_or_auto", "size", "accelerators", "nodes", "mapping", "list", "section", "json",
 ]  # fmt: skip
 FieldPath = tuple[str, ...]  # the names of a field from the top: ("run",) or ("retry", "on")
 
@@ -36,9 +36,9 @@ def written(info: FieldInfo) -> Written | None:
 
 
 def section_model(info: FieldInfo) -> type[BaseModel] | None:
-    """The model of a field that is a section of the file."""
-    kind = info.annotation
-    return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
+    """The model of a field that is a section of the file, or that may be."""
+    kinds = get_args(info.annotation) or (info.annotation,)
+    return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), None)
 
 
 @cache

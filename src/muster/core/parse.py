@@ -15,7 +15,7 @@ from muster.core.errors import SpecError
 from muster.core.fields import FAILED, FIELDS, Entry, advice, read_fields
 from muster.core.notation import FieldPath
 from muster.core.report import At, Report, Stop, shown
-from muster.core.spec import RESERVED, RESERVED_PREFIX, JobSpec
+from muster.core.spec import RESERVED, RESERVED_PREFIX, SECTIONS, JobSpec, section
 
 
 def parse_job(
@@ -93,7 +93,9 @@ def _values(entries: Mapping[FieldPath, Entry], base: Path | None) -> dict[str, 
 
 def _validated(values: dict[str, Any], entries: Mapping[FieldPath, Entry], report: Report) -> JobSpec | None:
     try:
-        return JobSpec.model_validate(values)
+        spec = JobSpec.model_validate(values)
+        idle = [name for name in SECTIONS if name in values and not section(spec, name)]
+        return spec.model_copy(update=dict.fromkeys(idle)) if idle else spec
     except ValidationError as error:
         faults = error.errors(include_url=False, include_context=False, include_input=False)
     reported: set[At] = set()  # a union reports one fault for each of its members

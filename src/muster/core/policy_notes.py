@@ -154,7 +154,11 @@ _POOL: Final = {
     "spot": Note("flag", "`true`, `false`, or `auto`", "true", "Whether its nodes can be taken away; `auto` is as the "
         "engine says.", absent="auto"),
     "price": Note("number", "a number from 0 on", "2.5", "What one accelerator costs for an hour, or one node where "
-        "there are none, in your currency: a run's cost follows from it."),
+        "there are none, in your currency: a run's cost follows from it, and of pools that are open to a job the "
+        "cheapest is taken first."),
+    "burst": Note("duration", f"{_DURATION}, or `never`", "10m", "Makes it a pool for bursts: a job that names no pool "
+        "comes here only when no other pool has room and it has waited so long; `0s` is at once, and `never` makes it "
+        "a pool like the others.", absent="never"),
 }  # fmt: skip
 _WINDOW: Final = {
     "days": Note("choice", "a list of `mon`, `tue`, `wed`, `thu`, `fri`, `sat` and `sun`", "[sat, sun]", "Days on "

@@ -97,6 +97,12 @@ _KINDS = [
     ReasonKind(
         "engine_away", "wait", "the engine of its pool can't be reached", "See `muster engines` and `muster doctor`."
     ),
+    ReasonKind(
+        "opens_later",
+        "wait",
+        "a pool for bursts is not open to it yet",
+        "Wait, or name the pool to go there now; see `muster queue rules`.",
+    ),
     ReasonKind("overdue", "wait", "it has waited so long that it goes first", "Nothing to do: it starts by itself."),
     # refusals
     ReasonKind(
@@ -171,7 +177,14 @@ _KINDS = [
     ReasonKind("preempted", "preempted", "its resources were needed by work that goes first"),
     ReasonKind("quota_reclaimed", "preempted", "the accelerators that it had borrowed were wanted back"),
     ReasonKind("turn_over", "preempted", "its turn in a queue with time slices was over"),
+    ReasonKind(
+        "time_limit",
+        "preempted",
+        "the engine's time limit for one attempt was reached",
+        "Nothing to do if it saves checkpoints: it goes on from the last one.",
+    ),
     ReasonKind("resizing", "preempted", "it starts again on another number of nodes"),
+    ReasonKind("cancelled_outside", "preempted", "somebody cancelled it with the cluster's own tools"),
     # ends that belong to the user's program
     ReasonKind("user_error", "error", "the program ended with an error", "See `muster logs`."),
     ReasonKind(
@@ -200,6 +213,30 @@ _KINDS = [
     ),
     ReasonKind(
         "launch_failed", "node", "the engine could not start the workers", "See the detail and `muster doctor`."
+    ),
+    ReasonKind(
+        "engine_refused",
+        "error",
+        "the engine refuses the job",
+        "Correct what its word names, then submit it again.",
+    ),
+    ReasonKind(
+        "image_unavailable",
+        "error",
+        "the cluster can't get the container image",
+        "Correct `image`, or let the cluster pull it (`kubernetes.pull_secrets`).",
+    ),
+    ReasonKind(
+        "pod_refused",
+        "error",
+        "the node can't start the worker's container",
+        "See the detail; correct `image` or the job's `kubernetes` section.",
+    ),
+    ReasonKind(
+        "bad_environment",
+        "error",
+        "the environment that it asks for could not be made",
+        "Correct `ray.runtime_env`; the detail says what failed.",
     ),
     ReasonKind("secret_missing", "error", "a secret that the job names is gone", "Set it again, then `muster resume`."),
     # ends

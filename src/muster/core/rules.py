@@ -109,6 +109,8 @@ class PoolRules(_Canonical):
     maintenance: tuple[Maintenance, ...] = ()
     spot: bool | None = None  # None: as the engine says
     price: Annotated[float, Field(ge=0, le=1e6)] = 0.0  # of an accelerator and hour; of a node where there are none
+    # For bursts: jobs that name no pool come here once they have waited so long and no other has room; None is at once.
+    burst: Seconds | None = None
 
 
 class Keep(_Canonical):

@@ -86,6 +86,8 @@ def _shapes(model: type[BaseModel], name: str, info: FieldInfo, note: Written) -
     canonical = [_without_words(shape) for shape in plain.get("anyOf", [plain])]
     if note.form == "size":
         canonical = [shape for shape in canonical if shape["type"] != "integer"]
+    if note.form == "json":
+        return [{"type": "object"}]
     if note.form == "list":
         canonical.append(canonical[0]["items"])
     if note.form == "mapping":

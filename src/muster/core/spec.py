@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from muster.core import units
 from muster.core.dump import to_yaml
 from muster.core.notation import Written
 from muster.core.resources import Resources
 from muster.core.rules import WorkClass
+from muster.core.spec_engines import KubernetesSection, RaySection, SlurmSection
+from muster.core.spec_managed import AzureMLSection, SageMakerSection, VertexSection
+from muster.core.spec_types import (
+    CANONICAL,
+    DURATION_WORDS,
+    LABEL_WORDS,
+    ONE_DAY,
+    TEXT_MAX,
+    DataName,
+    EnvName,
+    Label,
+    Seconds,
+    TagName,
+    Text,
+)
 
 Kind = Literal["train", "eval", "data", "sweep", "session"]
 PlacementName = Literal["pack", "spread", "balanced", "group", "locality"]
@@ -22,24 +37,12 @@ RESERVED: Final = frozenset({
     "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT",
 })  # fmt: skip
 
-_TEN_YEARS: Final = 315_360_000.0  # seconds
-_ONE_DAY: Final = 86_400.0
-# One argument of a Linux process holds 131,072 bytes; 32,000 characters fit in whatever they are encoded.
-_TEXT_MAX: Final = 32_000
-_DURATION_WORDS: Final = "a duration such as `6h`, `90m`, `1h30m`, `2:30:00` or a number of seconds"
-
-Text = Annotated[str, Field(pattern=r"^[^\x00]*$", max_length=_TEXT_MAX)]
-Label = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=63)]
-EnvName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=255)]
-TagName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*$", max_length=100)]
-DataName = Annotated[str, Field(pattern=r"^[^\s\x00]+$", max_length=1000)]
-Seconds = Annotated[float, Field(gt=0, le=_TEN_YEARS)]
-_LABEL_WORDS: Final = "letters, digits, `-`, `_` and `.`, at most 63"
+# The sections for one kind of engine or service each.
+SECTIONS: Final = ("slurm", "ray", "kubernetes", "sagemaker", "vertex", "azureml")
 
 
 class _Canonical(BaseModel):
-    # No Python-level validators below: a server reads 100,000 of these back in a second or two when it starts.
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = CANONICAL
 
 
 class WorkerResources(_Canonical):
@@ -80,7 +83,7 @@ class Checkpoint(_Canonical):
     every: Annotated[
         Seconds | Literal["auto"] | None,
         Field(description="Time between saves; `auto` lets Muster choose. The program decides unless given."),
-        Written("duration_or_auto", f"{_DURATION_WORDS}, or `auto`", "15m"),
+        Written("duration_or_auto", f"{DURATION_WORDS}, or `auto`", "15m"),
     ] = None  # fmt: skip
     keep: Annotated[
         int,
@@ -95,12 +98,12 @@ class Topology(_Canonical):
     require: Annotated[
         Label | None,
         Field(description="All nodes of the gang have the same value of this label, or it does not start."),
-        Written("text", _LABEL_WORDS, "rack"),
+        Written("text", LABEL_WORDS, "rack"),
     ] = None
     prefer: Annotated[
         Label | None,
         Field(description="They have if it can be had now."),
-        Written("text", _LABEL_WORDS, "link"),
+        Written("text", LABEL_WORDS, "link"),
     ] = None
 
 
@@ -121,7 +124,7 @@ class Retry(_Canonical):
     ] = ("node", "worker", "preempted")  # fmt: skip
     backoff: Annotated[
         float,
-        Field(ge=0, le=_ONE_DAY, description="Wait before a restart."),
+        Field(ge=0, le=ONE_DAY, description="Wait before a restart."),
         Written("duration", "a duration up to one day, such as `10s` or `2m`", "10s"),
     ] = 10.0
 
@@ -143,17 +146,17 @@ class JobSpec(_Canonical):
     project: Annotated[
         Label,
         Field(description="Who owns and pays."),
-        Written("text", _LABEL_WORDS, "language"),
+        Written("text", LABEL_WORDS, "language"),
     ] = "default"
     queue: Annotated[
         Label,
         Field(description="Whose share it uses."),
-        Written("text", _LABEL_WORDS, "research"),
+        Written("text", LABEL_WORDS, "research"),
     ] = "default"
     pool: Annotated[
         Label | None,
         Field(description="The class of hardware it must run on. Any that fits unless given."),
-        Written("text", _LABEL_WORDS, "h100-spot"),
+        Written("text", LABEL_WORDS, "h100-spot"),
     ] = None
     purpose: Annotated[
         Text | None,
@@ -167,7 +170,7 @@ class JobSpec(_Canonical):
     ] = None
     run: Annotated[
         str,
-        Field(pattern=r"^[^\x00]*[^\s\x00][^\x00]*$", max_length=_TEXT_MAX,
+        Field(pattern=r"^[^\x00]*[^\s\x00][^\x00]*$", max_length=TEXT_MAX,
               description="The command that each rank runs, given to the shell. Under `commands` it may be a list: "
               "they run one after the other and the first that fails ends it. Required."),
         Written("commands", "a command, at most 32,000 characters", "python train.py",
@@ -222,11 +225,11 @@ class JobSpec(_Canonical):
     max_duration: Annotated[
         Seconds | None,
         Field(description="Running time, over all attempts, after which it is stopped. No limit unless given."),
-        Written("duration", f"{_DURATION_WORDS}, at most ten years", "6h", ("time", "time_limit")),
+        Written("duration", f"{DURATION_WORDS}, at most ten years", "6h", ("time", "time_limit")),
     ] = None
     stop_grace: Annotated[
         float,
-        Field(ge=0, le=_ONE_DAY, description="Time to save and leave, between the request to stop and the kill."),
+        Field(ge=0, le=ONE_DAY, description="Time to save and leave, between the request to stop and the kill."),
         Written("duration", "a duration up to one day, such as `30s` or `2m`", "30s"),
     ] = 30.0
     checkpoint: Annotated[
@@ -255,7 +258,7 @@ class JobSpec(_Canonical):
     group: Annotated[
         Label | None,
         Field(description="Jobs of one group are kept near to each other with `placement: group`."),
-        Written("text", _LABEL_WORDS, "actor-learner"),
+        Written("text", LABEL_WORDS, "actor-learner"),
     ] = None
     near: Annotated[
         tuple[DataName, ...],
@@ -267,7 +270,7 @@ class JobSpec(_Canonical):
         Seconds | None,
         Field(description="Time from its submission in which it should be done: spot nodes are used no longer than "
               "that allows."),
-        Written("duration", f"{_DURATION_WORDS}, at most ten years", "2d"),
+        Written("duration", f"{DURATION_WORDS}, at most ten years", "2d"),
     ] = None  # fmt: skip
     off_peak: Annotated[
         bool,
@@ -280,6 +283,52 @@ class JobSpec(_Canonical):
         Written("mapping", "a mapping of names to text", "{task: pretrain}",
                 item="a name of letters, digits, `.`, `_`, `/` and `-`, and text for it"),
     ] = {}  # fmt: skip
+    image: Annotated[
+        Annotated[str, Field(pattern=r"^[^\s\x00]+$", max_length=1000)] | None,
+        Field(description="Container image, where the engine runs containers. The engine's unless given."),
+        Written("text", "the name of an image", "registry.example.com/train:1.4", ("container_image",)),
+    ] = None
+    slurm: Annotated[
+        SlurmSection | None,
+        Field(description="What only Slurm has a name for."),
+        Written("section", "a mapping such as `{qos: high}`", "{qos: high}"),
+    ] = None
+    ray: Annotated[
+        RaySection | None,
+        Field(description="What only Ray has a name for."),
+        Written("section", "a mapping such as `{driver: true}`", "{driver: true}"),
+    ] = None
+    kubernetes: Annotated[
+        KubernetesSection | None,
+        Field(description="What only Kubernetes has a name for."),
+        Written("section", "a mapping such as `{queue: team-a}`", "{queue: team-a}", ("k8s",)),
+    ] = None
+    sagemaker: Annotated[
+        SageMakerSection | None,
+        Field(description="What `muster render --engine sagemaker` needs."),
+        Written("section", "a mapping such as `{region: eu-west-1}`", "{region: eu-west-1}"),
+    ] = None
+    vertex: Annotated[
+        VertexSection | None,
+        Field(description="What `muster render --engine vertex` needs."),
+        Written("section", "a mapping such as `{location: europe-west4}`", "{location: europe-west4}"),
+    ] = None
+    azureml: Annotated[
+        AzureMLSection | None,
+        Field(description="What `muster render --engine azureml` needs."),
+        Written("section", "a mapping such as `{workspace: research}`", "{workspace: research}"),
+    ] = None
+
+
+def section(spec: JobSpec, kind: str) -> dict[str, Any]:
+    """What the job says to one kind of engine, without what it leaves to the defaults; empty when it says nothing."""
+    said = getattr(spec, kind) if kind in SECTIONS else None
+    return {} if said is None else said.model_dump(mode="json", exclude_defaults=True)
+
+
+def sections(spec: JobSpec) -> dict[str, dict[str, Any]]:
+    """The same of every kind that it says anything to."""
+    return {kind: said for kind in SECTIONS if (said := section(spec, kind))}
 
 
 def ranks_per_node(spec: JobSpec) -> int:

@@ -63,7 +63,8 @@ class GangLaunch:
     pool: str = ""
     priority: int = 50
     ask: Resources = field(default_factory=Resources)  # of each worker
-    options: Mapping[str, Any] = field(default_factory=dict)  # the job file's section for this kind of engine
+    # What the job file says to this kind of engine; the controller names every kind: {"slurm": {...}, "ray": {...}}.
+    options: Mapping[str, Any] = field(default_factory=dict)
     image: str = ""  # of the container, where there are any
     code: str = ""  # digest of the snapshot of `workdir`, for nodes that don't have the folder
 
@@ -133,12 +134,26 @@ class Incremental(Protocol):
         """Whether `nodes` has something new to say since it was last called."""
 
 
+@dataclass(frozen=True, slots=True)
+class PoolInfo:
+    """A pool that exists, with or without nodes."""
+
+    engine: str
+    away: str = ""  # what keeps its engine from being reached; "" when it can be
+
+
 @runtime_checkable
 class Several(Protocol):
     """Engines behind one, some of which may not have been heard of yet."""
 
     def heard(self, engine: str) -> bool:
         """Whether its nodes and workers are known: what it does not name is gone then. True of one that is no more."""
+
+    def pools(self) -> Mapping[str, PoolInfo]:
+        """Every pool that was ever heard of."""
+
+    def nodes_changed(self) -> bool:
+        """Whether `nodes` or `pools` has something new to say since they were last called."""
 
 
 @dataclass(frozen=True, slots=True)

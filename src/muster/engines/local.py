@@ -41,7 +41,7 @@ class LocalEngine:
         self._root = config.root.absolute()
         self._workers: dict[tuple[str, int], list[LocalWorker]] = {}
         self._forgotten: set[tuple[str, int]] = set()
-        self._warm = WarmProcess(config.python)
+        self._warm = WarmProcess(config.python, config.env)
         self._watcher = Watcher(self._changed)
         self._wake: Callable[[], None] | None = None
         self._lock = threading.RLock()
@@ -63,11 +63,16 @@ class LocalEngine:
 
     def launch(self, gang: GangLaunch) -> None:
         """Raises EngineError when a seat can't exist here, OSError when the machine refuses for now."""
-        launches = describe_gang(self._config, gang)
+        self.launch_workers(describe_gang(self._config, gang))
+
+    def launch_workers(self, launches: Sequence[Launch]) -> int:
+        """Starts these workers of one attempt; the port of its rank 0, a free one here where they name none."""
+        job, attempt = launches[0].job, launches[0].attempt
         with self._lock:
-            known = {worker.number: worker for worker in self._workers.get((gang.job, gang.attempt), ())}
+            known = {worker.number: worker for worker in self._workers.get((job, attempt), ())}
             taken = {worker.port for workers in self._workers.values() for worker in workers if not worker.exit}
-            port = known[0].port if 0 in known else free_port(taken)
+            given = launches[0].master_port
+            port = known[0].port if 0 in known else given or free_port(taken)
             for launch in launches:
                 worker = known.get(launch.worker) or self._new_worker(replace(launch, master_port=port))
                 port = worker.port
@@ -75,6 +80,7 @@ class LocalEngine:
                 worker.refresh()
                 if not (worker.alive or worker.started or worker.exit):
                     self._start_launcher(worker, recover=False)
+        return port
 
     def stop(self, job: str, attempt: int, grace: float, reason: str) -> None:
         now = time.monotonic()
@@ -131,7 +137,8 @@ class LocalEngine:
         """The first launch.json that is written decides; this one, or that of a server before."""
         folder = self._root / "attempts" / launch.job / str(launch.attempt) / str(launch.worker)
         folder.mkdir(parents=True, exist_ok=True)
-        Path(launch.checkpoint_dir).mkdir(parents=True, exist_ok=True)
+        if "://" not in launch.checkpoint_dir:
+            Path(launch.checkpoint_dir).mkdir(parents=True, exist_ok=True)
         write_new(folder / "launch.json", launch.to_json())
         return self._take_up(read_launch(folder), folder)
 

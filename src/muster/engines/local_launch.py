@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import socket
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -37,6 +37,7 @@ class LocalConfig:
     ca_file: str | None = None
     real_devices: bool = True  # False leaves CUDA_VISIBLE_DEVICES alone even where a node has real GPUs
     python: str = sys.executable
+    env: Mapping[str, str] | None = None  # of the launchers, and so of the ranks; this process's own without it
 
 
 def describe_gang(config: LocalConfig, gang: GangLaunch) -> list[Launch]:

@@ -8,6 +8,7 @@ import os
 import select
 import subprocess
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -18,8 +19,9 @@ LEAVE_SECONDS: Final = 5.0
 class WarmProcess:
     """Started when first needed, and again when it has died. One thread at a time."""
 
-    def __init__(self, python: str) -> None:
+    def __init__(self, python: str, env: Mapping[str, str] | None = None) -> None:
         self._python = python
+        self._env = env
         self._process: subprocess.Popen[bytes] | None = None
         self._unread = b""
 
@@ -29,7 +31,12 @@ class WarmProcess:
             command = [self._python, "-P", "-m", "muster.runtime.warm"]
             self._unread = b""
             self._process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, start_new_session=True
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                bufsize=0,
+                start_new_session=True,
+                env=self._env,
             )
 
     def ask(self, folder: Path, recover: bool) -> int:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -17,12 +18,15 @@ from muster.engines.base import (
     Knowing,
     Member,
     NodeInfo,
+    PoolInfo,
     Queueing,
     Wait,
     WorkerReport,
 )
+from muster.engines.names import Names
 
 PATIENCE: Final = 60.0  # seconds; a launcher always tells, this is for one that can reach no server
+AWAY_AFTER: Final = 10.0  # seconds that an engine may not answer before nothing is planned there: a restart takes less
 _FINE: Final = Condition(True, 0.0, "this machine")
 
 
@@ -32,11 +36,18 @@ class Engines:
     name = "engines"
     patience = PATIENCE
 
-    def __init__(self, members: Sequence[Member]) -> None:
+    def __init__(self, members: Sequence[Member], clock: Callable[[], float] = time.time) -> None:
         self._members: dict[str, Member] = {member.name: member for member in members}
-        self._owners: dict[str, str] = {}  # pool → engine
-        self._nodes: dict[str, tuple[str, str]] = {}  # node, as it is shown → engine, and its name there
-        self._shown: dict[tuple[str, str], str] = {}  # the other way round
+        self._clock = clock
+        self._names = Names()
+        self._used: dict[str, Resources] = {}  # machine → what all who use it hold
+        self._told: dict[str, str] = {}  # engines that were said to be away
+
+    def recall(self, pools: Mapping[str, str], nodes: Iterable[tuple[str, str]]) -> None:
+        """Names that an earlier server gave: pools with their engines, and nodes with theirs. They stay the same,
+        whichever engine answers first this time."""
+        there = {pool: engine for pool, engine in pools.items() if engine in self._members}
+        self._names.recall(there, [(node, engine) for node, engine in nodes if engine in self._members])
 
     def members(self) -> Mapping[str, Member]:
         return self._members
@@ -50,9 +61,24 @@ class Engines:
         member = self._members[name]
         return member.condition() if isinstance(member, Diagnosing) else _FINE
 
-    def owner(self, pool: str) -> str | None:
-        """The engine that a pool belongs to; None for a pool that was never heard of."""
-        return self._owners.get(pool)
+    def away(self, name: str) -> str:
+        """What is wrong with an engine that has not answered for a while; "" of one that is there, or is no more."""
+        if name not in self._members:
+            return ""
+        found = self.condition(name)
+        return "" if found.ok or self._clock() - found.since < AWAY_AFTER else found.detail
+
+    def used(self, node: str) -> Resources | None:
+        """What all who use a machine hold of it, where its engine says so."""
+        return self._used.get(node)
+
+    def engine_of(self, node: str) -> str:
+        """The engine that a node belongs to; "" of one that was never heard of."""
+        return self._names.node(node)[0]
+
+    def called(self, node: str) -> str:
+        """What its engine calls a node."""
+        return self._names.node(node)[1]
 
     # --- what an engine does -----------------------------------------------------------------------------------------
     def heard(self, engine: str) -> bool:
@@ -61,20 +87,32 @@ class Engines:
         return answered() if answered is not None else True
 
     def nodes(self) -> Sequence[NodeInfo]:
-        """A name that two engines use is shown with the engine's behind it; a pool belongs to who named it first."""
+        """A name that two engines use is shown with the engine's beside it."""
         found: list[NodeInfo] = []
         for name, member in self._members.items():
             for node in member.nodes():
-                if self._owners.setdefault(node.pool, name) != name:
-                    node = replace(node, pool=f"{name}-{node.pool}")
-                    self._owners[node.pool] = name
-                found.append(replace(node, name=self._show(name, node.name), engine=name))
+                pool, shown = self._names.show_pool(name, node.pool), self._names.show_node(name, node.name)
+                found.append(replace(node, name=shown, pool=pool, engine=name))
+        self._used = {node.name: node.used for node in found if node.used is not None}
         return found
+
+    def nodes_changed(self) -> bool:
+        """Whether `nodes` or `pools` has something new to say."""
+        changed = [asked() for member in self._members.values() if (asked := getattr(member, "nodes_changed", None))]
+        return any(changed) or {name: bool(self.away(name)) for name in self._members} != self._said()
+
+    def pools(self) -> Mapping[str, PoolInfo]:
+        self._told = {name: self.away(name) for name in self._members}
+        for name, member in self._members.items():
+            for pool in member.most() if isinstance(member, Growing) else ():
+                self._names.show_pool(name, pool)
+        return {pool: PoolInfo(name, self._told.get(name, "")) for pool, name in self._names.owners().items()}
 
     def launch(self, gang: GangLaunch) -> None:
         member = self._of(gang)
-        seats = [replace(seat, node=self._nodes.get(seat.node, ("", seat.node))[1]) for seat in gang.seats]
-        member.launch(replace(gang, seats=seats))
+        seats = [replace(seat, node=self._names.node(seat.node)[1]) for seat in gang.seats]
+        options = gang.options.get(getattr(member, "kind", ""), {})
+        member.launch(replace(gang, seats=seats, pool=self._names.pool(gang.pool)[1], options=options))
 
     def stop(self, job: str, attempt: int, grace: float, reason: str) -> None:
         for member in self._members.values():
@@ -85,7 +123,7 @@ class Engines:
         for name, member in self._members.items():
             for report in member.poll():
                 if report.node:
-                    report = replace(report, node=self._show(name, report.node))
+                    report = replace(report, node=self._names.show_node(name, report.node))
                 found.append(report)
         return found
 
@@ -122,33 +160,35 @@ class Engines:
             engine.undrain(there)
 
     def want(self, waiting: Sequence[tuple[str, Resources, int]]) -> None:
+        theirs: dict[str, list[tuple[str, Resources, int]]] = {name: [] for name in self._members}
+        for pool, ask, workers in waiting:
+            owner, there = self._names.pool(pool)
+            if owner in theirs:
+                theirs[owner].append((there, ask, workers))
         for name, member in self._members.items():
             if isinstance(member, Growing):
-                member.want([(pool, ask, nodes) for pool, ask, nodes in waiting if self._owners.get(pool) == name])
+                member.want(theirs[name])
 
     def most(self) -> Mapping[str, tuple[Resources, int]]:
-        found: dict[str, tuple[Resources, int]] = {}
-        for member in self._members.values():
-            if isinstance(member, Growing):
-                found.update(member.most())
-        return found
+        return {
+            self._names.show_pool(name, pool): most
+            for name, member in self._members.items()
+            if isinstance(member, Growing)
+            for pool, most in member.most().items()
+        }
+
+    def _said(self) -> dict[str, bool]:
+        return {name: bool(self._told.get(name)) for name in self._members}
 
     def _drains(self, node: str) -> tuple[Draining | None, str]:
-        name, there = self._nodes.get(node, ("", node))
+        name, there = self._names.node(node)
         member: object = self._members.get(name)
         return member if isinstance(member, Draining) else None, there
 
     def _of(self, gang: GangLaunch) -> Member:
-        owner = self._owners.get(gang.pool)
-        if owner is None and gang.seats:
-            owner = self._nodes.get(gang.seats[0].node, (None, ""))[0]
-        if owner is None:
+        owner = self._names.pool(gang.pool)[0]
+        if not owner and gang.seats:
+            owner = self._names.node(gang.seats[0].node)[0]
+        if owner not in self._members:
             raise EngineError(f"No engine has the pool {gang.pool!r}.", "See `muster engines`.")
         return self._members[owner]
-
-    def _show(self, engine: str, name: str) -> str:
-        shown = self._shown.get((engine, name))
-        if shown is None:
-            shown = name if name not in self._nodes else f"{name}@{engine}"
-            self._shown[engine, name], self._nodes[shown] = shown, (engine, name)
-        return shown

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
 from muster.core.errors import EngineError, MusterError
+from muster.core.faults import point
 from muster.core.resources import Resources
 from muster.engines.base import Condition, Finding, GangLaunch, NodeInfo, Usage, Wait, WorkerReport
 from muster.wire import WorkerExit
@@ -97,6 +98,7 @@ class _Desired:
     stops: dict[Key, Order] = field(default_factory=dict)
     forgets: dict[Key, None] = field(default_factory=dict)
     calls: list[Callable[[], None]] = field(default_factory=list)
+    want: Sequence[tuple[str, Resources, int]] | None = None
 
 
 class RemoteEngine:
@@ -116,6 +118,7 @@ class RemoteEngine:
         self._waits: Sequence[Wait] = ()
         self._nodes: Sequence[NodeInfo] = ()
         self._nodes_at: float | None = None
+        self._nodes_new = False  # since they were last asked for
         self._condition = Condition(False, time.time(), "not connected yet")
         self._answered = False
         self._changed: Callable[[], None] = lambda: None
@@ -131,7 +134,11 @@ class RemoteEngine:
         return self._answered
 
     def nodes(self) -> Sequence[NodeInfo]:
+        self._nodes_new = False  # before the look: what comes after it sets it again
         return self._nodes
+
+    def nodes_changed(self) -> bool:
+        return self._nodes_new
 
     def launch(self, gang: GangLaunch) -> None:
         key = (gang.job, gang.attempt)
@@ -170,7 +177,11 @@ class RemoteEngine:
         self._changed = wake
 
     def waits(self) -> Sequence[Wait]:
-        return self._waits
+        if self._condition.ok or not self._handed:
+            return self._waits
+        word = f"the engine {self.name!r} can't be reached: {self._condition.detail}"
+        with self._lock:
+            return [*self._waits, *(Wait(job, attempt, "away", word) for job, attempt in self._handed)]
 
     def cause(self, job: str, attempt: int, worker: int) -> tuple[str, str] | None:
         return self._adapter.cause(job, attempt, worker)
@@ -182,7 +193,9 @@ class RemoteEngine:
         self._later(lambda: self._adapter.undrain(node))
 
     def want(self, waiting: Sequence[tuple[str, Resources, int]]) -> None:
-        self._later(lambda: self._adapter.want(waiting))
+        with self._lock:
+            self._desired.want = waiting
+        self._wake.set()
 
     def most(self) -> Mapping[str, tuple[Resources, int]]:
         return self._adapter.most()
@@ -231,13 +244,19 @@ class RemoteEngine:
             for call in list(todo.calls):
                 _told(call)
                 todo.calls.remove(call)
+            if todo.want is not None:
+                waiting = todo.want
+                _told(lambda: self._adapter.want(waiting))
+                todo.want = None
             if todo.launches:
+                point("engine.before_launch")
                 refused = self._adapter.launch(list(todo.launches.values()))
+                point("engine.after_launch")
                 with self._lock:
                     now = time.monotonic()
                     self._sent |= {key: (now, gang) for key, gang in todo.launches.items() if key not in refused}
                     for key, why in refused.items():
-                        self._never(key, WorkerExit("failed", "launch_failed", why, time.time()))
+                        self._never(key, WorkerExit("failed", "engine_refused", why, time.time()))
                 todo.launches.clear()
             if todo.stops:
                 self._adapter.stop(list(todo.stops.values()))
@@ -259,6 +278,7 @@ class RemoteEngine:
                 {**todo.stops, **newer.stops},
                 {**todo.forgets, **newer.forgets},
                 [*todo.calls, *newer.calls],
+                newer.want if newer.want is not None else todo.want,
             )
 
     def _look(self, first: bool = False) -> None:
@@ -282,9 +302,10 @@ class RemoteEngine:
                     if key in self._handed:
                         self._desired.launches[key] = gang
             if found.nodes is not None:
-                changed = changed or list(found.nodes) != list(self._nodes)
-                self._nodes, self._nodes_at = list(found.nodes), now
-            changed = changed or not self._answered
+                nodes, self._nodes_at = list(found.nodes), now
+                if nodes != self._nodes or not self._answered:
+                    self._nodes, self._nodes_new = nodes, True
+            changed = changed or self._nodes_new or not self._answered
             self._answered = True
         if changed:
             self._changed()
@@ -301,8 +322,11 @@ class RemoteEngine:
         self._wake.set()
 
     def _fine(self, detail: str) -> None:
-        if not self._condition.ok or self._condition.detail != detail:
+        back, same = not self._condition.ok, self._condition.detail == detail
+        if back or not same:
             self._condition = Condition(True, time.time(), detail)
+        if back:
+            self._changed()
 
     def _away(self, error: Exception) -> None:
         message, mend = (error.message, error.mend) if isinstance(error, MusterError) else (repr(error), "")

@@ -30,7 +30,8 @@ def sample(state: State) -> dict[str, dict[str, int]]:
 
 def idle_nodes(state: State) -> list[Node]:
     """Copies of the nodes that have an accelerator to give, to be looked at while the state moves on."""
-    free = (node for node in state.nodes.values() if node.health == "healthy" and (node.free_devices or node.parts))
+    healthy = (node for node in state.nodes.values() if node.health == "healthy" and node.role != "slot")
+    free = (node for node in healthy if node.free_devices or node.parts)
     return [replace(node, parts=dict(node.parts), jobs=set()) for node in free]
 
 
@@ -76,6 +77,7 @@ class Sampler:
         """Looks at the live state, so it belongs between two commits."""
         self._catch_up(state)
         found = {pool: dict(_ZERO, **counts) for pool, counts in self._pools.items()}
+        _add_machines(found, state)
         whole = {name: sum(values[name] for values in found.values()) for name in _ZERO}
         for want, jobs in self._queued.items():
             places = [pool for pool in found if _could_take(state, pool, want)]
@@ -155,11 +157,26 @@ _ZERO: dict[str, int] = dict.fromkeys(
 )  # fmt: skip
 
 
+def _add_machines(found: dict[str, dict[str, int]], state: State) -> None:
+    """Where an engine seats the workers, its machines are what there is, and the slots only say what is used."""
+    for node in state.machines.values():
+        there = found.setdefault(node.pool, dict(_ZERO))
+        there[rollup.THERE] += WHOLE * node.total.accelerators
+        there[rollup.CPUS] += node.total.milli_cpus
+        there[rollup.OUT] += WHOLE * node.total.accelerators if node.health != "healthy" else 0
+    for pool in {node.pool for node in state.machines.values()}:
+        there = found[pool]
+        there[rollup.FREE] = max(there[rollup.THERE] - there[rollup.USED] - there[rollup.OUT], 0)
+
+
 def _use(node: Node) -> dict[str, int]:
     there = WHOLE * node.total.accelerators
     # A node that came back smaller may hold jobs that are larger than it is.
     free = max(0, WHOLE * node.free.accelerators + sum(node.parts.values()))
     fit = node.health == "healthy"
+    if node.role == "slot":
+        used = node.total.milli_cpus - max(0, node.free.milli_cpus)
+        return {**_ZERO, rollup.USED: there - free, rollup.CPUS_USED: used}
     return {
         rollup.THERE: there,
         rollup.USED: there - free,

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import collections
+import json
 import os
 import select
 import signal
+from pathlib import Path
 from types import FrameType
+from typing import Final
 
 from muster import wire
 from muster.runtime import processes
 from muster.runtime.folder import Folder
+
+_HEARD: Final = (signal.SIGCHLD, signal.SIGUSR1, signal.SIGTERM, signal.SIGINT)
 
 
 class Bell:
@@ -31,6 +36,7 @@ class Bell:
         for signum in (signal.SIGTERM, signal.SIGINT):
             signal.signal(signum, self._terminate)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _HEARD)  # `boot` holds them back until somebody listens
 
     def ring(self) -> None:
         try:
@@ -55,11 +61,14 @@ class Bell:
 
 
 class Commands:
-    """Commands from the server's replies and from the engine's inbox, each once. The two number theirs apart."""
+    """Commands from the server's replies, from the engine's inbox and from its orders, each once. Each of them numbers
+    its own; in the orders, which several may write, another command is a new one whatever its number."""
 
-    def __init__(self, folder: Folder, bell: Bell) -> None:
+    def __init__(self, folder: Folder, bell: Bell, orders: str | None = None) -> None:
         self._folder = folder
         self._bell = bell
+        self._orders = Path(orders) if orders else None
+        self._ordered: wire.Command | None = None
         self._posted: collections.deque[wire.Command] = collections.deque()
         self._inbox_seen = 0
 
@@ -71,17 +80,27 @@ class Commands:
     def take(self) -> list[wire.Command]:
         """Those that came since the last time."""
         taken = []
-        try:
-            left = self._folder.inbox()
-        except (OSError, ValueError, TypeError) as error:
-            processes.complain(f"inbox.json makes no sense: {error!r}")
-            left = None
+        left = _read(self._folder.path / "inbox.json")
         if left and left.id > self._inbox_seen:
             self._inbox_seen = left.id
             taken.append(left)
+        if self._orders and (order := _read(self._orders)) and order != self._ordered:
+            self._ordered = order
+            taken.append(order)
         while self._posted:
             taken.append(self._posted.popleft())
         return taken
+
+
+def _read(path: Path) -> wire.Command | None:
+    """The command that somebody left there, if any."""
+    try:
+        return wire.Command.from_dict(json.loads(path.read_text()))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError) as error:
+        processes.complain(f"{path.name} makes no sense: {error!r}")
+        return None
 
 
 def _only_wake(signum: int, frame: FrameType | None) -> None:

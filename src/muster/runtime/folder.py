@@ -101,13 +101,6 @@ class Folder:
         ):  # for people to look at; a full disk must not keep a command from being obeyed
             self._write_json("command.json", asdict(command))
 
-    def inbox(self) -> wire.Command | None:
-        """The command that the engine left here, if any."""
-        try:
-            return wire.Command.from_dict(json.loads((self.path / "inbox.json").read_text()))
-        except FileNotFoundError:
-            return None
-
     def exit(self) -> wire.WorkerExit | None:
         try:
             return wire.WorkerExit.from_dict(json.loads((self.path / "exit.json").read_text()))

@@ -12,24 +12,27 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from muster import wire
-from muster.runtime import processes, verdict
+from muster.runtime import code, processes, verdict
 from muster.runtime.bell import Bell, Commands
 from muster.runtime.channel import Away, Channel, Gone, fetch_secrets
 from muster.runtime.companion import Companion, Program, plain_environment
 from muster.runtime.folder import Folder
 from muster.runtime.host import FOLDER as HOST
+from muster.runtime.keeper import Keeper
 from muster.runtime.output import Masker, Output
 from muster.runtime.ranks import Gang, environment, workdir
 from muster.runtime.segments import LogStore
 from muster.runtime.ship import Shipper
 from muster.runtime.streams import LogSource, SpoolSource, Stream
-from muster.runtime.supervise import DRAIN, STRAYS_EVERY, Supervisor
+from muster.runtime.supervise import DRAIN, KEEPER_GONE, STRAYS_EVERY, Supervisor
 
 LINGER: Final = 7 * 86400.0  # seconds that the launcher waits, after its ranks, for a server that is away
+PARTING: Final = 10.0  # seconds of that which are left to one that is told to leave a node of a cluster
 FULL_DISK_LOOK: Final = 1.0  # seconds
 FOLDER_LOOK: Final = 30.0  # seconds between two looks whether the folder is still there
 
@@ -44,8 +47,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return run(Path(folders[0]), recover)
 
 
-def run(path: Path, recover: bool = False) -> int:
-    """The whole life of a launcher; returns its exit status. Returns at once, with 0, where another one lives."""
+def run(path: Path, recover: bool = False, keeper: tuple[int, int] | None = None) -> int:
+    """The whole life of a launcher; returns its exit status. Returns at once, with 0, where another one lives. `keeper`
+    stands above the one that the launch names."""
     folder = Folder(path.resolve())
     try:
         launch = folder.launch()
@@ -56,7 +60,7 @@ def run(path: Path, recover: bool = False) -> int:
         return 0
     processes.fault("after_lock")
     _settle(folder)
-    launcher = Launcher(folder, launch)
+    launcher = Launcher(folder, replace(launch, keeper=keeper) if keeper else launch)
     return launcher.recover() if recover or folder.started() else launcher.start()
 
 
@@ -67,7 +71,8 @@ class Launcher:
         self._folder = folder
         self._launch = launch
         self._bell = Bell()
-        self._commands = Commands(folder, self._bell)
+        self._commands = Commands(folder, self._bell, launch.orders)
+        self._keeper = Keeper(launch.keeper)
         self._gang = Gang(launch, folder)
         self._outputs: dict[int, Output] = {}
         self._secrets: dict[str, str] = {}
@@ -76,6 +81,7 @@ class Launcher:
     def start(self) -> int:
         """Starts the ranks and stays until the server knows how they ended."""
         self._bell.open()
+        self._keeper.open()
         self._folder.prepare()
         self._folder.write_identity()
         processes.fault("after_launcher_json")
@@ -116,10 +122,27 @@ class Launcher:
             except Away:
                 pass  # it was told to stop meanwhile, and `_early` says by whom
         if not self._early and not Path(self._launch.workdir).is_dir():
-            return _failed(
-                verdict.WORKDIR_MISSING, f"{self._launch.workdir} is not a directory on node {self._launch.node}"
-            )
+            return self._bring_code()
         return self._early
+
+    def _bring_code(self) -> wire.WorkerExit | None:
+        """For a node without the job's folder: its snapshot, where there is one, takes the folder's place."""
+        launch = self._launch
+        missing = f"{launch.workdir} is not a directory on node {launch.node}"
+        if not launch.code:
+            return _failed(verdict.WORKDIR_MISSING, missing)
+        cache = Path(os.environ.get(wire.SCRATCH) or self._folder.path) / "snapshots"
+        try:
+            found = code.bring(self._channel(), launch.code, self._folder.path / "code", cache, self._wait)
+        except Gone as error:
+            return _failed(verdict.WORKDIR_MISSING, f"{missing}, and its snapshot can't be had: {error}")
+        except OSError as error:
+            return _failed(verdict.LAUNCH_FAILED, f"the job's code can't be written on node {launch.node}: {error}")
+        except Away:
+            return self._early
+        self._launch = replace(launch, workdir=str(found))
+        self._gang = Gang(self._launch, self._folder)
+        return None
 
     def _wait(self, seconds: float) -> bool:
         self._bell.wait(seconds)
@@ -130,6 +153,8 @@ class Launcher:
         if self._bell.terminated:
             detail = "the launcher was told to leave its node before it had started a rank"
             self._early = _failed(verdict.NODE_LOST, detail)
+        if self._keeper.gone():
+            self._early = _failed(verdict.NODE_LOST, f"{KEEPER_GONE} before a rank was started")
         for command in self._commands.take():
             if command.kind in ("stop", "kill"):
                 reason = command.reason or verdict.USER_STOP
@@ -137,7 +162,9 @@ class Launcher:
         return self._early is None
 
     def _supervise(self, shipper: Shipper) -> wire.WorkerExit:
-        loop = Supervisor(self._launch, self._folder, self._gang, self._outputs, shipper, self._bell, self._commands)
+        loop = Supervisor(
+            self._launch, self._folder, self._gang, self._outputs, shipper, self._bell, self._commands, self._keeper
+        )
         try:
             return loop.run()
         except Exception:
@@ -161,15 +188,22 @@ class Launcher:
         companion.finish()
         # Nobody below this process is left; what the ranks may have had started by others is looked for meanwhile.
         self._until_gone(self._gang.kill_marked)
-        until = time.monotonic() + LINGER
-        while not (written and shipper.result) and time.monotonic() < until and not self._bell.terminated:
-            self._bell.wait(FOLDER_LOOK if written else FULL_DISK_LOOK)
+        began = time.monotonic()
+        while not (written and shipper.result) and (left := began + self._patience() - time.monotonic()) > 0:
+            self._bell.wait(min(left, FOLDER_LOOK if written else FULL_DISK_LOOK))
             if not self._folder.path.exists():
                 break  # with its folder went whoever could have wanted to know
             written = written or self._folder.write_exit(ended)
         if shipper.result:
             self._folder.write_done()
         return 0
+
+    def _patience(self) -> float:
+        """Seconds, from the end of the ranks, for a server that is away. One that is told to leave its node goes, but
+        where the node's own disk goes with it the last words have a moment."""
+        if not self._bell.terminated:
+            return LINGER
+        return PARTING if self._launch.orders or self._launch.keeper else 0.0
 
     def _open_outputs(self, recover: bool) -> None:
         first = self._launch.worker * self._launch.nproc

@@ -50,6 +50,8 @@ def environment(
     """What one rank sees: the launcher's own, the job's, the secrets, torchrun's names and Muster's, in that order."""
     rank = launch.worker * launch.nproc + local
     env = {name: value for name, value in base.items() if not name.startswith(_NOT_INHERITED)}
+    if "SLURM_PROCID" in env:
+        env |= _as_srun_would(launch, rank, local)
     env |= launch.envs
     env |= secrets
     env |= {
@@ -80,6 +82,23 @@ def environment(
     env.setdefault("PYTHONUNBUFFERED", "1")  # so that output is seen while it happens
     env["PYTHONPATH"] = os.pathsep.join(filter(None, [env.get("PYTHONPATH"), str(folder.package_dir)]))
     return env
+
+
+def _as_srun_would(launch: wire.Launch, rank: int, local: int) -> dict[str, str]:
+    """Slurm's names for the ranks. It has started one task a node, the launcher; scripts and libraries that were made
+    for `srun` believe these names more than torchrun's."""
+    world, spread = str(launch.num_nodes * launch.nproc), f"{launch.nproc}(x{launch.num_nodes})"
+    return {
+        "SLURM_PROCID": str(rank),
+        "SLURM_LOCALID": str(local),
+        "SLURM_NODEID": str(launch.worker),
+        "SLURM_NTASKS": world,
+        "SLURM_NPROCS": world,
+        "SLURM_STEP_NUM_TASKS": world,
+        "SLURM_NTASKS_PER_NODE": str(launch.nproc),
+        "SLURM_TASKS_PER_NODE": spread,
+        "SLURM_STEP_TASKS_PER_NODE": spread,
+    }
 
 
 class Gang:

@@ -14,6 +14,7 @@ from muster.runtime import processes, stacks, verdict
 from muster.runtime.bell import Bell, Commands
 from muster.runtime.ending import Ending, failing, forcing, stopping
 from muster.runtime.folder import Folder
+from muster.runtime.keeper import Keeper
 from muster.runtime.output import Output
 from muster.runtime.ranks import Gang, Rank
 from muster.runtime.ship import Shipper
@@ -25,6 +26,7 @@ MEMORY_SHARE: Final = 20  # a look costs at most one part in this many of the la
 STRAYS_EVERY: Final = 0.02  # seconds between two rounds of killing what is left
 DRAIN: Final = 10.0  # seconds that a process beyond our reach may keep a rank's output open
 GONE_GRACE: Final = 5.0  # seconds
+KEEPER_GONE: Final = "the process that held the worker's place on its node has ended"
 
 
 class Supervisor:
@@ -39,6 +41,7 @@ class Supervisor:
         shipper: Shipper,
         bell: Bell,
         commands: Commands,
+        keeper: Keeper,
     ) -> None:
         self._launch = launch
         self._folder = folder
@@ -47,6 +50,8 @@ class Supervisor:
         self._shipper = shipper
         self._bell = bell
         self._commands = commands
+        self._keeper = keeper
+        self._pipes = 0  # that are still open
         self._selector = selectors.DefaultSelector()
         self._ending: Ending | None = None
         self._strays_at: float | None = None  # set when every rank has ended
@@ -64,22 +69,28 @@ class Supervisor:
         self._memory_at = now + MEMORY_FIRST
         self._stop_at = now + self._launch.max_duration if self._launch.max_duration is not None else None
         self._oom_kills = (processes.oom_kills(),) * 2
-        self._selector.register(self._bell.fd, selectors.EVENT_READ)
+        self._selector.register(self._bell.fd, selectors.EVENT_READ, self._bell)
+        if self._keeper.fd >= 0:
+            self._selector.register(self._keeper.fd, selectors.EVENT_READ, self._keeper)
         for rank in self._gang.ranks:
             self._selector.register(rank.pipe, selectors.EVENT_READ, rank)
+            self._pipes += 1
         while not self._over():
             for key, _ in self._selector.select(self._timeout()):
                 if isinstance(key.data, Rank):
                     self._pump(key.data)
-                else:
+                elif key.data is self._bell:
                     self._bell.drain()
                     self._rang = True
+                else:
+                    self._selector.unregister(self._keeper.fd)
+                    self._abandon(time.monotonic())
             self._attend(time.monotonic())
         self._close()
         return self._verdict()
 
     def _over(self) -> bool:
-        drained = len(self._selector.get_map()) == 1 or time.monotonic() >= self._drain_until
+        drained = self._pipes == 0 or time.monotonic() >= self._drain_until
         return self._strays_at is not None and self._clean and drained
 
     def _timeout(self) -> float:
@@ -101,11 +112,14 @@ class Supervisor:
             self._outputs[rank.rank].feed(chunk)
         else:
             self._selector.unregister(rank.pipe)
+            self._pipes -= 1
             os.close(rank.pipe)
             self._outputs[rank.rank].finish()
         self._shipper.notify()
 
     def _attend(self, now: float) -> None:
+        if self._bell.terminated and not self._ending:
+            self._obey(now)  # first: whoever told this process to leave may have told the ranks too
         for rank in self._gang.reap():
             if rank.exit and rank.exit.exit_code != 0 and not self._ending:
                 killed = processes.oom_kills() > self._oom_kills[1]
@@ -129,13 +143,6 @@ class Supervisor:
                 self._gang.signal(self._living(), signal.SIGKILL)
 
     def _obey(self, now: float) -> None:
-        if self._bell.terminated:
-            self._stop(
-                now, self._launch.stop_grace, "failed", verdict.NODE_LOST, "the launcher was told to leave its node"
-            )
-        if self._shipper.result == "gone":
-            detail = "the server said that it wants this attempt no more (status 410)"
-            self._stop(now, GONE_GRACE, "stopped", verdict.USER_STOP, detail)
         for command in self._commands.take():
             self._folder.write_command(command)
             detail = f"asked to stop within {command.grace:g} s"
@@ -148,6 +155,18 @@ class Supervisor:
                     self._folder.ask_save()
                 case "stacks":
                     self._show_stacks()
+        # After the commands: they say better why it has to go.
+        if self._bell.terminated:
+            self._stop(
+                now, self._launch.stop_grace, "failed", verdict.NODE_LOST, "the launcher was told to leave its node"
+            )
+        if self._shipper.result == "gone":
+            detail = "the server said that it wants this attempt no more (status 410)"
+            self._stop(now, GONE_GRACE, "stopped", verdict.USER_STOP, detail)
+
+    def _abandon(self, now: float) -> None:
+        grace = min(self._launch.stop_grace, GONE_GRACE)
+        self._stop(now, grace, "failed", verdict.NODE_LOST, KEEPER_GONE)
 
     def _stop(self, now: float, grace: float, outcome: wire.Outcome, reason: str, detail: str) -> None:
         self._end(stopping(now, grace, self._living(), self._gang.reporting(), outcome, reason, detail))

@@ -120,6 +120,8 @@ class Board(Waiting, Holding):
             self.shares.load(now)
             self.shares.look(now)
         self._epoch = state.history.epoch
+        self.bursts = _bursts(state)
+        self.away = {name: pool.away for name, pool in state.pools.items() if pool.away}
         self._turn_at = min((next_change(state.rules.pool(name), now) for name in state.pools), default=inf)
         for job in state.jobs.values():
             self._sync_job(job.id, now)
@@ -228,3 +230,8 @@ class Board(Waiting, Holding):
             self._relearn(user)
             for stream in self._user_streams.get(user, ()):
                 self._revalue(stream)
+
+
+def _bursts(state: State) -> dict[str, float]:
+    rules = state.rules.pools
+    return {name: rule.burst for name in sorted(rules) if (rule := rules[name]).burst is not None}

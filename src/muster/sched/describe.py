@@ -67,6 +67,8 @@ def _whole(rules: Rules) -> Iterator[str]:
         yield f"Overdue jobs hold at most {_number(100 * rules.overdue_share)} % of a pool ahead of the others."
     if rules.depth != usual.depth:
         yield f"Conservative backfill keeps places for the first {rules.depth} jobs that wait."
+    if any(pool.price for pool in rules.pools.values()):
+        yield "A job that names no pool goes to the cheapest that is open to it and has room."
     yield from _preemption(rules.preemption)
     yield from _targets(rules.targets)
 
@@ -201,6 +203,9 @@ def _pool(rule: PoolRules) -> Iterator[str]:
         yield "Its nodes can be taken away at any time." if rule.spot else "Its nodes are not taken away."
     if rule.price:
         yield f"An hour of one accelerator, or of one node without any, costs {_number(rule.price)}."
+    if rule.burst is not None:
+        waited = f" and they have waited {_span(rule.burst)}" if rule.burst else ""
+        yield f"It is for bursts: jobs that name no pool come here only when no other pool has room{waited}."
 
 
 def _project(rule: ProjectRules) -> Iterator[str]:

@@ -93,6 +93,8 @@ class Desk:
     _reserves: bool = False  # whether any queue makes reservations
     _learns: bool = False  # whether what has finished changes any queue's order
     limited: bool = False  # whether an end may let someone start who is not short of room
+    bursts: dict[str, float] = field(default_factory=dict)  # pools for bursts → the wait after which they are open
+    away: dict[str, str] = field(default_factory=dict)  # pools whose engine can't be reached → its word for it
     _shapes: dict[Hashable, Shape] = field(default_factory=dict)
     _streams: dict[Hashable, Stream] = field(default_factory=dict)
     _pools: dict[Hashable, tuple[str, ...]] = field(default_factory=dict)

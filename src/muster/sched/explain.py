@@ -70,8 +70,9 @@ class Explainer:
             found += [one for one in step(queued, brief) if one not in found]
             if found and (brief or step == self._claimed):
                 break
-        if queued.stream.overdue and not brief:
-            found.append(self._overdue(queued))
+        if not brief:
+            found += [self._overdue(queued)] if queued.stream.overdue else []
+            found += [] if job.id in self.board.claims else self._other_pools(queued)
         if len(found) > 1:
             found = [one for one in found if one.code != "about_to_start"]
         return found[:1] if brief else found
@@ -132,7 +133,7 @@ class Explainer:
     def _gated(self, queued: Queued, brief: bool) -> list[Reason]:
         shape = queued.stream.shape
         if not shape.gang.pools:
-            return [self._no_pool(queued.job)]
+            return self._away(queued.job) or [self._no_pool(queued.job)]
         closed = [found for pool in shape.gang.pools if (found := self._gate(queued, pool)) is not None]
         if len(closed) < len(shape.gang.pools):
             return []
@@ -228,10 +229,40 @@ class Explainer:
         data: dict[str, Any] = {"pool": job.spec.pool, "queue_pools": list(rules.pools), "kind": job.spec.kind}
         return reason("no_pool", f"no pool is open to {job.spec.kind} jobs of queue {job.queue!r} as it asks", **data)
 
+    def _away(self, job: Job) -> list[Reason]:
+        """Pools that it might go to if their engines could be reached."""
+        found = []
+        for name, word in self.board.away.items():
+            if self.board.allows(job, name):
+                engine = self.state.pools[name].engine
+                message = f"the engine {engine!r} of pool {name!r} can't be reached: {word}"
+                found.append(reason("engine_away", message, engine=engine, pool=name))
+        return found
+
+    def _other_pools(self, queued: Queued) -> list[Reason]:
+        """Pools that are not open to it now, and will be by themselves."""
+        job, board = queued.job, self.board
+        found = self._away(job) if queued.stream.shape.gang.pools else []
+        for pool in board.bursts if job.spec.pool is None else ():
+            if pool in queued.stream.shape.gang.pools or pool in board.away or pool not in self.state.pools:
+                continue
+            at = board.opens_at(job, pool)
+            if at > self.now and board.allows(job, pool):
+                cost = hourly(self.state, job, pool)
+                told = f"; it would cost about {cost:.2f} an hour there" if cost else ""
+                message = f"pool {pool!r} opens to it in {_span(at - self.now)}{told}"
+                found.append(reason("opens_later", message, pool=pool, opens_at=at, per_hour=cost))
+        return found
+
     def _overdue(self, queued: Queued) -> Reason:
         waited = queued.job.waited + self.now - queued.job.since
         message = f"it has waited {_span(waited)} in all: it goes first, and gives way to nobody once it runs"
         return reason("overdue", message, waited=waited)
+
+
+def hourly(state: State, job: Job, pool: str) -> float:
+    """What the whole gang costs an hour in the pool; 0 where nothing is said of prices."""
+    return state.rules.pool(pool).price * (job.ask.weight or 1) * job.spec.num_nodes
 
 
 def _listed(names: list[str]) -> str:

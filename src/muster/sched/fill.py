@@ -56,7 +56,8 @@ class Filling:
                 for seat in claim.seats
                 if seat.node in self.board.free.slots
             )
-            if late or any(node is None or node.health != "healthy" for node in nodes):
+            gone = claim.pool in self.board.away
+            if late or gone or any(node is None or node.health != "healthy" for node in nodes):
                 self.claims.append(Claim(name))
                 self.board.let_go(name, self.now)
         taken: dict[str, Resources] = {}
@@ -254,8 +255,11 @@ class Filling:
                 self._failed.add(shape)
                 shape.blocked = tuple([self.board.free.grew(pool) for pool in shape.gang.pools])
             return False
-        kept = self.reservations.get(self.board.pool_of(seats))
+        pool = self.board.pool_of(seats)
+        kept = self.reservations.get(pool)
         if kept:
+            if len(seats) < gang.nodes:
+                gang = gang.within(pool, len(seats))  # as many as its queue may have, wherever they are
             found = self._beside(queued, gang, seats, kept)
             if found is None:
                 return False

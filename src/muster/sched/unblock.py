@@ -122,13 +122,14 @@ def _elsewhere(explainer: Explainer, queued: Queued) -> Iterator[Suggestion]:
     gang, fewest, rules = explainer.line.filling.gang(queued), queued.stream.shape.fewest, state.rules.queue(job.queue)
     for pool in sorted(state.pools):
         rule = state.rules.pool(pool)
-        if pool in gang.pools or (rules.pools and pool not in rules.pools):
+        if pool in gang.pools or (rules.pools and pool not in rules.pools) or pool in explainer.board.away:
             continue
         if rule.kinds and job.spec.kind not in rule.kinds:
             continue
         if not _starts(explainer, queued, replace(gang, pools=(pool,), nodes=fewest)):
             continue
-        change: dict[str, Any] = {"pool": pool} if job.spec.pool is not None else {}
+        named = job.spec.pool is not None or pool in explainer.board.bursts
+        change: dict[str, Any] = {"pool": pool} if named else {}
         taken_away = state.pools[pool].spot if rule.spot is None else rule.spot
         if taken_away and not job.spec.use_spot:
             change["use_spot"] = True

@@ -61,11 +61,27 @@ class Waiting(Desk):
         assert self._state is not None
         spec = job.spec
         late = spec.use_spot and spec.deadline is not None and now >= self.spot_until(job)
-        name = (job.queue, spec.pool, spec.kind, spec.use_spot, late)
+        some = self.bursts and spec.pool is None
+        opened = tuple([pool for pool in self.bursts if self.opens_at(job, pool) <= now]) if some else ()
+        name = (job.queue, spec.pool, spec.kind, spec.use_spot, late, opened)
         found = self._pools.get(name)
         if found is None:
-            found = self._pools[name] = tuple(self._allowed(job, late))
+            found = self._pools[name] = tuple(self._allowed(job, late, opened))
         return found
+
+    def opens_at(self, job: Job, pool: str) -> float:
+        """When a pool for bursts is open to the job: once it has waited so long in all."""
+        return job.since + self.bursts[pool] - job.waited
+
+    def allows(self, job: Job, pool: str) -> bool:
+        """Whether the rules let the job into the pool at any time, its own words on where it wants to go included."""
+        assert self._state is not None
+        spec, rules, rule = job.spec, self._rules.queue(job.queue), self._rules.pool(pool)
+        if spec.pool not in (None, pool) or (rules.pools and pool not in rules.pools):
+            return False
+        if rule.kinds and spec.kind not in rule.kinds:
+            return False
+        return spec.use_spot or not self._taken_away(pool)
 
     def spot_until(self, job: Job) -> float:
         """When a job with a deadline must take nodes that nobody takes away, to be done in time."""
@@ -95,6 +111,8 @@ class Waiting(Desk):
             until = min(until, resting)
         if job.spec.use_spot and job.spec.deadline is not None and self.spot_until(job) > now:
             until = min(until, self.spot_until(job))
+        if self.bursts and job.spec.pool is None:
+            until = min([until, *(at for pool in self.bursts if (at := self.opens_at(job, pool)) > now)])
         shape = self._shape(job, pools)
         stream = self._stream(job, shape, policy, standing.band, late, resting if resting > now else 0.0)
         entry = (standing.key, job.number, job.id)
@@ -204,21 +222,29 @@ class Waiting(Desk):
             shape = self._shapes[name] = Shape(gang, fewest_nodes(spec), job.ask.weight)
         return shape
 
-    def _allowed(self, job: Job, late: bool) -> list[str]:
+    def _allowed(self, job: Job, late: bool, opened: tuple[str, ...]) -> list[str]:
+        """Pools of one's own before those for bursts, and among each the cheapest first; where an engine seats the
+        gang after a wait in its own queue, after those where Muster does."""
         assert self._state is not None
-        spec, rules = job.spec, self._rules.queue(job.queue)
-        steady, spot = list[str](), list[str]()
-        for pool in sorted(self._state.pools.values(), key=lambda pool: pool.name):
-            rule = self._rules.pool(pool.name)
-            if spec.pool not in (None, pool.name) or (rules.pools and pool.name not in rules.pools):
-                continue
-            if rule.kinds and spec.kind not in rule.kinds:
-                continue
-            taken_away = pool.spot if rule.spot is None else rule.spot
-            (spot if taken_away else steady).append(pool.name)
-        if not spec.use_spot:
-            return steady
-        return steady or spot if late else spot + steady
+        pools = [pool for pool in self._state.pools.values() if self.allows(job, pool.name)]
+        pools.sort(key=lambda pool: (self._rules.pool(pool.name).price, pool.delegated, pool.name))
+        bursts = self.bursts if job.spec.pool is None else {}
+        owned = [pool for pool in pools if pool.name not in bursts]
+        burst = [pool for pool in pools if pool.name in bursts and (pool.name in opened or not owned)]
+        there = [[pool.name for pool in some if not pool.away] for some in (owned, burst)]
+        if not job.spec.use_spot:
+            return [*there[0], *there[1]]
+        spot, steady = (
+            [[pool for pool in some if self._taken_away(pool) is away] for some in there] for away in (True, False)
+        )
+        if late:
+            return [*steady[0], *steady[1]] or [*spot[0], *spot[1]]
+        return [*spot[0], *steady[0], *spot[1], *steady[1]]
+
+    def _taken_away(self, pool: str) -> bool:
+        assert self._state is not None
+        rule = self._rules.pool(pool).spot
+        return self._state.pools[pool].spot if rule is None else rule
 
 
 def _blamed(job: Job) -> frozenset[str]:

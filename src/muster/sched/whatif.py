@@ -20,6 +20,7 @@ from muster.core.units import format_accelerators
 from muster.sched.explain import Explainer
 from muster.sched.forecast import Forecast, foretell
 from muster.sched.future import Future
+from muster.sched.offers import Offer, offers
 from muster.sched.snapshot import Snapshot
 from muster.sched.unblock import Suggestion, unblock
 
@@ -51,6 +52,7 @@ class WhatIf:
     forecast: Forecast
     sooner: tuple[Variant, ...]
     waits_for: tuple[Suggestion, ...]  # what else would let it start: not of the job's doing
+    offers: tuple[Offer, ...] = ()  # of each pool, where there are several
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -62,6 +64,7 @@ class WhatIf:
             "forecast": self.forecast.to_dict(),
             "sooner": [one.to_dict() for one in self.sooner],
             "waits_for": [one.to_dict() for one in self.waits_for],
+            "offers": [one.to_dict() for one in self.offers],
         }
 
 
@@ -87,13 +90,14 @@ def what_if(shot: Snapshot, job: Job, sees: Callable[[Job], bool] = lambda job: 
     if live.active and live.attempt is not None:
         seats = tuple([worker.seat for worker in live.attempt.workers])
         said = Forecast(job.id, shot.now, shot.now, shot.now, 1, considered=len(shot.jobs))
-        return WhatIf(True, _nodes(seats), board.pool_of(seats), preempts, (), said, (), ())
+        return WhatIf(True, _nodes(seats), board.pool_of(seats), preempts, (), said, (), (), tuple(offers(shot, job)))
     reasons = tuple(explainer.explain(live))
     advice = unblock(explainer, board.queued[job.id])
     told = foretell(shot.beside(job), [job.id])[job.id]
     other = tuple([one for one in advice if "set" not in one.data])
     where = (_nodes(live.claim), board.pool_of(live.claim))
-    return WhatIf(False, *where, preempts, reasons, told, _sooner(shot, job, told, advice), other)
+    sooner = _sooner(shot, job, told, advice)
+    return WhatIf(False, *where, preempts, reasons, told, sooner, other, tuple(offers(shot, job)))
 
 
 def _sooner(shot: Snapshot, job: Job, told: Forecast, advice: list[Suggestion]) -> tuple[Variant, ...]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
-from heapq import heappop, heappush
+from heapq import heappop, heappush, nsmallest
 from itertools import islice
 
 from muster.core.plan import Claim, Yield
@@ -61,7 +61,7 @@ def grow(state: State, board: Board, now: float) -> Made:
     # By number: which of them was seen first must not matter.
     for known in sorted((board.running[name] for name in board.elastic), key=lambda known: known.job.number):
         name = known.job.id
-        if known.pool in board.shapes:
+        if known.pool in board.shapes or known.pool in board.away:
             continue
         seats = growth(board, state.rules, known, now)
         if seats is not None:
@@ -95,10 +95,15 @@ def _asking(state: State, board: Board, pool: str, now: float) -> Iterator[Strea
             break
         if stream.rules.preempts and stream.resting <= now:
             yield stream
-    for stream in islice(board.late[pool], LATE):
+    for stream in _oldest(board.late[pool]):
         if stream.rules.preempts and stream.resting <= now and board.goes_first(stream):
             yield stream
     yield from _owners(state, board, pool, now)
+
+
+def _oldest(late: Collection[Stream]) -> Collection[Stream]:
+    """By the numbers of their first jobs: which of them became overdue first in this process must not matter."""
+    return late if len(late) <= LATE else nsmallest(LATE, late, key=lambda stream: stream.entries[0][1])
 
 
 def _owners(state: State, board: Board, pool: str, now: float) -> Iterator[Stream]:

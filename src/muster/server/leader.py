@@ -56,12 +56,12 @@ class Leader:
         self.log_limit = int(parse_size(settings.log_limit))
         self.commit = GroupCommit(store, on_commit=self._committed)
         self.engine = Engines(make_engines(settings, keyring, urls, self.log_limit))
-        # Whether all jobs run on this machine, so that their folders and commands can be looked at.
-        self.local = set(self.engine.members()) == {LOCAL}
+        # Whether jobs run on this machine, so that the folders and commands of those that do can be looked at.
+        self.local = LOCAL in self.engine.members()
         self.controller = Controller(self.commit, self.engine, self.clock, keyring.attempt_token, may_act)
         self.track = open_tracking(store, self.commit, self.clock.now, settings.home, settings.artifacts)
         intake = self.track.intake if self.track is not None else None
-        self.ingest = Ingest(store, self.commit, self.clock, self.log_limit, intake)
+        self.ingest = Ingest(store, self.commit, self.clock, self.log_limit, intake, self.engine.cause)
         self.recorder = Recorder(store, self.commit, self.clock, may_act)
         self.outlook = Outlook(self.commit, lambda: self.controller.board, self.clock, may_act)
 
@@ -75,6 +75,7 @@ class Leader:
         self.propose(lambda state: Entry(first_events(state, self.clock.now())))
         self._first_rules()
         self._first_token()
+        self._recall_names()
         for member in self.engine.members().values():
             member.start()
         self.controller.start()
@@ -108,6 +109,12 @@ class Leader:
         if self.track is not None:
             self.track.fold.poke()
         self._on_events(events)
+
+    def _recall_names(self) -> None:
+        state = self.store.state()
+        engines = {pool.name: pool.engine for pool in state.pools.values()}
+        nodes = [*state.nodes.values(), *state.machines.values()]
+        self.engine.recall(engines, [(node.name, engines.get(node.pool, "")) for node in nodes])
 
     def _first_rules(self) -> None:
         """Puts the policy file of the settings in force; what does not suit the cluster yet is told in the log."""

@@ -25,4 +25,5 @@ def set_up(level: str) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
-    logging.getLogger("alembic").setLevel("WARNING")
+    for wordy in ("alembic", "httpx"):  # the second has a line for every call to a cluster
+        logging.getLogger(wordy).setLevel("WARNING")

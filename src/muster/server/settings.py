@@ -43,6 +43,7 @@ class Settings:
 
     @classmethod
     def load(cls, home: Path, overrides: Mapping[str, object]) -> Settings:
+        """Among the overrides, `engines` is a list of names, which are added to those that have tables."""
         path = home / "config.toml"
         values: dict[str, Any] = {}
         if path.exists():
@@ -51,7 +52,7 @@ class Settings:
             except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
                 raise ConfigError(f"{path} is not valid TOML: {error}.", "Mend the line that it names.") from error
         given = {name: value for name, value in overrides.items() if value is not None}
-        return cls._checked(home, {**values, **given}, str(path))
+        return cls._checked(home, {**values, **given, **_with_engines(values, given)}, str(path))
 
     @classmethod
     def _checked(cls, home: Path, values: dict[str, Any], source: str) -> Settings:
@@ -108,3 +109,11 @@ class Settings:
     @property
     def url_of_store(self) -> str:
         return self.store_url or f"sqlite:///{self.home / 'muster.db'}"
+
+
+def _with_engines(values: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Engines that the command line names and no table describes have the settings of their kind."""
+    tables = values.get("engines", {})
+    if "engines" not in given or not isinstance(tables, Mapping):
+        return {"engines": tables} if "engines" in values else {}
+    return {"engines": {**{name: {} for name in given["engines"]}, **tables}}

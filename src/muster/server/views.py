@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
 from muster.core.estate import Node, Queue, Token
@@ -75,17 +75,33 @@ def resources_view(resources: Resources) -> View:
     }
 
 
-def node_view(node: Node) -> View:
+def node_view(node: Node, engine: str = "", jobs: Iterable[str] | None = None, used: Resources | None = None) -> View:
+    """`jobs` and `used`: of a machine, where the engine seats the workers; `used` by everybody, if it says so."""
     return {
         "name": node.name,
+        "engine": engine,
+        "role": node.role,
         "pool": node.pool,
         "health": node.health,
         "why": node.why,
         "labels": dict(node.labels),
         "total": resources_view(node.total),
-        "free": resources_view(node.free),
-        "jobs": sorted(node.jobs),
+        "free": resources_view(node.free if node.role != "machine" else _left(node.total, used)),
+        "used": resources_view(used) if used is not None else None,
+        "jobs": sorted(node.jobs if jobs is None else jobs),
     }
+
+
+def _left(total: Resources, used: Resources | None) -> Resources:
+    """At least nothing: an engine may give away more than there is."""
+    if used is None:
+        return total
+    return replace(
+        total,
+        milli_cpus=max(total.milli_cpus - used.milli_cpus, 0),
+        memory=max(total.memory - used.memory, 0),
+        accelerators=max(total.accelerators - used.accelerators, 0),
+    )
 
 
 def queue_view(queue: Queue, state: State) -> View:

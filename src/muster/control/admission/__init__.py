@@ -16,7 +16,7 @@ from muster.control.admission import (
     turns,
     workdir,
 )
-from muster.control.admission.base import Check, Context
+from muster.control.admission.base import Check, Context, Growth
 
 CHECKS: tuple[Check, ...] = (
     project.check,
@@ -33,4 +33,4 @@ CHECKS: tuple[Check, ...] = (
     command.check,
 )
 
-__all__ = ["CHECKS", "Check", "Context"]
+__all__ = ["CHECKS", "Check", "Context", "Growth"]

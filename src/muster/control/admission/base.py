@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from muster.core.reasons import Reason
+from muster.core.resources import Resources
 from muster.core.spec import JobSpec
 from muster.core.state import State
+
+Growth = Mapping[str, tuple[Resources, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +20,9 @@ class Context:
     state: State
     user: str
     has_secret: Callable[[str, str], bool]  # (project, name)
-    local: bool  # jobs run on this machine: folders and commands can be looked at now
+    local: bool  # jobs run on this machine: folders and commands of those that do can be looked at now
+    # Pools that grow when somebody waits → what a node of theirs is like, and how many there may be in all.
+    growth: Growth = field(default_factory=dict)
 
 
 Check = Callable[[JobSpec, Context], Reason | None]

@@ -3,40 +3,51 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import Any, Final
 
 from muster.control.admission.base import Context
 from muster.control.admission.pools import open_pools
 from muster.core.reasons import Reason, reason
 from muster.core.resources import Resources
 from muster.core.spec import JobSpec, ask, fewest_nodes
-from muster.core.state import State
+
+_NO_NODES: Final = "Add nodes; see `muster nodes`, and `muster engines` for one that has not answered yet."
 
 
 def check(spec: JobSpec, context: Context) -> Reason | None:
     state, wanted, fewest = context.state, ask(spec), fewest_nodes(spec)
-    pools = open_pools(state, spec)
-    if state.kinds and not pools:
+    pools = open_pools(context, spec)
+    if (state.kinds or context.growth) and not pools:
         return None  # that is another check's
-    fits = fitting(state, pools, wanted)
+    fits = fitting(context, pools, wanted)
     # A gang never spans pools, so what counts is the one with the most nodes that could hold a worker.
     most = max(fits.values(), default=0)
     if most >= fewest:
         return None
-    if not state.kinds:
-        return reason("never_fits", "there are no nodes", "Add nodes; see `muster nodes`.", wanted=fewest, fitting=0)
+    there = {total for pool, total in kinds(context) if pool in pools}
+    if not there:
+        return reason("never_fits", "there are no nodes", _NO_NODES, wanted=fewest, fitting=0)
     if most:
         message = f"{fewest} nodes with {wanted} each are asked for, and only {most} such exist"
         mend, nearest = f"Ask for `num_nodes: {most}` or fewer, or add nodes.", {"num_nodes": most}
     else:
-        message, mend, nearest = _too_large({total for pool, total in state.kinds if pool in pools}, wanted)
+        message, mend, nearest = _too_large(there, wanted)
     return reason("never_fits", message, mend, wanted=fewest, fitting=most, nearest=nearest)
 
 
-def fitting(state: State, pools: set[str], wanted: Resources) -> Counter[str]:
+def kinds(context: Context) -> dict[tuple[str, Resources], int]:
+    """Pool and what a node of it is like → how many there are or, where a pool grows, may be."""
+    found = dict(context.state.kinds)
+    for pool, (total, most) in context.growth.items():
+        there = sum(count for (name, _), count in context.state.kinds.items() if name == pool)
+        found[pool, total] = found.get((pool, total), 0) + max(most - there, 0)
+    return {kind: count for kind, count in found.items() if count}
+
+
+def fitting(context: Context, pools: set[str], wanted: Resources) -> Counter[str]:
     """Nodes of each pool that would hold a worker if nobody else were there."""
     found: Counter[str] = Counter()
-    for (pool, total), count in state.kinds.items():
+    for (pool, total), count in kinds(context).items():
         if pool in pools and total.holds(wanted):
             found[pool] += count
     return found

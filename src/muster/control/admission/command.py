@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 
 from muster.control.admission.base import Context
+from muster.control.admission.pools import here
 from muster.core.reasons import Reason, reason
 from muster.core.spec import JobSpec
 
@@ -23,7 +24,7 @@ _SHELL_WORDS = re.compile(
 
 def check(spec: JobSpec, context: Context) -> Reason | None:
     words = spec.run.split(maxsplit=1)
-    if not context.local or not words or not _PLAIN.match(words[0]) or _SHELL_WORDS.match(words[0]):
+    if not words or not _PLAIN.match(words[0]) or _SHELL_WORDS.match(words[0]) or not here(spec, context):
         return None
     word, folder = words[0], Path(spec.workdir or "/")
     if "/" in word:

@@ -8,6 +8,7 @@ from math import floor
 from typing import Any
 
 from muster.control.admission.base import Context
+from muster.control.admission.capacity import kinds
 from muster.control.admission.pools import open_pools
 from muster.core.reasons import Reason, reason
 from muster.core.spec import JobSpec, ask, fewest_nodes
@@ -41,16 +42,16 @@ def _limits(spec: JobSpec, context: Context) -> Iterator[tuple[float, str, str]]
         yield queue.max_accelerators_per_user, f"a user of queue {spec.queue!r}", "at once"
     if project.max_accelerators is not None:
         yield project.max_accelerators, f"project {spec.project!r}", "at once"
-    amounts = _by_pool(context.state, spec)
+    amounts = _by_pool(context, spec)
     if amounts:
         pool = max(amounts, key=lambda name: amounts[name])
         yield amounts[pool], f"queue {spec.queue!r}", f"in pool {pool!r}"
 
 
-def _by_pool(state: State, spec: JobSpec) -> dict[str, float]:
+def _by_pool(context: Context, spec: JobSpec) -> dict[str, float]:
     """What the queue may ever use of each pool: with all that it may borrow, and without what others never lend."""
-    rules, pools, there = state.rules, open_pools(state, spec), Counter[str]()
-    for (pool, total), count in state.kinds.items():
+    rules, pools, there = context.state.rules, open_pools(context, spec), Counter[str]()
+    for (pool, total), count in kinds(context).items():
         there[pool] += total.accelerators * count if pool in pools and total.holds(ask(spec)) else 0
     lineage = list(rules.lineage(spec.queue))
     found: dict[str, float] = {}

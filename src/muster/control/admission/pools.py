@@ -3,39 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
-from muster.control.admission.base import Context
+from muster.control.admission.base import Context, Growth
 from muster.core.reasons import Reason, reason
 from muster.core.spec import JobSpec
 from muster.core.state import State
 
+_HERE: Final = ("local", "sim")  # engines that start workers on this machine, or pretend to
+
 
 def check(spec: JobSpec, context: Context) -> Reason | None:
     state, rules = context.state, context.state.rules.queue(spec.queue)
-    if spec.pool is not None and spec.pool not in state.pools:
-        known = ", ".join(sorted(state.pools)) or "none"
+    if spec.pool is not None and spec.pool not in state.pools and spec.pool not in context.growth:
+        known = ", ".join(sorted({*state.pools, *context.growth})) or "none"
         return reason("unknown_pool", f"pool {spec.pool!r} does not exist; there are: {known}", pool=spec.pool)
-    if not state.kinds or open_pools(state, spec):
+    if not (state.kinds or context.growth) or open_pools(context, spec):
         return None
     named = f" named {spec.pool!r}" if spec.pool is not None else ""
     message = f"{spec.kind} jobs of queue {spec.queue!r} may use no pool{named}"
     changes: list[dict[str, Any]] = [{"use_spot": True}, {"pool": None}, {"pool": None, "use_spot": True}]
-    nearest = next((one for one in changes if open_pools(state, spec.model_copy(update=one))), {})
+    nearest = next((one for one in changes if open_pools(context, spec.model_copy(update=one))), {})
     mends = {"use_spot": "set `use_spot: true`", "pool": "leave `pool` out"}
     mend = " and ".join(mends[name] for name in nearest) or "use another queue; see `muster queue rules`"
     data = {"pool": spec.pool, "queue_pools": list(rules.pools), "kind": spec.kind, "nearest": nearest}
     return reason("pool_not_allowed", message, f"{mend[0].upper()}{mend[1:]}.", **data)
 
 
-def open_pools(state: State, spec: JobSpec) -> set[str]:
-    """Pools that have nodes and that the job and the rules allow."""
-    return set(_open(state, spec))
+def open_pools(context: Context, spec: JobSpec) -> set[str]:
+    """Pools that have nodes, or may have some, and that the job and the rules allow."""
+    return set(_open(context.state, spec, context.growth))
 
 
-def _open(state: State, spec: JobSpec) -> Iterator[str]:
+def here(spec: JobSpec, context: Context) -> bool:
+    """Whether the job can only run on this machine."""
+    pools = context.state.pools
+    return context.local and all(
+        name not in context.growth and (name not in pools or pools[name].engine in _HERE)
+        for name in open_pools(context, spec)
+    )
+
+
+def _open(state: State, spec: JobSpec, growth: Growth) -> Iterator[str]:
     rules = state.rules.queue(spec.queue)
-    for pool, _ in state.kinds:
+    for pool in dict.fromkeys([*(pool for pool, _ in state.kinds), *growth]):
         rule, known = state.rules.pool(pool), state.pools.get(pool)
         if spec.pool not in (None, pool) or (rules.pools and pool not in rules.pools):
             continue

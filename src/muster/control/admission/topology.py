@@ -16,9 +16,11 @@ def check(spec: JobSpec, context: Context) -> Reason | None:
     if label is None:
         return None
     state = context.state
-    pools = open_pools(state, spec)
-    if max(fitting(state, pools, wanted).values(), default=0) < fewest:
+    pools = open_pools(context, spec)
+    if max(fitting(context, pools, wanted).values(), default=0) < fewest:
         return None  # there are not even so many nodes: that is another check's
+    if any(pool in context.growth for pool in pools):
+        return None  # nobody knows what labels nodes have that do not exist yet
     sizes: Counter[tuple[str, str]] = Counter()
     for node in state.nodes.values():
         value = node.name if label == "node" else node.labels.get(label)

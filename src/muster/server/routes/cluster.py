@@ -15,6 +15,7 @@ from muster.core.event import Event
 from muster.core.state import State
 from muster.server.auth import Identity
 from muster.server.context import Asking, Leading, explainer_for, job_views
+from muster.server.leader import Leader
 from muster.server.views import View, node_view, queue_view
 from muster.store.base import Entry
 
@@ -87,10 +88,11 @@ def queue_line(name: Name, leader: Leading, asking: Asking, limit: Annotated[int
 
 @router.get("/nodes")
 def list_nodes(leader: Leading, asking: Asking) -> View:
+    """Every machine that can be told from another: not the places in the queue of an engine that chooses machines."""
     visible = asking.projects(leader.store.state())
 
     def look(state: State) -> list[View]:
-        views = [node_view(node) for node in state.nodes.values()]
+        views = _nodes(leader, state)
         if visible is not None:
             for view in views:
                 view["jobs"] = [job_id for job_id in view["jobs"] if state.jobs[job_id].project in visible]
@@ -101,17 +103,38 @@ def list_nodes(leader: Leading, asking: Asking) -> View:
 
 @router.post("/nodes/{name}/health")
 def set_health(name: NodeName, body: HealthBody, leader: Leading, asking: Asking) -> View:
-    """Nothing is started on a node that is not healthy; what runs there goes on."""
+    """Nothing is started on a node that is not healthy; what runs there goes on. The engine that has it is told."""
     asking.need_superuser()
 
     def propose(state: State) -> Entry:
-        if name not in state.nodes:
+        node = state.find_node(name)
+        if node is None or node.role == "slot":
             raise NotFound(f"There is no node {name!r}.", "See `muster nodes`.")
         data = {"name": name, "health": body.health, "reason": body.reason}
         return Entry([Event("node.health", leader.clock.now(), asking.user, data=data)])
 
     leader.propose(propose)
-    return leader.look(lambda state: node_view(state.nodes[name]))
+    if body.health == "healthy":
+        leader.engine.undrain(name)
+    else:
+        leader.engine.drain(name, body.reason or f"{body.health} by {asking.user}")
+    return leader.look(lambda state: next(view for view in _nodes(leader, state) if view["name"] == name))
+
+
+def _nodes(leader: Leader, state: State) -> list[View]:
+    engines = {pool.name: pool.engine for pool in state.pools.values()}
+    views = [node_view(node, engines.get(node.pool, "")) for node in state.nodes.values() if node.role == "node"]
+    if not state.machines:
+        return views
+    jobs: dict[str, list[str]] = {}
+    for job_id in state.active:
+        attempt = state.jobs[job_id].attempt
+        for at in {worker.at for worker in attempt.workers if worker.at} if attempt is not None else ():
+            jobs.setdefault(at, []).append(job_id)
+    for node in state.machines.values():
+        engine = leader.engine.engine_of(node.name) or engines.get(node.pool, "")
+        views.append(node_view(node, engine, jobs.get(node.name, ()), leader.engine.used(node.name)))
+    return views
 
 
 def _sees(asking: Identity, state: State, queue: Queue) -> bool:

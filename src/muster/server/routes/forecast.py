@@ -11,6 +11,7 @@ from muster.control.score import calibration
 from muster.core.errors import NotFound
 from muster.core.state import State
 from muster.sched.forecast import foretell
+from muster.sched.offers import offers
 from muster.sched.snapshot import Snapshot, take
 from muster.server.auth import Identity
 from muster.server.context import Asking, Leading, Ref, explainer_for, find_job
@@ -53,8 +54,14 @@ def job_forecast(ref: Ref, leader: Leading, asking: Asking) -> View:
     """When a queued job will start; nothing for one that does not wait."""
     job = find_job(leader, asking, ref)
     shot = leader.look(lambda state: _shot(leader, state, job.id))
-    told = foretell(shot, [job.id])[job.id].to_dict() if shot is not None else None
-    return {"id": job.id, "phase": job.phase, "started_at": job.started_at, "forecast": told}
+    answer: View = {"id": job.id, "phase": job.phase, "started_at": job.started_at, "forecast": None, "offers": []}
+    if shot is not None:
+        live = next(one for one in shot.jobs if one.id == job.id)
+        answer["forecast"] = foretell(shot, [job.id])[job.id].to_dict()
+        answer["offers"] = [one.to_dict() for one in offers(shot, live)]
+    elif job.reason is not None and job.phase == "starting":
+        answer["engine_estimate"] = job.reason.data.get("starts_at")
+    return answer
 
 
 def _shot(leader: Leader, state: State, name: str) -> Snapshot | None:

@@ -24,7 +24,7 @@ from muster.server.auth import Identity
 from muster.server.context import Asking, Leading, Ref, find_job, job_views, sees, view_of
 from muster.server.leader import Leader
 from muster.server.views import View, attempt_view
-from muster.store.base import JobFilter
+from muster.store.base import JobFilter, Proposal
 from muster.track.snapshots import Code
 
 router = APIRouter(prefix="/v1", tags=["jobs"])
@@ -86,7 +86,7 @@ def submit_job(
         response.status_code = 200
         return {"ok": True, "spec": spec.model_dump(mode="json"), "yaml": dump_job(spec), **_dry(leader, asking, spec)}
     if not _known(leader, submission):
-        events = leader.propose(submit(leader.store, submission, leader.clock.now(), leader.local))
+        events = leader.propose(_accept(leader, submission, leader.clock.now()))
         if events:
             return view_of(leader, asking, events[0].job)
     response.status_code = 200
@@ -106,7 +106,7 @@ def submit_batch(body: BatchBody, leader: Leading, asking: Asking) -> View:
             spec = parse_job(item.spec, source=f"job {index}")
             asking.need(state, spec.project, "member")
             submission = _submission(leader, spec, asking.user, item.key, item.code, checked)
-            proposal = submit(leader.store, submission, now, leader.local)
+            proposal = _accept(leader, submission, now)
             pending.append((index, submission, None if item.key in known else leader.commit.submit(proposal)))
         except MusterError as error:
             results[index] = {"error": error.to_dict()}
@@ -181,7 +181,8 @@ def resume_job(ref: Ref, leader: Leading, asking: Asking) -> View:
     job = find_job(leader, asking, ref, "member")
     if leader.track is not None and job.id in leader.track.purged:
         raise Invalid(f"The run of {job.id} was deleted, with its checkpoints.", "Submit it again.")
-    leader.propose(resume(leader.store, job.id, asking.user, leader.clock.now(), leader.local))
+    now, growth = leader.clock.now(), leader.engine.most()
+    leader.propose(resume(leader.store, job.id, asking.user, now, leader.local, growth))
     return view_of(leader, asking, job.id)
 
 
@@ -212,7 +213,14 @@ def _dry(leader: Leader, asking: Identity, spec: JobSpec) -> View:
 
 
 def _context(leader: Leader, asking: Identity, state: State) -> Context:
-    return Context(state, asking.user, lambda p, n: leader.store.secret(p, n) is not None, leader.local)
+    def has_secret(project: str, name: str) -> bool:
+        return leader.store.secret(project, name) is not None
+
+    return Context(state, asking.user, has_secret, leader.local, leader.engine.most())
+
+
+def _accept(leader: Leader, submission: Submission, now: float) -> Proposal:
+    return submit(leader.store, submission, now, leader.local, growth=leader.engine.most())
 
 
 def _known(leader: Leader, submission: Submission) -> bool:

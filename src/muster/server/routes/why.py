@@ -13,6 +13,7 @@ from muster.core.reasons import reason
 from muster.core.state import State
 from muster.sched.explain import Explainer
 from muster.sched.forecast import foretell
+from muster.sched.offers import offers
 from muster.sched.snapshot import Snapshot, take
 from muster.sched.unblock import unblock
 from muster.server.auth import Identity
@@ -44,6 +45,7 @@ def why(
         **found,
         "unblock": [],
         "forecast": None,
+        "offers": [],
         "timeline": _timeline(leader, job),
     }
     if shot is not None:
@@ -51,6 +53,8 @@ def why(
         there = Explainer.of(shot.world(), shot.now, sees=explainer.sees)
         answer["unblock"] = [one.to_dict() for one in unblock(there, there.board.queued[job.id])]
         answer["forecast"] = foretell(shot, [job.id])[job.id].to_dict()
+        live = next(one for one in shot.jobs if one.id == job.id)
+        answer["offers"] = [one.to_dict() for one in offers(shot, live)]
     return answer
 
 

@@ -1,15 +1,25 @@
-"""The worker's side: launchers ship what their ranks reported and fetch the secrets that their job names."""
+"""The worker's side: launchers ship what their ranks reported and fetch their job's secrets and its code."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Request, Response
+from fastapi.responses import StreamingResponse
+from pydantic import Field, TypeAdapter, ValidationError
 from starlette.concurrency import run_in_threadpool
 
 from muster.core.errors import Invalid, NotFound, Unauthenticated
-from muster.server.context import Leading, Serving
+from muster.core.job import Job
+from muster.server.context import Leading, Serving, Tracked
+from muster.server.leader import Leader
+from muster.track.blobs import Blobs
+from muster.track.snapshots import MANIFEST_BYTES
+from muster.track.tracking import Tracking
 from muster.wire import Batch
+
+_DIGESTS = TypeAdapter(Annotated[list[Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]], Field(max_length=10_000)])
 
 router = APIRouter(prefix="/v1/ingest", tags=["workers"])
 
@@ -48,10 +58,7 @@ async def ingest(request: Request, leader: Leading, service: Serving, speaking: 
 @router.get("/secrets")
 def secrets(leader: Leading, speaking: Speaking) -> dict[str, str]:
     """The values of the secrets that the job names, while its attempt is the current one and nowhere near its end."""
-    job_id, number = speaking
-    job = leader.store.job(job_id)
-    if job is None or not job.active or job.attempt is None or job.attempt.number != number:
-        raise NotFound("The attempt is not running.")
+    job = _running(leader, speaking)
     values = {}
     for name in job.spec.secrets:
         cipher = leader.store.secret(job.project, name)
@@ -59,3 +66,52 @@ def secrets(leader: Leading, speaking: Speaking) -> dict[str, str]:
             raise NotFound(f"The secret {name} is gone.")
         values[name] = leader.keyring.unseal(cipher)
     return values
+
+
+@router.get("/code", response_class=Response)
+def code(leader: Leading, track: Tracked, speaking: Speaking) -> Response:
+    """The manifest of the job's snapshot, {path: [sha256, bytes, mode]}: for nodes that don't have its folder."""
+    return Response(track.blobs.read(_tree(leader, speaking), MANIFEST_BYTES), media_type="application/json")
+
+
+@router.post("/code/bundle", response_class=StreamingResponse)
+async def code_bundle(request: Request, leader: Leading, track: Tracked, speaking: Speaking) -> Response:
+    """Files of the job's snapshot, by a JSON list of digests: for each 64 characters of its digest, 8 of its size in
+    hex, and its bytes."""
+    try:
+        wanted = _DIGESTS.validate_json(await request.body())
+    except ValidationError as error:
+        raise Invalid(f"The body is no list of digests: {error.errors()[0]['msg']}.") from error
+    sizes = await run_in_threadpool(_sizes, leader, track, speaking, wanted)
+    return StreamingResponse(_bundle(track.blobs, wanted, sizes), media_type="application/octet-stream")
+
+
+def _sizes(leader: Leader, track: Tracking, speaking: tuple[str, int], wanted: Sequence[str]) -> dict[str, int]:
+    """Of the files of the job's snapshot, which these must be among."""
+    files = track.snapshots.manifest(_tree(leader, speaking)).files.values()
+    sizes = {digest: size for digest, size, _ in files}
+    if not sizes.keys() >= set(wanted) or track.blobs.missing(wanted):
+        raise NotFound("The job's snapshot has no such file.")
+    return sizes
+
+
+def _bundle(blobs: Blobs, digests: Sequence[str], sizes: dict[str, int]) -> Iterator[bytes]:
+    for digest in digests:
+        yield f"{digest}{sizes[digest]:08x}".encode()
+        yield from blobs.open(digest)
+
+
+def _running(leader: Leader, speaking: tuple[str, int]) -> Job:
+    """The job of an attempt, while it is the current one and has not ended."""
+    job_id, number = speaking
+    job = leader.store.job(job_id)
+    if job is None or not job.active or job.attempt is None or job.attempt.number != number:
+        raise NotFound("The attempt is not running.")
+    return job
+
+
+def _tree(leader: Leader, speaking: tuple[str, int]) -> str:
+    found = _running(leader, speaking).code
+    if not found:
+        raise NotFound("The job was submitted without a snapshot of its code.")
+    return found

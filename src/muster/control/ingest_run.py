@@ -1,0 +1,63 @@
+"""What a batch changes in the run's document: its progress, its latest values, its parameters and notes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from muster.store.base import StreamWrite
+
+_RATE_WINDOW = 30.0  # seconds over which progress is averaged
+_NOTES_KEPT = 200
+
+Doc = dict[str, Any]
+Pace = list[tuple[float, int]]  # (time, step), of the last while
+
+
+def patch_of(
+    run: Mapping[str, Any], pace: Pace, number: int, writes: Sequence[StreamWrite], docs: Sequence[tuple[int, Doc]]
+) -> Doc:
+    """What changes in the run's document: progress and latest values as the lowest rank that reports gives them."""
+    patch: Doc = {}
+    for write in sorted(writes, key=lambda w: -w.rank):
+        if write.columns and write.stream == "spool":
+            latest = dict(patch.get("latest", run.get("latest", {})))
+            latest.update({name: _finite(column.values[-1]) for name, column in write.columns.items() if column.values})
+            patch["latest"] = latest
+    for rank, doc in docs:
+        kind = doc.get("type")
+        if kind == "progress" and isinstance(doc.get("step"), int):
+            shown = patch.get("progress", run.get("progress"))
+            if shown is None or rank <= shown["rank"] or shown["attempt"] != number:
+                patch["progress"] = _progress(pace, number, rank, doc)
+        elif kind == "params" and isinstance(doc.get("values"), dict):
+            patch["params"] = {**run.get("params", {}), **patch.get("params", {}), **doc["values"]}
+        elif kind == "note":
+            notes = patch.get("notes", run.get("notes", []))
+            patch["notes"] = [*notes, {"time": doc.get("time"), "text": str(doc.get("text", ""))}][-_NOTES_KEPT:]
+    return patch
+
+
+def _progress(pace: Pace, number: int, rank: int, doc: Doc) -> Doc:
+    step, at, total = doc["step"], float(doc.get("time", 0.0)), doc.get("total")
+    pace.append((at, step))
+    while len(pace) > 2 and at - pace[0][0] > _RATE_WINDOW:
+        pace.pop(0)
+    first_at, first_step = pace[0]
+    rate = (step - first_step) / (at - first_at) if at > first_at and step > first_step else None
+    eta = (total - step) / rate if rate and isinstance(total, int | float) else None
+    return {
+        "step": step,
+        "total": total,
+        "unit": doc.get("unit", "step"),
+        "time": at,
+        "rate": rate,
+        "eta": eta,
+        "rank": rank,
+        "attempt": number,
+    }
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,1 @@
+"""Kubernetes as an engine: its objects rendered, applied and watched."""

@@ -1,0 +1,274 @@
+"""A small client of the Kubernetes API: lists in pages, watches, server-side apply, patches and deletions."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import quote, urlsplit
+
+import httpx
+
+from muster.core.errors import EngineError
+from muster.engines.kubernetes.access import Access
+
+MANAGER: Final = "muster"
+PAGE: Final = 500  # objects a call
+SECONDS: Final = 30.0  # that a call may take
+TRIES: Final = 4  # of a call that the server was too busy for
+BUSY_WAIT: Final = 0.25  # seconds before the second try, doubled, where the server does not say
+WATCH_SECONDS: Final = 290  # after which the server ends a watch; it is begun again where it stopped
+WATCH_SLACK: Final = 30.0  # seconds more before a watch in which nothing comes is given up
+GONE: Final = 410
+Object = dict[str, Any]
+
+
+class KubeError(EngineError):
+    """What the API answered instead of what was asked for: its status, its word for it, and its sentence."""
+
+    def __init__(self, status: int, reason: str, message: str, mend: str = "") -> None:
+        super().__init__(message, mend)
+        self.status, self.reason = status, reason
+
+    @property
+    def passing(self) -> bool:
+        """Whether the same call may succeed later."""
+        quota = self.status == 403 and "exceeded quota" in self.message
+        return self.status in (401, 408, 409, 429) or self.status >= 500 or quota
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """A kind of object as the API names it in paths."""
+
+    api_version: str
+    plural: str
+    namespaced: bool = True
+
+    def path(self, namespace: str = "", name: str = "") -> str:
+        root = f"/apis/{self.api_version}" if "/" in self.api_version else f"/api/{self.api_version}"
+        middle = f"/namespaces/{quote(namespace, safe='')}" if self.namespaced and namespace else ""
+        return f"{root}{middle}/{self.plural}" + (f"/{quote(name, safe='')}" if name else "")
+
+
+PODS: Final = Resource("v1", "pods")
+NODES: Final = Resource("v1", "nodes", namespaced=False)
+EVENTS: Final = Resource("v1", "events")
+SECRETS: Final = Resource("v1", "secrets")
+CONFIG_MAPS: Final = Resource("v1", "configmaps")
+NAMESPACES: Final = Resource("v1", "namespaces", namespaced=False)
+REVIEWS: Final = Resource("authorization.k8s.io/v1", "selfsubjectaccessreviews", namespaced=False)
+
+
+class Client:
+    """One API server. Used by several threads; call `close` when nobody uses it any more."""
+
+    def __init__(self, access: Access) -> None:
+        self.access = access
+        self._http = httpx.Client(
+            base_url=access.server,
+            verify=access.verify,
+            headers={"Accept": "application/json", "User-Agent": "muster", **access.headers},
+            auth=access.basic,
+            timeout=SECONDS,
+            proxy=access.proxy or None,
+            trust_env=not access.proxy and not _is_loopback(access.server),
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=32),  # watches hold theirs
+        )
+        self._kinds: dict[str, dict[str, Resource]] = {}  # apiVersion → kind → resource
+        self._lock = threading.Lock()
+
+    def close(self) -> None:
+        self._http.close()
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+    def get(self, path: str, **params: str) -> Object:
+        return self._call("GET", path, params)
+
+    def list(self, path: str, params: Mapping[str, str]) -> tuple[list[Object], str]:
+        """Everything, page after page, and the version that a watch goes on from."""
+        items: list[Object] = []
+        more: dict[str, str] = {}
+        while True:
+            page = self._call("GET", path, {**params, "limit": str(PAGE), **more})
+            # Within a list, objects of the built-in kinds don't say what they are; the list does.
+            what = {"apiVersion": page.get("apiVersion", ""), "kind": str(page.get("kind", "")).removesuffix("List")}
+            items.extend({**what, **item} for item in page.get("items") or [])
+            about = page.get("metadata", {})
+            if not about.get("continue"):
+                return items, about.get("resourceVersion", "")
+            more = {"continue": about["continue"]}
+
+    def watch(self, path: str, params: Mapping[str, str], version: str, seconds: int = WATCH_SECONDS) -> Watching:
+        """Raises KubeError with status 410 when that version is too old to go on from."""
+        asked = {
+            **params, "watch": "true", "resourceVersion": version,
+            "allowWatchBookmarks": "true", "timeoutSeconds": str(seconds),
+        }  # fmt: skip
+        request = self._request("GET", path, asked, timeout=httpx.Timeout(SECONDS, read=seconds + WATCH_SLACK))
+        response = self._send(request, stream=True)
+        if response.status_code >= 400:
+            response.read()
+            raise _refusal(response)
+        return Watching(response)
+
+    def served(self, group: str) -> str:
+        """The version in which a group of kinds is served, preferred by the server; "" when it has none of it."""
+        try:
+            return str(self.get(f"/apis/{group}")["preferredVersion"]["groupVersion"])
+        except KubeError as error:
+            if error.status == 404:
+                return ""
+            raise
+
+    def resource(self, api_version: str, kind: str) -> Resource:
+        """Raises KubeError, status 404, where the server has no such kind."""
+        with self._lock:
+            known = self._kinds.get(api_version)
+        if known is None:
+            root = f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
+            listed = self.get(root).get("resources") or []
+            known = {
+                item["kind"]: Resource(api_version, item["name"], item["namespaced"])
+                for item in listed
+                if "/" not in item["name"]
+            }
+            with self._lock:
+                self._kinds[api_version] = known
+        if kind not in known:
+            with self._lock:
+                self._kinds.pop(api_version, None)  # it may be installed later
+            raise KubeError(404, "NotFound", f"The cluster knows no kind {kind} in {api_version}.")
+        return known[kind]
+
+    # --- changing ----------------------------------------------------------------------------------------------------
+    def apply(self, body: Object, force: bool = True) -> Object:
+        """Server-side apply: makes the object, or makes it say what `body` says."""
+        about = body["metadata"]
+        path = self.resource(body["apiVersion"], body["kind"]).path(about.get("namespace", ""), about["name"])
+        params = {"fieldManager": MANAGER, "force": "true" if force else "false", "fieldValidation": "Strict"}
+        return self._call("PATCH", path, params, json.dumps(body), "application/apply-patch+yaml")
+
+    def merge(self, path: str, body: Object) -> Object:
+        params = {"fieldManager": MANAGER}
+        return self._call("PATCH", path, params, json.dumps(body), "application/merge-patch+json")
+
+    def create(self, path: str, body: Object) -> Object:
+        return self._call("POST", path, {"fieldManager": MANAGER}, json.dumps(body), "application/json")
+
+    def delete(self, path: str, propagation: str = "Background", grace: int | None = None, uid: str = "") -> bool:
+        """False where it is gone already, or another has taken its name."""
+        options: Object = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation}
+        if grace is not None:
+            options["gracePeriodSeconds"] = grace
+        if uid:
+            options["preconditions"] = {"uid": uid}
+        try:
+            self._call("DELETE", path, {}, json.dumps(options), "application/json")
+        except KubeError as error:
+            if error.status == 404 or (error.status == 409 and uid):
+                return False
+            raise
+        return True
+
+    # --- how ---------------------------------------------------------------------------------------------------------
+    def _call(
+        self, method: str, path: str, params: Mapping[str, str], body: str | None = None, kind: str = ""
+    ) -> Object:
+        wait = BUSY_WAIT
+        for left in reversed(range(TRIES)):
+            response = self._send(self._request(method, path, params, body, kind))
+            if response.status_code < 400:
+                found: Object = response.json()
+                return found
+            if response.status_code not in (429, 503) or not left:
+                break
+            time.sleep(min(float(response.headers.get("Retry-After") or wait), SECONDS))
+            wait *= 2
+        raise _refusal(response)
+
+    def _request(
+        self,
+        method: str,
+        path: str,
+        params: Mapping[str, str],
+        body: str | None = None,
+        kind: str = "",
+        timeout: httpx.Timeout | None = None,
+    ) -> httpx.Request:
+        headers = {"Content-Type": kind} if kind else {}
+        if token := self.access.token():
+            headers["Authorization"] = f"Bearer {token}"
+        extensions: dict[str, Any] = {"timeout": (timeout or httpx.Timeout(SECONDS)).as_dict()}
+        if self.access.server_name:
+            extensions["sni_hostname"] = self.access.server_name
+        return self._http.build_request(
+            method, path, params=dict(params), content=body, headers=headers, extensions=extensions
+        )
+
+    def _send(self, request: httpx.Request, stream: bool = False) -> httpx.Response:
+        try:
+            try:
+                return self._http.send(request, stream=stream)
+            except (
+                httpx.RemoteProtocolError
+            ):  # an idle connection that was closed as we took it; every call may be repeated
+                return self._http.send(request, stream=stream)
+        except (httpx.HTTPError, RuntimeError) as error:  # RuntimeError: the client was closed meanwhile
+            raise EngineError(
+                f"{self.access.server} does not answer: {error!r}.",
+                f"It comes from {self.access.where}; try `kubectl get nodes`.",
+            ) from error
+
+
+class Watching:
+    """A watch that is under way: iterate for its events; `close` may be called from any thread."""
+
+    def __init__(self, response: httpx.Response) -> None:
+        self._response = response
+
+    def __iter__(self) -> Iterator[Object]:
+        try:
+            for line in self._response.iter_lines():
+                if line:
+                    yield json.loads(line)
+        except (httpx.HTTPError, httpx.StreamError, ValueError) as error:
+            raise EngineError(f"A watch broke off: {error!r}.") from error
+        finally:
+            self._response.close()
+
+    def close(self) -> None:
+        stream = self._response.extensions.get("network_stream")
+        plug = stream.get_extra_info("socket") if stream is not None else None
+        if isinstance(plug, socket.socket):
+            try:
+                plug.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass  # it had ended by itself
+
+
+def _refusal(response: httpx.Response) -> KubeError:
+    try:
+        status = response.json()
+        reason, message = str(status.get("reason", "")), str(status.get("message", ""))
+    except (ValueError, AttributeError):
+        reason, message = "", response.text[:500]
+    code = response.status_code
+    mend = {
+        401: "The credentials are not valid, or no longer: see the kubeconfig.",
+        403: "The server's account needs that right: see docs/engines.md.",
+    }
+    return KubeError(code, reason, f"Kubernetes said {code} {reason}: {message}".strip(), mend.get(code, ""))
+
+
+def _is_loopback(server: str) -> bool:
+    host = urlsplit(server).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,264 @@
+"""The gangs of one Muster in a cluster, put together from its objects, and what each of their workers is doing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from muster.engines.base import Wait, WorkerReport
+from muster.engines.kubernetes import reasons
+from muster.engines.kubernetes.reasons import Cause
+from muster.engines.kubernetes.settings import ATTEMPT, JOB, worker_of
+from muster.engines.remote import Order
+from muster.wire import Outcome, WorkerExit
+
+WORKERS: Final = "muster.dev/workers"  # an annotation of what starts a gang's pods: how many there are
+Key = tuple[str, int]  # job, attempt
+Object = dict[str, Any]
+
+
+@dataclass(slots=True)
+class Memo:
+    """What is remembered of a gang until it is forgotten: objects vanish, and their last word would with them."""
+
+    workers: int = 0
+    gone: dict[int, Object] = field(default_factory=dict)  # the last state of pods that are no more
+    reports: dict[int, WorkerReport] = field(default_factory=dict)  # as last given
+    started: bool = False  # a pod of it was up
+    evicted: Cause | None = None  # why Kueue has taken its quota back
+    order: Order | None = None
+    delete_at: float | None = None  # monotonic; when its objects are deleted, by order
+    owned: bool = False  # what its pods need is known to go with what started it
+    removed: bool = False  # we have deleted what started it
+    trouble_at: float | None = None  # monotonic; since when a container can't start
+    held: str = ""  # why the cluster would not take it yet
+
+
+@dataclass(slots=True)
+class Gang:
+    """What the cluster has of one attempt now."""
+
+    key: Key
+    main: Object | None = None  # what starts its pods
+    pods: dict[int, Object] = field(default_factory=dict)
+    workload: Object | None = None  # Kueue's
+    group: Object | None = None  # Volcano's
+    warnings: list[Object] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class View:
+    """What a look knows beside the gangs themselves. Times are monotonic but for `wall`."""
+
+    now: float
+    wall: float
+    lost: Mapping[str, str]  # nodes that have been away for long enough → why
+    refuse_after: float  # seconds that a container may fail to start
+    positions: Mapping[str, int]  # workload's uid → place in its queue, from 0
+
+
+def key_of(item: Object) -> Key | None:
+    """Whose it is, by its labels; the annotation has the job's id as it is where that can't be a label."""
+    about = item["metadata"]
+    labels, notes = about.get("labels") or {}, about.get("annotations") or {}
+    if JOB not in labels or not str(labels.get(ATTEMPT, "")).isdigit():
+        return None
+    return notes.get(JOB) or labels[JOB], int(labels[ATTEMPT])
+
+
+def is_main(item: Object) -> bool:
+    """What we have made ourselves, not what a controller has made for it."""
+    return not any(owner.get("controller") for owner in item["metadata"].get("ownerReferences") or [])
+
+
+def gather(
+    mains: Iterable[Object],
+    pods: Iterable[Object],
+    workloads: Iterable[Object],
+    groups: Iterable[Object],
+    warnings: Iterable[Object],
+    names: dict[str, str],
+) -> dict[Key, Gang]:
+    """`names`: label → job's id, where the two differ; kept, for pods that outlive what made them."""
+    found: dict[Key, Gang] = {}
+    by_uid: dict[str, Gang] = {}
+    for main in mains:
+        key = key_of(main)
+        if key is not None and is_main(main):
+            names[main["metadata"]["labels"][JOB]] = key[0]
+            by_uid[main["metadata"]["uid"]] = found.setdefault(key, Gang(key))
+            found[key].main = main
+    for pod in pods:
+        key = key_of(pod)
+        if key is not None:
+            key = (names.get(key[0], key[0]), key[1])
+            gang = by_uid[pod["metadata"]["uid"]] = found.setdefault(key, Gang(key))
+            _take(gang.pods, worker_of(pod) or 0, pod)
+    for workload in workloads:
+        for owner in workload["metadata"].get("ownerReferences") or []:
+            if owner["uid"] in by_uid:
+                by_uid[owner["uid"]].workload = workload
+    for group in groups:
+        key = key_of(group)
+        if key in found:
+            found[key].group = group
+    for warning in warnings:
+        if warning["uid"] in by_uid:
+            by_uid[warning["uid"]].warnings.append(warning)
+    return found
+
+
+def size_of(gang: Gang, memo: Memo) -> int:
+    notes = gang.main["metadata"].get("annotations") or {} if gang.main is not None else {}
+    said = int(notes[WORKERS]) if str(notes.get(WORKERS, "")).isdigit() else 0
+    return said or memo.workers or max([*gang.pods, *memo.gone], default=0) + 1
+
+
+def report(gang: Gang, memo: Memo, view: View) -> tuple[list[WorkerReport], Wait | None]:
+    """Every worker of a gang, and what the gang waits for while any of them is not up."""
+    memo.workers = size_of(gang, memo)
+    memo.evicted = memo.evicted or (reasons.eviction(gang.workload) if memo.started else None)
+    reports = [_worker(gang, memo, view, number) for number in range(memo.workers)]
+    memo.reports = {one.worker: one for one in reports}
+    waiting = [one.worker for one in reports if one.status in ("pending", "starting")]
+    return reports, _wait(gang, memo, view, waiting) if waiting else None
+
+
+def farewell(key: Key, memo: Memo, view: View) -> list[WorkerReport]:
+    """A gang of which the cluster has nothing any more, as it is reported until it is forgotten."""
+    reports = [_worker(Gang(key), memo, view, number) for number in range(memo.workers)]
+    memo.reports = {one.worker: one for one in reports}
+    return reports
+
+
+def known_cause(gang: Gang, memo: Memo) -> Cause | None:
+    """Why the gang as a whole goes, as far as that is known."""
+    if memo.order is not None:
+        return memo.order.reason, "stopped by the server's order"
+    if evicted := memo.evicted or reasons.eviction(gang.workload):
+        return evicted
+    deleted = gang.main is None or bool(gang.main["metadata"].get("deletionTimestamp"))
+    if deleted and not memo.removed:
+        return "preempted", "what started its pods was deleted in the cluster, and not by Muster"
+    return None
+
+
+def cause_of(gang: Gang, memo: Memo, worker: int, lost: Mapping[str, str]) -> Cause | None:
+    """Why one worker was told to leave."""
+    pod = gang.pods.get(worker) or memo.gone.get(worker)
+    if memo.order is None and pod is not None and (found := reasons.disruption(pod)):
+        return found
+    if found := known_cause(gang, memo):
+        return found
+    if pod is None:
+        return None
+    node = pod["spec"].get("nodeName", "")
+    if node in lost:
+        return "node_lost", lost[node]
+    if not pod["metadata"].get("deletionTimestamp"):
+        return None
+    if gang.main is not None and (reasons.is_true(gang.main, "FailureTarget") or _is_over(gang.main)):
+        return "gang_member_died", "another worker of its gang had failed"
+    return "preempted", "its pod was deleted in the cluster, and not by Muster"
+
+
+def _worker(gang: Gang, memo: Memo, view: View, number: int) -> WorkerReport:
+    before = memo.reports.get(number)
+    if before is not None and before.status == "ended":
+        return before  # what has ended once stays so, whatever is made of its objects
+    pod = gang.pods.get(number)
+    if pod is None:
+        return _absent(gang, memo, view, number)
+    node = pod["spec"].get("nodeName", "")
+    if reasons.has_ended(pod):
+        return _ended(gang, memo, view, number, pod)
+    if node in view.lost:
+        end = WorkerExit("failed", "node_lost", view.lost[node], view.wall)
+        return WorkerReport(*gang.key, number, "ended", end, node, sure=True)
+    if not node:
+        return WorkerReport(*gang.key, number, "pending")
+    if reasons.is_up(pod):
+        memo.started = True
+        return WorkerReport(*gang.key, number, "running", node=node)
+    trouble = reasons.start_trouble(pod)
+    if trouble is None:
+        return WorkerReport(*gang.key, number, "starting", node=node)
+    memo.trouble_at = memo.trouble_at if memo.trouble_at is not None else view.now
+    if view.now - memo.trouble_at < view.refuse_after:
+        return WorkerReport(*gang.key, number, "starting", node=node)
+    code = "image_unavailable" if trouble[2] else "pod_refused"
+    return WorkerReport(*gang.key, number, "ended", WorkerExit("failed", code, trouble[1], view.wall), node, sure=True)
+
+
+def _ended(gang: Gang, memo: Memo, view: View, number: int, pod: Object) -> WorkerReport:
+    cause = cause_of(gang, memo, number, view.lost)
+    end, sure = reasons.end_of_pod(pod, view.wall, cause)
+    return WorkerReport(*gang.key, number, "ended", end, pod["spec"].get("nodeName", ""), sure)
+
+
+def _absent(gang: Gang, memo: Memo, view: View, number: int) -> WorkerReport:
+    """A worker without a pod: not made yet, or gone."""
+    last = memo.gone.get(number)
+    if last is not None:
+        return _ended(gang, memo, view, number, last)
+    cause = known_cause(gang, memo)
+    over = gang.main is None or _is_over(gang.main)
+    if not over and not (cause and memo.started):
+        return WorkerReport(*gang.key, number, "pending")
+    if gang.main is not None and cause is None:
+        failed = reasons.condition(gang.main, "Failed")
+        if failed.get("status") != "True":
+            end = WorkerExit("succeeded", "completed", "", view.wall, None, 0)
+            return WorkerReport(*gang.key, number, "ended", end, sure=True)
+        cause = ("launcher_lost", f"{failed.get('reason')}: {failed.get('message')}")
+    code, detail = cause or ("user_stop", "its objects were deleted")
+    outcome: Outcome = "stopped" if memo.order is not None or code == "max_duration" else "failed"
+    end = WorkerExit(outcome, code, detail, view.wall)
+    return WorkerReport(*gang.key, number, "ended", end, sure=True)
+
+
+def _is_over(main: Object) -> bool:
+    """Of a Job, a JobSet, a TrainJob or a PyTorchJob."""
+    return any(reasons.is_true(main, kind) for kind in ("Complete", "Completed", "Succeeded", "Failed"))
+
+
+def _wait(gang: Gang, memo: Memo, view: View, waiting: list[int]) -> Wait:
+    code, message = _word(gang, view, waiting)
+    up = memo.workers - len(waiting)
+    if up and memo.workers > 1:
+        message = f"{up} of {memo.workers} workers are up; of the others: {message}"
+    return Wait(*gang.key, code, message)
+
+
+def _word(gang: Gang, view: View, waiting: list[int]) -> tuple[str, str]:
+    workload = gang.workload
+    if workload is not None and not reasons.is_true(workload, "Admitted"):
+        return reasons.workload_wait(workload, view.positions.get(workload["metadata"]["uid"]))
+    pods = [gang.pods[number] for number in waiting if number in gang.pods]
+    unplaced = [word for pod in pods if (word := reasons.pod_wait(pod)) is not None]
+    if unplaced:
+        group = reasons.condition(gang.group, "Unschedulable") if gang.group is not None else {}
+        if group.get("status") == "True" and group.get("message"):
+            return "Unschedulable", str(group["message"])
+        return next((word for word in unplaced if word[0] != "Pending"), unplaced[0])
+    for pod in pods:
+        if trouble := reasons.start_trouble(pod):
+            return trouble[0], trouble[1]
+    if warned := reasons.event_word(gang.warnings):
+        return warned
+    if pods:
+        where = ", ".join(sorted({pod["spec"]["nodeName"] for pod in pods}))
+        return "ContainerCreating", f"its containers are being made on {where}"
+    if gang.main is not None and gang.main.get("spec", {}).get("suspend"):
+        return "Suspended", "it is suspended until Kueue, or who else manages it, lets it go"
+    return "Pending", "its pods have not been made yet"
+
+
+def _take(pods: dict[int, Object], number: int, pod: Object) -> None:
+    """Of two pods of one worker the newer counts."""
+    before = pods.get(number)
+    if before is None or before["metadata"].get("creationTimestamp", "") <= pod["metadata"].get(
+        "creationTimestamp", ""
+    ):
+        pods[number] = pod

@@ -1,0 +1,77 @@
+"""Marks the pod of the server that leads, so that a Service finds it; runs beside each server in a cluster.
+
+    python -m muster.engines.kubernetes.leader http://127.0.0.1:6878
+
+Both servers are healthy, so being ready can't tell them apart without standing in the way of rollouts and budgets.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from typing import Final
+
+import httpx
+
+from muster.core.errors import EngineError
+from muster.engines.kubernetes.access import find_access
+from muster.engines.kubernetes.client import PODS, Client
+
+LABEL: Final = "muster.dev/leader"
+LOOK_EVERY: Final = 1.0  # seconds
+AGAIN_EVERY: Final = 60  # looks after which the mark is set anew, in case that somebody else took it away
+_log = logging.getLogger(__name__)
+
+
+def main() -> int:
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr)
+    try:
+        url, pod, namespace = sys.argv[1], os.environ["POD_NAME"], os.environ["POD_NAMESPACE"]
+    except (IndexError, KeyError):
+        sys.stderr.write("usage: leader URL, with POD_NAME and POD_NAMESPACE in the environment\n")
+        return 2
+    stopped = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stopped.set())
+    cluster = Client(find_access())
+
+    def mark(leads: bool) -> None:
+        cluster.merge(PODS.path(namespace, pod), {"metadata": {"labels": {LABEL: "true" if leads else "false"}}})
+
+    with httpx.Client(base_url=url, timeout=3.0, trust_env=False) as server:
+        follow(lambda: _leads(server), mark, stopped)
+    cluster.close()
+    return 0
+
+
+def follow(leads: Callable[[], bool], mark: Callable[[bool], None], stopped: threading.Event) -> None:
+    """Marks at once, at every change and now and then; what the cluster refuses is tried again."""
+    marked: bool | None = None
+    looks = 0
+    while not stopped.is_set():
+        now = leads()
+        looks += 1
+        if now != marked or looks % AGAIN_EVERY == 0:
+            try:
+                mark(now)
+                if now != marked:
+                    _log.info("this server %s", "leads" if now else "stands by")
+                marked = now
+            except EngineError as error:
+                marked = None
+                _log.warning("the pod can't be marked: %s", error)
+        stopped.wait(LOOK_EVERY)
+
+
+def _leads(server: httpx.Client) -> bool:
+    try:
+        return server.get("/readyz").status_code == httpx.codes.OK
+    except httpx.HTTPError:
+        return False
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,228 @@
+"""What pods, workloads and events say, as Muster's words: what a gang waits for, and why a worker ended."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from muster.wire import Outcome, WorkerExit
+
+Object = dict[str, Any]
+Cause = tuple[str, str]  # a reason's code and a detail
+
+# A container that waits for one of these will not start by itself soon; by the image or by what the job asks for.
+IMAGE_TROUBLES: Final = (
+    "ErrImagePull",
+    "ImagePullBackOff",
+    "InvalidImageName",
+    "ErrImageNeverPull",
+    "RegistryUnavailable",
+)
+START_TROUBLES: Final = (
+    "CreateContainerConfigError", "CreateContainerError", "RunContainerError", "CrashLoopBackOff", "PreCreateHookError",
+)  # fmt: skip
+# The disruption controller's words for why a pod goes, and whose doing that is.
+_DISRUPTIONS: Final = {
+    "PreemptionByScheduler": ("preempted", "the scheduler gave its place to a pod of higher priority"),
+    "EvictionByEvictionAPI": ("preempted", "it was evicted, as `kubectl drain` and autoscalers do"),
+    "DeletionByTaintManager": ("node_lost", "its node was tainted so that it could not stay"),
+    "DeletionByPodGC": ("node_lost", "its node has gone from the cluster"),
+    "DeletionByDeviceTaintManager": ("node_lost", "its device was tainted so that it could not stay"),
+    "TerminationByKubelet": ("node_lost", "the kubelet ended it: its node shuts down or is short of resources"),
+}
+_POD_REASONS: Final = {
+    "Evicted": "node_lost",
+    "NodeShutdown": "node_lost",
+    "Shutdown": "node_lost",
+    "Terminated": "node_lost",
+    "NodeLost": "node_lost",
+    "NodeAffinity": "node_lost",
+    "UnexpectedAdmissionError": "node_lost",
+    "OutOfcpu": "node_lost",
+    "OutOfmemory": "node_lost",
+    "OutOfpods": "node_lost",
+    "Preempting": "preempted",
+    "DeadlineExceeded": "max_duration",
+}
+_KILLED: Final = 137  # exit status of a container that SIGKILL ended
+_NOT_STARTED: Final = (126, 127, 128)  # of one whose program is not there or can't be run
+
+
+def seconds_of(time: object) -> float | None:
+    """Wall-clock time from what the API writes, such as 2026-01-02T03:04:05Z."""
+    try:
+        return datetime.fromisoformat(str(time)).timestamp()
+    except ValueError:
+        return None
+
+
+def condition(thing: Object, kind: str) -> dict[str, Any]:
+    found = thing.get("status", {}).get("conditions") or []
+    return next((item for item in found if item.get("type") == kind), {})
+
+
+def is_true(thing: Object, kind: str) -> bool:
+    return condition(thing, kind).get("status") == "True"
+
+
+# --- waiting ----------------------------------------------------------------------------------------------------------
+def pod_wait(pod: Object) -> tuple[str, str] | None:
+    """The scheduler's word and sentence for a pod that has no node; None for one that has."""
+    scheduled = condition(pod, "PodScheduled")
+    if pod["spec"].get("nodeName") or scheduled.get("status") == "True":
+        return None
+    if not scheduled:
+        return "Pending", "the scheduler has not looked at it yet"
+    code = str(scheduled.get("reason") or "Unschedulable")
+    return code, str(scheduled.get("message") or "the scheduler finds no node for it")
+
+
+def workload_wait(workload: Object, position: int | None) -> tuple[str, str]:
+    """What Kueue says of a workload that it has not admitted."""
+    where = f" (number {position + 1} in its queue)" if position is not None else ""
+    if workload.get("spec", {}).get("active") is False:
+        return "Inactive", "Kueue has deactivated its workload; somebody must set it active again"
+    reserved, admitted = condition(workload, "QuotaReserved"), condition(workload, "Admitted")
+    if reserved.get("status") == "True" and admitted.get("status") != "True":
+        checks = workload.get("status", {}).get("admissionChecks") or []
+        waits = [
+            f"{one['name']}: {one.get('message') or one.get('state')}" for one in checks if one["state"] != "Ready"
+        ]
+        return "AdmissionChecks", f"quota is reserved, and it waits for {'; '.join(waits) or 'its admission'}"
+    message = str(reserved.get("message") or "Kueue has not looked at it yet")
+    return str(reserved.get("reason") or "Pending"), f"Kueue: {message}{where}"
+
+
+def start_trouble(pod: Object) -> tuple[str, str, bool] | None:
+    """What keeps a pod's containers on their node from starting: the kubelet's word, its sentence, and whether the
+    image is to blame; None when nothing does."""
+    status = pod.get("status", {})
+    for one in [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]:
+        waiting = (one.get("state") or {}).get("waiting") or {}
+        reason = waiting.get("reason", "")
+        if reason in IMAGE_TROUBLES or reason in START_TROUBLES:
+            said = waiting.get("message") or f"container {one['name']} of image {one.get('image')}"
+            return reason, f"{reason}: {said}", reason in IMAGE_TROUBLES
+    return None
+
+
+def event_word(events: Iterable[Object]) -> tuple[str, str] | None:
+    """The newest warning among an object's events."""
+    found = max(events, key=lambda event: str(event.get("at", "")), default=None)
+    return (found["reason"], f"{found['reason']}: {found['message']}") if found is not None else None
+
+
+def slim_event(event: Object) -> Object | None:
+    """What is kept of a warning: about whom, what, when."""
+    about = event.get("involvedObject") or {}
+    if event.get("type") != "Warning" or not str(about.get("name", "")).startswith("muster-"):
+        return None
+    series = event.get("series") or {}
+    at = series.get("lastObservedTime") or event.get("lastTimestamp") or event.get("eventTime") or ""
+    return {
+        "metadata": {"namespace": event["metadata"]["namespace"], "name": event["metadata"]["name"]},
+        "uid": about.get("uid", ""),
+        "reason": str(event.get("reason") or ""),
+        "message": str(event.get("message") or "")[:1000],
+        "at": at,
+    }
+
+
+# --- ends -------------------------------------------------------------------------------------------------------------
+def disruption(pod: Object) -> Cause | None:
+    """Why the cluster takes a pod away, as far as it says so on the pod."""
+    target = condition(pod, "DisruptionTarget")
+    if target.get("status") == "True":
+        code, words = _DISRUPTIONS.get(str(target.get("reason")), ("preempted", str(target.get("reason"))))
+        return code, f"{words}: {target['message']}" if target.get("message") else words
+    status = pod.get("status", {})
+    blame = _POD_REASONS.get(str(status.get("reason", "")))
+    if blame is not None:
+        # Over a limit of its own is the job's doing; short of what all share is the node's.
+        message = str(status.get("message") or "")
+        own = status["reason"] == "Evicted" and "exceeds the" in message and "limit" in message
+        return ("user_error" if own else blame), f"{status['reason']}: {message}".rstrip(": ")
+    return None
+
+
+def eviction(workload: Object | None) -> Cause | None:
+    """Why Kueue has taken a workload's quota back, if it has."""
+    if workload is None:
+        return None
+    evicted = condition(workload, "Evicted")
+    if evicted.get("status") != "True":
+        return None
+    reason, message = str(evicted.get("reason") or "Evicted"), str(evicted.get("message") or "")
+    code = "max_duration" if "MaximumExecutionTime" in reason else "preempted"
+    return code, f"Kueue evicted it ({reason}): {message}".rstrip(": ")
+
+
+def end_of_pod(pod: Object, now: float, known: Cause | None = None) -> tuple[WorkerExit, bool]:
+    """How the worker of a pod that has ended did so, and whether nobody can tell more than that. `known`: why the
+    platform, or the cluster, had it end."""
+    status = pod.get("status", {})
+    ended = _terminated(pod)
+    at = seconds_of(ended.get("finishedAt")) or now
+    told = _told(ended.get("message"))
+    cause = known or disruption(pod)
+    if status.get("phase") == "Succeeded":
+        return told or WorkerExit("succeeded", "completed", "", at, None, 0), True
+    # The launcher's own word, but for what it took for the loss of its node.
+    if told is not None and not (cause and told.reason == "node_lost"):
+        return told, True
+    if ended.get("reason") == "OOMKilled":
+        limit = _memory_limit(pod)
+        words = f"its container passed its limit of {limit}" if limit else "the kernel killed its container"
+        return WorkerExit("failed", "out_of_memory", words, at, exit_code=ended.get("exitCode")), True
+    if cause is not None:
+        return WorkerExit(_outcome(cause[0]), cause[0], cause[1], at), True
+    code = ended.get("exitCode")
+    if code == _KILLED or not ended:
+        detail = str(status.get("message") or "its container was killed and left no word")
+        return WorkerExit("failed", "launcher_lost", detail, at), True
+    word, said = ended.get("reason") or "its container ended", str(ended.get("message") or status.get("message") or "")
+    detail = f"{word} with status {code}" + (f": {said[-2000:]}" if said else "")
+    if code in _NOT_STARTED or word in ("StartError", "ContainerCannotRun"):
+        return WorkerExit("failed", "pod_refused", detail, at, exit_code=code), True
+    # Status 1 is a launcher that has told the server, or is about to have told it.
+    return WorkerExit("failed", "launch_failed", detail, at, exit_code=code), code != 1
+
+
+def has_ended(pod: Object) -> bool:
+    return pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
+
+
+def is_up(pod: Object) -> bool:
+    """Whether its worker's container runs."""
+    return any(
+        (one.get("state") or {}).get("running") is not None
+        for one in pod.get("status", {}).get("containerStatuses") or []
+    )
+
+
+def _terminated(pod: Object) -> Mapping[str, Any]:
+    """How its first container that did not end well ended; of one that did, where all did."""
+    states = [one.get("state") or {} for one in pod.get("status", {}).get("containerStatuses") or []]
+    ended = [state["terminated"] for state in states if state.get("terminated")]
+    return next((one for one in ended if one.get("exitCode")), ended[0] if ended else {})
+
+
+def _told(message: object) -> WorkerExit | None:
+    """What the launcher left in the container's termination message."""
+    if not isinstance(message, str) or not message.startswith("{"):
+        return None
+    try:
+        return WorkerExit.from_dict(json.loads(message))
+    except (ValueError, TypeError, KeyError):
+        return None
+
+
+def _outcome(code: str) -> Outcome:
+    return "stopped" if code in ("user_stop", "max_duration") else "failed"
+
+
+def _memory_limit(pod: Object) -> str:
+    limits = [((one.get("resources") or {}).get("limits") or {}).get("memory") for one in pod["spec"]["containers"]]
+    return next((str(limit) for limit in limits if limit), "")

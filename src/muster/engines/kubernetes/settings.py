@@ -1,0 +1,82 @@
+"""What is set of a Kubernetes engine, and where a worker's pod finds what it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+Form = Literal["job", "jobset", "trainjob", "pytorchjob"]
+FORMS: Final[tuple[Form, ...]] = ("job", "jobset", "trainjob", "pytorchjob")
+
+# Labels and annotations of everything that is made for a gang.
+INSTALLATION: Final = "muster.dev/installation"
+JOB: Final = "muster.dev/job"
+ATTEMPT: Final = "muster.dev/attempt"
+MANAGED_BY: Final = "app.kubernetes.io/managed-by"
+MANAGER: Final = "muster"
+# Where a pod says which worker of the gang it is: those of indexed Jobs, and those of PyTorchJobs.
+COMPLETION_INDEX: Final = "batch.kubernetes.io/job-completion-index"
+REPLICA_INDEX: Final = "training.kubeflow.org/replica-index"
+
+# Folders of a worker's container.
+GANG_FOLDER: Final = "/muster/gang"  # the Secret, with gang.json
+PACKAGE_FOLDER: Final = "/muster/package"  # the ConfigMap, with muster.pyz
+SCRATCH_FOLDER: Final = "/muster/scratch"  # an emptyDir of the pod
+CHECKPOINTS_FOLDER: Final = "/muster/checkpoints"  # the claim or host folder that `checkpoints` names
+GANG_FILE: Final = "gang.json"
+PACKAGE_FILE: Final = "muster.pyz"
+
+CONTAINER: Final = "worker"
+GPU: Final = "nvidia.com/gpu"
+# Below the range from which Linux picks ports for outgoing connections: nobody has it before rank 0 listens.
+PORT: Final = 29400
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSettings:
+    """A class of nodes: who they are, and what a pod must say to get there."""
+
+    selector: Mapping[str, str] = field(default_factory=dict)  # labels that its nodes have
+    queue: str = ""  # Kueue LocalQueue of its gangs; with Volcano or KAI as scheduler, a queue of theirs
+    accelerator: str = ""  # what Muster calls the accelerator of these nodes, such as H100
+    resource: str = GPU  # the extended resource that counts them
+    tolerations: tuple[str, ...] = ()  # `key=value:Effect` or `key:Effect`
+
+
+@dataclass(frozen=True, slots=True)
+class KubeSettings:
+    installation: str = ""  # mark of this Muster: see `Home.installation`
+    namespace: str = "default"
+    form: Form = "job"
+    image: str = "python:3.12-slim"  # of jobs that name none
+    python: str = "python3"  # 3.11 or newer, in the image
+    package: str = "muster-worker"  # the ConfigMap that holds the launcher's package
+    service_account: str = ""  # of the workers; they need no rights in the cluster
+    # `pvc:NAME`, `hostPath:/FOLDER`, or a URL such as s3://bucket/folder; "" keeps them in the pod, gone with it.
+    checkpoints: str = ""
+    scratch: str = ""  # most bytes of a pod's scratch folder, as a Kubernetes quantity; "" is no limit
+    shared_memory: str = ""  # most bytes of /dev/shm, as a quantity; "" is as much as the pod may use
+    port: int = PORT
+    scheduler: str = ""  # `volcano`, `kai-scheduler` or any other by name; "" is the cluster's own
+    queue: str = ""  # where the pool names none
+    pull_secrets: tuple[str, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)  # of everything that is made
+    annotations: Mapping[str, str] = field(default_factory=dict)  # of the pods
+    pools: Mapping[str, PoolSettings] = field(default_factory=dict)
+
+
+def checkpoint_dir(settings: KubeSettings, job: str) -> str:
+    """The `checkpoint_dir` of a job's launch: within the mounted folder, or at the URL, or in the pod's scratch."""
+    if "://" in settings.checkpoints:
+        return f"{settings.checkpoints.rstrip('/')}/{job}"
+    root = CHECKPOINTS_FOLDER if settings.checkpoints else f"{SCRATCH_FOLDER}/checkpoints"
+    return f"{root}/{job}"
+
+
+def worker_of(pod: Mapping[str, Any]) -> int | None:
+    """Which worker of its gang a pod is, in whatever form the gang was rendered; None for one that does not say."""
+    metadata = pod.get("metadata") or {}
+    marks = {**(metadata.get("annotations") or {}), **(metadata.get("labels") or {})}
+    found = marks.get(COMPLETION_INDEX, marks.get(REPLICA_INDEX))
+    return int(found) if found is not None and str(found).isdigit() else None

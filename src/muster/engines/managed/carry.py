@@ -1,0 +1,145 @@
+"""What all managed services need of a job: its command and environment packed, its tags made legal, what is lost."""
+
+from __future__ import annotations
+
+import ast
+import json
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from muster import wire
+from muster.core.errors import Problem, SpecError
+from muster.core.spec import JobSpec
+from muster.engines import base
+
+START_FILE: Final = Path(__file__).with_name("start.py")
+PORT: Final = 29500  # of rank 0, which torchrun takes as well
+_USUAL: Final = JobSpec(name="x", run="x")
+
+
+@dataclass(slots=True)
+class Told:
+    """What people should know: what can't be carried, and what has to be there."""
+
+    lost: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def require(options: Mapping[str, Any], image: str, service: str, wanted: Mapping[str, str]) -> None:
+    """Raises SpecError for everything at once that the request can't be made without; `wanted` is name → example."""
+    problems = [
+        Problem(f"{service}.{name}", "nothing", f"text such as `{example}`", f"Add `{service}: {{{name}: {example}}}`.")
+        for name, example in wanted.items()
+        if not options.get(name)
+    ]
+    if not image and "image" not in wanted:
+        mend = "Add `image: registry/name:tag`, an image that the service may pull."
+        problems.append(Problem("image", "nothing", "the container image that the job runs in", mend))
+    if problems:
+        raise SpecError(problems, source=service, mend="Mend each and render again.")
+
+
+def own_envs(gang: base.GangLaunch, checkpoints: str) -> dict[str, str]:
+    """The job's environment, and of Muster's own names those that a rank has a use for without a server."""
+    envs = {wire.CHECKPOINT_DIR: checkpoints, wire.CHECKPOINT_KEEP: str(gang.checkpoint_keep)}
+    if gang.checkpoint_every is not None:
+        envs[wire.CHECKPOINT_EVERY] = f"{gang.checkpoint_every:g}"
+    usual = {"PYTHONUNBUFFERED": "1", **({"OMP_NUM_THREADS": "1"} if gang.nproc > 1 else {})}
+    return {**usual, **gang.envs, **envs}
+
+
+def parted(envs: Mapping[str, str], fits: Callable[[str], bool], most: int) -> tuple[dict[str, str], dict[str, str]]:
+    """What the service's own environment carries unharmed, at most so many, and the rest."""
+    fitting = [name for name, value in envs.items() if fits(value)][:most]
+    return {name: envs[name] for name in fitting}, {name: envs[name] for name in envs if name not in set(fitting)}
+
+
+def packed(gang: base.GangLaunch, envs: Mapping[str, str], piece: int) -> list[str]:
+    """The document that `start.py` reads, in pieces of so many characters: ASCII, on one line, without a dollar sign.
+
+    Services expand `$(NAME)` in what they are given; JSON has another way to write the sign.
+    """
+    asked = {"run": gang.run, "nproc": gang.nproc, "grace": gang.stop_grace, "port": PORT, "envs": dict(envs)}
+    text = json.dumps(asked).replace("$", "\\u0024")
+    return [text[at : at + piece] for at in range(0, len(text), piece)]
+
+
+def start_lines() -> list[str]:
+    """The program `start.py` without what only its readers need."""
+    text = START_FILE.read_text(encoding="utf-8")
+    tree = ast.parse(text)
+    told: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.FunctionDef) and ast.get_docstring(node) is not None:
+            told.update(range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1))
+    lines = [line for number, line in enumerate(text.splitlines(), start=1) if number not in told]
+    return [line for line in lines if line.strip() and not line.lstrip().startswith("#")]
+
+
+def all_tags(spec: JobSpec) -> dict[str, str]:
+    """The job's tags and, under names of Muster's own, who owns it."""
+    return {"muster-job": spec.name, "muster-project": spec.project, "muster-queue": spec.queue, **spec.tags}
+
+
+def legal_tags(
+    tags: Mapping[str, str], name: Callable[[str], str], value: Callable[[str], str], most: int, told: Told
+) -> dict[str, str]:
+    """The tags as the service allows them; what had to be changed or left out is told."""
+    made: dict[str, str] = {}
+    for given, text in tags.items():
+        key, kept = name(given), value(text)
+        if not key or key in made or len(made) == most:
+            why = f"there may be {most}" if len(made) == most else "its name is no other than another's there"
+            told.lost.append(f"Tag {given!r} is left out: {why}.")
+            continue
+        made[key] = kept
+        if (key, kept) != (given, text):
+            told.lost.append(f"Tag {given!r} is changed to what is allowed there: {key}={kept!r}.")
+    return made
+
+
+def replaced(text: str, illegal: str, most: int) -> str:
+    """`text` with each of the illegal characters as `_`, cut to length."""
+    return re.sub(illegal, "_", text)[:most]
+
+
+def tell_common(spec: JobSpec, told: Told, secret_store: str, code_hint: str) -> None:
+    """What no managed service takes from a job file, as far as this one says it."""
+    if spec.secrets:
+        names = ", ".join(spec.secrets)
+        told.lost.append(f"Secrets ({names}) are not carried, by value or otherwise: {secret_store}")
+    if spec.workdir:
+        told.lost.append(f"The code in {spec.workdir} is not carried: {code_hint}")
+    if spec.data:
+        told.lost.append(f"Data ({', '.join(spec.data)}) is not fetched: let the program read it from where it lies.")
+    if spec.min_nodes is not None:
+        told.lost.append(f"It does not shrink: num_nodes is {spec.num_nodes}, and {spec.min_nodes} is not tried.")
+    for name, mend in _UNKNOWN.items():
+        if getattr(spec, name) != getattr(_USUAL, name):
+            told.lost.append(f"`{name}` has no meaning there: {mend}")
+    if spec.checkpoint.every == "auto":
+        told.lost.append("`checkpoint.every: auto` needs Muster's server: give a duration, or let the program decide.")
+    told.notes.append("Muster does not watch this job: queues, budgets, restarts and records are the service's own.")
+    told.notes.append(
+        "The image needs bash; ranks get RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT as usual."
+    )
+
+
+def whole_seconds(seconds: float) -> int:
+    """Rounded up, and at least one."""
+    return max(1, math.ceil(seconds))
+
+
+_UNKNOWN: Final = {
+    "pool": "the machine type says what it runs on.",
+    "priority": "the service starts jobs in its own order.",
+    "placement": "the service places the nodes.",
+    "topology": "the service places the nodes.",
+    "group": "the service places the nodes.",
+    "near": "the service places the nodes.",
+    "off_peak": "it starts when it is sent.",
+}

@@ -1,0 +1,102 @@
+"""What is shipped to nodes that have no Muster: the launcher and what ranks import, as one archive or as a folder.
+
+Standard library only on the other side, but for what a user asks of `muster.train` and `muster.data`. Nothing of the
+server is in it. `python FOLDER` and `python ARCHIVE` both are `python -m muster.runtime.boot`.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import io
+import os
+import py_compile
+import shutil
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import muster
+
+# What the worker's side imports of this package, and nothing that imports the server's.
+PARTS: Final = ("__init__.py", "py.typed", "wire.py", "runtime", "train", "data", "foreign", "objects")
+MAIN: Final = "__main__.py"
+COMPILED: Final = ("__init__.py", "wire.py", "runtime")  # what every launcher imports: for nodes with the same Python
+_MAIN_TEXT: Final = b"import sys\n\nfrom muster.runtime.unpack import main\n\nsys.exit(main())\n"
+_NO_TIME: Final = (1980, 1, 1, 0, 0, 0)  # the first that an archive can name, so that equal content is an equal archive
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    digest: str  # of names and content
+    files: dict[str, bytes]  # by path, with slashes: "muster/wire.py"
+
+    def as_zip(self) -> bytes:
+        """An archive that Python runs; the same bytes for the same content."""
+        made = io.BytesIO()
+        with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+            for path, content in sorted(self.files.items()):
+                info = zipfile.ZipInfo(path, _NO_TIME)
+                info.compress_type = zipfile.ZIP_DEFLATED
+                info.external_attr = 0o644 << 16
+                archive.writestr(info, content)
+        return made.getvalue()
+
+    def unpack_into(self, folder: Path) -> Path:
+        """Where the files are, in a folder named by the digest: whole or not there, and written once."""
+        place = folder / self.digest[:16]
+        if place.is_dir():
+            return place
+        draft = folder / f".{place.name}.{os.urandom(4).hex()}"  # nodes that share it may have equal process ids
+        try:
+            for path, content in self.files.items():
+                target = draft / path
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(content)
+            draft.rename(place)
+        except OSError:
+            if not place.is_dir():  # another was first
+                raise
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+        return place
+
+
+@functools.cache
+def worker_package(also: tuple[str, ...] = ()) -> Package:
+    """Of the installed Muster; `also` names further parts of it, such as ("core", "engines")."""
+    root = Path(muster.__file__).parent
+    files = {f"muster/{path.relative_to(root).as_posix()}": path.read_bytes() for path in _paths(root, (*PARTS, *also))}
+    files |= {f"muster/{path}": content for path, content in _compiled(root)}
+    files[MAIN] = _MAIN_TEXT
+    found = hashlib.sha256()
+    for path, content in sorted(files.items()):
+        found.update(f"{path}\0{len(content)}\0".encode())
+        found.update(content)
+    return Package(found.hexdigest(), files)
+
+
+def _compiled(root: Path) -> Iterator[tuple[str, bytes]]:
+    """Bound to the content and not to a time, so that it holds wherever it is unpacked."""
+    with tempfile.TemporaryDirectory() as folder:
+        made = Path(folder) / "made.pyc"
+        for path in _paths(root, COMPILED):
+            if path.suffix == ".py":
+                inside = path.relative_to(root)
+                mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
+                py_compile.compile(str(path), str(made), f"muster/{inside}", doraise=True, invalidation_mode=mode)
+                name = f"{path.stem}.{sys.implementation.cache_tag}.pyc"
+                yield (inside.parent / "__pycache__" / name).as_posix(), made.read_bytes()
+
+
+def _paths(root: Path, parts: tuple[str, ...]) -> Iterator[Path]:
+    for part in parts:
+        if (root / part).is_file():
+            yield root / part
+        for path in (root / part).rglob("*"):
+            if path.is_file() and "__pycache__" not in path.parts and path.suffix != ".pyc":
+                yield path

@@ -1,0 +1,191 @@
+"""The adapter to Ray: what the engine asks for, put to the bridge; what the bridge knows, as the engine's reports."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from muster.core.errors import EngineError
+from muster.core.resources import Resources
+from muster.engines.base import Finding, GangLaunch, NodeInfo, Usage, Wait, WorkerReport
+from muster.engines.describe import Home, launch_of
+from muster.engines.ray.connect import RaySettings, connect
+from muster.engines.ray.doctor import diagnose
+from muster.engines.ray.link import Link
+from muster.engines.ray.nodes import bundle_of, node_infos, requests_of
+from muster.engines.remote import Key, Look, Order
+from muster.wire import WorkerExit
+
+JOB_CONFIG: Final = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # by which Ray gives a driver its runtime environment
+
+
+class RayAdapter:
+    """See `muster.engines.remote.Adapter`."""
+
+    kind = "ray"
+    abilities = (
+        "Muster places",
+        "gangs reserved whole (placement groups)",
+        "runtime environments",
+        "grows (autoscaler)",
+        "Ray programs",
+        "tells by itself",
+    )
+    look_every = 15.0  # the bridge says when something has changed
+
+    def __init__(self, name: str, settings: RaySettings, home: Home) -> None:
+        self.name, self.settings, self.home = name, settings, home
+        self._changed: Callable[[], None] = lambda: None
+        self._link: Link | None = None
+        self._detail = ""
+        self._nodes: dict[str, dict[str, Any]] = {}  # by name, as the bridge last told
+        self._under_way: dict[Key, dict[str, Any]] = {}  # handed to the bridge, and not seen started
+        self._orders: dict[Key, Order] = {}  # given, and not seen carried out
+        self._wanted: list[tuple[dict[str, float], dict[str, str]]] | None = None
+
+    def open(self, changed: Callable[[], None]) -> str:
+        self._changed = changed
+        if self._link is None or not self._link.alive:
+            if self._link is not None:
+                self._link.close()
+            self._link, about = connect(self.name, self.settings, self.home, changed)
+            self._detail = f"Ray {about['version']} at {about['address']}"
+            self._tell_again()
+        return self._detail
+
+    def look(self, nodes: bool) -> Look:
+        try:
+            told = self._call("look")
+        except EngineError:
+            self.close()  # a new bridge finds the cluster again, or says better what is wrong
+            raise
+        self._nodes = {node["name"]: node for node in told["nodes"]}
+        reports = [
+            WorkerReport(
+                raw["job"],
+                raw["attempt"],
+                raw["worker"],
+                raw["status"],
+                WorkerExit.from_dict(raw["exit"]) if raw["exit"] else None,
+                sure=raw["sure"],
+            )
+            for raw in told["workers"]
+        ]
+        self._settle(reports)
+        waits = [Wait(job, attempt, code, message) for job, attempt, code, message in told["waits"]]
+        return Look(reports, waits, self._infos())
+
+    def launch(self, gangs: Sequence[GangLaunch]) -> Mapping[Key, str]:
+        asked = {(gang.job, gang.attempt): self._described(gang) for gang in gangs}
+        self._under_way |= asked
+        self._call("launch", gangs=list(asked.values()))
+        return {}
+
+    def stop(self, orders: Sequence[Order]) -> None:
+        for order in orders:
+            self._orders[order.job, order.attempt] = order
+        self._call("stop", orders=[[o.job, o.attempt, o.grace, o.reason] for o in orders])
+
+    def forget(self, attempts: Sequence[Key]) -> None:
+        for key in attempts:
+            self._under_way.pop(key, None)
+            self._orders.pop(key, None)
+        self._call("forget", attempts=[list(key) for key in attempts])
+
+    def drain(self, node: str, why: str) -> None:
+        """Muster places by itself, and places nothing there; Ray can't be told without losing the node."""
+
+    def undrain(self, node: str) -> None:
+        """See `drain`."""
+
+    def want(self, waiting: Sequence[tuple[str, Resources, int]]) -> None:
+        self._wanted = requests_of(waiting, self.settings.pools)
+        self._call("want", bundles=self._wanted)
+
+    def most(self) -> Mapping[str, tuple[Resources, int]]:
+        return {pool.name: (pool.node, pool.max_nodes) for pool in self.settings.pools if pool.node is not None}
+
+    def cause(self, job: str, attempt: int, worker: int) -> tuple[str, str] | None:
+        """A launcher ends with its raylet only: there is nothing to add to that."""
+        return None
+
+    def usage(self, since: float) -> Iterable[Usage]:
+        """Ray keeps no books."""
+        return ()
+
+    def diagnose(self) -> Iterable[Finding]:
+        return diagnose(self.name, self.settings, self.home)
+
+    def close(self) -> None:
+        if self._link is not None:
+            self._link.close()
+
+    def _call(self, do: str, **given: Any) -> Any:
+        if self._link is None:
+            raise EngineError("There is no connection to Ray yet.", "It is being made.")
+        return self._link.call(do, **given)
+
+    def _infos(self) -> list[NodeInfo]:
+        return node_infos(self._nodes.values(), self.settings.pools, self.name)
+
+    def _tell_again(self) -> None:
+        """A new bridge knows nothing of what its forerunner had in hand."""
+        if self._under_way:
+            self._call("launch", gangs=list(self._under_way.values()))
+        if self._orders:
+            self._call("stop", orders=[[o.job, o.attempt, o.grace, o.reason] for o in self._orders.values()])
+        if self._wanted is not None:
+            self._call("want", bundles=self._wanted)
+
+    def _settle(self, reports: Sequence[WorkerReport]) -> None:
+        waiting = {(r.job, r.attempt) for r in reports if r.status in ("pending", "starting")}
+        living = {(r.job, r.attempt) for r in reports if r.status != "ended"}
+        self._under_way = {key: gang for key, gang in self._under_way.items() if key in waiting}
+        self._orders = {key: order for key, order in self._orders.items() if key in living}
+
+    def _described(self, gang: GangLaunch) -> dict[str, Any]:
+        driver = bool(gang.options.get("driver"))
+        env = dict(gang.options.get("runtime_env") or {})
+        seats = [self._nodes.get(seat.node) or {"id": "", "ip": ""} for seat in gang.seats]
+        checkpoints = f"{self.settings.checkpoints.rstrip('/')}/{gang.job}" if self.settings.checkpoints else ""
+        launches = [
+            launch_of(gang, worker, seat.node, self.home, checkpoints) for worker, seat in enumerate(gang.seats)
+        ]
+        if driver:
+            envs = {"RAY_ADDRESS": self._gcs(), **_job_config(env, gang.job), **gang.envs}
+            launches = [replace(launches[0], num_nodes=1, nproc=1, envs=envs)]
+        return {
+            "job": gang.job,
+            "attempt": gang.attempt,
+            "nodes": [seat["id"] for seat in seats],
+            "names": [seat.node for seat in gang.seats],
+            "launches": [launch.to_json() for launch in launches],
+            "bundles": [] if driver else [bundle_of(gang.ask, seat["ip"] or "127.0.0.1") for seat in seats],
+            "env": env,
+            "driver": driver,
+            "bad": _unfit(env),
+        }
+
+    def _gcs(self) -> str:
+        return self._detail.rpartition(" ")[2]
+
+
+def _job_config(env: Mapping[str, Any], job: str) -> dict[str, str]:
+    config = {"runtime_env": dict(env), "metadata": {"muster_job": job}}
+    return {JOB_CONFIG: json.dumps(config)}
+
+
+def _unfit(env: Mapping[str, Any]) -> str:
+    """What makes a runtime environment impossible, as far as it can be told from here."""
+    local = [str(env["working_dir"])] if "working_dir" in env else []
+    local += [str(module) for module in env.get("py_modules") or ()]
+    wrong = [path for path in local if not urlsplit(path).scheme]
+    if wrong:
+        return (
+            f"ray.runtime_env names {wrong[0]!r}, a path on some machine; Ray fetches only addresses such as s3://... "
+            "for a job. Leave it out: the job's `workdir` is shipped by Muster."
+        )
+    return ""

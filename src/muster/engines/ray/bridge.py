@@ -1,0 +1,136 @@
+"""The bridge to Ray: a child process of the server that alone imports Ray, so that what ends it ends no server.
+
+`python -m muster.engines.ray.bridge`: a line of JSON on stdin asks, {"id": 1, "do": "look", ...}; a line on stdout
+answers, {"id": 1, "ok": ...} or {"id": 1, "error": TEXT}; {"changed": true} says that a look has something new.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from muster.engines.ray.cluster import Cluster
+from muster.engines.ray.keep import Keeping
+from muster.engines.ray.lines import Lines
+from muster.engines.ray.starting import Starting
+
+SILENT: Final = 20.0  # seconds without an answer of Ray's head before it counts as away
+
+
+class Bridge:
+    """Answers requests: one method each."""
+
+    def __init__(self, say: Callable[[dict[str, Any]], None]) -> None:
+        self._say = say
+        self._cluster = Cluster()
+        self._lines = Lines(self._cluster, self._changed)
+        self._keeping = Keeping(self._cluster, self._lines, self._changed)
+        self._starting = Starting(self._cluster, self._lines, self._keeping, self._changed)
+        self._said = False
+
+    async def connect(self, ask: dict[str, Any]) -> dict[str, Any]:
+        """`address`, `namespace`, `package`, `agent` (settings), `urls`, `certificate`, `nodes_every`, `steer`."""
+        about = self._cluster.connect(ask["address"], ask["namespace"], ask["package"])
+        await self._lines.open(ask["agent"], ask["urls"], ask["certificate"], ask["nodes_every"])
+        if ask["steer"]:
+            await self._keeping.open(ask["agent"]["installation"])
+        return about
+
+    async def look(self, ask: dict[str, Any]) -> dict[str, Any]:
+        self._said = False
+        silent = time.monotonic() - self._lines.answered_at
+        if silent > SILENT:
+            raise ConnectionError(f"Ray's head has not answered for {silent:.0f} s")
+        waiting = [gang for gang in self._lines.ledger.gangs.values() if gang.wait and gang.stage == "reserving"]
+        return {
+            "workers": self._lines.ledger.reports(),
+            "waits": [[*gang.key, *(gang.wait or ("", ""))] for gang in waiting],
+            "nodes": self._lines.described(),
+        }
+
+    async def launch(self, ask: dict[str, Any]) -> None:
+        for raw in ask["gangs"]:
+            self._starting.launch(raw)
+
+    async def stop(self, ask: dict[str, Any]) -> None:
+        for job, attempt, grace, reason in ask["orders"]:
+            self._starting.stop((job, attempt), grace, reason)
+
+    async def forget(self, ask: dict[str, Any]) -> None:
+        for job, attempt in ask["attempts"]:
+            self._starting.forget((job, attempt))
+
+    async def want(self, ask: dict[str, Any]) -> None:
+        await self._keeping.want([(bundle, labels) for bundle, labels in ask["bundles"]])
+
+    async def probe(self, ask: dict[str, Any]) -> dict[str, Any]:
+        """What a node's agent finds out there."""
+        return await self._lines.probe(ask["node"], ask["mark"], ask["write"])
+
+    def _changed(self) -> None:
+        self._keeping.nudge()
+        if not self._said:  # once until somebody looks
+            self._said = True
+            self._say({"changed": True})
+
+
+async def serve(asked: Callable[[Callable[[str | None], None]], None], say: Callable[[dict[str, Any]], None]) -> None:
+    """Answers until there is nobody left to ask. `asked` starts a thread that hands every line over."""
+    bridge = Bridge(say)
+    lines: asyncio.Queue[str | None] = asyncio.Queue()
+    loop = asyncio.get_running_loop()
+
+    def hand_over(line: str | None) -> None:
+        loop.call_soon_threadsafe(lines.put_nowait, line)
+
+    asked(hand_over)
+    answering: set[asyncio.Task[None]] = set()
+    while (line := await lines.get()) is not None:
+        ask = json.loads(line)
+        task = asyncio.create_task(_answer(getattr(bridge, ask["do"]), ask, say))
+        answering.add(task)
+        task.add_done_callback(answering.discard)
+    os._exit(0)  # nothing is to be tidied up: the agents and the groups stay
+
+
+async def _answer(
+    handle: Callable[[dict[str, Any]], Awaitable[Any]], ask: dict[str, Any], say: Callable[[dict[str, Any]], None]
+) -> None:
+    try:
+        say({"id": ask["id"], "ok": await handle(ask)})
+    except Exception as error:
+        traceback.print_exc()
+        say({"id": ask["id"], "error": str(error) or repr(error)})
+
+
+def main() -> None:
+    # Ray may print: what it prints is no answer.
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    lock = threading.Lock()
+
+    def say(answer: dict[str, Any]) -> None:
+        with lock:
+            out.write(json.dumps(answer) + "\n")
+            out.flush()
+
+    def asked(hand_over: Callable[[str | None], None]) -> None:
+        def read() -> None:
+            for line in sys.stdin:
+                hand_over(line)
+            hand_over(None)
+
+        threading.Thread(target=read, daemon=True).start()
+
+    asyncio.run(serve(asked, say))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""How the bridge is started and what it is told first: the settings, the shipped package, where the servers are."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from muster.engines.describe import Home
+from muster.engines.package import Package, worker_package
+from muster.engines.ray.link import Link
+from muster.engines.ray.nodes import Pool
+
+CONNECT_SECONDS: Final = 120.0  # a node's first agent takes some seconds, on a busy machine more
+SHIPPED: Final = ("core", "engines")  # what the agent needs beside what launchers and ranks do
+
+
+@dataclass(frozen=True, slots=True)
+class RaySettings:
+    address: str = "auto"
+    python: str = sys.executable  # of the bridge: has Ray in the cluster's version
+    checkpoints: str = ""  # the same on every node, a folder or s3://...; a folder on each node when empty
+    scratch: str = ""  # on every node; under the system's folder for temporary files when empty
+    nodes_every: float = 2.0  # seconds between looks at which nodes there are
+    pools: tuple[Pool, ...] = ()
+
+
+def connect(
+    name: str, settings: RaySettings, home: Home, changed: Callable[[], None], steer: bool = True
+) -> tuple[Link, dict[str, Any]]:
+    """A bridge that is connected, and to what. One that does not `steer` only looks. Raises EngineError."""
+    package = worker_package(SHIPPED)
+    folder = home.folder / "ray"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    place = package.unpack_into(folder / "packages")
+    log = folder / (f"{name}.log" if steer else f"{name}-doctor.log")
+    link = Link([settings.python, "-P", "-m", "muster.engines.ray.bridge"], _environment(place), log, changed)
+    link.start()
+    try:
+        about = link.call("connect", CONNECT_SECONDS, **_greeting(settings, home, package, place), steer=steer)
+    except BaseException:
+        link.close()
+        raise
+    return link, about
+
+
+def _greeting(settings: RaySettings, home: Home, package: Package, place: Path) -> dict[str, Any]:
+    return {
+        "address": settings.address,
+        "namespace": f"muster-{home.installation}",
+        "package": str(place),
+        "agent": {
+            "installation": home.installation,
+            "scratch": settings.scratch,
+            "checkpoints": settings.checkpoints if "://" not in settings.checkpoints else "",
+            "package": package.digest,
+        },
+        "urls": list(home.urls()),
+        "certificate": Path(home.ca_file).read_text() if home.ca_file else "",
+        "nodes_every": settings.nodes_every,
+    }
+
+
+def _environment(package: Path) -> dict[str, str]:
+    """Muster as it is shipped, first; nothing is told to Ray's makers."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith("MUSTER_")}
+    env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(package), env.get("PYTHONPATH")]))
+    return {**env, "RAY_USAGE_STATS_ENABLED": "0"}

@@ -1,0 +1,59 @@
+"""What the doctor finds out on a node: whether the server can be reached from there, and what the node can write."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any, Final
+
+from muster.engines.ray.place import Places
+
+REACH_SECONDS: Final = 5.0
+
+
+def probe(places: Places, mark: str, write: str) -> dict[str, Any]:
+    """`mark`: a file to look for among the checkpoints; `write`: one to leave there. Either may be empty."""
+    urls = json.loads(places.urls.read_text())["urls"]
+    return {
+        "python": sys.version.split()[0],
+        "time": time.time(),
+        "servers": {url: _reach(url, places) for url in urls},
+        "checkpoints": str(places.checkpoints),
+        "wrote": _write(places.checkpoints, write) if write else "",
+        "found": (places.checkpoints / mark).exists() if mark else None,
+        "free": _free(places.scratch),
+    }
+
+
+def _reach(url: str, places: Places) -> str:
+    """Empty when the server answers; any answer will do."""
+    request = urllib.request.Request(f"{url.rstrip('/')}/livez")  # noqa: S310  (from the server's own settings)
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        opener.open(request, timeout=REACH_SECONDS).close()
+    except urllib.error.HTTPError:
+        return ""
+    except (OSError, ValueError) as error:
+        trusted = places.certificate.exists() and "CERTIFICATE_VERIFY_FAILED" in str(error)
+        return "" if trusted else str(error)  # the launcher trusts the certificate that it was given, this does not
+    return ""
+
+
+def _write(folder: Path, name: str) -> str:
+    """Empty when it could be written."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / name).touch()
+    except OSError as error:
+        return str(error)
+    return ""
+
+
+def _free(folder: Path) -> int:
+    found = os.statvfs(folder)
+    return found.f_bavail * found.f_frsize

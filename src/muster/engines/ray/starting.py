@@ -1,0 +1,164 @@
+"""How a gang comes to run on Ray, and how it is stopped: its places are reserved, then its agents are told."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any, Final
+
+from muster.engines.ray.cluster import Cluster, RayError, env_name
+from muster.engines.ray.gangs import Gang, Key, group_name
+from muster.engines.ray.keep import CANCELLED, Keeping
+from muster.engines.ray.lines import BadEnvironment, Lines, NodeGone
+
+TRIES: Final = 4  # of a machine that refuses to start a process
+AGAIN: Final = 0.5  # seconds
+OUTSIDE_GRACE: Final = 30.0  # seconds to save for a gang whose places Ray has taken back
+NEVER: Final = "stopped before it was started"
+
+
+class Refused(Exception):
+    """It will not run; the first argument is a reason's code."""
+
+
+class Starting:
+    def __init__(self, cluster: Cluster, lines: Lines, keeping: Keeping, changed: Callable[[], None]) -> None:
+        self._cluster, self._lines, self._keeping, self._changed = cluster, lines, keeping, changed
+        keeping.on_removed = self._removed
+
+    def launch(self, raw: dict[str, Any]) -> None:
+        """Whatever of the gang is not started yet."""
+        ledger, gang = self._lines.ledger, Gang(**raw)
+        if gang.key in ledger.gangs or gang.key in ledger.ends:
+            return
+        ledger.gangs[gang.key] = gang
+        gang.task = self._lines.spawn(self._run(gang))
+
+    def stop(self, key: Key, grace: float, reason: str) -> None:
+        gang = self._lines.ledger.gangs.get(key)
+        if gang is not None and gang.task is not None and not gang.task.done():
+            gang.stop = (min(grace, gang.stop[0]) if gang.stop else grace, reason)
+            gang.placed.set()  # it need not wait any longer
+            return
+        self._stop_now(key, grace, reason)
+
+    def forget(self, key: Key) -> None:
+        self._tell_agents(key, "forget", *key)
+        gang = self._lines.ledger.gangs.get(key)
+        if gang is not None and gang.task is not None:
+            gang.task.cancel()
+        self._lines.ledger.forget(key)
+        self._lines.spawn(self._keeping.release(key))
+
+    async def _run(self, gang: Gang) -> None:
+        try:
+            if gang.bad:
+                raise BadEnvironment(gang.bad)
+            await self._reserve(gang)
+            if gang.stop is None:
+                gang.stage = "starting"
+                await self._tell(gang)
+                gang.stage = "started"
+        except Refused as refusal:
+            self._end(gang, refusal.args[0], refusal.args[1])
+        except BadEnvironment as error:
+            self._end(gang, "bad_environment", str(error))
+        except NodeGone:
+            pass  # its workers were ended with the node
+        except Exception as error:
+            self._end(gang, "launch_failed", f"{type(error).__name__}: {error}")
+        finally:
+            gang.wait = None
+            self._changed()
+        if gang.stop is not None:
+            self._stop_now(gang.key, *gang.stop)
+
+    async def _reserve(self, gang: Gang) -> None:
+        if any(node not in self._lines.nodes for node in gang.nodes):
+            gone = [w for w, node in enumerate(gang.nodes) if node not in self._lines.nodes]
+            names = ", ".join(gang.names[worker] for worker in gone)
+            self._lines.ledger.end(gang.key, gone, "failed", "node_lost", f"Ray has no node {names} any more")
+            raise NodeGone(names)
+        if not gang.bundles:
+            return
+        name = group_name(self._keeping.installation, gang.key)
+        there = await self._cluster.reserve(name, gang.bundles, gang.nodes)
+        self._keeping.hold(gang)
+        if not there:
+            self._keeping.wait_for(gang)
+            await gang.placed.wait()
+
+    async def _tell(self, gang: Gang) -> None:
+        """Worker 0 first: with it stands where rank 0 listens."""
+        launches = [json.loads(text) for text in gang.launches]
+        await self._name_devices(gang, launches)
+        address, port = await self._start(gang, 0, launches[0])
+        for launch in launches[1:]:
+            launch |= {"master_addr": address, "master_port": port}
+        rest = [self._start(gang, worker, launch) for worker, launch in enumerate(launches[1:], 1)]
+        for outcome in await asyncio.gather(*rest, return_exceptions=True):
+            if isinstance(outcome, BaseException):
+                raise outcome
+
+    async def _start(self, gang: Gang, worker: int, launch: dict[str, Any]) -> tuple[str, int]:
+        about = {"workers": len(gang.nodes), "driver": gang.driver}
+        gang.told.add(worker)
+        for number in range(1, TRIES + 1):
+            try:
+                given = (about, [json.dumps(launch)])
+                found = await self._lines.order(gang.nodes[worker], gang.env, "launch", *given)
+                return str(found[0]), int(found[1])
+            except BadEnvironment:
+                gang.told.discard(worker)
+                raise
+            except OSError as error:
+                if number == TRIES:
+                    gang.told.discard(worker)
+                    where = gang.names[worker]
+                    raise Refused("launch_failed", f"{where} refused to start the launcher: {error}") from error
+                await asyncio.sleep(AGAIN * number)
+        raise AssertionError("unreachable")
+
+    async def _name_devices(self, gang: Gang, launches: list[dict[str, Any]]) -> None:
+        name = group_name(self._keeping.installation, gang.key)
+        asked = [bundle.get("GPU", 0.0) for bundle in gang.bundles]
+        if not any(asked):
+            return
+        asks = [self._cluster.devices(name, index, count) for index, count in enumerate(asked)]
+        try:
+            found = await asyncio.wait_for(asyncio.gather(*asks), 60.0)
+        except (RayError, ValueError, TimeoutError) as error:
+            if gang.key in self._lines.ledger.ends:
+                raise NodeGone(name) from error
+            raise Refused("launch_failed", f"Ray did not say which accelerators it keeps: {error}") from error
+        for launch, devices in zip(launches, found, strict=True):
+            launch["devices"] = list(devices)
+
+    def _end(self, gang: Gang, reason: str, detail: str) -> None:
+        """Of the workers that no agent was told of; those that were are stopped by order."""
+        self._lines.ledger.end(gang.key, gang.untold(), "failed", reason, detail[:4000])
+
+    def _stop_now(self, key: Key, grace: float, reason: str) -> None:
+        gang = self._lines.ledger.gangs.get(key)
+        self._tell_agents(key, "stop", *key, grace, reason)
+        if gang is not None and gang.untold():
+            self._lines.ledger.end(key, gang.untold(), "stopped", reason, NEVER)
+        self._changed()
+
+    def _tell_agents(self, key: Key, method: str, *given: Any) -> None:
+        targets: dict[tuple[str, str], None] = dict.fromkeys(self._lines.ledger.agents_of(key))
+        if gang := self._lines.ledger.gangs.get(key):  # some may have been told and not been heard of yet
+            targets |= dict.fromkeys((gang.nodes[worker], env_name(gang.env)) for worker in gang.told)
+        for node, name in targets:
+            self._lines.spawn(self._pass_on(node, name, method, *given))
+
+    async def _pass_on(self, node: str, env: str, method: str, *given: Any) -> None:
+        try:
+            await self._lines.order(node, env, method, *given)
+        except (NodeGone, BadEnvironment, OSError):
+            pass  # there is nobody left to be told
+
+    def _removed(self, key: Key) -> None:
+        """Somebody took its places back with Ray's own tools."""
+        self.stop(key, OUTSIDE_GRACE, CANCELLED)

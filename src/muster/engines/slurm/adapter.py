@@ -1,0 +1,256 @@
+"""Slurm behind the engine's seam: gangs become batch jobs, and one `squeue` says what has become of all of them.
+
+A job that Slurm queues again is taken for the next attempt of the same shape: it keeps its place in Slurm's queue.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from muster.core.errors import EngineError
+from muster.core.resources import Resources
+from muster.engines.base import Finding, GangLaunch, Usage, Wait, WorkerReport
+from muster.engines.describe import Home
+from muster.engines.remote import Look, Order
+from muster.engines.slurm.desk import Desk
+from muster.engines.slurm.doctor import diagnose
+from muster.engines.slurm.gang import Gang, cause_of, end_of, places
+from muster.engines.slurm.handover import Handover
+from muster.engines.slurm.history import usages
+from muster.engines.slurm.machines import node_infos, pools_of
+from muster.engines.slurm.model import OVER, PENDING, Client
+from muster.engines.slurm.reasons import wait_of
+from muster.engines.slurm.settings import SlurmSettings
+from muster.engines.slurm.shared import Key, Shared
+from muster.engines.slurm.tools import Tools
+
+LEEWAY: Final = 5.0  # seconds beyond its grace before a gang is cancelled
+AGAIN: Final = 30.0  # seconds before it is cancelled once more
+UNCLAIMED: Final = 660.0  # seconds that a job queued again may wait for its next attempt: more than any backing off
+FRESH: Final = 3.0  # seconds after a gang was handed over, in which looks are
+SOON: Final = 0.25  # seconds apart
+_DOWN: Final = frozenset({"DOWN", "FAIL", "ERROR", "NOT_RESPONDING"})
+
+
+class SlurmAdapter:
+    """See `muster.engines.remote.Adapter`."""
+
+    kind = "slurm"
+    abilities = (
+        "Slurm chooses the nodes", "start estimates", "saves before preemption and time limits",
+        "keeps its place when requeued", "drains", "arrays", "accounting",
+    )  # fmt: skip
+
+    def __init__(self, settings: SlurmSettings, home: Home, client: Client, tools: Tools) -> None:
+        self._settings, self._tools = settings, tools
+        self._desk = Desk(settings, home, client, Shared(settings.root))
+        self._handover = Handover(self._desk)
+        self._nodes_at = 0.0
+        self._submitted_at = -FRESH
+
+    @property
+    def look_every(self) -> float:
+        """Soon, after a gang was handed over: it may start at once, and people wait to see where."""
+        fresh = time.monotonic() - self._submitted_at < FRESH
+        return min(SOON, self._settings.look_every) if fresh else self._settings.look_every
+
+    def open(self, changed: Callable[[], None]) -> str:
+        if self._desk.cluster is None:
+            cluster = self._desk.client.describe()
+            try:
+                self._desk.shared.prepare(self._desk.home.urls())
+            except OSError as error:
+                raise EngineError(
+                    f"The folder {self._settings.root} can't be used: {error}.",
+                    "Set `root` to a folder that the server and every node see.",
+                ) from error
+            self._desk.gangs = {key: Gang(key, kept) for key, kept in self._desk.shared.gangs()}
+            self._desk.claims = self._desk.shared.claims()
+            self._desk.cluster = cluster
+        return f"cluster {self._desk.cluster.name}, Slurm {self._desk.cluster.version}"
+
+    def look(self, nodes: bool) -> Look:
+        self._desk.rows_at = time.monotonic()
+        self._desk.rows = {row.id: row for row in self._desk.client.jobs() if row.comment.startswith(self._desk.mark)}
+        infos = None
+        if nodes or time.monotonic() - self._nodes_at >= self._settings.nodes_every:
+            self._desk.machines = self._desk.client.machines()
+            self._desk.pools = pools_of(self._desk.client.partitions(), self._settings.pools)
+            infos = node_infos(self._desk.machines, self._desk.pools, self._settings.depth)
+            self._nodes_at = time.monotonic()
+        self._desk.attribute()
+        self._press()
+        self._handover.submit_held()
+        workers: list[WorkerReport] = []
+        waits: list[Wait] = []
+        for gang in self._desk.gangs.values():
+            workers.extend(self._report(gang, waits))
+        self._clear_orphans()
+        return Look(workers, waits, infos)
+
+    def _report(self, gang: Gang, waits: list[Wait]) -> list[WorkerReport]:
+        if gang.ended is not None:
+            return self._recovered(gang)
+        if gang.held is not None:
+            waits.append(Wait(*gang.key, "NotSubmitted", f"it is not in Slurm's queue yet: {gang.held_why}"))
+            return gang.reports("pending")
+        if not gang.kept.slurm:
+            return []  # the server was killed before Slurm had it: it is handed over again
+        row = self._desk.rows.get(gang.kept.slurm)
+        if row is None and gang.since > self._desk.rows_at:
+            return gang.reports("pending")  # it was handed over since
+        if row is None:
+            return self._end(gang, self._past_state(gang))
+        if row.restarts > gang.kept.restart and row.state != "COMPLETING":
+            return self._end(gang, self._requeued_state(gang))
+        if row.state in OVER:
+            gang.raw = row.raw
+            return self._end(gang, row.state)
+        if row.state in PENDING:
+            waits.append(wait_of(*gang.key, row))
+            return gang.reports("pending")
+        gang.raw, gang.nodes = row.raw, places(row.nodes, gang.kept.workers) or gang.nodes
+        return gang.reports("starting" if row.state == "CONFIGURING" else "running")
+
+    def _end(self, gang: Gang, state: str) -> list[WorkerReport]:
+        """What the launchers could not tell before they were killed is told from here."""
+        if self._desk.shared.left(gang.key):
+            command = [
+                sys.executable,
+                str(self._desk.shared.package),
+                "slurm",
+                str(self._desk.shared.folder(gang.key)),
+                "--recover",
+            ]
+            gang.recovery = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/"
+            )
+        return end_of(gang, self._desk.shared, state, sure=gang.recovery is None)
+
+    def _recovered(self, gang: Gang) -> list[WorkerReport]:
+        assert gang.ended is not None
+        if gang.recovery is not None and gang.recovery.poll() is not None:
+            gang.recovery = None
+            gang.ended = [replace(report, sure=True) for report in gang.ended]
+        return gang.ended
+
+    def _past_state(self, gang: Gang) -> str:
+        """Of a job that Slurm no longer has in its queue."""
+        if self._desk.cluster is None or not self._desk.cluster.accounting:
+            return "COMPLETED" if self._desk.shared.exits(gang.key) else ""
+        try:
+            rows = self._desk.client.past(time.time() - 30 * 86400, [gang.kept.slurm])
+        except EngineError:
+            return ""
+        return rows[-1].state if rows else ""
+
+    def _requeued_state(self, gang: Gang) -> str:
+        """Slurm does not say why it has queued a job again; a node of it that is down does."""
+        if self._desk.shared.told(gang.key):
+            return ""
+        bad = {machine.name for machine in self._desk.client.machines() if _DOWN & set(machine.states)}
+        return "NODE_FAIL" if bad & set(gang.nodes) else "REQUEUED"
+
+    def _clear_orphans(self) -> None:
+        """Jobs that were queued again for an attempt that does not come."""
+        now = time.monotonic()
+        stopped = {
+            g.key[0] for g in self._desk.gangs.values() if g.order is not None and g.order[1] != "gang_member_died"
+        }
+        late = [id for id, o in self._desk.orphans.items() if now - o.since > UNCLAIMED or o.job in stopped]
+        if late:
+            self._desk.client.cancel(late)
+
+    def launch(self, gangs: Sequence[GangLaunch]) -> Mapping[Key, str]:
+        self._submitted_at = time.monotonic()
+        return self._handover.launch(gangs)
+
+    def stop(self, orders: Sequence[Order]) -> None:
+        for order in orders:
+            gang = self._desk.gangs.get((order.job, order.attempt))
+            if gang is None or gang.ended is not None or gang.order == (order.grace, order.reason):
+                continue
+            gang.order, gang.rung = (order.grace, order.reason), False
+            gang.kill_at = time.monotonic() + order.grace + LEEWAY
+            self._desk.shared.order(gang.key, order.grace, order.reason)
+            if gang.held is not None:
+                gang.held = None
+                end_of(gang, self._desk.shared, "CANCELLED")
+
+    def _press(self) -> None:
+        """Carries the orders on: a job that waits is cancelled, one that runs is rung, then cancelled after its grace.
+        What Slurm itself is ending is left alone: its tools would wait for a minute, and in vain."""
+        waiting, ring, cancel = [], [], []
+        now = time.monotonic()
+        for gang in self._desk.gangs.values():
+            if gang.order is None or gang.ended is not None or not gang.kept.slurm:
+                continue
+            row = self._desk.rows.get(gang.kept.slurm)
+            if row is not None and row.restarts != gang.kept.restart:
+                continue
+            if row is None or row.state in PENDING:
+                waiting.append(gang.kept.slurm)
+            elif row.state not in OVER and row.state != "COMPLETING":
+                if not gang.rung:
+                    ring.append(gang)
+                if now >= gang.kill_at:
+                    gang.kill_at = now + AGAIN
+                    cancel.append(gang.kept.slurm)
+        if waiting:
+            self._desk.client.cancel(waiting, pending=True)
+        if ring:
+            self._desk.client.ring([gang.kept.slurm for gang in ring])
+            for gang in ring:
+                gang.rung = True
+        if cancel:
+            self._desk.client.cancel(cancel)
+
+    def forget(self, attempts: Sequence[Key]) -> None:
+        gone = []
+        for key in attempts:
+            gang = self._desk.gangs.pop(key, None)
+            if gang is None:
+                continue
+            row = self._desk.rows.get(gang.kept.slurm)
+            mine = row is not None and row.restarts == gang.kept.restart  # else it is the next attempt's, or may be
+            if gang.ended is None and mine and row is not None and row.state not in OVER:
+                gone.append(gang.kept.slurm)
+            if row is None or row.state in OVER:
+                raw = gang.raw or gang.kept.slurm
+                self._desk.shared.drop_output(raw)
+                self._desk.shared.drop_claims(raw)
+            self._desk.shared.remove(key)
+        if gone:
+            self._desk.client.cancel(gone)
+
+    def drain(self, node: str, why: str) -> None:
+        self._desk.client.drain(node, f"muster: {' '.join(why.split())}"[:200])
+        self._nodes_at = 0.0
+
+    def undrain(self, node: str) -> None:
+        self._desk.client.resume(node)
+        self._nodes_at = 0.0
+
+    def want(self, waiting: Sequence[tuple[str, Resources, int]]) -> None:
+        """Slurm sees for itself who waits."""
+
+    def most(self) -> Mapping[str, tuple[Resources, int]]:
+        return {}
+
+    def cause(self, job: str, attempt: int, worker: int) -> tuple[str, str] | None:
+        key = (job, attempt)
+        return cause_of(self._desk.gangs.get(key), key, worker, self._desk.shared)
+
+    def usage(self, since: float) -> Iterable[Usage]:
+        return usages(self._desk.client.past(since), self._desk.shared.books(since))
+
+    def diagnose(self) -> Iterable[Finding]:
+        return diagnose(self._settings, self._desk.home, self._desk.client, self._desk.shared, self._tools)
+
+    def close(self) -> None:
+        """Nothing is held: jobs go on."""

@@ -1,0 +1,163 @@
+"""Handing gangs over to Slurm: their folders, arrays of those that are alike, and jobs that wait there already."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from muster.core.errors import EngineError
+from muster.core.faults import point
+from muster.engines.base import GangLaunch
+from muster.engines.describe import launch_of
+from muster.engines.slurm.desk import Desk
+from muster.engines.slurm.gang import Gang
+from muster.engines.slurm.model import PENDING, SlurmBusy, SlurmRefused, Submission
+from muster.engines.slurm.shared import Kept, Key
+from muster.engines.slurm.submission import submission_of, together
+from muster.wire import WorkerExit
+
+LEAVING: Final = "its last attempt is still leaving"
+LEAVING_MAX: Final = 30.0  # seconds
+
+
+class Handover:
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    def launch(self, gangs: Sequence[GangLaunch]) -> Mapping[Key, str]:
+        refused: dict[Key, str] = {}
+        ready: list[tuple[Key, Submission]] = []
+        for gang in gangs:
+            key = (gang.job, gang.attempt)
+            if key in self._desk.gangs and (self._desk.gangs[key].kept.slurm or self._desk.gangs[key].held):
+                continue
+            try:
+                wanted = self._write(gang)
+            except EngineError as error:
+                refused[key] = str(error)
+                continue
+            if self._desk.is_leaving(key):
+                self._desk.gangs[key].held, self._desk.gangs[key].held_why = wanted, LEAVING
+                self._desk.gangs[key].held_until = time.monotonic() + LEAVING_MAX
+            elif not self._take_orphan(key, wanted):
+                ready.append((key, wanted))
+        assert self._desk.cluster is not None
+        for group in together([wanted for _, wanted in ready], self._desk.cluster.max_array - 1):
+            self._submit([ready[index] for index in group], refused)
+        for key in refused:
+            self._desk.gangs.pop(key, None)
+            self._desk.shared.remove(key)
+        return refused
+
+    def submit_held(self) -> None:
+        """As long as they are taken: where Slurm has no room for one it has none for the next."""
+        room = True
+        for gang in self._desk.gangs.values():
+            if gang.held is None or gang.ended is not None:
+                continue
+            if gang.held_why == LEAVING and self._desk.is_leaving(gang.key) and time.monotonic() < gang.held_until:
+                continue
+            if gang.held_why == LEAVING and self._take_orphan(gang.key, gang.held):
+                gang.held = None
+            elif room:
+                refused: dict[Key, str] = {}
+                self._submit_one(gang.key, gang.held, refused)
+                for why in refused.values():
+                    gang.end({}, WorkerExit("failed", "engine_refused", why, time.time()))
+                room = gang.held is None
+
+    def _write(self, gang: GangLaunch) -> Submission:
+        """Everything that the gang's launchers need, before Slurm hears of it."""
+        key = (gang.job, gang.attempt)
+        pool = self._desk.pools.get(gang.pool)
+        if pool is None:
+            raise EngineError(
+                f"Slurm has no partition for the pool {gang.pool!r}.", f"It has {', '.join(self._desk.pools)}."
+            )
+        members = [machine for machine in self._desk.machines if pool.partition in machine.partitions]
+        wanted = submission_of(
+            gang, self._desk.settings, pool, members, self._desk.home.installation, os.geteuid() == 0
+        )
+        shared, settings = self._desk.shared, self._desk.settings
+        shared.tell_urls(self._desk.home.urls())
+        wanted = replace(
+            wanted,
+            script=str(shared.script),
+            arguments=self._arguments(shared.name(key)),
+            folder=str(settings.root),
+            output=str(settings.root / "out" / "%j.out"),
+        )
+        checkpoints = f"{settings.checkpoints.rstrip('/')}/{gang.job}"
+        launch = launch_of(gang, 0, "", self._desk.home, checkpoints, None, str(shared.servers))
+        more = {"scratch": settings.scratch, "port": 0, "address": settings.address, "linger": settings.linger}
+        kept = Kept(len(gang.seats), wanted.shape())
+        shared.write_gang(key, launch, more, kept)
+        self._desk.gangs[key] = Gang(key, kept)
+        return wanted
+
+    def _arguments(self, name: str) -> tuple[str, ...]:
+        settings = self._desk.settings
+        wait = str(int(settings.claim_within))
+        return str(settings.root), name, settings.python, str(self._desk.shared.package), wait
+
+    def _take_orphan(self, key: Key, wanted: Submission) -> bool:
+        """Whether a job that waits in Slurm's queue already has become this attempt."""
+        for id, orphan in list(self._desk.orphans.items()):
+            if orphan.job != key[0]:
+                continue
+            del self._desk.orphans[id]
+            if orphan.shape != wanted.shape():
+                self._desk.client.cancel([id])
+                continue
+            row = orphan.row
+            if wanted.minutes is not None and row.state in PENDING:
+                try:
+                    self._desk.client.limit(id, wanted.minutes)
+                except EngineError:
+                    self._desk.client.cancel([id])
+                    continue
+            self._desk.claims[row.raw, row.restarts] = key
+            self._desk.shared.claim(row.raw, row.restarts, key)
+            self._desk.become(self._desk.gangs[key], id, row.restarts)
+            return True
+        return False
+
+    def _submit(self, group: Sequence[tuple[Key, Submission]], refused: dict[Key, str]) -> None:
+        if len(group) == 1:
+            self._submit_one(*group[0], refused)
+            return
+        keys = [key for key, _ in group]
+        tag = os.urandom(6).hex()
+        table = self._desk.shared.write_array(tag, keys)
+        comment = f"{self._desk.mark}array:{tag}:{len(keys)}"
+        wanted = replace(
+            group[0][1], name="muster-array", comment=comment, arguments=self._arguments(table), array=len(keys)
+        )
+        try:
+            slurm = self._desk.client.submit(wanted)
+        except SlurmRefused as error:
+            refused.update(dict.fromkeys(keys, str(error)))
+        except SlurmBusy:  # there may be room for some
+            for key, each in group:
+                self._submit_one(key, each, refused)
+        else:
+            point("slurm.after_submit")
+            self._desk.arrays[tag] = dict(enumerate(keys))
+            for number, key in enumerate(keys):
+                self._desk.become(self._desk.gangs[key], f"{slurm}_{number}", 0)
+
+    def _submit_one(self, key: Key, wanted: Submission, refused: dict[Key, str]) -> None:
+        gang = self._desk.gangs[key]
+        gang.held = None
+        try:
+            slurm = self._desk.client.submit(wanted)
+        except SlurmRefused as error:
+            refused[key] = str(error)
+        except SlurmBusy as error:
+            gang.held, gang.held_why = wanted, f"Slurm takes no further job of this user's for now ({error.message})"
+        else:
+            point("slurm.after_submit")
+            self._desk.become(gang, slurm, 0)

@@ -1,0 +1,80 @@
+"""Slurm's nodes as Muster shows them: machines to be looked at, and slots to queue in."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from muster.core.resources import Resources
+from muster.core.units import ANY_ACCELERATOR
+from muster.engines.base import Health, NodeInfo
+from muster.engines.slurm.model import MachineRow, PartitionRow, gpus_of
+from muster.engines.slurm.settings import PoolSettings
+
+SPARE: Final = 8  # slots beyond the machines at least, so that a small cluster has a queue too
+_MIB: Final = 1 << 20
+_BAD: Final = frozenset(
+    {"DOWN", "FAIL", "FAILING", "ERROR", "NOT_RESPONDING", "UNKNOWN", "INVAL", "INVALID_REG", "FUTURE"}
+)
+_LEAVING: Final = frozenset({"DRAIN", "DRAINED", "DRAINING", "MAINT", "MAINTENANCE", "PLANNED_MAINT", "REBOOT_ISSUED",
+                             "REBOOT_REQUESTED", "REBOOT", "BLOCKED"})  # fmt: skip
+
+
+def pools_of(partitions: Sequence[PartitionRow], given: Mapping[str, PoolSettings]) -> dict[str, PoolSettings]:
+    """As the settings say, or one a partition; the default partition's first."""
+    if given:
+        return dict(given)
+    ordered = sorted(partitions, key=lambda partition: not partition.default)
+    return {pool_name(partition.name): PoolSettings(partition.name) for partition in ordered}
+
+
+def pool_name(partition: str) -> str:
+    return re.sub(r"[^a-z0-9-]+", "-", partition.lower()).strip("-") or "slurm"
+
+
+def node_infos(machines: Sequence[MachineRow], pools: Mapping[str, PoolSettings], depth: float) -> list[NodeInfo]:
+    """Every machine once, in the first of its pools, and each pool's slots: as large as its machines, in turn."""
+    found: list[NodeInfo] = []
+    taken: set[str] = set()
+    for pool, settings in pools.items():
+        members = [machine for machine in machines if settings.partition in machine.partitions]
+        if not members:
+            continue
+        for machine in members:
+            if machine.name not in taken:
+                taken.add(machine.name)
+                found.append(_machine(machine, pool, settings))
+        for number in range(max(math.ceil(depth * len(members)), len(members) + SPARE)):
+            like = resources_of(members[number % len(members)], settings)
+            labels = {"slurm.partition": settings.partition}
+            found.append(NodeInfo(f"{pool}/{number + 1}", pool, like, labels, role="slot"))
+    return found
+
+
+def resources_of(machine: MachineRow, settings: PoolSettings) -> Resources:
+    gpus = gpus_of(machine.gres)
+    count = sum(number for _, number in gpus)
+    kind = settings.accelerator or next((kind.upper() for kind, _ in gpus if kind), ANY_ACCELERATOR)
+    return Resources(machine.cpus * 1000, machine.memory * _MIB, count, kind if count else "")
+
+
+def health_of(machine: MachineRow) -> tuple[Health, str]:
+    """A machine that Slurm has switched off to save power is well: it is switched on for whoever needs it."""
+    states = set(machine.states)
+    said = f"Slurm: {'+'.join(machine.states)}" + (f", {machine.reason}" if machine.reason else "")
+    if states & _BAD:
+        return "suspect", said
+    if states & _LEAVING:
+        return "draining", said
+    return "healthy", ""
+
+
+def _machine(machine: MachineRow, pool: str, settings: PoolSettings) -> NodeInfo:
+    health, why = health_of(machine)
+    total = resources_of(machine, settings)
+    used = Resources(machine.used_cpus * 1000, machine.used_memory * _MIB, machine.used_gpus, total.accelerator)
+    labels = {f"slurm.feature.{name}": "yes" for name in machine.features}
+    labels["slurm.partitions"] = ",".join(machine.partitions)
+    return NodeInfo(machine.name, pool, total, labels, "machine", health, why, used)

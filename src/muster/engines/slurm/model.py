@@ -1,0 +1,215 @@
+"""What Slurm says and takes, as far as Muster has a use for it, whichever way it is reached."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from muster.core.errors import EngineError
+
+PENDING: Final = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"})
+OVER: Final = frozenset({
+    "COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL", "DEADLINE", "OUT_OF_MEMORY",
+    "REVOKED",
+})  # fmt: skip
+
+
+class SlurmRefused(EngineError):
+    """Slurm will not take this job, now or later."""
+
+
+class SlurmBusy(EngineError):
+    """Slurm takes no further job of this user's for now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """What holds for the whole cluster."""
+
+    name: str
+    version: str
+    max_array: int = 1001  # tasks of one array, and one more
+    kill_wait: float = 30.0  # seconds between SIGTERM and SIGKILL
+    accounting: bool = False  # whether `sacct` has something to say
+
+
+@dataclass(frozen=True, slots=True)
+class JobRow:
+    """One job, or one task of an array, as it is now."""
+
+    id: str  # 123, or 123_4 for a task
+    raw: str  # what the job itself sees as SLURM_JOB_ID
+    state: str
+    restarts: int
+    reason: str
+    starts_at: float | None
+    nodes: tuple[str, ...]
+    num_nodes: int
+    comment: str
+
+
+@dataclass(frozen=True, slots=True)
+class MachineRow:
+    name: str
+    states: tuple[str, ...]  # IDLE, MIXED, ... first, then what is more to say, such as DRAIN
+    cpus: int
+    memory: int  # MiB
+    gres: str
+    partitions: tuple[str, ...]
+    reason: str = ""
+    features: tuple[str, ...] = ()
+    used_cpus: int = 0
+    used_memory: int = 0  # MiB
+    used_gpus: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRow:
+    name: str
+    default: bool
+    up: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PastRow:
+    """One run of a job on Slurm's books; a job that was queued again has several."""
+
+    id: str
+    state: str
+    nodes: tuple[str, ...]
+    started_at: float | None
+    ended_at: float | None
+    elapsed: float
+    cpus: int
+    gpus: int
+    comment: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """A batch job to be. Names are `sbatch`'s."""
+
+    name: str
+    comment: str
+    partition: str
+    nodes: int
+    cpus: int  # of each node
+    script: str  # the file
+    arguments: tuple[str, ...]
+    folder: str
+    output: str
+    memory: int = 0  # MiB of each node; 0 leaves it to Slurm
+    gres: str = ""
+    minutes: int | None = None
+    nice: int | None = None
+    signal: int = 60  # seconds before the limit
+    requeue: bool = True
+    exclusive: bool = False
+    qos: str = ""
+    account: str = ""
+    constraint: str = ""
+    reservation: str = ""
+    dependency: str = ""
+    nodelist: str = ""
+    exclude: str = ""
+    extra: tuple[str, ...] = ()
+    array: int = 0  # tasks; 0 is a job of its own
+    environment: dict[str, str] = field(default_factory=dict, compare=False)
+
+    def shape(self) -> str:
+        """Equal where one waiting job can stand for another: all but what differs between attempts."""
+        return repr((
+            self.partition, self.nodes, self.cpus, self.memory, self.gres, self.exclusive, self.qos, self.account,
+            self.constraint, self.reservation, self.nodelist, self.exclude, self.extra, self.requeue, self.signal,
+        ))  # fmt: skip
+
+
+class Client(Protocol):
+    """One way to talk to a Slurm. Every call raises EngineError when it gets no answer."""
+
+    def describe(self) -> Cluster: ...
+
+    def jobs(self) -> list[JobRow]:
+        """All of this user's that Slurm still knows, in one call."""
+
+    def machines(self) -> list[MachineRow]: ...
+
+    def partitions(self) -> list[PartitionRow]: ...
+
+    def submit(self, wanted: Submission) -> str:
+        """The job's id. Raises SlurmRefused or SlurmBusy."""
+
+    def cancel(self, ids: Sequence[str], pending: bool = False) -> None:
+        """`pending`: only those that have not started. What is over already is passed by."""
+
+    def ring(self, ids: Sequence[str]) -> None:
+        """SIGUSR1 for the batch scripts."""
+
+    def limit(self, id: str, minutes: int) -> None:
+        """Another time limit for a job that waits."""
+
+    def drain(self, node: str, why: str) -> None: ...
+
+    def resume(self, node: str) -> None: ...
+
+    def past(self, since: float, ids: Sequence[str] = ()) -> list[PastRow]:
+        """From the books; of these jobs alone where any are named."""
+
+
+def expand(names: str) -> tuple[str, ...]:
+    """Slurm's short form of a list of nodes, such as `n[1-2,07],m3`, one by one and in its order."""
+    found: list[str] = []
+    for word in _split(names):
+        found.extend(_expand_one(word))
+    return tuple(found)
+
+
+def gpus_of(gres: str) -> list[tuple[str, int]]:
+    """Kind ("" where Slurm has none) and count of every GPU entry of a node's Gres, such as `gpu:h100:8(S:0-1)`."""
+    found = []
+    for word in re.sub(r"\([^)]*\)", "", gres).split(","):
+        parts = word.strip().split(":")
+        if parts[0] == "gpu":
+            count = parts[-1] if len(parts) > 1 and parts[-1].isdigit() else "1"
+            found.append((parts[1] if len(parts) == 3 else "", int(count)))
+    return found
+
+
+def tres(text: str) -> dict[str, int]:
+    """`cpu=8,mem=64G,gres/gpu=2` as numbers; memory in MiB."""
+    found: dict[str, int] = {}
+    for part in text.split(","):
+        name, _, value = part.partition("=")
+        match = re.fullmatch(r"([0-9.]+)([KMGTP]?)", value)
+        if match:
+            scale = {"K": 1 / 1024, "M": 1.0, "": 1.0, "G": 1024.0, "T": 1024.0**2, "P": 1024.0**3}[match[2]]
+            found[name] = int(float(match[1]) * scale)
+    return found
+
+
+def _split(names: str) -> Iterable[str]:
+    depth, word = 0, ""
+    for letter in names:
+        depth += (letter == "[") - (letter == "]")
+        if letter == "," and depth == 0:
+            yield word
+            word = ""
+        else:
+            word += letter
+    if word and word not in ("(null)", "None", "None assigned"):
+        yield word
+
+
+def _expand_one(word: str) -> list[str]:
+    head, bracket, rest = word.partition("[")
+    if not bracket:
+        return [word]
+    inside, _, tail = rest.partition("]")
+    found: list[str] = []
+    for part in inside.split(","):
+        first, _, last = part.partition("-")
+        for number in range(int(first), int(last or first) + 1):
+            found.extend(f"{head}{number:0{len(first)}d}{end}" for end in _expand_one(tail) or [""])
+    return found

@@ -1,0 +1,226 @@
+"""One function for each option of sbatch that a job file has a place for: fills the shape in, says what it became."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+
+from muster.foreign.sbatch import Option
+from muster.foreign.sbatch_shape import RANK_NAMES, Odd, Shape, Told, megabytes, seconds, whole
+
+# Given the option, all that were given, and what is to be filled in. Raises Odd for a value that can't be carried.
+Reader = Callable[[Option, Mapping[str, Option], Shape], str]
+
+
+def for_slurm(option: Option, given: Mapping[str, Option], shape: Shape) -> str:
+    """What only Slurm knows goes to Slurm as it is."""
+    text = f"--{option.name}={option.value}" if option.value else f"--{option.name}"
+    shape.slurm.setdefault("extra", []).append(text)
+    return "slurm.extra"
+
+
+def nodes(option: Option, given: Mapping[str, Option], shape: Shape) -> str:
+    low, dash, high = option.value.partition("-")
+    least = whole(low, "nodes")
+    most = whole(high, "nodes") if dash else least
+    shape.nodes = most
+    shape.fields["num_nodes"] = most if least == most else {"min": least, "max": most}
+    return "num_nodes"
+
+
+def ntasks(option: Option, given: Mapping[str, Option], shape: Shape) -> str:
+    total = whole(option.value, "tasks")
+    if "ntasks-per-node" in given:
+        if "nodes" not in given:
+            shape.nodes = math.ceil(total / whole(given["ntasks-per-node"].value, "tasks"))
+            shape.fields["num_nodes"] = shape.nodes
+            return "num_nodes"
+        return "num_nodes and nproc, which say it already"
+    shape.tasks = math.ceil(total / shape.nodes)
+    if total % shape.nodes:
+        told = f"does not come out even on {shape.nodes} nodes: {shape.tasks} ranks run on each."
+        shape.notes.append(Told(option.line, option.written, told))
+    elif "nodes" not in given and total > 1:
+        told = f"says nothing of nodes: all {total} ranks run on one. Set `num_nodes` and `nproc` to spread them."
+        shape.notes.append(Told(option.line, option.written, told))
+    return "nproc"
+
+
+def tasks_per_node(option: Option, given: Mapping[str, Option], shape: Shape) -> str:
+    shape.tasks = whole(option.value, "tasks")
+    return "nproc"
+
+
+def tasks_per_gpu(option: Option, given: Mapping[str, Option], shape: Shape) -> str:
+    shape.tasks = whole(option.value, "tasks") * max(1, shape.accelerators)
+    return "nproc"
+
+
+def gpus(option: Option, given: Mapping[str, Option], shape: Shape) -> str:
+    """`8`, `h100:8`; for the whole job, a node or a task."""
+    kind, _, count = option.value.rpartition(":")
+    number = whole(count, "GPUs")
+    if option.name == "gpus":
+        if number % shape.nodes:
+            told = f"does not come out even on {shape.nodes} nodes: each gets {math.ceil(number / shape.nodes)}."
+            shape.notes.append(Told(option.line, option.written, told))
+        number = math.ceil(number / shape.nodes)
+    elif option.name == "gpus-per-task":
+        number *= shape.tasks
+    return _accelerators(kind, number, shape)
+
+
+def gres(option: Option, given: Mapping[str, Option], shape: Shape) -> str:
+    parts = [part for part in option.value.split(",") if part and part.lower() != "none"]
+    became = []
+    if not all(re.fullmatch(r"[A-Za-z][\w.:/()-]*", part) for part in parts):
+        raise Odd("is no list of resources: write `resources.accelerators` or `slurm.gres` yourself.")
+    for part in parts:
+        name, *rest = re.sub(r"\(.*?\)", "", part).removeprefix("gres/").removeprefix("gres:").split(":")
+        count = rest[-1] if rest and rest[-1].isdigit() else "1"
+        kind = rest[0] if rest and not rest[0].isdigit() else ""
+        if name == "gpu":
+            became.append(_accelerators(kind, whole(count, "GPUs"), shape))
+        else:
+            shape.slurm["gres"] = option.value  # it stands for all of them, the GPUs too
+            became.append("slurm.gres")
+    return ", ".join(dict.fromkeys(became)) or "no accelerators"
+
+
+def _accelerators(kind: str, number: int, shape: Shape) -> str:
+    if kind and not re.fullmatch(r"[A-Za-z][A-Za-z0-9._-]{0,63}", kind):
+        raise Odd(f"names a kind of GPU that a job file can't ({kind!r}): write `resources.accelerators` yourself.")
+    shape.accelerators = number
+    shape.fields.setdefault("resources", {})["accelerators"] = f"{kind.upper()}:{number}" if kind else number
+    return "resources.accelerators"
+
+
+def cpus(option: Option, given: Mapping[str, Option], shape: Shape) -> str:
+    each = whole(option.value, "CPUs")
+    many = shape.accelerators if option.name == "cpus-per-gpu" else shape.tasks
+    shape.fields.setdefault("resources", {})["cpus"] = each * max(1, many)
+    return "resources.cpus"
+
+
+def memory(option: Option, given: Mapping[str, Option], shape: Shape) -> str:
+    size = megabytes(option.value)
+    if size is None:
+        raise Odd(
+            "asks for all memory of the node: write how much it needs as `resources.memory`, or `slurm.exclusive`."
+        )
+    cpus = shape.fields.get("resources", {}).get("cpus", shape.tasks)
+    many = {"mem": 1, "mem-per-cpu": cpus, "mem-per-gpu": max(1, shape.accelerators)}[option.name]
+    shape.fields.setdefault("resources", {})["memory"] = f"{size * many}MiB"
+    return "resources.memory"
+
+
+def time(option: Option, given: Mapping[str, Option], shape: Shape) -> str:
+    limit = seconds(option.value)
+    if limit is None:
+        return "no max_duration, which is no limit"
+    shape.fields["max_duration"] = f"{limit:g}s"
+    return "max_duration"
+
+
+def partition(option: Option, given: Mapping[str, Option], shape: Shape) -> str:
+    first, comma, others = option.value.partition(",")
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", first):
+        raise Odd("is no name that a pool can have: set `pool` to the one that stands for this partition.")
+    shape.fields["pool"] = first
+    if comma:
+        told = f"names several: `pool` is the first. Leave `pool` out to let policy choose among all ({others} too)."
+        shape.notes.append(Told(option.line, option.written, told))
+    return "pool"
+
+
+def signal(option: Option, given: Mapping[str, Option], shape: Shape) -> str:
+    found = re.fullmatch(r"(?:[RB]+:)?([A-Za-z0-9]+)(?:@(\d+))?", option.value)
+    if not found or int(found[2] or 0) > 86_400:
+        raise Odd("is no signal and time: write `slurm.signal`, as in `slurm: {signal: 2m}`.")
+    shape.slurm["signal"] = f"{found[2] or 60}s"
+    told = f"was {found[1]}: a program that uses Muster is told to save, any other gets SIGTERM, in every rank."
+    shape.notes.append(Told(option.line, option.written, told))
+    return "slurm.signal"
+
+
+def export(option: Option, given: Mapping[str, Option], shape: Shape) -> str:
+    became = []
+    for part in option.value.split(","):
+        name, equals, value = part.partition("=")
+        if equals and re.fullmatch(r"(?!MUSTER_)[A-Za-z_]\w*", name) and name not in RANK_NAMES:
+            shape.fields.setdefault("envs", {})[name] = value
+            became.append(f"envs.{name}")
+        elif equals:
+            told = f"sets {name}, which is Muster's to set on every rank, or no name that a variable can have."
+            shape.notes.append(Told(option.line, option.written, told))
+        elif name.upper() not in ("ALL", "NONE", "NIL"):
+            told = (
+                f"takes {name} from the shell that submits: give it as `envs`, or `muster submit -o envs.{name}=...`."
+            )
+            shape.notes.append(Told(option.line, option.written, told))
+    if not became:
+        raise Odd("is about the submitting shell's environment, which ranks don't get: name what they need in `envs`.")
+    return ", ".join(became)
+
+
+def array(option: Option, given: Mapping[str, Option], shape: Shape) -> str:
+    first = re.match(r"\d+", option.value)
+    shape.fields.setdefault("envs", {})["SLURM_ARRAY_TASK_ID"] = first[0] if first else "0"
+    body, _, most = option.value.partition("%")
+    numbers = " ".join(_sequence(part) for part in body.split(","))
+    limit = f" At most {most} at a time is for the queue's limits." if most else ""
+    raise Odd(
+        "makes many jobs, and a job file is one, with the first index in `envs`. Submit them all with: "
+        f"for i in {numbers}; do muster submit job.yaml -o envs.SLURM_ARRAY_TASK_ID=$i; done{limit}"
+    )
+
+
+def _sequence(part: str) -> str:
+    low, dash, rest = part.partition("-")
+    high, _, step = rest.partition(":")
+    return f"$(seq {low} {step or 1} {high})" if dash else low
+
+
+def into_section(name: str) -> Reader:
+    def read(option: Option, given: Mapping[str, Option], shape: Shape) -> str:
+        if not re.fullmatch(r"[^\s-]\S*", option.value):
+            raise Odd(f"has no plain value: write `slurm.{name}` yourself.")
+        shape.slurm[name] = option.value
+        return f"slurm.{name}"
+
+    return read
+
+
+def into_field(name: str) -> Reader:
+    def read(option: Option, given: Mapping[str, Option], shape: Shape) -> str:
+        shape.fields[name] = option.value
+        return name
+
+    return read
+
+
+def exclusive(option: Option, given: Mapping[str, Option], shape: Shape) -> str:
+    if option.value:
+        return for_slurm(option, given, shape)
+    shape.slurm["exclusive"] = True
+    return "slurm.exclusive"
+
+
+def requeue(option: Option, given: Mapping[str, Option], shape: Shape) -> str:
+    shape.slurm["requeue"] = option.name == "requeue"
+    return "slurm.requeue"
+
+
+def nice(option: Option, given: Mapping[str, Option], shape: Shape) -> str:
+    if not re.fullmatch(r"-?\d{0,9}", option.value):
+        raise Odd("is no whole number: write `slurm.nice` yourself.")
+    shape.slurm["nice"] = option.value or "100"
+    return "slurm.nice"
+
+
+def chdir(option: Option, given: Mapping[str, Option], shape: Shape) -> str:
+    if "%" in option.value or not option.value:
+        raise Odd("has a pattern of Slurm's in it: write `workdir` yourself.")
+    shape.fields["workdir"] = option.value
+    return "workdir"

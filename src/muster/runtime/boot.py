@@ -1,0 +1,136 @@
+"""What a cluster starts on a node: finds this worker's place in its gang, and keeps a launcher until all is told.
+
+`python -m muster.runtime.boot slurm|kubernetes FOLDER [--recover]`, FOLDER being the gang's (see `boot_gang`). Exit
+status 0 when the worker succeeded, or when there is nothing to do here, else 1. With `--recover` no rank is started:
+what is left is killed and told; outside of a Slurm job, of every worker that left something in the gang's folder.
+
+Starting it again after a kill is always safe: what it does is a whole file or nothing, and ranks start once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, Literal
+
+from muster import wire
+from muster.runtime import boot_kubernetes, boot_slurm, processes, verdict
+from muster.runtime.boot_gang import BootError, GangFile
+from muster.runtime.boot_keep import HELD, Keep
+from muster.runtime.boot_scratch import discard, leave, prepare
+from muster.runtime.folder import Folder, write_whole
+
+Kind = Literal["slurm", "kubernetes"]
+LOG_SHOWN: Final = 4000  # bytes of the launcher's own log that are shown when it could not do its work
+_USAGE: Final = "usage: python -m muster.runtime.boot slurm|kubernetes FOLDER [--recover]"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    # Before anything else, and across exec and fork: a signal that comes early must neither kill nor be lost.
+    signal.pthread_sigmask(signal.SIG_BLOCK, HELD)
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    recover = "--recover" in given
+    words = [word for word in given if word != "--recover"]
+    if len(words) != 2 or words[0] not in ("slurm", "kubernetes"):
+        print(_USAGE, file=sys.stderr)  # noqa: T201
+        return 2
+    kind: Kind = "slurm" if words[0] == "slurm" else "kubernetes"
+    processes.be_called("muster-boot")
+    try:
+        gang = GangFile.read(Path(words[1]).absolute())
+        if kind == "slurm" and recover and "SLURM_PROCID" not in os.environ:
+            return recover_left(gang)
+        return run(kind, gang, recover)
+    except BootError as error:
+        processes.complain(f"this worker can't be started: {error}")
+        return 1
+    except boot_slurm.Foreign as error:
+        processes.complain(str(error))
+        return 0
+
+
+def run(kind: Kind, gang: GangFile, recover: bool = False) -> int:
+    """The whole of one worker; its exit status."""
+    worker = _number(kind)
+    try:
+        place = boot_slurm.find(gang, os.environ) if kind == "slurm" else boot_kubernetes.find(gang, os.environ)
+        worker = place.worker
+        folder = prepare(gang, place)
+    except (BootError, OSError) as error:
+        processes.complain(f"this worker can't be started: {error}")
+        _tell(kind, gang, worker, wire.WorkerExit("failed", verdict.LAUNCH_FAILED, str(error), time.time()))
+        return 1
+    except boot_slurm.Left as left:
+        _tell(kind, gang, worker, left.exit)
+        return 1
+    before = _told(gang, worker) if kind == "slurm" else None
+    if before is not None and not Folder(folder).started():
+        discard(folder)  # made just now: it had been cleared off the node, and its ranks are not started again
+        _recover([gang.folder / f"worker-{worker}"], gang.linger)
+        return _status(before)
+    ended = Keep(folder, gang.linger, lambda exit: _tell(kind, gang, worker, exit)).run(recover)
+    if kind == "slurm":
+        ended = ended or _told(gang, worker)  # another was here meanwhile, and has cleared it off
+        if gang.scratch is not None and _told(gang, worker) is not None:
+            leave(folder, gang.folder / f"worker-{worker}")
+    if ended is None:
+        processes.complain(f"no launcher could do its work in {folder}:\n{_log_of(folder)}")
+    return _status(ended)
+
+
+def recover_left(gang: GangFile) -> int:
+    """Tells what workers left in the gang's folder because no server answered; 0 when that is all told."""
+    return 0 if _recover(sorted(gang.folder.glob("worker-*")), gang.linger) else 1
+
+
+def _recover(folders: Sequence[Path], linger: float) -> bool:
+    left = [folder for folder in folders if (folder / "launch.json").exists()]
+    for folder in left:
+        Keep(folder, linger, lambda exit: None).run(recover=True)
+    return all(Folder(folder).done() for folder in left)
+
+
+def _number(kind: Kind) -> int:
+    """As far as it can be told before it is checked."""
+    names = ("SLURM_PROCID",) if kind == "slurm" else boot_kubernetes.WORKER
+    value = next((os.environ[name] for name in names if os.environ.get(name)), "0")
+    return int(value) if value.isdecimal() else 0
+
+
+def _tell(kind: Kind, gang: GangFile, worker: int, ended: wire.WorkerExit) -> None:
+    """To the engine, which has it from there even if no server could be reached from here."""
+    try:
+        if kind == "slurm":
+            write_whole(gang.folder / f"exit-{worker}.json", json.dumps(ended.to_dict()).encode())
+        else:
+            boot_kubernetes.tell(ended, os.environ)
+    except OSError as error:
+        processes.complain(f"the engine can't be told how worker {worker} ended: {error}")
+
+
+def _told(gang: GangFile, worker: int) -> wire.WorkerExit | None:
+    """What `_tell` left in the gang's folder."""
+    try:
+        return wire.WorkerExit.from_dict(json.loads((gang.folder / f"exit-{worker}.json").read_text()))
+    except FileNotFoundError:
+        return None
+
+
+def _status(ended: wire.WorkerExit | None) -> int:
+    return 0 if ended is not None and ended.outcome == "succeeded" else 1
+
+
+def _log_of(folder: Path) -> str:
+    try:
+        return (folder / "launcher.log").read_bytes()[-LOG_SHOWN:].decode(errors="replace")
+    except OSError as error:
+        return str(error)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,99 @@
+"""Keeps a launcher in a worker's folder, as a child: passes signals on, has another recover the worker when it dies."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, NoReturn
+
+from muster import wire
+from muster.runtime import launcher, processes
+from muster.runtime.folder import Folder
+
+# Blocked by who calls `Keep.run`. A cluster that can only signal all processes of a worker at once rings with SIGURG,
+# which does nothing to a program that has no use for it.
+HELD: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGURG, signal.SIGCHLD)
+LOOK: Final = 0.5  # seconds between two looks whether the ranks have ended
+TRIES: Final = 3  # launchers that may be killed before the worker is given up
+_LEAVE: Final = (signal.SIGTERM, signal.SIGINT)
+
+
+class Keep:
+    """`told` is called with the end as soon as it is written, which may be long before the server has it."""
+
+    def __init__(self, folder: Path, linger: float, told: Callable[[wire.WorkerExit], None]) -> None:
+        self._folder = Folder(folder)
+        self._linger = linger
+        self._told = told
+        self._end: wire.WorkerExit | None = None
+        self._leave_at = float("inf")  # monotonic
+        self._leaving = False  # this process was told to go, or has waited long enough
+
+    def run(self, recover: bool) -> wire.WorkerExit | None:
+        """Until the server has everything, or has been away for too long; None when it never came to an end."""
+        deaths = 0
+        while True:
+            status = self._watch(self._start(recover))
+            self._look()
+            if status == 0 and self._end is not None:
+                return self._end
+            if status == 0 and not self._leaving:  # another launcher lives there, and it is waited for
+                signal.sigtimedwait((signal.SIGCHLD,), LOOK)
+                continue
+            deaths += 1
+            # One that could not read its folder will not read it the next time.
+            if deaths >= TRIES or status == 2 or self._leaving:
+                return self._end
+            processes.complain(f"the launcher in {self._folder.path} ended with {status}; another recovers the worker")
+
+    def _start(self, recover: bool) -> int:
+        found = processes.stat(os.getpid())
+        keeper = (os.getpid(), found.start_ticks if found else 0)
+        sys.stderr.flush()
+        pid = os.fork()
+        if pid == 0:
+            _launch(self._folder.path, recover, keeper)
+        return pid
+
+    def _watch(self, child: int) -> int:
+        """Its exit status, negative for a signal. Whoever else ends here is an orphan of the node."""
+        while True:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == child:
+                return os.waitstatus_to_exitcode(status)
+            if pid:
+                continue
+            rang = signal.sigtimedwait(HELD, LOOK)
+            if rang is not None and rang.si_signo != signal.SIGCHLD:
+                self._leaving = self._leaving or rang.si_signo in _LEAVE
+                os.kill(child, signal.SIGUSR1 if rang.si_signo == signal.SIGURG else rang.si_signo)
+            self._look()
+            if time.monotonic() >= self._leave_at:
+                # It has no ranks any more and waits for a server; what it has to tell is on the disk.
+                self._leaving = True
+                os.kill(child, signal.SIGKILL)
+
+    def _look(self) -> None:
+        if self._end is None and (ended := self._folder.exit()) is not None:
+            self._end = ended
+            self._leave_at = time.monotonic() + self._linger
+            processes.fault("boot_before_told")
+            self._told(ended)
+            processes.fault("boot_after_told")
+
+
+def _launch(folder: Path, recover: bool, keeper: tuple[int, int]) -> NoReturn:
+    status = 1
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGURG,))  # ignored there, and by the ranks
+    try:
+        status = launcher.run(folder, recover, keeper)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(status)

@@ -1,0 +1,95 @@
+"""What `boot` keeps on its node: the worker's folder, and what becomes of it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import time
+from pathlib import Path
+from typing import Final
+
+from muster import wire
+from muster.runtime import processes
+from muster.runtime.boot_gang import BootError, GangFile, Place, worker_name
+from muster.runtime.folder import Folder, write_whole
+
+SWEEP_AFTER: Final = 7 * 86400.0  # seconds after which what a killed worker left on a node is removed
+
+
+def prepare(gang: GangFile, place: Place) -> Path:
+    """The worker's folder, with what its launcher is told; as it is where one has been before."""
+    if gang.scratch is None:
+        folder = gang.folder / f"worker-{place.worker}"
+    else:
+        own_folder(gang.scratch)
+        workers = gang.scratch / "workers"
+        workers.mkdir(mode=0o700, exist_ok=True)
+        _sweep(workers)
+        folder = workers / worker_name(gang, place.worker)
+        os.environ[wire.SCRATCH] = str(gang.scratch)
+    _make_checkpoints(gang.launch.checkpoint_dir, place.node)
+    folder.mkdir(mode=0o700, exist_ok=True)
+    processes.fault("after_folder")
+    if not (folder / "launch.json").exists():
+        write_whole(folder / "launch.json", place.launch(gang).to_json().encode())
+    processes.fault("after_launch_json")
+    return folder
+
+
+def _make_checkpoints(path: str, node: str) -> None:
+    """Said now, not when hours of work are to be saved."""
+    if "://" in path:
+        return
+    try:
+        Path(path).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BootError(f"the folder for checkpoints can't be made on node {node}: {error}") from error
+
+
+def own_folder(path: Path) -> None:
+    """Makes it if need be, for nobody else; refuses one that another user has put there."""
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = path.lstat()
+    if path.is_symlink() or found.st_uid not in (os.geteuid(), 0):
+        raise BootError(f"the scratch folder {path} belongs to user {found.st_uid}, or is a link: choose another")
+
+
+def leave(folder: Path, shared: Path) -> None:
+    """Clears a worker's folder off its node; what the server lacks goes to `shared`, from where it can be told."""
+    if not folder.exists():
+        return
+    if not Folder(folder).done():
+        try:
+            _carry(folder, shared)
+        except (OSError, shutil.Error) as error:
+            processes.complain(f"what the server lacks stays on this node, in {folder}: {error}")
+            return
+    discard(folder)
+
+
+def discard(folder: Path) -> None:
+    """Out of sight in one step: a folder that is half removed would look like that of a worker that never started."""
+    trash = folder.with_name(f".{folder.name}.{os.urandom(4).hex()}")
+    with contextlib.suppress(OSError):
+        folder.rename(trash)
+        processes.fault("after_discarding")
+    shutil.rmtree(trash, ignore_errors=True)
+
+
+def _carry(folder: Path, shared: Path) -> None:
+    draft = shared.with_name(f".{shared.name}.{os.urandom(4).hex()}")
+    try:
+        shutil.copytree(folder, draft, ignore=shutil.ignore_patterns("code", "pkg", "reserve"))
+        processes.fault("after_carrying")
+        draft.rename(shared)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def _sweep(workers: Path) -> None:
+    """Removes what is old and nobody's; what can't be removed is not worth a word."""
+    for folder in workers.iterdir():
+        with contextlib.suppress(OSError):
+            if time.time() - folder.stat().st_mtime > SWEEP_AFTER and Folder(folder).lock():
+                shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,111 @@
+"""A worker's place in a gang that Slurm started: its number from `srun`, rank 0's address by a file that all see.
+
+In the gang's folder, beside gang.json:
+
+    owner            the one Slurm job, and which start of it, that this attempt belongs to
+    orders.json      a `wire.Command` that the engine or the batch script left
+    rendezvous.json  where rank 0 listens, by worker 0
+    exit-N.json      how worker N ended
+    worker-N         what worker N could not tell the server before it had to leave its node
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from muster import wire
+from muster.runtime import processes, verdict
+from muster.runtime.boot_gang import LOOPBACK, BootError, GangFile, Place, free_port, number, own_address
+from muster.runtime.folder import write_whole
+
+LOOK: Final = 0.1  # seconds between two looks for worker 0's word, doubled up to LOOK_LAST
+LOOK_LAST: Final = 2.0
+PATIENCE: Final = 600.0  # seconds; on a busy cluster the tasks of one step may start minutes apart
+LEAVE: Final = (signal.SIGTERM, signal.SIGINT)
+
+
+class Foreign(Exception):
+    """The attempt belongs to another Slurm job: this one has nothing to do."""
+
+
+class Left(Exception):
+    """It was told to leave before it had started anything."""
+
+    def __init__(self, exit: wire.WorkerExit) -> None:
+        super().__init__(exit.detail)
+        self.exit = exit
+
+
+def find(gang: GangFile, environment: Mapping[str, str]) -> Place:
+    """Waits for worker 0 where this is another. Signals must be blocked. Raises BootError, Foreign or Left."""
+    claim(gang.folder, environment)
+    worker = number("SLURM_PROCID", environment.get("SLURM_PROCID"), gang.launch.num_nodes)
+    node = environment.get("SLURMD_NODENAME") or socket.gethostname()
+    orders = gang.folder / "orders.json"
+    met = gang.folder / "rendezvous.json"
+    if worker == 0 and not met.exists():
+        address = own_address(gang, [node, socket.gethostname()])
+        here = {"address": address, "port": gang.port or free_port(), "node": node, "boot_id": processes.boot_id()}
+        write_whole(met, json.dumps(here).encode())
+        processes.fault("after_rendezvous")
+    told = _wait_for(met, orders)
+    if told["address"] == LOOPBACK and told["boot_id"] != processes.boot_id():
+        raise BootError(
+            f"worker 0 found no address of {told['node']} but {LOOPBACK}, which {node} can't reach: "
+            "give the engine's `address`, or let the node's name resolve to its address"
+        )
+    return Place(worker, node, str(told["address"]), int(told["port"]), orders)
+
+
+def claim(folder: Path, environment: Mapping[str, str]) -> None:
+    """Makes the attempt this job's, if it is nobody's. Raises Foreign when it is another's."""
+    job = environment.get("SLURM_JOB_ID", "")
+    if not job:
+        raise BootError("SLURM_JOB_ID is not set: this is started by `srun`, or with --recover")
+    mine = f"{job}.{environment.get('SLURM_RESTART_COUNT') or 0}"
+    draft = folder / f".owner.{mine}.{environment.get('SLURM_PROCID', '')}.{os.getpid()}"
+    draft.write_text(mine)
+    try:
+        with contextlib.suppress(FileExistsError):
+            (folder / "owner").hardlink_to(draft)  # whole, or not there; fails where another was first
+    finally:
+        draft.unlink(missing_ok=True)
+    processes.fault("after_owner")
+    owner = (folder / "owner").read_text()
+    if owner != mine:
+        raise Foreign(f"the attempt in {folder} belongs to Slurm job {owner}; this is {mine} and leaves")
+
+
+def _wait_for(path: Path, orders: Path) -> dict[str, Any]:
+    until, look = time.monotonic() + PATIENCE, LOOK
+    while True:
+        # The listing makes a network file system look again; what it has once not found it may go on not finding.
+        if path.name in os.listdir(path.parent):  # noqa: PTH208
+            with contextlib.suppress(FileNotFoundError):
+                found: dict[str, Any] = json.loads(path.read_text())
+                return found
+        if time.monotonic() >= until:
+            raise BootError(f"worker 0 has not said where it listens within {PATIENCE:g} s; see its node's log")
+        rang = signal.sigtimedwait((*LEAVE, signal.SIGUSR1, signal.SIGURG), look)
+        if rang is not None:
+            _heed(rang.si_signo, orders)
+        look = min(2 * look, LOOK_LAST)
+
+
+def _heed(signum: int, orders: Path) -> None:
+    if signum in LEAVE:
+        detail = "the launcher was told to leave its node before it had started a rank"
+        raise Left(wire.WorkerExit("failed", verdict.NODE_LOST, detail, time.time()))
+    with contextlib.suppress(OSError, ValueError, TypeError):
+        command = wire.Command.from_dict(json.loads(orders.read_text()))
+        if command.kind in ("stop", "kill"):
+            reason = command.reason or verdict.USER_STOP
+            raise Left(wire.WorkerExit("stopped", reason, "stopped before its ranks were started", time.time()))

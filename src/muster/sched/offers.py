@@ -1,0 +1,106 @@
+"""What each pool would have offered a job: when it would start there, what that costs, or why it can't."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from muster.core.job import Job
+from muster.core.reasons import Reason
+from muster.core.spec import fewest_nodes
+from muster.core.state import State
+from muster.sched.board import Board
+from muster.sched.explain import hourly
+from muster.sched.forecast import Forecast, foretell
+from muster.sched.snapshot import Snapshot
+
+SAMPLES: Final = 6
+ROUNDS: Final = 300
+MOST: Final = 8  # pools whose start is played through
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """Of one pool, to the job as if it had named that pool."""
+
+    pool: str
+    engine: str
+    per_hour: float  # of the whole gang; 0 where nothing is said of prices
+    opens_at: float | None  # when it is open to the job, where that is later
+    forecast: Forecast | None  # of Muster's queue, not before the engine's own estimate; None when it can't start there
+    waiting: int  # gangs in the engine's own queue
+    why_not: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        told = self.forecast.to_dict() if self.forecast is not None else None
+        return {
+            "pool": self.pool,
+            "engine": self.engine,
+            "per_hour": self.per_hour,
+            "opens_at": self.opens_at,
+            "forecast": told,
+            "waiting": self.waiting,
+            "why_not": self.why_not,
+        }
+
+
+def offers(shot: Snapshot, job: Job) -> list[Offer]:
+    """Of every pool, if there are several: those where it may start first, then the others."""
+    if len(shot.pools) < 2:
+        return []
+    state, board = shot.world(), Board()
+    board.sync(state, shot.now)
+    found, tried = list[Offer](), 0
+    for pool in sorted(state.pools):
+        there = replace(job, spec=job.spec.model_copy(update={"pool": pool}))
+        why_not = next(_against(state, board, there, pool), "")
+        tried += not why_not
+        if tried > MOST and not why_not:
+            continue
+        found.append(_offer(shot, state, board, job, there, why_not))
+    return sorted(found, key=lambda one: (one.forecast is None, _start(one), one.per_hour, one.pool))
+
+
+def _offer(shot: Snapshot, state: State, board: Board, job: Job, there: Job, why_not: str) -> Offer:
+    pool = there.spec.pool
+    assert pool is not None
+    burst = job.spec.pool is None and pool in board.bursts
+    opens = board.opens_at(job, pool) if burst and board.opens_at(job, pool) > shot.now else None
+    told, waits = None, _waits(state, pool)
+    if not why_not:
+        others = [one for one in shot.jobs if one.id != job.id]
+        told = foretell(replace(shot, jobs=[*others, there]), [job.id], SAMPLES, rounds=ROUNDS)[job.id]
+        estimates = [at for wait in waits if (at := wait.data.get("starts_at")) is not None]
+        told = _not_before(told, max([opens or 0.0, *estimates]))
+    cost = hourly(state, job, pool)
+    return Offer(pool, state.pools[pool].engine, cost, opens, told, len(waits), why_not)
+
+
+def _against(state: State, board: Board, job: Job, pool: str) -> Iterator[str]:
+    """Why the job can't start in the pool, whatever else changes there."""
+    if not board.allows(job, pool):
+        spot = board.allows(replace(job, spec=job.spec.model_copy(update={"use_spot": True})), pool)
+        yield "its nodes can be taken away, and the job does not say `use_spot`" if spot else "the rules don't allow it"
+    if pool in board.away:
+        yield f"its engine can't be reached: {board.away[pool]}"
+    fitting = sum(n for (name, total), n in state.kinds.items() if name == pool and total.holds(job.ask))
+    fewest = fewest_nodes(job.spec)
+    if fitting < fewest:
+        yield f"{fewest} such nodes are needed, and it has {fitting}"
+
+
+def _waits(state: State, pool: str) -> list[Reason]:
+    """Of gangs in the queue of the pool's engine."""
+    jobs = (state.jobs[name] for name in state.active)
+    there = (job for job in jobs if job.phase == "starting" and job.attempt is not None and job.attempt.pool == pool)
+    return [job.reason for job in there if job.reason is not None and job.reason.code == "engine_queue"]
+
+
+def _not_before(told: Forecast, at: float) -> Forecast:
+    p50, p90 = (None if moment is None else max(moment, at) for moment in (told.p50, told.p90))
+    return replace(told, p50=p50, p90=p90)
+
+
+def _start(offer: Offer) -> float:
+    return offer.forecast.p50 if offer.forecast is not None and offer.forecast.p50 is not None else float("inf")

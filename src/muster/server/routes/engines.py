@@ -1,0 +1,151 @@
+"""Engines: what jobs run on beyond this machine, how each is doing, and what its own books say."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Path, Query
+from fastapi.responses import StreamingResponse
+
+from muster.control.books import Attempted, compare
+from muster.core.errors import Invalid, MusterError
+from muster.core.job import Job
+from muster.core.state import State
+from muster.engines.base import Accounting, Diagnosing, Finding, Usage
+from muster.engines.registry import LOCAL
+from muster.server.context import Asking, Leading
+from muster.server.leader import Leader
+from muster.server.views import View
+from muster.store.base import JobFilter
+
+router = APIRouter(prefix="/v1/engines", tags=["engines"])
+
+EngineName = Annotated[str, Path(min_length=1, max_length=50, pattern=r"^[a-z0-9-]+$")]
+_WEEK: Final = 7 * 86_400.0
+_PAGE: Final = 1000  # jobs
+Since = Annotated[float, Query(ge=60, le=315_360_000, description="seconds back from now")]
+_HERE: Final = ("places gangs by itself", "starts workers at once", "keeps them when the server ends")
+
+
+@router.get("")
+def list_engines(leader: Leading, asking: Asking) -> View:
+    """What is configured, how it is doing, and what it can do; only superusers are told what is wrong."""
+    views = leader.look(lambda state: [_view(leader, state, name) for name in leader.engine.members()])
+    return {"engines": [_shown(view, asking.superuser) for view in views]}
+
+
+@router.get("/{name}")
+def get_engine(name: EngineName, leader: Leading, asking: Asking) -> View:
+    leader.engine.member(name)
+    return _shown(leader.look(lambda state: _view(leader, state, name)), asking.superuser)
+
+
+@router.get("/{name}/doctor", response_class=StreamingResponse)
+def diagnose(name: EngineName, leader: Leading, asking: Asking) -> StreamingResponse:
+    """Looks at the engine now; a JSON object a line, each a finding, as they are made."""
+    asking.need_superuser()
+    member: object = leader.engine.member(name)
+    found: Iterable[Finding] = [Finding("ok", "engine", "this machine: see `muster doctor`")]
+    if isinstance(member, Diagnosing):
+        found = member.diagnose()
+    return StreamingResponse(_lines(found), media_type="application/x-ndjson")
+
+
+@router.get("/{name}/usage")
+def usage(name: EngineName, leader: Leading, asking: Asking, since: Since = _WEEK) -> View:
+    """What the engine's own books say that attempts used."""
+    asking.need_superuser()
+    now = leader.clock.now()
+    return {"engine": name, "since": now - since, "usage": [asdict(one) for one in books(leader, name, now - since)]}
+
+
+@router.get("/{name}/reconcile")
+def reconcile(name: EngineName, leader: Leading, asking: Asking, since: Since = _WEEK) -> View:
+    """Where the engine's own books and Muster's differ by more than a little."""
+    asking.need_superuser()
+    began = leader.clock.now() - since
+    theirs = list(books(leader, name, began))
+    ours = list(_kept(leader, name, began, {one.job for one in theirs}))
+    found = [asdict(one) for one in compare(ours, theirs)]
+    return {"engine": name, "since": began, "attempts": len(ours), "records": len(theirs), "differences": found}
+
+
+def books(leader: Leader, name: str, since: float) -> Iterable[Usage]:
+    member: object = leader.engine.member(name)
+    if not isinstance(member, Accounting):
+        raise Invalid(f"The engine {name!r} keeps no books of its own.", "See `muster cost` for Muster's.")
+    return member.usage(since)
+
+
+def _kept(leader: Leader, engine: str, since: float, named: set[str]) -> Iterator[Attempted]:
+    """Attempts of jobs that ran on the engine and ended since then, or run; of those that its books name, too."""
+    pools = {pool.name for pool in leader.store.state().pools.values() if pool.engine == engine}
+    for job in _jobs(leader, since, named):
+        for one in leader.store.attempts(job.id):
+            if one.pool not in pools or one.running_at is None or (one.ended_at or since) < since:
+                continue
+            nodes = tuple(dict.fromkeys(leader.engine.called(worker.node) for worker in one.workers))
+            accelerators = job.ask.accelerators * len(one.workers)
+            yield Attempted(job.id, one.number, nodes, one.running_at, one.ended_at, accelerators)
+
+
+def _jobs(leader: Leader, since: float, named: set[str]) -> Iterator[Job]:
+    seen, before = set[str](), None
+    while page := leader.store.jobs(JobFilter(before=before, limit=_PAGE)):
+        recent = [job for job in page if job.finished_at is None or job.finished_at >= since]
+        seen.update(job.id for job in recent)
+        yield from recent
+        before = page[-1].number
+        if not recent:
+            break  # those before them ended earlier still, but for what the engine's books name
+    for name in sorted(named - seen):
+        if (job := leader.store.job(name)) is not None:
+            yield job
+
+
+def _lines(found: Iterable[Finding]) -> Iterator[str]:
+    """What breaks the diagnosis off is a finding too: the answer has begun by then."""
+    try:
+        for one in found:
+            yield json.dumps(asdict(one)) + "\n"
+    except MusterError as error:
+        yield json.dumps(asdict(Finding("fail", "engine", error.message, error.mend))) + "\n"
+
+
+def _view(leader: Leader, state: State, name: str) -> View:
+    member: object = leader.engine.member(name)
+    condition = leader.engine.condition(name)
+    pools = sorted(pool.name for pool in state.pools.values() if pool.engine == name)
+    machines = [node for node in state.machines.values() if leader.engine.engine_of(node.name) == name]
+    nodes = [node for node in state.nodes.values() if node.role == "node" and node.pool in pools] or machines
+    return {
+        "name": name,
+        "kind": member.kind if isinstance(member, Diagnosing) else LOCAL,
+        "ok": condition.ok,
+        "away": bool(leader.engine.away(name)),
+        "since": condition.since or None,
+        "detail": condition.detail,
+        "mend": condition.mend,
+        "pools": pools,
+        "nodes": len(nodes),
+        "healthy": sum(node.health == "healthy" for node in nodes),
+        "gangs": _gangs(state, set(pools)),
+        "abilities": list(member.abilities) if isinstance(member, Diagnosing) else list(_HERE),
+    }
+
+
+def _gangs(state: State, pools: set[str]) -> dict[str, int]:
+    """Those that the engine has: running, and waiting in a queue of its own."""
+    found = {"running": 0, "waiting": 0}
+    for job_id in state.active:
+        job = state.jobs[job_id]
+        if job.attempt is not None and job.attempt.pool in pools:
+            found["waiting" if job.phase == "starting" else "running"] += 1
+    return found
+
+
+def _shown(view: View, everything: bool) -> View:
+    return view if everything else {**view, "detail": "", "mend": ""}

@@ -1,0 +1,313 @@
+"""What every engine must pass, against the real cluster under a real server: tests that each engine's file inherits.
+
+A test file makes a class of `ClusterContract` with its rig; cluster and server are started once for all of its tests.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+import httpx
+import pytest
+
+from live import LiveServer, stop_everything, until
+
+
+class Rig(Protocol):
+    """A cluster of the test's own. `pool` has two free nodes at least, with two H100 each."""
+
+    name: str
+    pool: str
+    config: str  # of the server, in TOML
+    env: dict[str, str]  # of the server and of commands
+
+    def start(self, folder: Path) -> None:
+        """Returns when work can be placed on every node."""
+
+    def close(self) -> None:
+        """Leaves no process behind."""
+
+    def kill_node(self, node: str) -> None:
+        """The machine dies under running work, its processes with it."""
+
+    def restore(self) -> None:
+        """All nodes are there again."""
+
+    def records(self) -> str:
+        """All that the cluster's own tools and files show of jobs, as far as others than their owner can ask for it."""
+
+    def cancel_outside(self, job: str) -> None:
+        """Somebody cancels the job with the cluster's own tool."""
+
+
+class ClusterContract:
+    """Ordered: what breaks the cluster comes last."""
+
+    make: ClassVar[type[Any]]
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def rig(cls, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+        rig: Rig = cls.make()
+        try:
+            rig.start(tmp_path_factory.mktemp(f"{rig.name}-cluster"))
+            yield rig
+        finally:
+            rig.close()
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def server(cls, rig: Rig, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
+        server = LiveServer(tmp_path_factory.mktemp(f"{rig.name}-home"), config=rig.config, env=rig.env)
+        server.start()
+        try:
+            until(lambda: len(nodes_of(server)) >= 2, "the cluster's nodes")
+            yield server
+        finally:
+            stop_everything(server)
+
+    @pytest.fixture
+    def folder(self, tmp_path_factory: pytest.TempPathFactory) -> Path:
+        """Shared by the test and by every rank, wherever it runs."""
+        return tmp_path_factory.mktemp("work")
+
+    # --- what runs, runs as it should ---------------------------------------------------------------------------------
+    def test_a_gang_of_two_nodes_meets_under_torchruns_names(self, rig: Rig, server: LiveServer, folder: Path) -> None:
+        job = submit(rig, server, folder, MEET, num_nodes=2, nproc=2)
+        assert server.wait(job)["phase"] == "succeeded", server.output(job)
+        told = {rank: server.output(job, rank=rank).split() for rank in range(4)}
+        assert [told[rank][:6] for rank in range(4)] == [
+            [str(rank), "4", str(rank % 2), "2", str(rank // 2), job] for rank in range(4)
+        ]
+        assert all(words[-1] == "met" for words in told.values()), told
+        assert len({told[rank][6] for rank in range(4)}) == 2, "two workers shared a node"
+        assert sorted({told[rank][6] for rank in range(4)}) == sorted(server.job(job)["nodes"])
+
+    def test_reports_and_output_arrive_whole(self, rig: Rig, server: LiveServer, folder: Path) -> None:
+        job = submit(rig, server, folder, REPORT.replace("STEPS", "50"))
+        assert server.wait(job)["phase"] == "succeeded", server.output(job)
+        assert server.metric(job, "loss")[1] == (list(range(50)), [1 / (step + 1) for step in range(50)])
+        assert server.output(job) == "".join(f"step {step}\n" for step in range(50))
+
+    def test_odd_names_and_arguments_pass_unharmed(self, rig: Rig, server: LiveServer, folder: Path) -> None:
+        spec = {"envs": {"ODD": ODD}, "tags": {"odd": ODD}, "purpose": ODD}
+        run = f"printf '%s|' \"$ODD\" {shlex.quote(ODD)}; printf '%s' '#SBATCH --x' $'\\n%b'"
+        job = server.submit(run, workdir=str(folder), pool=rig.pool, name="odd", **spec)["id"]
+        assert server.wait(job)["phase"] == "succeeded", server.output(job)
+        assert server.output(job) == f"{ODD}|{ODD}|#SBATCH --x\n%b"
+
+    def test_secrets_are_in_no_record_of_the_cluster(self, rig: Rig, server: LiveServer, folder: Path) -> None:
+        value = "s3cr3t-of-the-contract"
+        with server.http() as http:
+            assert http.put("/v1/projects/default/secrets/CONTRACT", json={"value": value}).status_code < 300
+        shown = f"test ${{#CONTRACT}} = {len(value)} || exit 9; echo $CONTRACT; {hold(folder)}"
+        job = server.submit(shown, workdir=str(folder), pool=rig.pool, secrets=["CONTRACT"])["id"]
+        until(lambda: (folder / "up-0").exists(), "the rank that has the secret")
+        records = rig.records()
+        assert "CONTRACT" not in records or value not in records
+        assert value not in records
+        assert "att_" not in records, "an attempt's token is shown"
+        assert job in records or job.replace("-", "") in records, "the cluster does not know the job at all"
+        (folder / "go").touch()
+        assert server.wait(job)["phase"] == "succeeded", server.output(job)
+        assert value not in server.output(job)
+
+    # --- what ends, ends as it should ---------------------------------------------------------------------------------
+    def test_a_stop_gives_the_grace_to_save(self, rig: Rig, server: LiveServer, folder: Path) -> None:
+        job = submit(rig, server, folder, SAVE, num_nodes=2)
+        until(lambda: len(list(folder.glob("up-*"))) == 2, "both ranks")
+        server.post(f"/v1/jobs/{job}/stop", {"grace": 30})
+        ended = server.wait(job)
+        assert (ended["phase"], ended["reason"]["code"]) == ("stopped", "user_stop")
+        assert sorted(path.name for path in folder.glob("saved-*")) == ["saved-0", "saved-1"]
+
+    def test_a_rank_that_fails_takes_its_gang_down_and_is_named(
+        self, rig: Rig, server: LiveServer, folder: Path
+    ) -> None:
+        retry = {"max_restarts": 1, "on": ["error"], "backoff": 0}
+        job = submit(rig, server, folder, FAIL_ONCE, num_nodes=2, retry=retry)
+        ended = server.wait(job)
+        assert (ended["phase"], ended["attempt"]) == ("succeeded", 2), server.output(job)
+        first = server.get(f"/v1/jobs/{job}/attempts")["attempts"][0]
+        assert first["reason"]["code"] == "user_error"
+        assert (first["reason"]["data"]["rank"], first["reason"]["data"]["exit_code"]) == (1, 3)
+
+    def test_a_job_that_can_never_fit_is_refused_with_what_would(
+        self, rig: Rig, server: LiveServer, folder: Path
+    ) -> None:
+        body = {"spec": {"name": "huge", "run": "true", "pool": rig.pool, "num_nodes": 500}}
+        with server.http() as http:
+            answer = http.post("/v1/jobs", json=body)
+        assert answer.status_code == 409, answer.text
+        assert [reason["code"] for reason in answer.json()["error"]["reasons"]] == ["never_fits"]
+
+    def test_what_still_waits_can_be_stopped_and_never_starts(self, rig: Rig, server: LiveServer, folder: Path) -> None:
+        filling = [
+            server.submit(hold(folder, f"full{i}"), workdir=str(folder), pool=rig.pool, resources=WHOLE)["id"]
+            for i in range(len(nodes_of(server)))
+        ]
+        until(lambda: len(list(folder.glob("full*-0"))) == len(filling), "a full cluster")
+        job = submit(rig, server, folder, "open('started', 'w')", resources=WHOLE)
+        server.wait(job, "queued", "starting")
+        why = server.get(f"/v1/jobs/{job}/why")
+        assert why["reason"]["message"], why
+        server.post(f"/v1/jobs/{job}/stop")
+        assert server.wait(job)["phase"] == "stopped"
+        (folder / "go").touch()
+        for one in filling:
+            assert server.wait(one)["phase"] == "succeeded"
+        assert not (folder / "started").exists()
+
+    def test_two_hundred_short_jobs_at_once_run_once_each(self, rig: Rig, server: LiveServer, folder: Path) -> None:
+        spec = {"workdir": str(folder), "pool": rig.pool, "resources": {"cpus": 0.1}}
+        specs = [{"spec": {"name": f"short-{i}", "run": f"echo x >> ran-{i}", **spec}} for i in range(200)]
+        made = server.post("/v1/jobs/batch", {"jobs": specs})
+        jobs = [one["id"] for one in made["jobs"]]
+        for job in jobs:
+            assert server.wait(job)["phase"] == "succeeded", server.job(job)
+        assert [(folder / f"ran-{i}").read_text() for i in range(200)] == ["x\n"] * 200
+
+    # --- what breaks, mends -------------------------------------------------------------------------------------------
+    def test_jobs_go_on_without_the_server_and_are_taken_up_again(
+        self, rig: Rig, server: LiveServer, folder: Path
+    ) -> None:
+        job = submit(rig, server, folder, REPORT.replace("STEPS", "200") + HELD, num_nodes=2)
+        until(lambda: len(list(folder.glob("up-*"))) == 2, "both ranks")
+        server.kill()
+        (folder / "go").touch()
+        server.start()
+        ended = server.wait(job)
+        assert (ended["phase"], ended["attempt"]) == ("succeeded", 1), server.output(job)
+        assert server.metric(job, "loss")[1][0] == list(range(200))
+        assert (folder / "starts").read_text().split() == ["1", "1"]
+
+    @pytest.mark.parametrize("instant", ["engine.before_launch:1", "engine.after_launch:1"])
+    def test_a_server_killed_while_it_hands_a_gang_over_doubles_nothing(
+        self, rig: Rig, server: LiveServer, folder: Path, instant: str
+    ) -> None:
+        server.stop()
+        server.start(MUSTER_FAULT=instant)
+        with contextlib.suppress(httpx.TransportError):  # it may die before it answers
+            submit(rig, server, folder, COUNT, num_nodes=2, name="handed", tags={"instant": instant})
+        assert server.wait_dead() == -9
+        server.start()
+        jobs = [job for job in server.get("/v1/jobs", name="handed")["jobs"] if job["tags"].get("instant") == instant]
+        assert len(jobs) == 1
+        job = jobs[0]["id"]
+        ended = server.wait(job)
+        assert (ended["phase"], ended["attempt"]) == ("succeeded", 1), server.output(job)
+        assert (folder / "starts").read_text().split() == ["1", "1"]
+
+    def test_who_is_cancelled_with_the_clusters_own_tool_is_told_and_starts_again(
+        self, rig: Rig, server: LiveServer, folder: Path
+    ) -> None:
+        job = submit(rig, server, folder, COUNT + HELD, retry={"backoff": 0})
+        until(lambda: (folder / "up-0").exists(), "its rank")
+        rig.cancel_outside(job)
+        until(lambda: server.job(job)["attempt"] == 2, "a second attempt")
+        (folder / "go").touch()
+        assert server.wait(job)["phase"] == "succeeded"
+        first = server.get(f"/v1/jobs/{job}/attempts")["attempts"][0]
+        assert first["outcome"] != "succeeded"
+        assert first["reason"]["message"]
+
+    def test_a_node_lost_in_mid_run_costs_an_attempt_and_no_more(
+        self, rig: Rig, server: LiveServer, folder: Path
+    ) -> None:
+        job = submit(rig, server, folder, COUNT + HELD, num_nodes=2, retry={"backoff": 0})
+        until(lambda: len(list(folder.glob("up-*"))) == 2, "both ranks")
+        until(lambda: len(set(server.job(job)["nodes"])) == 2, "where they are")
+        victim = server.job(job)["nodes"][1]
+        rig.kill_node(victim)
+        try:
+            until(lambda: server.job(job)["attempt"] == 2, "a second attempt", patience=120)
+            (folder / "go").touch()
+            assert server.wait(job)["phase"] == "succeeded"
+            first = server.get(f"/v1/jobs/{job}/attempts")["attempts"][0]
+            assert first["reason"]["code"] in ("node_lost", "launcher_lost"), first["reason"]
+            assert sorted((folder / "starts").read_text().split()) == ["1", "1", "2", "2"]
+        finally:
+            rig.restore()
+
+
+# --- what the ranks run -----------------------------------------------------------------------------------------------
+ODD = 'it\'s "quoted"  $HOME `x` \\ %j *?\n\tsecond line; é 漢字 🙂 #end'
+WHOLE = {"accelerators": "H100:2"}
+HELD = textwrap.dedent("""
+    import pathlib, time, os
+    pathlib.Path("up-" + os.environ["RANK"]).touch()
+    while not pathlib.Path("go").exists():
+        time.sleep(0.05)
+""")
+COUNT = textwrap.dedent("""
+    import os
+    with open("starts", "a") as file:
+        file.write(os.environ["MUSTER_ATTEMPT"] + "\\n")
+""")
+REPORT = COUNT + textwrap.dedent("""
+    import os
+    from muster import runtime
+    for step in range(STEPS):
+        if os.environ["RANK"] == "0":
+            runtime.report(step=step, loss=1 / (step + 1))
+            print("step", step)
+""")
+MEET = textwrap.dedent("""
+    import os, socket, time
+    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MUSTER_JOB", "MUSTER_NODE")
+    print(*(os.environ[name] for name in names))
+    where = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
+    if os.environ["RANK"] == "0":
+        with socket.create_server(where) as door:
+            for _ in range(int(os.environ["WORLD_SIZE"]) - 1):
+                door.accept()[0].sendall(b"x")
+    else:
+        while True:
+            try:
+                assert socket.create_connection(where, 30).recv(1) == b"x"
+                break
+            except ConnectionRefusedError:
+                time.sleep(0.05)
+    print("met")
+""")
+SAVE = textwrap.dedent("""
+    import os, pathlib, time
+    from muster import runtime
+    rank = os.environ["RANK"]
+    runtime.report(step=0, loss=1.0)
+    pathlib.Path("up-" + rank).touch()
+    while not runtime.should_stop():
+        time.sleep(0.05)
+    pathlib.Path("saved-" + rank).touch()
+""")
+FAIL_ONCE = textwrap.dedent("""
+    import os, sys, time
+    if os.environ["MUSTER_ATTEMPT"] == "1":
+        if os.environ["RANK"] == "1":
+            sys.exit(3)
+        time.sleep(600)
+""")
+
+
+def submit(rig: Rig, server: LiveServer, folder: Path, program: str, **spec: Any) -> str:
+    """A job whose ranks run this Python program in the folder."""
+    (folder / "program.py").write_text(program)
+    run = f"exec {shlex.quote(sys.executable)} program.py"
+    made: str = server.submit(run, workdir=str(folder), pool=rig.pool, **spec)["id"]
+    return made
+
+
+def hold(folder: Path, name: str = "up") -> str:
+    """A shell command that says that it is up, and waits for the file `go`."""
+    where = shlex.quote(str(folder))
+    return f"touch {where}/{name}-$RANK; until test -e {where}/go; do sleep 0.05; done"
+
+
+def nodes_of(server: LiveServer) -> list[str]:
+    return [node["name"] for node in server.get("/v1/nodes")["nodes"] if node.get("role", "node") != "slot"]

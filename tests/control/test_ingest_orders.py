@@ -1,0 +1,116 @@
+"""What a launcher hears in the answer to a batch: to stop, or that it is given up; and who knows why it left."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from rig import KILLED, OK, Rig
+from test_ingest import LIMIT, batch, ingest_of, started
+
+from muster.control.ingest import Ingest
+from muster.core.reasons import REASONS
+from muster.store.registry import open_store
+from muster.wire import Command, WorkerExit
+
+LEFT = WorkerExit("failed", "node_lost", "the launcher was told to leave its node", 0.0)
+
+
+@pytest.fixture
+def rig(tmp_path: Path):
+    made = Rig(store=open_store(f"sqlite:///{tmp_path}/m.db"))
+    yield made
+    made.close()
+    made.store.close()
+
+
+def test_a_worker_that_runs_hears_that_it_is_to_stop_and_how_long_it_has(rig: Rig) -> None:
+    job, ingest = started(rig, num_nodes=2)
+    assert [ingest.accept(job, 1, batch(worker=worker)).command for worker in (0, 1)] == [None, None]
+    rig.stop(job, grace=30.0)
+    rig.clock.time += 12.0
+    first = ingest.accept(job, 1, batch(worker=0)).command
+    assert first == Command(first.id, "stop", "user_stop", 18.0)
+    rig.clock.time += 100.0
+    assert ingest.accept(job, 1, batch(worker=1)).command == Command(first.id, "stop", "user_stop", 0.0)
+    assert ingest.accept(job, 1, batch(worker=0, ended=OK)).command is None
+
+
+def test_a_later_order_has_a_later_number(rig: Rig) -> None:
+    job, ingest = started(rig, retry={"backoff": 0})
+    ids = []
+    for number in (1, 2):
+        ingest.accept(job, number, batch())
+        rig.stop(job, grace=5.0)
+        ids.append(ingest.accept(job, number, batch()).command.id)
+        rig.end(job, KILLED)
+        rig.tick(3, seconds=1.0)
+        if number == 1:
+            rig.resume(job)
+            rig.tick(3)
+    assert ids[0] < ids[1]
+
+
+def test_a_worker_that_was_given_up_is_told_to_go_at_once(rig: Rig) -> None:
+    """Its node was away: the next attempt runs, and what this one holds may be another's."""
+    job, ingest = started(rig, retry={"backoff": 0})
+    ingest.accept(job, 1, batch())
+    rig.end(job, KILLED)
+    rig.tick(3)
+    assert rig.job(job).attempt.number == 2
+    old, new = ingest.accept(job, 1, batch()).command, ingest.accept(job, 2, batch()).command
+    assert (old.kind, new) == ("kill", None)
+    rig.stop(job, grace=5.0)
+    assert ingest.accept(job, 2, batch()).command.id < old.id
+    rig.end(job)
+    rig.tick(3)
+    assert rig.job(job).final
+    assert ingest_of(rig).accept(job, 2, batch()).command == old
+
+
+def knowing(rig: Rig, answer: object) -> tuple[Ingest, list[tuple[str, int, int]]]:
+    asked = []
+
+    def cause(job: str, attempt: int, worker: int) -> tuple[str, str] | None:
+        asked.append((job, attempt, worker))
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    return Ingest(rig.store, rig.commit, rig.clock, LIMIT, None, cause), asked
+
+
+def test_the_engine_may_know_why_a_worker_was_told_to_leave(rig: Rig) -> None:
+    job, _ = started(rig, retry={"backoff": 0})
+    ingest, asked = knowing(rig, ("preempted", "a job of higher priority took its node"))
+    ingest.accept(job, 1, batch())
+    ingest.accept(job, 1, batch(ended=LEFT))
+    assert asked == [(job, 1, 0)]
+    (ended,) = [event for event in rig.events if event.kind == "worker.ended"]
+    assert (ended.data["exit"]["reason"], ended.data["exit"]["detail"]) == (
+        "preempted",
+        "a job of higher priority took its node",
+    )
+    rig.engine.end(job, 1, LEFT)
+    rig.tick(3)
+    assert rig.job(job).charges == {"preempted": 1}
+
+
+@pytest.mark.parametrize("answer", [None, RuntimeError("the cache is gone")])
+def test_an_engine_that_knows_nothing_leaves_the_workers_word(rig: Rig, answer: object) -> None:
+    job, _ = started(rig)
+    ingest, _ = knowing(rig, answer)
+    ingest.accept(job, 1, batch(ended=LEFT))
+    (ended,) = [event for event in rig.events if event.kind == "worker.ended"]
+    assert ended.data["exit"]["reason"] == "node_lost"
+
+
+def test_of_any_other_end_the_engine_is_not_asked(rig: Rig) -> None:
+    job, _ = started(rig)
+    ingest, asked = knowing(rig, ("preempted", ""))
+    ingest.accept(job, 1, batch(ended=KILLED))
+    assert asked == []
+
+
+def test_the_code_for_a_lost_node_is_one_of_the_list() -> None:
+    assert LEFT.reason in REASONS

@@ -1,0 +1,92 @@
+"""What is shipped to nodes without Muster: all that workers import, nothing of the server, the same each time."""
+
+from __future__ import annotations
+
+import ast
+import io
+import subprocess
+import venv
+import zipfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from muster.engines.package import MAIN, Package, worker_package
+
+CONFIG_MAP = 900_000  # bytes; the API server takes a mebibyte, and the content is written in base64
+NOT_THERE = ("cli", "client", "control", "core", "engines", "monitor", "sched", "server", "store", "track")
+
+
+def test_it_holds_the_workers_side_and_nothing_of_the_servers() -> None:
+    files = worker_package().files
+    assert {"muster/wire.py", "muster/runtime/boot.py", "muster/train/loop.py", MAIN} <= files.keys()
+    assert not [path for path in files if path.split("/")[1:2] and path.split("/")[1] in NOT_THERE]
+    assert not [path for path in files if path.endswith(".pyc")]
+
+
+def test_whatever_it_imports_of_muster_is_in_it() -> None:
+    files = worker_package().files
+    for path, content in files.items():
+        for name in imported(content) if path.endswith(".py") else ():
+            at = name.replace(".", "/")
+            # The package offers `muster.Client` to those who have all of it.
+            assert f"{at}.py" in files or f"{at}/__init__.py" in files or name == "muster.client", (path, name)
+
+
+def imported(content: bytes) -> set[str]:
+    """The modules of Muster that a file names, however deep inside."""
+    found = set()
+    for node in ast.walk(ast.parse(content)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            found.add(node.module)
+    return {name for name in found if name.split(".")[0] == "muster"}
+
+
+def test_the_archive_is_the_same_each_time_and_fits_a_config_map() -> None:
+    first, second = worker_package().as_zip(), worker_package().as_zip()
+    assert first == second
+    assert len(first) < CONFIG_MAP
+    with zipfile.ZipFile(io.BytesIO(first)) as archive:
+        assert {name: archive.read(name) for name in archive.namelist()} == worker_package().files
+
+
+def test_a_python_that_has_nothing_else_imports_it(tmp_path: Path) -> None:
+    venv.create(tmp_path / "bare", symlinks=True)
+    place = worker_package().unpack_into(tmp_path / "pkg")
+    modules = [path[:-3].replace("/", ".") for path in worker_package().files if path.startswith("muster/runtime/")]
+    program = f"import sys; sys.path.insert(0, {str(place)!r}); import muster, muster.wire, muster.train\n" + "\n".join(
+        f"import {module.removesuffix('.__init__')}" for module in modules
+    )
+    command = [str(tmp_path / "bare" / "bin" / "python"), "-I", "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_both_forms_run(tmp_path: Path) -> None:
+    venv.create(tmp_path / "bare", symlinks=True)
+    archive = tmp_path / "muster.pyz"
+    archive.write_bytes(worker_package().as_zip())
+    for what in (archive, worker_package().unpack_into(tmp_path)):
+        command = [str(tmp_path / "bare" / "bin" / "python"), str(what)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 2
+        assert done.stderr.startswith("usage: python -m muster.runtime.boot slurm|kubernetes FOLDER")
+
+
+def test_it_is_unpacked_once_and_whole_by_however_many(tmp_path: Path) -> None:
+    package = Package("0123456789abcdef" * 4, {f"a/{n}.py": bytes([n]) * 100 for n in range(50)})
+    with ThreadPoolExecutor(8) as pool:
+        (place,) = set(pool.map(lambda _: package.unpack_into(tmp_path), range(16)))
+    assert [path.name for path in tmp_path.iterdir()] == ["0123456789abcdef"]
+    found = {path.relative_to(place).as_posix(): path.read_bytes() for path in place.rglob("*.py")}
+    assert found == package.files
+    seen = place.stat().st_mtime_ns
+    assert package.unpack_into(tmp_path).stat().st_mtime_ns == seen
+
+
+def test_more_can_be_asked_for() -> None:
+    more = worker_package(("core", "engines"))
+    assert more.digest != worker_package().digest
+    assert more.files.keys() > worker_package().files.keys()
+    assert "muster/engines/local.py" in more.files

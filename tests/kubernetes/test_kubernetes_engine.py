@@ -1,0 +1,234 @@
+"""A real server with Kubernetes as its engine: queues, evictions, limits, images, nodes, forms; beside the contract."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster_suite import COUNT, HELD, hold, submit
+from live import LiveServer, stop_everything, until
+from rigs.kube_api import evict
+from rigs.kube_kueue import preempt_workload
+from rigs.kube_store import Object
+from rigs.kubernetes_rig import KubernetesRig
+
+AGAIN = {"backoff": 0}
+
+
+@pytest.fixture(scope="module")
+def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubernetesRig]:
+    made = KubernetesRig(quotas={"research": 1}, more='refuse_after = "1s"\nnamespaces = ["default"]')
+    try:
+        made.start(tmp_path_factory.mktemp("kubernetes-cluster"))
+        yield made
+    finally:
+        made.close()
+
+
+@pytest.fixture(scope="module")
+def server(rig: KubernetesRig, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
+    made = LiveServer(tmp_path_factory.mktemp("kubernetes-home"), config=rig.config)
+    made.start()
+    try:
+        until(lambda: machines(made), "the cluster's nodes")
+        yield made
+    finally:
+        stop_everything(made)
+
+
+def machines(server: LiveServer) -> dict[str, dict[str, Any]]:
+    nodes = server.get("/v1/nodes")["nodes"]
+    return {node["name"]: node for node in nodes if node.get("role") == "machine"}
+
+
+def first_reason(server: LiveServer, job: str) -> dict[str, Any]:
+    found: dict[str, Any] = server.get(f"/v1/jobs/{job}/attempts")["attempts"][0]["reason"]
+    return found
+
+
+def up(rig: KubernetesRig, server: LiveServer, folder: Path, **spec: Any) -> tuple[str, Object]:
+    """A job that holds on, once its rank is up, and its pod."""
+    job = submit(rig, server, folder, COUNT + HELD, retry=AGAIN, **spec)
+    until(lambda: (folder / "up-0").exists(), "its rank")
+    return job, rig.one_pod(job)
+
+
+def goes_on(server: LiveServer, folder: Path, job: str) -> dict[str, Any]:
+    """The reason for which its first attempt ended, once the second has succeeded."""
+    until(lambda: server.job(job)["attempt"] == 2, "a second attempt")
+    (folder / "go").touch()
+    assert server.wait(job)["phase"] == "succeeded"
+    assert (folder / "starts").read_text().split() == ["1", "2"]
+    return first_reason(server, job)
+
+
+def test_what_the_commands_show(rig: KubernetesRig, server: LiveServer, tmp_path: Path) -> None:
+    """`muster submit`, `logs`, `why`, `stop`, as people type them."""
+
+    def muster(*words: str) -> str:
+        env = {**os.environ, "MUSTER_HOME": str(server.home)}
+        done = subprocess.run([sys.executable, "-m", "muster", *words], env=env, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    run = f"run: |\n  echo hello\n  {hold(tmp_path)}\n"
+    (tmp_path / "job.yaml").write_text(f"name: held\npool: {rig.pool}\nworkdir: .\n{run}")
+    job = json.loads(muster("submit", str(tmp_path / "job.yaml"), "--json"))["jobs"][0]["id"]
+    until(lambda: (tmp_path / "up-0").exists(), "its rank")
+    until(lambda: "hello" in muster("logs", job), "its output")
+    assert json.loads(muster("status", job, "--json"))["nodes"][0] in machines(server)
+    muster("stop", job)
+    assert server.wait(job)["reason"]["code"] == "user_stop"
+    with (tmp_path / "job.yaml").open("a") as file:
+        file.write("kubernetes: {queue: nobody}\n")
+    waits = json.loads(muster("submit", str(tmp_path / "job.yaml"), "--json"))["jobs"][0]["id"]
+    until(lambda: "LocalQueue nobody doesn't exist" in muster("why", waits), "Kueue's word")
+    muster("stop", waits)
+    assert server.wait(waits)["phase"] == "stopped"
+
+
+def test_a_finished_job_leaves_nothing_in_the_cluster(rig: KubernetesRig, server: LiveServer, tmp_path: Path) -> None:
+    job = submit(rig, server, tmp_path, "print('x')")
+    assert server.wait(job)["phase"] == "succeeded"
+
+    def left() -> list[str]:
+        kinds = ("Job", "Pod", "Secret", "Service")
+        found = [item for kind in kinds for item in rig.store.list(kind, labels=f"muster.dev/job={job}")]
+        return [f"{item['kind']} {item['metadata']['name']}" for item in found]
+
+    until(lambda: not left(), "everything to be gone")
+
+
+def test_looks_ask_the_cluster_for_nothing(rig: KubernetesRig, server: LiveServer, tmp_path: Path) -> None:
+    job, _ = up(rig, server, tmp_path)
+    until(lambda: server.job(job)["phase"] == "running", "it to run")
+    before = len(rig.api.calls)
+    beats = server.get("/v1/nodes")["nodes"]
+    for node in machines(server):  # what changes comes by itself
+        rig.store.edit("Node", "", node, lambda item: item["metadata"].setdefault("labels", {}).update(beat="1"))
+    until(lambda: all(node["labels"].get("beat") for node in machines(server).values()), "the labels", patience=90)
+    assert [call for call in rig.api.calls[before:] if call[0] != "GET"] == []
+    assert len(rig.api.calls) - before <= 8, rig.api.calls[before:]  # watches that began again
+    assert beats
+    (tmp_path / "go").touch()
+    assert server.wait(job)["phase"] == "succeeded"
+
+
+# --- queues -----------------------------------------------------------------------------------------------------------
+def test_kueue_admits_and_says_what_is_waited_for(rig: KubernetesRig, server: LiveServer, tmp_path: Path) -> None:
+    queue = {"kubernetes": {"queue": "research"}}
+    job, _ = up(rig, server, tmp_path, **queue)
+    second = server.submit("true", workdir=str(tmp_path), pool=rig.pool, **queue)["id"]
+
+    def why() -> str:
+        found = server.get(f"/v1/jobs/{second}/why")["reason"]
+        return str(found["message"]) if found["code"] == "engine_queue" else ""
+
+    until(lambda: "insufficient unused quota" in why(), "Kueue's word")
+    (tmp_path / "go").touch()
+    assert [server.wait(one)["phase"] for one in (job, second)] == ["succeeded", "succeeded"]
+
+
+def test_who_kueue_preempts_starts_again_as_a_new_attempt(
+    rig: KubernetesRig, server: LiveServer, tmp_path: Path
+) -> None:
+    job, _ = up(rig, server, tmp_path, kubernetes={"queue": "research"})
+    (made,) = rig.jobs(job)
+    preempt_workload(rig.store, made)
+    reason = goes_on(server, tmp_path, job)
+    assert reason["code"] == "preempted"
+    assert "Preempted to accommodate" in json.dumps(reason)
+
+
+# --- ends -------------------------------------------------------------------------------------------------------------
+def test_an_eviction_is_a_preemption_with_its_word(rig: KubernetesRig, server: LiveServer, tmp_path: Path) -> None:
+    job, pod = up(rig, server, tmp_path)
+    evict(rig.store, "training", pod["metadata"]["name"], "PreemptionByScheduler", "preempting to accommodate b")
+    reason = goes_on(server, tmp_path, job)
+    assert reason["code"] == "preempted"
+    assert "preempting to accommodate b" in json.dumps(reason)
+
+
+def test_a_pod_that_passes_its_memory_limit_is_out_of_memory(
+    rig: KubernetesRig, server: LiveServer, tmp_path: Path
+) -> None:
+    job, pod = up(rig, server, tmp_path, resources={"memory": "2GB"})
+    rig.kubelets.end_container(pod, "OOMKilled")
+    ended = server.wait(job)
+    assert (ended["phase"], ended["reason"]["code"]) == ("failed", "out_of_memory")
+    assert "2000000000" in json.dumps(ended["reason"])
+
+
+def test_a_node_short_of_memory_is_the_nodes_fault(rig: KubernetesRig, server: LiveServer, tmp_path: Path) -> None:
+    job, pod = up(rig, server, tmp_path)
+    rig.kubelets.end_container(pod, "Evicted")
+    reason = goes_on(server, tmp_path, job)
+    assert reason["code"] == "node_lost"
+    assert "low on resource: memory" in json.dumps(reason)
+
+
+def test_an_image_that_cannot_be_pulled_fails_the_job(rig: KubernetesRig, server: LiveServer, tmp_path: Path) -> None:
+    job = server.submit("true", workdir=str(tmp_path), pool=rig.pool, image="missing/image:1")["id"]
+    ended = server.wait(job)
+    assert (ended["phase"], ended["reason"]["code"]) == ("failed", "image_unavailable")
+    assert "missing/image:1" in json.dumps(ended["reason"])
+    until(lambda: not rig.pods(job), "its pods to be gone")
+
+
+def test_a_namespace_that_is_not_ours_is_refused(rig: KubernetesRig, server: LiveServer, tmp_path: Path) -> None:
+    spec = {"kubernetes": {"namespace": "kube-system"}, "retry": {"on": []}}
+    job = server.submit("true", workdir=str(tmp_path), pool=rig.pool, **spec)["id"]
+    ended = server.wait(job)
+    assert ended["phase"] == "failed"
+    assert "kube-system" in json.dumps(ended["reason"])
+    other = server.submit("true", workdir=str(tmp_path), pool=rig.pool, kubernetes={"namespace": "default"})["id"]
+    assert server.wait(other)["phase"] == "succeeded"
+
+
+# --- nodes and forms --------------------------------------------------------------------------------------------------
+def test_drains_go_both_ways(rig: KubernetesRig, server: LiveServer) -> None:
+    server.post("/v1/nodes/node-a/health", {"health": "draining", "reason": "bad fan"})
+    until(lambda: rig.store.get("Node", "", "node-a")["spec"].get("unschedulable"), "the cordon")
+    assert rig.store.get("Node", "", "node-a")["metadata"]["annotations"]["muster.dev/drained"] == "bad fan"
+    server.post("/v1/nodes/node-a/health", {"health": "healthy"})
+    until(lambda: not rig.store.get("Node", "", "node-a")["spec"].get("unschedulable"), "its end")
+    rig.store.edit("Node", "", "node-b", lambda node: node["spec"].update(unschedulable=True), "kubectl")
+    until(lambda: machines(server)["node-b"]["health"] == "draining", "what kubectl did", patience=90)
+    rig.store.edit("Node", "", "node-b", lambda node: node["spec"].pop("unschedulable"), "kubectl")
+    until(lambda: machines(server)["node-b"]["health"] == "healthy", "what kubectl undid", patience=90)
+
+
+def test_a_gang_as_a_jobset(rig: KubernetesRig, server: LiveServer, tmp_path: Path) -> None:
+    run = "import os; open('ran-' + os.environ['RANK'], 'w').write(os.environ['MASTER_ADDR'])"
+    job = submit(rig, server, tmp_path, run, num_nodes=2, kubernetes={"form": "jobset"})
+    assert server.wait(job)["phase"] == "succeeded", server.output(job)
+    (where,) = {(tmp_path / f"ran-{rank}").read_text() for rank in range(2)}
+    assert where.startswith(f"muster-{job}-1-")
+    until(lambda: not rig.store.list("JobSet"), "it to be gone")
+
+
+def test_what_a_stranger_left_is_left_alone(rig: KubernetesRig, server: LiveServer, tmp_path: Path) -> None:
+    labels = {"muster.dev/installation": "another", "muster.dev/job": "theirs-1", "muster.dev/attempt": "1"}
+    spec = {"suspend": True, "completions": 1, "template": {"spec": {"containers": [{"name": "x", "image": "y"}]}}}
+    meta = {"name": "muster-theirs-1-1-zz", "namespace": "training", "labels": labels}
+    rig.store.create({"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": spec})
+    job = submit(rig, server, tmp_path, "print('x')")
+    assert server.wait(job)["phase"] == "succeeded"
+    assert rig.store.find("Job", "training", "muster-theirs-1-1-zz") is not None
+
+
+def test_the_doctor_finds_it_well(rig: KubernetesRig, server: LiveServer) -> None:
+    with server.http() as http:
+        answer = http.get("/v1/engines/kubernetes/doctor")
+    findings = [json.loads(line) for line in answer.text.splitlines()]
+    found = {(one["status"], one["name"]) for one in findings}
+    assert ("ok", "the API") in found
+    assert ("ok", "rights") in found
+    assert not [one for one in findings if one["status"] == "fail"], findings

@@ -1,0 +1,146 @@
+"""Ray under the contract of every engine, and what is Ray's alone, on a real cluster with a head and three nodes."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+from cluster_suite import COUNT, HELD, ClusterContract, Rig, hold, submit
+from live import LiveServer, until
+from muster.engines.base import Finding
+from muster.engines.describe import Home
+from muster.engines.ray.config import read
+from rigs.ray_rig import HEAD, RayRig
+
+PROGRAM = """
+import ray
+ray.init()
+rows = ray.data.range(10, override_num_blocks=1).map(lambda row: {"id": row["id"] * 2}).take_all()
+print("sum", sum(row["id"] for row in rows))
+"""
+TAKE_ALL = """
+from ray.util import placement_group
+nodes = [n for n in ray.nodes() if n["Alive"] and n["Resources"].get("CPU")]
+taken = placement_group([{"CPU": 4}] * len(nodes), strategy="STRICT_SPREAD", name="other", lifetime="detached")
+assert taken.wait(60)
+"""
+GIVE_BACK = "from ray.util import get_placement_group, remove_placement_group as r; r(get_placement_group('other'))"
+
+
+class TestRay(ClusterContract):
+    make = RayRig
+
+    def test_a_ray_program_of_its_own_runs_as_a_job(self, rig: Rig, server: LiveServer, folder: Path) -> None:
+        job = submit(rig, server, folder, PROGRAM, num_nodes=2, ray={"driver": True})
+        assert server.wait(job)["phase"] == "succeeded", server.output(job)
+        assert "sum 90" in server.output(job)
+
+    def test_a_jobs_runtime_environment_is_the_ranks(self, rig: Rig, server: LiveServer, folder: Path) -> None:
+        job = server.submit(
+            "echo $COLOUR $RAY_JOB_ID.", pool=rig.pool, ray={"runtime_env": {"env_vars": {"COLOUR": "blue as ü"}}}
+        )["id"]
+        assert server.wait(job)["phase"] == "succeeded", server.job(job)
+        assert server.output(job) == "blue as ü .\n"
+
+    def test_an_impossible_runtime_environment_fails_the_job_with_a_word(self, rig: Rig, server: LiveServer) -> None:
+        job = server.submit("true", pool=rig.pool, ray={"runtime_env": {"working_dir": "/home/me"}})["id"]
+        ended = server.wait(job)
+        assert (ended["phase"], ended["reason"]["code"], ended["attempt"]) == ("failed", "bad_environment", 1)
+        assert "/home/me" in ended["reason"]["message"]
+
+    def test_who_waits_for_another_user_of_ray_is_told_so_and_starts_when_he_leaves(
+        self, rig: Any, server: LiveServer, folder: Path
+    ) -> None:
+        rig.ask(TAKE_ALL)
+        job, other = (submit(rig, server, folder, COUNT, num_nodes=2, resources={"cpus": 1}) for _ in range(2))
+        why = until(lambda: _waits(server, job), "a word from Ray")
+        assert "somebody else in Ray holds what it needs: 1 CPU" in why["message"]
+        server.post(f"/v1/jobs/{other}/stop")
+        assert server.wait(other)["phase"] == "stopped"
+        _kill(_children(server, "muster.engines.ray.bridge"))  # the next one takes it up where this one was
+        rig.ask(GIVE_BACK)
+        assert server.wait(job)["phase"] == "succeeded", server.job(job)
+        assert (folder / "starts").read_text().split() == ["1", "1"]
+
+    def test_work_goes_on_when_agents_and_bridge_are_killed(self, rig: Rig, server: LiveServer, folder: Path) -> None:
+        job = submit(rig, server, folder, COUNT + HELD, num_nodes=2)
+        until(lambda: len(list(folder.glob("up-*"))) == 2, "both ranks")
+        _kill(_processes("ray::Agent"))
+        _kill(_children(server, "muster.engines.ray.bridge"))
+        (folder / "go").touch()
+        ended = server.wait(job)
+        assert (ended["phase"], ended["attempt"]) == ("succeeded", 1), server.output(job)
+        assert (folder / "starts").read_text().split() == ["1", "1"]
+        again = server.submit(hold(folder), workdir=str(folder), pool=rig.pool)["id"]
+        assert server.wait(again)["phase"] == "succeeded"
+
+    def test_nothing_of_it_stays_in_ray(self, rig: Any, server: LiveServer, folder: Path) -> None:
+        job = submit(rig, server, folder, COUNT)
+        assert server.wait(job)["phase"] == "succeeded"
+        gone = f"every placement group to be removed; there were {_left(rig)}"
+        until(lambda: not _left(rig), gone)
+
+    def test_the_doctor_finds_the_cluster_well_and_says_what_is_not(
+        self, rig: Any, server: LiveServer, tmp_path: Path
+    ) -> None:
+        found = _examine(tmp_path, [server.url], {"address": HEAD, "scratch": str(tmp_path / "scratch")})
+        assert {finding.status for finding in found} == {"ok"}, found
+        assert len([one for one in found if one.name.startswith("server from")]) == 3
+        found = _examine(tmp_path, ["http://127.0.0.1:9"], {"address": HEAD, "scratch": str(tmp_path / "scratch")})
+        assert {one.name.split()[0] for one in found if one.status == "fail"} == {"server"}
+        assert all("advertise" in one.mend for one in found if one.status == "fail")
+
+
+def _waits(server: LiveServer, job: str) -> dict[str, Any] | None:
+    reason = server.get(f"/v1/jobs/{job}/why")["reason"]
+    return reason if reason["code"] == "engine_queue" and "somebody" in reason["message"] else None
+
+
+def _left(rig: Any) -> list[str]:
+    """Placement groups that exist."""
+    program = """
+        from ray.util import placement_group_table
+        for group in placement_group_table().values():
+            if group["state"] != "REMOVED":
+                print(group["name"], group["state"])
+    """
+    left: list[str] = rig.ask(program).splitlines()
+    return left
+
+
+def _examine(folder: Path, urls: list[str], settings: dict[str, Any]) -> list[Finding]:
+    home = Home(folder, "0123456789", lambda: urls)
+    return list(read("ray", settings, home).diagnose())
+
+
+def _processes(word: str) -> list[int]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if word.encode() in path.read_bytes():
+                found.append(int(path.parent.name))
+        except OSError:
+            continue
+    return found
+
+
+def _children(server: LiveServer, word: str) -> list[int]:
+    assert server.process is not None
+    parents = {pid: _parent(pid) for pid in _processes(word)}
+    return [pid for pid, parent in parents.items() if parent == server.process.pid]
+
+
+def _parent(pid: int) -> int:
+    try:
+        raw = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return 0
+    return int(raw[raw.rindex(")") + 2 :].split()[1])
+
+
+def _kill(pids: list[int]) -> None:
+    assert pids
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)

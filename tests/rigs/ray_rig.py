@@ -1,0 +1,183 @@
+"""A real Ray cluster on loopback, in a network of its own: a head without resources and nodes of two logical H100."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+from pathlib import Path
+from typing import Any
+
+from components import require
+from live import until
+from rigs import netns
+
+HEAD = "127.0.0.1:6379"
+NODES = ("127.0.0.2", "127.0.0.3", "127.0.0.4")  # names too: a node without a label that says otherwise has its address
+RAY = Path(sys.executable).parent / "ray"
+# A node that dies is noticed within some three seconds in place of twenty; one on a busy machine is not given up.
+QUICK = {
+    "RAY_health_check_initial_delay_ms": "1000",
+    "RAY_health_check_period_ms": "1000",
+    "RAY_health_check_timeout_ms": "10000",
+    "RAY_health_check_failure_threshold": "3",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_FAKE_CLUSTER": "1",  # of the autoscaler: its nodes are processes on this host
+    "AUTOSCALER_UPDATE_INTERVAL_S": "1",
+    "RAY_DISABLE_IMPORT_WARNING": "1",
+}
+
+
+class RayRig:
+    """See `cluster_suite.Rig`. Every node is a process namespace of its own: with its first process goes everything."""
+
+    name = "ray"
+    pool = "ray"
+
+    def __init__(self, dashboard: bool = True, nodes: int = len(NODES), grows: int = 0) -> None:
+        """`grows`: how many nodes of two CPUs the autoscaler may add."""
+        self.env: dict[str, str] = {}
+        self.config = ""
+        self._dashboard, self._names, self._grows = dashboard, NODES[:nodes], grows
+        self._network = -1
+        self._session = Path()
+        self._folder = Path()
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self, folder: Path) -> None:
+        require("Ray", importlib.util.find_spec("ray") is not None, "Install it: pip install 'ray[default]'.")
+        self._network = netns.enter()
+        self._folder = folder
+        self._session = Path(tempfile.mkdtemp(prefix="mr-"))  # short: a socket's path has at most 107 characters
+        self.config = textwrap.dedent(f"""
+            [engines.ray]
+            address = "{HEAD}"
+            scratch = "{folder}/scratch"
+            checkpoints = "{folder}/checkpoints"
+            nodes_every = "1s"
+        """)
+        options = ["--head", "--port=6379", "--node-ip-address=127.0.0.1", "--num-cpus=0", "--num-gpus=0"]
+        options += [f"--include-dashboard={str(self._dashboard).lower()}"]
+        if self._grows:
+            (folder / "autoscaler.json").write_text(json.dumps(_autoscaler(self._grows)))
+            options += [f"--autoscaling-config={folder}/autoscaler.json"]
+        self._begin("head", [*options, "--dashboard-host=127.0.0.1"])
+        until(lambda: self._is_up("head"), "Ray's head")
+        self.restore()
+
+    def restore(self) -> None:
+        for name in self._names:
+            if name not in self._running:
+                self._begin_node(name)
+        until(lambda: all(self._is_up(name) for name in self._running), "every Ray node", patience=120)
+
+    def kill_node(self, node: str) -> None:
+        process = self._running.pop(node)
+        process.kill()  # and with it, by --kill-child, the first process of the node's namespace: all of the node
+        process.wait(30)
+
+    def records(self) -> str:
+        said = self.ask("""
+            from ray.util import state
+            asks = [state.list_actors, state.list_placement_groups, state.list_tasks, state.list_jobs,
+                    state.list_workers, state.list_runtime_envs, state.list_objects]
+            for ask in asks:
+                for one in ask(detail=True, limit=10000, address="http://127.0.0.1:8265"):
+                    print(one)
+        """)
+        files = [path for path in self._session.rglob("logs/**/*") if path.is_file()]
+        logs = "".join(path.read_bytes().decode(errors="replace") for path in files)
+        return said + logs + self._command_lines()
+
+    def cancel_outside(self, job: str) -> None:
+        self.ask(f"""
+            from ray.util import get_placement_group, placement_group_table, remove_placement_group
+            [name] = [g["name"] for g in placement_group_table().values()
+                      if {job!r} in g["name"] and g["state"] != "REMOVED"]
+            ray.shutdown()
+            ray.init("{HEAD}", namespace="muster-" + name.split(":")[1], log_to_driver=False)
+            remove_placement_group(get_placement_group(name))
+        """)
+
+    def ask(self, program: str, **env: str) -> str:
+        """What a program prints that is connected to the cluster."""
+        start = f"import ray\nray.init('{HEAD}', namespace='others', log_to_driver=False)\n"
+        command = [sys.executable, "-c", start + textwrap.dedent(program)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, env={**os.environ, **QUICK, **env})
+        assert done.returncode == 0, done.stderr[-3000:]
+        return done.stdout
+
+    def close(self) -> None:
+        for process in self._running.values():
+            process.kill()
+        for process in self._running.values():
+            process.wait(30)
+        self._running.clear()
+        if self._network >= 0:
+            netns.leave(self._network)
+            self._network = -1
+        shutil.rmtree(self._session, ignore_errors=True)
+
+    def _begin_node(self, name: str) -> None:
+        kind = json.dumps({"accelerator_type:H100": 1})
+        given = [f"--address={HEAD}", f"--node-ip-address={name}", "--num-cpus=4", "--num-gpus=2"]
+        self._begin(name, [*given, f"--resources={kind}", "--labels=rack=r1"])
+
+    def _begin(self, name: str, options: list[str]) -> None:
+        namespace = ["unshare", "--pid", "--fork", "--mount-proc", f"--kill-child={signal.SIGKILL.name}"]
+        command = [*namespace, str(RAY), "start", "--block", "--disable-usage-stats", *options]
+        command += [f"--temp-dir={self._session / name}"]  # as on machines of their own
+        path = f"{RAY.parent}{os.pathsep}{os.environ['PATH']}"  # the autoscaler's nodes are started by name
+        env = {**os.environ, **QUICK, "PWD": "/", "PATH": path}
+        with (self._folder / f"{name}.log").open("wb") as log:
+            self._running[name] = subprocess.Popen(command, stdout=log, stderr=log, env=env, cwd="/")
+
+    def _is_up(self, name: str) -> bool:
+        said = (self._folder / f"{name}.log").read_text()
+        assert self._running[name].poll() is None, said[-3000:]
+        return "Ray runtime started" in said
+
+    def _command_lines(self) -> str:
+        """As `ps` shows them to anybody."""
+        found = []
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                found.append(path.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+            except OSError:
+                continue
+        return "\n".join(found)
+
+
+def _autoscaler(nodes: int) -> dict[str, Any]:
+    """Ray's own provider for tests, whose machines are processes."""
+    types = {
+        "ray.head.default": {"resources": {"CPU": 0}, "node_config": {}, "max_workers": 0},
+        "small": {"resources": {"CPU": 2}, "node_config": {}, "min_workers": 0, "max_workers": nodes},
+    }
+    lists = ("initialization_commands", "setup_commands", "head_setup_commands", "worker_setup_commands")
+    more = ("head_start_ray_commands", "worker_start_ray_commands", "cluster_synced_files", "rsync_exclude")
+    return {
+        "cluster_name": "grows",
+        "max_workers": nodes,
+        "upscaling_speed": 1.0,
+        "idle_timeout_minutes": 60,
+        "provider": {
+            "type": "fake_multinode",
+            "disable_node_updaters": True,  # nothing is to be set up by ssh
+            "disable_launch_config_check": True,
+        },
+        "auth": {},
+        "docker": {},
+        "file_mounts": {},
+        "file_mounts_sync_continuously": False,
+        "rsync_filter": [],
+        "head_node_type": "ray.head.default",
+        "available_node_types": types,
+        **{name: [] for name in (*lists, *more)},
+    }

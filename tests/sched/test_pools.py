@@ -1,0 +1,222 @@
+"""Which pool a job that names none goes to: one's own first, those for bursts after a wait, the cheapest first."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from muster.core.resources import Resources
+from muster.core.rules import PoolRules, Preemption, QueueRules, Rules
+from muster.sched.describe import describe
+from muster.sched.explain import explain
+from muster.sched.offers import Offer, offers
+from muster.sched.snapshot import take
+from muster.sched.wanted import wanted
+from muster.sched.whatif import newcomer, what_if
+from streams import board_agrees, plan_is_sound
+from worlds import World
+
+CALM = Preemption(enabled=False)
+
+
+def clouds(**pools: PoolRules) -> World:
+    """Two nodes of one's own, and one in each of the other pools."""
+    rules = Rules(pools=pools, preemption=CALM, defaults=QueueRules(overdue=None))
+    world = World(rules, pools={"own": False, **dict.fromkeys(pools, False)}, checks=[plan_is_sound, board_agrees])
+    world.nodes(2, gpus=2, pool="own")
+    for name in pools:
+        if name != "own":
+            world.node(f"{name}-0", gpus=2, pool=name)
+    return world
+
+
+def codes(world: World, job: str) -> list[str]:
+    return [one.code for one in explain(world.state, world.job(job), world.now, world.board)]
+
+
+def found(world: World, job: str) -> dict[str, Offer]:
+    shot = take(world.state, world.board, world.now, [job])
+    return {one.pool: one for one in offers(shot, next(one for one in shot.jobs if one.id == job))}
+
+
+def test_a_pool_for_bursts_opens_after_a_wait_and_not_to_the_second():
+    world = clouds(cloud=PoolRules(burst=600.0, price=4.1))
+    for name in ("a", "b", "late"):
+        world.submit(name, 10_000, gpus=2)
+    world.run(until=599.0)
+    assert world.running() == {"a", "b"}
+    cause = next(one for one in explain(world.state, world.job("late"), world.now) if one.code == "opens_later")
+    assert cause.message == "pool 'cloud' opens to it in 1 s; it would cost about 8.20 an hour there"
+    assert cause.data == {"pool": "cloud", "opens_at": 600.0, "per_hour": 8.2}
+    world.run(until=600.0)
+    assert world.sits("late") == ("cloud-0",)
+    assert world.times("starts", "late") == [600.0]
+
+
+def test_who_names_the_pool_does_not_wait_and_one_that_opens_at_once_is_still_the_last():
+    world = clouds(cloud=PoolRules(burst=600.0), dear=PoolRules(burst=0.0, price=9.0))
+    world.submit("named", 10_000, gpus=2, pool="cloud")
+    for name in ("a", "b", "c"):
+        world.submit(name, 10_000, gpus=2)
+    world.tick()
+    assert world.sits("named") == ("cloud-0",)
+    assert {world.sits("a")[0], world.sits("b")[0]} == {"n0", "n1"}
+    assert world.sits("c") == ("dear-0",)
+
+
+def test_of_pools_that_are_open_the_cheapest_is_taken_first():
+    world = clouds(b=PoolRules(burst=0.0, price=2.0), c=PoolRules(burst=0.0, price=1.0), own=PoolRules(price=3.0))
+    for number in range(4):
+        world.submit(f"j{number}", 10_000, gpus=2)
+    world.tick()
+    assert [world.sits(f"j{number}")[0] for number in (2, 3)] == ["c-0", "b-0"]
+    assert {world.sits("j0")[0], world.sits("j1")[0]} == {"n0", "n1"}
+
+
+def test_where_the_rules_leave_a_queue_only_pools_for_bursts_they_are_open_at_once():
+    world = clouds(cloud=PoolRules(burst=600.0))
+    world.set_rules(world.rules.model_copy(update={"queues": {"default": QueueRules(pools=("cloud",))}}))
+    world.submit("only", 100, gpus=2)
+    world.tick()
+    assert world.sits("only") == ("cloud-0",)
+
+
+def test_what_was_waited_before_counts():
+    """A job that was stopped does not wait anew for the pool that it had waited for."""
+    world = clouds(cloud=PoolRules(burst=100.0))
+    for name in ("a", "b", "late"):
+        world.submit(name, 10_000, gpus=2, retry={"backoff": 0})
+    world.run(until=100.0)
+    assert world.sits("late") == ("cloud-0",)
+    world.run(until=150.0)
+    world.fail("late")
+    world.tick()
+    assert world.sits("late") == ("cloud-0",)
+    assert world.times("starts", "late") == [100.0, 150.0]
+
+
+def test_a_pool_whose_engine_is_away_gets_nobody():
+    world = clouds(cloud=PoolRules())
+    world.away("cloud", "no route to it")
+    world.submit("named", 100, gpus=2, pool="cloud")
+    for name in ("a", "b", "c"):
+        world.submit(name, 100, gpus=2)
+    world.tick()
+    assert world.running() == {"a", "b"}
+    (cause,) = explain(world.state, world.job("named"), world.now)
+    assert cause.code == "engine_away"
+    assert cause.message == "the engine 'sim' of pool 'cloud' can't be reached: no route to it"
+    assert codes(world, "c") == ["behind_in_queue", "no_capacity", "engine_away"]
+    assert found(world, "c")["cloud"].why_not == "its engine can't be reached: no route to it"
+    world.away("cloud", "")
+    world.tick()
+    assert world.running() == {"a", "b", "named"}
+
+
+def test_what_each_pool_offers():
+    world = clouds(cloud=PoolRules(burst=600.0, price=4.0), small=PoolRules(), own=PoolRules(price=1.0))
+    world.state.drop_node("small-0")
+    world.node("small-0", gpus=1, pool="small")
+    for name in ("a", "b", "late"):
+        world.submit(name, 10_000, gpus=2, max_duration=10_000)
+    world.run(until=100.0)
+    told = found(world, "late")
+    assert list(told) == ["cloud", "own", "small"]
+    assert told["cloud"].forecast is not None
+    assert told["own"].forecast is not None
+    assert (told["cloud"].opens_at, told["cloud"].forecast.p50, told["cloud"].per_hour) == (600.0, 600.0, 8.0)
+    assert (told["own"].opens_at, told["own"].per_hour) == (None, 2.0)
+    assert told["own"].forecast.p50 is None or told["own"].forecast.p50 > 600.0
+    assert told["small"].why_not == "1 such nodes are needed, and it has 0"
+    shot = take(world.state, world.board, world.now)
+    answer = what_if(shot, newcomer(world.state, world.specs["late"], "ada", world.now))
+    assert [one.pool for one in answer.offers] == ["cloud", "own", "small"]
+    assert answer.offers[0].opens_at == 700.0
+
+
+def test_an_engine_that_queues_by_itself_says_when():
+    world = clouds(own=PoolRules())
+    world.event("pool.set", name="far", engine="slurm", delegated=True)
+    for slot in range(3):
+        world.node(f"far/{slot}", gpus=2, pool="far")
+    world.startup = 1e9
+    world.submit("there", 100, gpus=2, pool="far")
+    world.tick()
+    why = {"code": "engine_queue", "message": "others go first", "mend": "", "data": {"starts_at": 5000.0}}
+    world.event("attempt.waits", "there", 1, reason=why)
+    for name in ("a", "b", "c"):
+        world.submit(name, 100, gpus=2)
+    offer = found(world, "c")["far"]
+    assert offer.forecast is not None
+    assert (offer.waiting, offer.forecast.p50) == (1, 5000.0)
+    world.tick()
+    assert world.sits("c")[0].startswith("far/")  # after one's own, which need no queue of another's
+
+
+def test_one_pool_has_nothing_to_compare():
+    world = World(Rules(preemption=CALM))
+    world.node("n0", gpus=1)
+    world.submit("a", 100, gpus=1)
+    world.submit("b", 100, gpus=1)
+    world.tick()
+    assert found(world, "b") == {}
+
+
+def test_who_waits_for_room_is_counted_once_and_who_may_not_run_is_not():
+    world = clouds(cloud=PoolRules(), more=PoolRules())
+    world.set_rules(world.rules.model_copy(update={"defaults": QueueRules(overdue=None, max_per_user=6)}))
+    for number in range(4):
+        world.submit(f"r{number}", 100, gpus=2)
+    for number in range(3):
+        world.submit(f"w{number}", 100, gpus=2, num_nodes=2)
+    world.submit("x", 100, gpus=2, pool="more")
+    world.tick()
+    each = Resources(2000, 0, 2, "GPU")
+    growing = {"cloud", "more"}
+    assert wanted(world.board, world.rules, world.now, growing) == [("cloud", each, 6), ("more", each, 1)]
+    assert wanted(world.board, world.rules, world.now, {"more"}) == [("more", each, 7)]
+    assert wanted(world.board, world.rules, world.now, ()) == []
+    tight = world.rules.model_copy(update={"defaults": QueueRules(overdue=None, max_per_user=4)})
+    world.set_rules(tight)
+    world.tick()
+    assert wanted(world.board, tight, world.now, growing) == []
+
+
+def test_the_rules_say_it_in_words():
+    rules = Rules(pools={"cloud": PoolRules(burst=600.0, price=4.1), "near": PoolRules(burst=0.0)})
+    said = {section.title: section.lines for section in describe(rules, [])}
+    assert "A job that names no pool goes to the cheapest that is open to it and has room." in said["The whole cluster"]
+    assert said["Pool cloud"][-1] == (
+        "It is for bursts: jobs that name no pool come here only when no other pool has room and they have waited "
+        "10 min."
+    )
+    assert (
+        said["Pool near"][-1] == "It is for bursts: jobs that name no pool come here only when no other pool has room."
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 20), st.integers(1, 40), st.booleans()), min_size=1, max_size=12),
+    st.sampled_from([0.0, 15.0, 60.0]),
+    st.sampled_from([0.0, 30.0]),
+)
+def test_nobody_is_in_a_burst_who_did_not_wait_or_had_room_elsewhere(stream, first, second):
+    world = clouds(cloud=PoolRules(burst=first, price=1.0), dear=PoolRules(burst=second, price=5.0))
+    for number, (at, lasts, named) in enumerate(stream):
+        pool = {"pool": "cloud"} if named else {}
+        world.after(5.0 * at, lambda n=f"j{number}", s=5.0 * lasts, p=pool: world.submit(n, s, gpus=2, **p))
+
+    def check(world: World, plan) -> None:
+        taken = {seat.node for start in plan.starts for seat in start.seats}
+        free = {name for name in ("n0", "n1") if not world.state.nodes[name].jobs} - taken
+        for start in plan.starts:
+            pool, job = world.state.nodes[start.seats[0].node].pool, world.job(start.job)
+            if pool == "own" or job.spec.pool is not None:
+                continue
+            assert world.now - job.submitted_at >= {"cloud": first, "dear": second}[pool]
+            assert not free, f"{job.id} goes to {pool} while {free} are free"
+
+    world.checks.append(check)
+    world.run()
+    assert not world.state.jobs

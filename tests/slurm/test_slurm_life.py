@@ -1,0 +1,181 @@
+"""What only Slurm does to a job, on a real one: preemption, time limits, queueing again, limits, drains, arrays."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster_suite import COUNT, HELD, submit
+from live import LiveServer, until
+from rigs.slurm_rig import SlurmRig
+from slurm_kit import KEEPS, first_attempt, rows_of, slurm_server
+
+pytestmark = pytest.mark.component("slurm")
+ALL: dict[str, Any] = {"resources": {"accelerators": "H100:2"}, "nproc": 1}
+
+
+@pytest.fixture(scope="module")
+def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmRig]:
+    rig = SlurmRig()
+    try:
+        rig.start(tmp_path_factory.mktemp("slurm"))
+        yield rig
+    finally:
+        rig.close()
+
+
+@pytest.fixture(scope="module")
+def server(rig: SlurmRig, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
+    with slurm_server(rig, tmp_path_factory.mktemp("home")) as server:
+        yield server
+
+
+def test_preemption_by_slurm_is_a_save_and_a_new_attempt_of_the_same_slurm_job(
+    rig: SlurmRig, server: LiveServer, tmp_path: Path
+) -> None:
+    job = submit(rig, server, tmp_path, KEEPS, num_nodes=4, **ALL)
+    until(lambda: len(list(tmp_path.glob("up-1-*"))) == 4, "all ranks")
+    urgent = ("sbatch", "--partition=high", "--nodes=4", "--exclusive", "--output=/dev/null", "--wrap=sleep 0.5")
+    rig.tool(*urgent)
+    ended = server.wait(job)
+    assert (ended["phase"], ended["attempt"]) == ("succeeded", 2), server.output(job)
+    assert sorted(path.name for path in tmp_path.glob("saved-*")) == [f"saved-1-{rank}" for rank in range(4)]
+    assert first_attempt(server, job)["reason"]["code"] == "preempted"
+    (row,) = rows_of(rig, job)
+    assert row[1] == "1", "it was not queued again, but submitted anew"
+
+
+def test_before_the_time_limit_it_saves_and_goes_on(rig: SlurmRig, server: LiveServer, tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(KEEPS)
+    # Slurm looks every 30 s, and signals up to 30 s early: from 5 s after the start on.
+    spec: dict[str, Any] = {"pool": "short", "num_nodes": 2, "slurm": {"signal": "25s"}, "envs": {"SAVES": "yes"}}
+    job = server.submit(f"exec {sys.executable} program.py", workdir=str(tmp_path), **spec)["id"]
+    ended = server.wait(job)
+    assert sorted(path.name for path in tmp_path.glob("saved-*")) == ["saved-1-0", "saved-1-1"]
+    assert first_attempt(server, job)["reason"]["code"] == "time_limit"
+    assert (ended["phase"], ended["attempt"]) == ("succeeded", 2), server.output(job)
+
+
+def test_a_job_queued_again_by_hand_is_the_next_attempt(rig: SlurmRig, server: LiveServer, tmp_path: Path) -> None:
+    job = submit(rig, server, tmp_path, COUNT + HELD)
+    until(lambda: (tmp_path / "up-0").exists(), "its rank")
+    rig.tool("scontrol", "requeue", rig.slurm_id(job))
+    until(lambda: (tmp_path / "starts").read_text().split() == ["1", "2"], "its second start")
+    (tmp_path / "go").touch()
+    ended = server.wait(job)
+    assert (ended["phase"], ended["attempt"]) == ("succeeded", 2), server.output(job)
+    assert first_attempt(server, job)["reason"]["code"] == "preempted"
+    assert [row[1] for row in rows_of(rig, job)] == ["1"]
+
+
+def test_what_waits_says_what_slurm_says_and_when_it_starts(rig: SlurmRig, server: LiveServer, tmp_path: Path) -> None:
+    full = submit(rig, server, tmp_path, COUNT + HELD, num_nodes=4, **ALL, max_duration="5m")
+    until(lambda: len(list(tmp_path.glob("up-*"))) == 4, "a full cluster")
+    waiting = server.submit("true", pool="low", **ALL, max_duration="1m")["id"]
+
+    def why() -> Any:
+        reason = server.get(f"/v1/jobs/{waiting}/why")["reason"]
+        return reason if reason["data"].get("starts_at") else None
+
+    reason = until(why, "Slurm's estimate")
+    assert reason["code"] == "engine_queue"
+    assert reason["data"]["engine_reason"] in ("Resources", "Priority")
+    assert "Slurm" in reason["message"]
+    (tmp_path / "go").touch()
+    assert server.wait(full)["phase"] == "succeeded"
+    assert server.wait(waiting)["phase"] == "succeeded"
+
+
+def test_what_slurm_refuses_fails_at_once_with_its_words(server: LiveServer) -> None:
+    job = server.submit("true", pool="low", slurm={"constraint": "nosuch"})["id"]
+    ended = server.wait(job)
+    assert (ended["phase"], ended["attempt"], ended["reason"]["code"]) == ("failed", 1, "engine_refused")
+    assert "Invalid feature" in ended["reason"]["message"]
+
+
+def test_an_option_that_would_change_who_it_is_is_refused(server: LiveServer) -> None:
+    job = server.submit("true", pool="low", slurm={"extra": ["--uid=1000"]})["id"]
+    ended = server.wait(job)
+    assert ended["reason"]["code"] == "engine_refused"
+    assert "--uid=1000" in ended["reason"]["message"]
+
+
+def test_drains_are_seen_both_ways(rig: SlurmRig, server: LiveServer) -> None:
+    def health(name: str) -> tuple[str, str]:
+        node = next(node for node in server.get("/v1/nodes")["nodes"] if node["name"] == name)
+        return node["health"], node["why"]
+
+    rig.tool("scontrol", "update", "NodeName=n3", "State=DRAIN", "Reason=bad fan = loud")
+    try:
+        found = until(lambda: (h := health("n3"))[0] == "draining" and h, "Slurm's drain in Muster")
+        assert "bad fan = loud" in found[1]
+    finally:
+        rig.tool("scontrol", "update", "NodeName=n3", "State=RESUME")
+    until(lambda: health("n3")[0] == "healthy", "n3 to be well again")
+    server.post("/v1/nodes/n4/health", {"health": "draining", "reason": 'it\'s "odd" here'})
+    until(lambda: "drain" in rig.tool("sinfo", "-h", "-n", "n4", "-o", "%T"), "Muster's drain in Slurm")
+    assert 'it\'s "odd" here' in rig.tool("sinfo", "-h", "-R", "-n", "n4", "-o", "%E")
+    server.post("/v1/nodes/n4/health", {"health": "healthy"})
+    until(lambda: "idle" in rig.tool("sinfo", "-h", "-n", "n4", "-o", "%T"), "n4 to be in service again")
+
+
+def test_jobs_go_on_while_the_controller_is_away(rig: SlurmRig, server: LiveServer, tmp_path: Path) -> None:
+    job = submit(rig, server, tmp_path, COUNT + HELD, num_nodes=2)
+    until(lambda: len(list(tmp_path.glob("up-*"))) == 2, "both ranks")
+    rig.stop_controller()
+    try:
+        until(lambda: "slurm is away" in server.log() or "engine slurm" in server.log(), "the server to notice")
+    finally:
+        rig.start_controller()
+    (tmp_path / "go").touch()
+    ended = server.wait(job)
+    assert (ended["phase"], ended["attempt"]) == ("succeeded", 1), server.output(job)
+    assert (tmp_path / "starts").read_text().split() == ["1", "1"]
+
+
+def test_jobs_that_are_alike_go_as_arrays(rig: SlurmRig, server: LiveServer, tmp_path: Path) -> None:
+    full = submit(rig, server, tmp_path, COUNT + HELD, num_nodes=4, **ALL)
+    until(lambda: len(list(tmp_path.glob("up-*"))) == 4, "a full cluster")
+    spec = {"workdir": str(tmp_path), "pool": "low", "resources": {"accelerators": "H100:1"}}
+    specs = [{"spec": {"name": f"alike-{i}", "run": f"echo $MUSTER_JOB > ran-{i}", **spec}} for i in range(10)]
+    jobs = [one["id"] for one in server.post("/v1/jobs/batch", {"jobs": specs})["jobs"]]
+    until(lambda: all(rig._slurm_id(job) for job in jobs), "all of them in Slurm's queue")
+    bases = set(rig.tool("squeue", "-h", "-r", "-t", "pending", "-o", "%F").split())
+    assert len(bases) < len(jobs)
+    dropped = jobs.pop()
+    server.post(f"/v1/jobs/{dropped}/stop")
+    assert server.wait(dropped)["phase"] == "stopped"
+    (tmp_path / "go").touch()
+    assert [server.wait(job)["phase"] for job in [full, *jobs]] == ["succeeded"] * (len(jobs) + 1)
+    assert [(tmp_path / f"ran-{i}").read_text().strip() for i in range(9)] == jobs
+    assert not (tmp_path / "ran-9").exists()
+
+
+def test_a_second_slurm_job_for_one_attempt_starts_nothing(rig: SlurmRig, server: LiveServer, tmp_path: Path) -> None:
+    job = submit(rig, server, tmp_path, COUNT + HELD)
+    until(lambda: (tmp_path / "up-0").exists(), "its rank")
+    shown = rig.tool("scontrol", "show", "job", "-o", rig.slurm_id(job))
+    fields = dict(word.partition("=")[::2] for word in shown.split() if "=" in word)
+    command = shown.partition(" Command=")[2].partition(" WorkDir=")[0].split()
+    again = [f"--comment={fields['Comment']}", "--output=/dev/null", "--partition=low", "--parsable"]
+    second = rig.tool("sbatch", *again, *command).strip()
+    state = ("squeue", "-h", "-t", "all", "-j", second, "-o", "%T")
+    until(lambda: rig.tool(*state).strip() in ("COMPLETED", "CANCELLED"), "the second to leave")
+    (tmp_path / "go").touch()
+    assert server.wait(job)["phase"] == "succeeded"
+    assert (tmp_path / "starts").read_text().split() == ["1"]
+
+
+def test_the_doctor_finds_all_of_it_well(server: LiveServer) -> None:
+    with server.http() as http:
+        findings = [json.loads(line) for line in http.get("/v1/engines/slurm/doctor").text.splitlines()]
+    bad = [one for one in findings if one["status"] != "ok" and one["name"] != "accounting"]
+    assert bad == []
+    assert {"controller", "pool low", "python on a node", "root on a node", "server from a node"} <= {
+        one["name"] for one in findings
+    }
