@@ -10,7 +10,7 @@ demo: .venv/.core
 	$(BIN)/muster demo --drill
 
 test: .venv/.dev components
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 check: .venv/.dev
 	$(BIN)/ruff check .

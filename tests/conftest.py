@@ -14,6 +14,21 @@ settings.register_profile("muster", deadline=None)
 settings.load_profile("muster")
 
 
+# Files that take minutes, those that mostly wait beside those that mostly compute: begun first, none of them is left
+# for the end, when the other processes have nothing to do.
+LONG = (
+    "ray/test_ray_contract.py", "train_parallel/test_parallel_equal.py", "slurm/test_slurm_contract.py",
+    "sim/test_replay.py", "kubernetes/test_kubernetes_contract.py", "cli/test_demo.py", "sim/test_owed.py",
+    "slurm/test_slurm_life.py", "track_mlflow/test_mlflow_client.py", "faults/test_server_killed.py",
+    "train/test_train_examples.py", "kubernetes/test_kubernetes_engine.py", "templates/test_templates.py",
+)  # fmt: skip
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    turns = {name: turn for turn, name in enumerate(LONG)}
+    items.sort(key=lambda item: turns.get("/".join(item.path.parts[-2:]), len(turns)))
+
+
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[Postgres]:
     """One PostgreSQL for the whole session, started when a test first asks for it."""

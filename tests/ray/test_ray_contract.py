@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from cluster_suite import COUNT, HELD, ClusterContract, Rig, hold, submit
-from live import LiveServer, until
+from live import LiveServer, stop_everything, until
 from muster.engines.base import Finding
 from muster.engines.describe import Home
 from muster.engines.ray.config import read
@@ -113,6 +116,39 @@ def _left(rig: Any) -> list[str]:
 def _examine(folder: Path, urls: list[str], settings: dict[str, Any]) -> list[Finding]:
     home = Home(folder, "0123456789", lambda: urls)
     return list(read("ray", settings, home).diagnose())
+
+
+GROWING = """
+[engines.ray.pools.ray]
+node = {cpus = 2, memory = "1GB"}
+max_nodes = 2
+"""
+
+
+@pytest.fixture
+def growing(tmp_path: Path) -> Iterator[LiveServer]:
+    rig = RayRig(dashboard=False, nodes=0, grows=2)
+    try:
+        rig.start(tmp_path)
+        server = LiveServer(tmp_path / "home", config=rig.config + GROWING)
+        server.start()
+        try:
+            yield server
+        finally:
+            stop_everything(server)
+    finally:
+        rig.close()
+
+
+def test_a_gang_that_waits_has_nodes_made_for_it(growing: LiveServer) -> None:
+    """On an autoscaling cluster it becomes a request, and starts on the nodes that come of it."""
+    server = growing
+    until(lambda: server.get("/v1/engines")["engines"][0]["ok"], "Ray to answer")
+    assert server.get("/v1/nodes")["nodes"] == []
+    job = server.submit("echo $MUSTER_NODE", num_nodes=2, pool="ray", resources={"cpus": 2})["id"]
+    server.wait(job, "queued")
+    until(lambda: server.job(job)["phase"] == "succeeded", "new nodes, and its end", patience=150)
+    assert len(set(server.output(job).split())) == 2
 
 
 def _processes(word: str) -> list[int]:

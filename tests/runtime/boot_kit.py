@@ -57,9 +57,10 @@ class Yard:
 
     def archive(self) -> tuple[str, str]:
         """A Python that has no Muster, and what such a one is given."""
-        venv.create(self.shop.root / "bare", symlinks=True)
         path = self.shop.root / "muster.pyz"
-        path.write_bytes(worker_package().as_zip())
+        if not path.exists():  # a pod may be reading it
+            venv.create(self.shop.root / "bare", symlinks=True)
+            path.write_bytes(worker_package().as_zip())
         return str(self.shop.root / "bare" / "bin" / "python"), str(path)
 
     def order(self, command: wire.Command) -> None:

@@ -233,8 +233,7 @@ def test_a_pool_that_grows_takes_jobs_before_it_has_nodes(server: Beside) -> Non
     server.toy.grows("cloud", 3)
     until(lambda: server.get("/v1/engines/far")["pools"] == ["cloud", "gpu"], "the pool")
     job = server.submit("true", pool="cloud", gpus=2, num_nodes=3, workdir=None)["id"]
-    until(lambda: server.toy.calls("want"), "the cluster to be told who waits")
-    assert server.toy.calls("want")[-1] == [["cloud", 2, 3]]
+    until(lambda: server.toy.calls("want")[-1:] == [[["cloud", 2, 3]]], "the cluster to be told who waits")
     with server.http() as http:
         body = {"spec": {"run": "true", "pool": "cloud", "gpus": 2, "num_nodes": 4}}
         refused = http.post("/v1/jobs", json=body)
