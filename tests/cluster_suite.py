@@ -141,11 +141,13 @@ class ClusterContract:
     def test_a_job_that_can_never_fit_is_refused_with_what_would(
         self, rig: Rig, server: LiveServer, folder: Path
     ) -> None:
-        body = {"spec": {"name": "huge", "run": "true", "pool": rig.pool, "num_nodes": 500}}
+        there = len(nodes_of(server))
+        body = {"spec": {"name": "huge", "run": "true", "pool": rig.pool, "num_nodes": there + 1}}
         with server.http() as http:
             answer = http.post("/v1/jobs", json=body)
         assert answer.status_code == 409, answer.text
-        assert [reason["code"] for reason in answer.json()["error"]["reasons"]] == ["never_fits"]
+        (reason,) = answer.json()["error"]["reasons"]
+        assert (reason["code"], reason["data"]["nearest"]) == ("never_fits", {"num_nodes": there})
 
     def test_what_still_waits_can_be_stopped_and_never_starts(self, rig: Rig, server: LiveServer, folder: Path) -> None:
         filling = [

@@ -49,21 +49,21 @@ def _pool_events(
     state: State, nodes: Sequence[NodeInfo], engine: str, now: float, pools: Mapping[str, PoolInfo]
 ) -> list[Event]:
     """Pools that are new, have another engine, or whose engine went away or is back."""
-    found: dict[str, tuple[str, bool]] = {}
+    found: dict[str, tuple[str, bool, int]] = {}  # engine, whether it chooses the machines, how many there are then
     for name, info in pools.items():
         known = state.pools.get(name)
-        found[name] = (info.engine, known.delegated if known is not None else False)
+        found[name] = (info.engine, *((known.delegated, known.machines) if known is not None else (False, 0)))
     listed = set[str]()
     for node in nodes:
         if node.role != "machine" or node.pool not in listed:
             listed.add(node.pool)
-            found[node.pool] = (node.engine or engine, node.role != "node")
+            found[node.pool] = (node.engine or engine, node.role != "node", node.machines)
     events = []
-    for name, (owner, delegated) in sorted(found.items()):
+    for name, (owner, delegated, machines) in sorted(found.items()):
         known, away = state.pools.get(name), pools[name].away if name in pools else ""
-        there = (known.engine, known.delegated, bool(known.away)) if known is not None else None
-        if there != (owner, delegated, bool(away)):
-            data = {"name": name, "engine": owner, **({"delegated": True} if delegated else {})}
+        there = (known.engine, known.delegated, known.machines, bool(known.away)) if known is not None else None
+        if there != (owner, delegated, machines, bool(away)):
+            data = {"name": name, "engine": owner, **({"delegated": True, "machines": machines} if delegated else {})}
             events.append(Event("pool.set", now, SYSTEM, data={**data, **({"away": away} if away else {})}))
     return events
 

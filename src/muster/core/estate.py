@@ -94,6 +94,7 @@ class Pool:
     accelerator: str = ""
     spot: bool = False
     away: str = ""  # what keeps its engine from being reached: nothing is started there then
+    machines: int = 0  # of a delegated pool, which has more slots than that; 0 is not known
 
 
 @dataclass(frozen=True, slots=True)

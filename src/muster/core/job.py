@@ -8,7 +8,7 @@ from typing import Any, Literal
 from muster.core.reasons import Reason
 from muster.core.resources import Resources
 from muster.core.seat import Seat as Seat
-from muster.core.seat import seat_from
+from muster.core.seat import is_slot, seat_from
 from muster.core.spec import JobSpec, ask
 
 Phase = Literal["queued", "starting", "running", "stopping", "succeeded", "failed", "stopped"]
@@ -22,6 +22,11 @@ class Worker:
     state: Literal["starting", "running", "ended"] = "starting"
     exit: dict[str, Any] | None = None  # wire.WorkerExit as a dict
     at: str = ""  # the machine that the engine chose, where Muster gave it a slot
+
+    @property
+    def placed(self) -> bool:
+        """Whether it is known on which machine it is: a slot is none."""
+        return bool(self.at) or not is_slot(self.seat.node)
 
     @property
     def node(self) -> str:

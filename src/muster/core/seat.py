@@ -18,5 +18,10 @@ class Seat:
         return {"node": self.node, "devices": list(self.devices), "share": self.share}
 
 
+def is_slot(node: str) -> bool:
+    """Whether this names a place in a cluster's own queue, POOL/NUMBER, and no machine."""
+    return "/" in node
+
+
 def seat_from(doc: dict[str, Any]) -> Seat:
     return Seat(doc["node"], tuple(doc["devices"]), doc.get("share", WHOLE))

@@ -36,6 +36,7 @@ class NodeInfo:
     why: str = ""  # behind a health that is not healthy
     used: Resources | None = None  # of a machine: what all who use it hold, where the engine says so
     engine: str = ""  # which of several engines has it
+    machines: int = 0  # of a slot: how many machines its pool has, or may come to have
 
 
 @dataclass(slots=True)  # not frozen, nor is the report: a simulation makes millions of them

@@ -39,7 +39,7 @@ def job_view(job: Job, run: dict[str, Any], waits: Reason | None = None) -> View
         "started_at": job.started_at,
         "finished_at": job.finished_at,
         "attempt": job.attempt.number if job.attempt else 0,
-        "nodes": [w.node for w in job.attempt.workers] if job.attempt else [],
+        "nodes": [w.node for w in job.attempt.workers if w.placed] if job.attempt else [],
         "pool": job.attempt.pool if job.attempt else "",
         "num_nodes": spec.num_nodes,
         "min_nodes": fewest_nodes(spec),
@@ -59,7 +59,8 @@ def job_view(job: Job, run: dict[str, Any], waits: Reason | None = None) -> View
 def attempt_view(attempt: Attempt) -> View:
     view = attempt.to_doc()
     view["workers"] = [
-        {"node": w.node, "devices": list(w.seat.devices), "state": w.state, "exit": w.exit} for w in attempt.workers
+        {"node": w.node if w.placed else "", "devices": list(w.seat.devices), "state": w.state, "exit": w.exit}
+        for w in attempt.workers
     ]
     return view
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from math import ceil
 from typing import Any, Final
 
 from muster.control.admission.base import Context
@@ -50,6 +51,12 @@ def fitting(context: Context, pools: set[str], wanted: Resources) -> Counter[str
     for (pool, total), count in kinds(context).items():
         if pool in pools and total.holds(wanted):
             found[pool] += count
+    for pool, slots in found.items():
+        known = context.state.pools.get(pool)
+        if known is not None and known.machines:
+            # A cluster with a queue of its own has more slots than machines, alike in number for each kind of machine.
+            all_slots = sum(count for (name, _), count in context.state.kinds.items() if name == pool)
+            found[pool] = min(slots, ceil(slots * known.machines / max(all_slots, 1)))
     return found
 
 

@@ -217,7 +217,8 @@ def _slots(
     )  # fmt: skip
     number = max(math.ceil(depth * count), count + SPARE)
     labels = dict(wanted.selector)
-    return [NodeInfo(f"{pool}/{index}", pool, size, labels, "slot") for index in range(1, number + 1)]
+    names = (f"{pool}/{index}" for index in range(1, number + 1))
+    return [NodeInfo(name, pool, size, labels, "slot", machines=count) for name in names]
 
 
 def _health(node: Object) -> tuple[Health, str]:

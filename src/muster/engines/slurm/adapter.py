@@ -114,6 +114,8 @@ class SlurmAdapter:
         if row.state in PENDING:
             waits.append(wait_of(*gang.key, row))
             return gang.reports("pending")
+        if row.state == "COMPLETING" and gang.kept.restart and not gang.nodes:
+            return gang.reports("pending")  # it is the start before this one that completes
         gang.raw, gang.nodes = row.raw, places(row.nodes, gang.kept.workers) or gang.nodes
         return gang.reports("starting" if row.state == "CONFIGURING" else "running")
 

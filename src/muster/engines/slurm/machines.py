@@ -49,7 +49,7 @@ def node_infos(machines: Sequence[MachineRow], pools: Mapping[str, PoolSettings]
         for number in range(max(math.ceil(depth * len(members)), len(members) + SPARE)):
             like = resources_of(members[number % len(members)], settings)
             labels = {"slurm.partition": settings.partition}
-            found.append(NodeInfo(f"{pool}/{number + 1}", pool, like, labels, role="slot"))
+            found.append(NodeInfo(f"{pool}/{number + 1}", pool, like, labels, role="slot", machines=len(members)))
     return found
 
 

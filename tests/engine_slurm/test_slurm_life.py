@@ -40,8 +40,14 @@ def test_preemption_by_slurm_is_a_save_and_a_new_attempt_of_the_same_slurm_job(
 ) -> None:
     job = submit(rig, server, tmp_path, KEEPS, num_nodes=4, **ALL)
     until(lambda: len(list(tmp_path.glob("up-1-*"))) == 4, "all ranks")
-    urgent = ("sbatch", "--partition=high", "--nodes=4", "--exclusive", "--output=/dev/null", "--wrap=sleep 0.5")
-    rig.tool(*urgent)
+    urgent = f"touch {tmp_path}/urgent; until test -e {tmp_path}/off; do sleep 0.1; done"
+    rig.tool("sbatch", "--partition=high", "--nodes=4", "--exclusive", "--output=/dev/null", f"--wrap={urgent}")
+    until(lambda: (tmp_path / "urgent").exists(), "the one that goes first")
+    waits = until(
+        lambda: (now := server.job(job))["reason"] and now["attempt"] == 2 and now, "the second attempt to wait"
+    )
+    assert (waits["phase"], waits["reason"]["code"], waits["nodes"]) == ("starting", "engine_queue", [])
+    (tmp_path / "off").touch()
     ended = server.wait(job)
     assert (ended["phase"], ended["attempt"]) == ("succeeded", 2), server.output(job)
     assert sorted(path.name for path in tmp_path.glob("saved-*")) == [f"saved-1-{rank}" for rank in range(4)]
