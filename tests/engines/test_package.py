@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import io
+import json
 import re
 import subprocess
+import sys
 import venv
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
@@ -93,3 +95,16 @@ def test_more_can_be_asked_for() -> None:
     assert more.digest != worker_package().digest
     assert more.files.keys() > worker_package().files.keys()
     assert "muster/engines/local.py" in more.files
+
+
+def test_nothing_is_run_from_a_folder_that_another_has_made(tmp_path: Path) -> None:
+    archive, gang = tmp_path / "muster.pyz", tmp_path / "gang"
+    archive.write_bytes(worker_package().as_zip())
+    gang.mkdir()
+    (tmp_path / "real").mkdir()
+    (tmp_path / "scratch").symlink_to(tmp_path / "real")
+    (gang / "gang.json").write_text(json.dumps({"scratch": str(tmp_path / "scratch")}))
+    done = subprocess.run([sys.executable, str(archive), "kubernetes", str(gang)], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "belongs to another user, or is a link" in done.stderr
+    assert list((tmp_path / "real").iterdir()) == []

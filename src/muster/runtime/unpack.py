@@ -19,20 +19,22 @@ from muster.runtime import processes
 
 def main() -> int:
     """`muster.runtime.boot` with the same words, from files."""
-    archive = Path(sys.argv[0])
-    if not zipfile.is_zipfile(archive):  # a folder: here are the files
+    archive, folder = Path(sys.argv[0]), _folder(sys.argv[1:])
+    if folder is None or not zipfile.is_zipfile(archive):  # a folder is files already; without one, `boot` has a word
         from muster.runtime.boot import main as boot  # noqa: PLC0415  (the archive must not import it)
 
         return boot()
     # Across exec: a signal that comes early must neither kill nor be lost; `boot` knows what to do with it.
     signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGURG))
-    place = unpack(archive, _base(sys.argv[1:]))
+    place = unpack(archive, _base(folder))
     os.execv(sys.executable, [sys.executable, "-P", str(place), *sys.argv[1:]])  # noqa: S606
 
 
 def unpack(archive: Path, base: Path) -> Path:
     """Where its files are: whole or not there, for this user alone."""
     base.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if base.is_symlink() or base.lstat().st_uid not in (os.geteuid(), 0):
+        raise SystemExit(f"muster: the folder {base} belongs to another user, or is a link: nothing is run from there")
     place = base / "pkg" / hashlib.sha256(archive.read_bytes()).hexdigest()[:16]
     if not place.is_dir():
         draft = place.with_name(f".{place.name}.{os.urandom(4).hex()}")
@@ -48,9 +50,14 @@ def unpack(archive: Path, base: Path) -> Path:
     return place
 
 
-def _base(words: list[str]) -> Path:
+def _folder(words: list[str]) -> Path | None:
+    """The gang's, of what `boot` is asked for."""
+    plain = [word for word in words if not word.startswith("-")]
+    return Path(plain[1]) if len(plain) == 2 else None
+
+
+def _base(folder: Path) -> Path:
     """The node's scratch folder that gang.json names, else the gang's own."""
-    folder = Path(next((word for word in words[1:] if not word.startswith("-")), "."))
     try:
         scratch = os.path.expandvars(str(json.loads((folder / "gang.json").read_text()).get("scratch", "")))
     except (OSError, ValueError, AttributeError):
