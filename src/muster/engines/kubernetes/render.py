@@ -115,8 +115,7 @@ def _secret(parts: Parts, launch_json: str) -> Doc:
         "apiVersion": "v1",
         "kind": "Secret",
         "metadata": metadata(parts),
-        "type": "Opaque",
-        "immutable": True,
+        "type": "Opaque",  # not immutable: a server that moved before it had handed everything over writes it anew
         "data": {GANG_FILE: base64.b64encode(launch_json.encode()).decode()},
     }
 
