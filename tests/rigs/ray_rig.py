@@ -21,6 +21,7 @@ from rigs import netns
 HEAD = "127.0.0.1:6379"
 NODES = ("127.0.0.2", "127.0.0.3", "127.0.0.4")  # names too: a node without a label that says otherwise has its address
 RAY = Path(sys.executable).parent / "ray"
+TRIES = 4
 # A node that dies is noticed within some three seconds in place of twenty; one on a busy machine is not given up.
 QUICK = {
     "RAY_health_check_initial_delay_ms": "1000",
@@ -49,6 +50,8 @@ class RayRig:
         self._session = Path()
         self._folder = Path()
         self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._options: dict[str, list[str]] = {}
+        self._tries: dict[str, int] = {}
 
     def start(self, folder: Path) -> None:
         require("Ray", importlib.util.find_spec("ray") is not None, "Install it: pip install 'ray[default]'.")
@@ -68,14 +71,14 @@ class RayRig:
             (folder / "autoscaler.json").write_text(json.dumps(_autoscaler(self._grows)))
             options += [f"--autoscaling-config={folder}/autoscaler.json"]
         self._begin("head", [*options, "--dashboard-host=127.0.0.1"])
-        until(lambda: self._is_up("head"), "Ray's head")
+        until(lambda: self._is_up("head"), "Ray's head", patience=180)
         self.restore()
 
     def restore(self) -> None:
         for name in self._names:
             if name not in self._running:
                 self._begin_node(name)
-        until(lambda: all(self._is_up(name) for name in self._running), "every Ray node", patience=120)
+        until(lambda: all(self._is_up(name) for name in self._running), "every Ray node", patience=240)
 
     def kill_node(self, node: str) -> None:
         process = self._running.pop(node)
@@ -137,11 +140,19 @@ class RayRig:
         env = {**os.environ, **QUICK, "PWD": "/", "PATH": path}
         with (self._folder / f"{name}.log").open("wb") as log:
             self._running[name] = subprocess.Popen(command, stdout=log, stderr=log, env=env, cwd="/")
+        self._options[name] = options
 
     def _is_up(self, name: str) -> bool:
         said = (self._folder / f"{name}.log").read_text()
-        assert self._running[name].poll() is None, said[-3000:]
-        return "Ray runtime started" in said
+        if self._running[name].poll() is None:
+            return "Ray runtime started" in said
+        # Ray gives itself 30 s to start, whatever else the machine does.
+        self._tries[name] = self._tries.get(name, 0) + 1
+        assert "timed out during startup" in said, said[-3000:]
+        assert self._tries[name] < TRIES, said[-3000:]
+        shutil.rmtree(self._session / name, ignore_errors=True)
+        self._begin(name, self._options[name])
+        return False
 
     def _command_lines(self) -> str:
         """As `ps` shows them to anybody."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -126,7 +127,8 @@ def test_secrets_reach_ranks_and_nothing_else(server: LiveServer) -> None:
     dump = sqlite3.connect(f"file:{server.home / 'muster.db'}?mode=ro", uri=True)
     assert all(SECRET not in line for line in dump.iterdump())
     for path in [p for p in Path(server.home).rglob("*") if p.is_file()]:
-        assert SECRET.encode() not in path.read_bytes(), path
+        with suppress(FileNotFoundError):  # a draft that has become a file since it was listed
+            assert SECRET.encode() not in path.read_bytes(), path
     with server.http() as http:
         bad = http.put("/v1/projects/default/secrets/API_KEY", json={"value": SECRET, "oops": SECRET})
         assert bad.status_code == 400

@@ -29,12 +29,16 @@ def prepare(gang: GangFile, place: Place) -> Path:
         folder = workers / worker_name(gang, place.worker)
         os.environ[wire.SCRATCH] = str(gang.scratch)
     _make_checkpoints(gang.launch.checkpoint_dir, place.node)
-    folder.mkdir(mode=0o700, exist_ok=True)
-    processes.fault("after_folder")
-    if not (folder / "launch.json").exists():
-        write_whole(folder / "launch.json", place.launch(gang).to_json().encode())
-    processes.fault("after_launch_json")
-    return folder
+    while True:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        processes.fault("after_folder")
+        try:
+            if not (folder / "launch.json").exists():
+                write_whole(folder / "launch.json", place.launch(gang).to_json().encode())
+        except FileNotFoundError:  # another boot has cleared it off in between, as a worker's that has ended
+            continue
+        processes.fault("after_launch_json")
+        return folder
 
 
 def _make_checkpoints(path: str, node: str) -> None:
