@@ -17,11 +17,20 @@ settings.load_profile("muster")
 # Files that take minutes, those that mostly wait beside those that mostly compute: begun first, none of them is left
 # for the end, when the other processes have nothing to do.
 LONG = (
-    "engine_ray/test_ray_contract.py", "engine_slurm/test_slurm_contract.py", "sim/test_replay.py",
-    "train_parallel/test_parallel_equal.py", "engine_kubernetes/test_kubernetes_contract.py", "sim/test_owed.py",
-    "cli/test_demo.py", "engine_slurm/test_slurm_life.py", "track_mlflow/test_mlflow_client.py", "faults/test_server_killed.py",
-    "train/test_train_examples.py", "engine_kubernetes/test_kubernetes_engine.py", "templates/test_templates.py",
-)  # fmt: skip
+    "engine_ray/test_ray_contract.py",
+    "engine_slurm/test_slurm_contract.py",
+    "sim/test_replay.py",
+    "train_parallel/test_parallel_equal.py",
+    "engine_kubernetes/test_kubernetes_contract.py",
+    "sim/test_owed.py",
+    "cli/test_demo.py",
+    "engine_slurm/test_slurm_life.py",
+    "track_mlflow/test_mlflow_client.py",
+    "faults/test_server_killed.py",
+    "train/test_train_examples.py",
+    "engine_kubernetes/test_kubernetes_engine.py",
+    "templates/test_templates.py",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
