@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from cluster_suite import COUNT, HELD, ClusterContract, Rig, hold, submit
-from live import LiveServer, stop_everything, until
+from live import LiveServer, until
 from muster.engines.base import Finding
 from muster.engines.describe import Home
 from muster.engines.ray.config import read
@@ -32,8 +30,27 @@ assert taken.wait(60)
 GIVE_BACK = "from ray.util import get_placement_group, remove_placement_group as r; r(get_placement_group('other'))"
 
 
+REQUESTED = """
+from ray.experimental.internal_kv import _internal_kv_get
+print((_internal_kv_get(b"autoscaler_resource_request") or b"[]").decode())
+"""
+
+
 class TestRay(ClusterContract):
     make = RayRig
+
+    def test_who_waits_for_nodes_that_can_be_made_is_a_request_to_the_autoscaler(
+        self, rig: RayRig, server: LiveServer
+    ) -> None:
+        def requested() -> list[dict[str, Any]]:
+            found: list[dict[str, Any]] = json.loads(rig.ask(REQUESTED).splitlines()[-1])
+            return found
+
+        job = server.submit("true", num_nodes=2, pool="cloud", resources={"cpus": 2})["id"]
+        asked = until(requested, "the request")
+        assert [one["CPU"] for one in asked] == [2, 2]
+        server.post(f"/v1/jobs/{job}/stop")
+        until(lambda: not requested(), "the request to be taken back")
 
     def test_a_ray_program_of_its_own_runs_as_a_job(self, rig: Rig, server: LiveServer, folder: Path) -> None:
         job = submit(rig, server, folder, PROGRAM, num_nodes=2, ray={"driver": True})
@@ -116,39 +133,6 @@ def _left(rig: Any) -> list[str]:
 def _examine(folder: Path, urls: list[str], settings: dict[str, Any]) -> list[Finding]:
     home = Home(folder, "0123456789", lambda: urls)
     return list(read("ray", settings, home).diagnose())
-
-
-GROWING = """
-[engines.ray.pools.ray]
-node = {cpus = 2, memory = "1GB"}
-max_nodes = 2
-"""
-
-
-@pytest.fixture
-def growing(tmp_path: Path) -> Iterator[LiveServer]:
-    rig = RayRig(dashboard=False, nodes=0, grows=2)
-    try:
-        rig.start(tmp_path)
-        server = LiveServer(tmp_path / "home", config=rig.config + GROWING)
-        server.start()
-        try:
-            yield server
-        finally:
-            stop_everything(server)
-    finally:
-        rig.close()
-
-
-def test_a_gang_that_waits_has_nodes_made_for_it(growing: LiveServer) -> None:
-    """On an autoscaling cluster it becomes a request, and starts on the nodes that come of it."""
-    server = growing
-    until(lambda: server.get("/v1/engines")["engines"][0]["ok"], "Ray to answer")
-    assert server.get("/v1/nodes")["nodes"] == []
-    job = server.submit("echo $MUSTER_NODE", num_nodes=2, pool="ray", resources={"cpus": 2})["id"]
-    server.wait(job, "queued")
-    until(lambda: server.job(job)["phase"] == "succeeded", "new nodes, and its end", patience=150)
-    assert len(set(server.output(job).split())) == 2
 
 
 def _processes(word: str) -> list[int]:

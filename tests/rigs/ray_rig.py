@@ -12,7 +12,6 @@ import sys
 import tempfile
 import textwrap
 from pathlib import Path
-from typing import Any
 
 from components import require
 from live import until
@@ -41,11 +40,10 @@ class RayRig:
     name = "ray"
     pool = "ray"
 
-    def __init__(self, dashboard: bool = True, nodes: int = len(NODES), grows: int = 0) -> None:
-        """`grows`: how many nodes of two CPUs the autoscaler may add."""
+    def __init__(self, dashboard: bool = True, nodes: int = len(NODES)) -> None:
         self.env: dict[str, str] = {}
         self.config = ""
-        self._dashboard, self._names, self._grows = dashboard, NODES[:nodes], grows
+        self._dashboard, self._names = dashboard, NODES[:nodes]
         self._network = -1
         self._session = Path()
         self._folder = Path()
@@ -64,12 +62,14 @@ class RayRig:
             scratch = "{folder}/scratch"
             checkpoints = "{folder}/checkpoints"
             nodes_every = "1s"
+
+            [engines.ray.pools.cloud]
+            selector = {{rack = "cloud"}}
+            node = {{cpus = 2, memory = "1GB"}}
+            max_nodes = 2
         """)
         options = ["--head", "--port=6379", "--node-ip-address=127.0.0.1", "--num-cpus=0", "--num-gpus=0"]
         options += [f"--include-dashboard={str(self._dashboard).lower()}"]
-        if self._grows:
-            (folder / "autoscaler.json").write_text(json.dumps(_autoscaler(self._grows)))
-            options += [f"--autoscaling-config={folder}/autoscaler.json"]
         self._begin("head", [*options, "--dashboard-host=127.0.0.1"])
         until(lambda: self._is_up("head"), "Ray's head", patience=180)
         self.restore()
@@ -136,8 +136,7 @@ class RayRig:
         namespace = ["unshare", "--pid", "--fork", "--mount-proc", f"--kill-child={signal.SIGKILL.name}"]
         command = [*namespace, str(RAY), "start", "--block", "--disable-usage-stats", *options]
         command += [f"--temp-dir={self._session / name}"]  # as on machines of their own
-        path = f"{RAY.parent}{os.pathsep}{os.environ['PATH']}"  # the autoscaler's nodes are started by name
-        env = {**os.environ, **QUICK, "PWD": "/", "PATH": path}
+        env = {**os.environ, **QUICK, "PWD": "/"}
         with (self._folder / f"{name}.log").open("wb") as log:
             self._running[name] = subprocess.Popen(command, stdout=log, stderr=log, env=env, cwd="/")
         self._options[name] = options
@@ -163,32 +162,3 @@ class RayRig:
             except OSError:
                 continue
         return "\n".join(found)
-
-
-def _autoscaler(nodes: int) -> dict[str, Any]:
-    """Ray's own provider for tests, whose machines are processes."""
-    types = {
-        "ray.head.default": {"resources": {"CPU": 0}, "node_config": {}, "max_workers": 0},
-        "small": {"resources": {"CPU": 2}, "node_config": {}, "min_workers": 0, "max_workers": nodes},
-    }
-    lists = ("initialization_commands", "setup_commands", "head_setup_commands", "worker_setup_commands")
-    more = ("head_start_ray_commands", "worker_start_ray_commands", "cluster_synced_files", "rsync_exclude")
-    return {
-        "cluster_name": "grows",
-        "max_workers": nodes,
-        "upscaling_speed": 1.0,
-        "idle_timeout_minutes": 60,
-        "provider": {
-            "type": "fake_multinode",
-            "disable_node_updaters": True,  # nothing is to be set up by ssh
-            "disable_launch_config_check": True,
-        },
-        "auth": {},
-        "docker": {},
-        "file_mounts": {},
-        "file_mounts_sync_continuously": False,
-        "rsync_filter": [],
-        "head_node_type": "ray.head.default",
-        "available_node_types": types,
-        **{name: [] for name in (*lists, *more)},
-    }
