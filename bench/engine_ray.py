@@ -11,14 +11,14 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from _first_line import CODE, first_line, repeat, through_client
 from _machine import write
 from muster.client import Client
 from muster.engines.ray.gangs import Ledger
@@ -29,7 +29,6 @@ READY_SECONDS = 120.0
 RAY = Path(sys.executable).parent / "ray"
 ADDRESS = "127.0.0.1:6379"
 DASHBOARD = "http://127.0.0.1:8265"
-CODE = "print('first-line', flush=True)"
 
 
 def main() -> None:
@@ -39,7 +38,7 @@ def main() -> None:
         os.execvp("unshare", [*namespace, "bash", "-c", inside, "_", sys.executable, __file__, "--inside"])
     with tempfile.TemporaryDirectory(prefix="mr-") as folder, cluster(Path(folder)):
         with muster_server(Path(folder)) as client:
-            sdk = repeat(lambda: through_client(client), REPEATS)
+            sdk = repeat(lambda: through_client(client, "/"), REPEATS)
             command = [sys.executable, "-m", "muster", "run", "--", sys.executable, "-c", CODE]
             cli = repeat(lambda: first_line(command), REPEATS)
         submit = [str(RAY), "job", "submit", "--address", DASHBOARD, "--", sys.executable, "-c", CODE]
@@ -58,39 +57,6 @@ def main() -> None:
     print(f"ray job submit                     {ray * 1000:8.1f} ms")
     print(f"one look at 1,000 running jobs     {result['look_at_1000_jobs_ms']:8.1f} ms, no call to Ray")
     write("engine_ray", result)
-
-
-def repeat(measure: Callable[[], float], times: int) -> float:
-    """The median; the first is thrown away."""
-    measure()
-    return round(statistics.median(measure() for _ in range(times)), 4)
-
-
-def first_line(command: list[str]) -> float:
-    """Seconds from the start of a command to the line that the job prints."""
-    begun = time.perf_counter()
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
-        assert process.stdout is not None
-        seen = []
-        for line in process.stdout:
-            seen.append(line)
-            # Ray echoes the command that it was given, so only a line of its own counts.
-            if line.strip().endswith("first-line") and CODE not in line:
-                taken = time.perf_counter() - begun
-                process.stdout.read()
-                return taken
-    raise SystemExit(f"{command} never printed the line:\n{''.join(seen)}")
-
-
-def through_client(client: Client) -> float:
-    begun = time.perf_counter()
-    job = client.submit({"name": "latency", "run": f'exec {sys.executable} -c "{CODE}"', "workdir": "/"})
-    for line in client.logs(job.id, follow=True):
-        if "first-line" in line.text:
-            taken = time.perf_counter() - begun
-            client.wait(job.id)
-            return taken
-    raise SystemExit("the job ended without its line")
 
 
 def look_cost(jobs: int) -> float:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from _first_line import CODE, through_client
 from _machine import write
 from _slurm import SlurmController, wait_until
 from muster.client import Client
@@ -25,7 +26,6 @@ from muster.engines.slurm.tools import Tools
 
 REPEATS = 15
 RUNNING = 1_000
-CODE = "print('first-line', flush=True)"
 
 
 def main() -> None:
@@ -35,7 +35,7 @@ def main() -> None:
             plain, muster = [], []
             for _ in range(REPEATS + 1):  # in turns: what else the machine does, it does to both
                 plain.append(through_sbatch(slurm, Path(folder)))
-                muster.append(through_muster(client))
+                muster.append(through_client(client, "/", pool="main", slurm={"nodelist": "real"}))
         version = slurm.version()
     look = look_cost()
     alone, ours = statistics.median(plain[1:]), statistics.median(muster[1:])
@@ -62,19 +62,6 @@ def through_sbatch(slurm: SlurmController, folder: Path) -> float:
     taken = time.perf_counter() - begun
     wait_until(lambda: job not in slurm.on_real_node(), "the job's end", 60.0)
     return taken
-
-
-def through_muster(client: Client) -> float:
-    spec = {"name": "latency", "pool": "main", "run": f'exec {sys.executable} -c "{CODE}"', "workdir": "/",
-            "slurm": {"nodelist": "real"}}  # fmt: skip
-    begun = time.perf_counter()
-    job = client.submit(spec)
-    for line in client.logs(job.id, follow=True):
-        if "first-line" in line.text:
-            taken = time.perf_counter() - begun
-            client.wait(job.id)
-            return taken
-    raise SystemExit("the job ended without its line")
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
+from _first_line import CODE, first_line, repeat, through_client
 from _machine import write
 from muster.client import Client
 
@@ -24,7 +23,9 @@ REPEATS = 15
 RAY_REPEATS = 5
 RAY = Path(__file__).parent / ".peers" / "ray"
 RAY_VERSION = "2.60.0"
-CODE = "print('first-line', flush=True)"
+
+# Both ways take a snapshot of these files, some nine hundred, with every job.
+PROJECT = Path(__file__).parents[1]
 
 
 def main() -> None:
@@ -34,7 +35,7 @@ def main() -> None:
         os.execvp("unshare", [*namespace, "bash", "-c", inside, "_", sys.executable, __file__, "--inside"])
     bare = repeat(lambda: first_line([sys.executable, "-c", CODE]), REPEATS)
     with tempfile.TemporaryDirectory() as home, muster_server(Path(home)) as client:
-        sdk = repeat(lambda: through_client(client), REPEATS)
+        sdk = repeat(lambda: through_client(client, str(PROJECT)), REPEATS)
         words = [sys.executable, "-m", "muster", "run", "--", sys.executable, "-c", CODE]
         cli = repeat(lambda: first_line(words), REPEATS)
     ray = ray_latency()
@@ -53,43 +54,6 @@ def main() -> None:
     print(f"muster run                  {cli * 1000:8.1f} ms")
     print(f"ray job submit              {ray * 1000:8.1f} ms  ({result['ratio_cli']}x the command line)")
     write("submit_latency", result)
-
-
-def repeat(measure: Callable[[], float], times: int) -> float:
-    """The median; the first is thrown away."""
-    measure()
-    return round(statistics.median(measure() for _ in range(times)), 4)
-
-
-def first_line(command: list[str]) -> float:
-    """Seconds from the start of a command to the line that the job prints."""
-    begun = time.perf_counter()
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
-        assert process.stdout is not None
-        seen = []
-        for line in process.stdout:
-            seen.append(line)
-            # Ray echoes the command that it was given, so only a line of its own counts.
-            if line.strip().endswith("first-line") and CODE not in line:
-                taken = time.perf_counter() - begun
-                process.stdout.read()
-                return taken
-    raise SystemExit(f"{command} never printed the line:\n{''.join(seen)}")
-
-
-# Both ways take a snapshot of these files, some nine hundred, with every job.
-PROJECT = Path(__file__).parents[1]
-
-
-def through_client(client: Client) -> float:
-    begun = time.perf_counter()
-    job = client.submit({"name": "latency", "run": f'exec {sys.executable} -c "{CODE}"', "workdir": str(PROJECT)})
-    for line in client.logs(job.id, follow=True):
-        if "first-line" in line.text:
-            taken = time.perf_counter() - begun
-            client.wait(job.id)
-            return taken
-    raise SystemExit("the job ended without its line")
 
 
 @contextlib.contextmanager

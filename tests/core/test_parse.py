@@ -7,6 +7,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from components import require
 from muster import wire
 from muster.core import document, report
 from muster.core.errors import SpecError
@@ -195,8 +196,8 @@ def test_two_names_for_one_field(one, two, keep):
 def _loader(request, monkeypatch):
     if request.param == "python":
         monkeypatch.setattr(document, "_LOADER", yaml.SafeLoader)
-    elif not hasattr(yaml, "CSafeLoader"):
-        pytest.skip("PyYAML was built without libyaml")
+    else:
+        require("libyaml", hasattr(yaml, "CSafeLoader"), "Install a PyYAML that was built with it.")
 
 
 @pytest.mark.usefixtures("_loader")

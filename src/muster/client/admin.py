@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
-from muster.client.job import Job
-
 if TYPE_CHECKING:
     from muster.client.http import Transport
 
@@ -28,10 +26,6 @@ class Admin:
         """`settings`: min_priority, max_priority."""
         given = {key: value for key, value in settings.items() if value is not None}
         return self._send("POST", "/v1/queues", {"name": name, "project": project, **given})
-
-    def line(self, queue: str, limit: int | None = None) -> list[Job]:
-        """The queue's waiting jobs, in the order in which they would start."""
-        return [self._job(view) for view in self._get(f"/v1/queues/{part(queue)}/line", limit=limit)["jobs"]]
 
     def forecasts(self, queue: str | None = None, limit: int | None = None) -> Doc:
         """When those who are next will start, of one queue or of all: {"now", "jobs"}."""
@@ -130,9 +124,6 @@ class Admin:
 
     def _send(self, method: str, path: str, body: Doc | None = None) -> Doc:
         return dict(self._transport.call(method, path, body=body))
-
-    def _job(self, view: Doc) -> Job:
-        raise NotImplementedError
 
 
 def part(text: str) -> str:

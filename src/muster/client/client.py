@@ -283,6 +283,10 @@ class Client(Admin, RecordCalls, RunCalls):
             self._transport, path, params, retry_for=self._retry_for, deadline=deadline, on_link=self._on_link
         )
 
+    def line(self, queue: str, limit: int | None = None) -> list[Job]:
+        """The queue's waiting jobs, in the order in which they would start."""
+        return [self._job(view) for view in self._get(f"/v1/queues/{part(queue)}/line", limit=limit)["jobs"]]
+
     def _code_of(self, body: Doc, known: dict[Path, Doc | None]) -> Doc | None:
         """What a submission says about its code; None when there is none, or none is wanted."""
         folder = workdir_of(body) if os.environ.get("MUSTER_SNAPSHOT", "1") != "0" else None
