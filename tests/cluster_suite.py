@@ -17,6 +17,7 @@ import httpx
 import pytest
 
 from live import LiveServer, stop_everything, until
+from muster.client import Client
 
 
 class Rig(Protocol):
@@ -117,6 +118,19 @@ class ClusterContract:
         (folder / "go").touch()
         assert server.wait(job)["phase"] == "succeeded", server.output(job)
         assert value not in server.output(job)
+
+    def test_a_node_without_the_jobs_folder_runs_its_snapshot(self, rig: Rig, server: LiveServer, folder: Path) -> None:
+        code = folder / "code"
+        (code / "part").mkdir(parents=True)
+        (code / "part" / "word.py").write_text("WORD = 'from the snapshot'")
+        (code / "program.py").write_text(LOSES_FOLDER)
+        spec = {"name": "shipped", "run": f"exec {shlex.quote(sys.executable)} program.py", "pool": rig.pool,
+                "workdir": str(code), "retry": {"max_restarts": 1, "on": ["error"], "backoff": 0}}  # fmt: skip
+        with Client(server.url, token=server.token) as client:
+            job = client.submit(spec).id
+        assert server.wait(job)["phase"] == "succeeded", server.output(job)
+        assert server.output(job, attempt=2).split("\n")[0] == "from the snapshot"
+        assert not code.exists()
 
     # --- what ends, ends as it should ---------------------------------------------------------------------------------
     def test_a_stop_gives_the_grace_to_save(self, rig: Rig, server: LiveServer, folder: Path) -> None:
@@ -287,6 +301,14 @@ SAVE = textwrap.dedent("""
     while not runtime.should_stop():
         time.sleep(0.05)
     pathlib.Path("saved-" + rank).touch()
+""")
+LOSES_FOLDER = textwrap.dedent("""
+    import os, pathlib, shutil, sys
+    if os.environ["MUSTER_ATTEMPT"] == "1":
+        shutil.rmtree(pathlib.Path.cwd())
+        sys.exit(3)
+    from part.word import WORD
+    print(WORD)
 """)
 FAIL_ONCE = textwrap.dedent("""
     import os, sys, time
