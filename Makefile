@@ -3,6 +3,8 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# A machine may say that compiled modules are not to be kept; hundreds of processes would then compile them anew.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo test check bench docs format components clean
 

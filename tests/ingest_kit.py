@@ -17,7 +17,7 @@ from muster import wire
 from muster.control.decode import decode
 
 T = TypeVar("T")
-PATIENCE = 30.0  # seconds; only a test that fails takes as long
+PATIENCE = 120.0  # seconds; only a test that fails takes as long
 
 
 def wait_for(look: Callable[[], T | None], what: str = "it") -> T:

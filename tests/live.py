@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import httpx
 
 T = TypeVar("T")
-PATIENCE = 60.0  # seconds: how long a test waits for something that should happen
+PATIENCE = 180.0  # seconds: how long a test waits for something that should happen
 
 
 def until(check: Callable[[], T], what: str = "it", patience: float = PATIENCE) -> T:

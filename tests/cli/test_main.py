@@ -48,13 +48,13 @@ def test_the_version_is_told_without_importing_anything_heavy(words):
         "import sys; from muster.cli.main import main; code = main(sys.argv[1:]);"
         f"print([name for name in {HEAVY} if name in sys.modules]); sys.exit(code)"
     )
-    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, timeout=180)
     assert done.stdout.splitlines() == [f"muster {__version__}", "[]"]
     assert done.returncode == 0
 
 
 def test_python_dash_m_is_the_same_command():
-    done = subprocess.run([sys.executable, "-m", "muster", "--version"], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-m", "muster", "--version"], capture_output=True, text=True, timeout=180)
     assert done.stdout == f"muster {__version__}\n"
 
 
@@ -114,7 +114,7 @@ def test_a_bug_of_ours_is_one_line_and_a_file(muster, monkeypatch, tmp_path):
 
 def test_a_reader_that_has_enough_is_no_error(tmp_path):
     command = f"'{sys.executable}' -m muster schema | head -n 1; echo ${{PIPESTATUS[0]}}"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=180)
     assert done.stdout.splitlines()[0] == "{"
     assert done.stderr == ""
 
@@ -124,7 +124,7 @@ def _complete(*words, home):
     env = {**os.environ, "_MUSTER_COMPLETE": "complete_bash", "COMP_WORDS": " ".join(words), "MUSTER_HOME": str(home)}
     env["COMP_CWORD"] = str(len(words) - 1)
     code = "from muster.cli.main import main; main([])"
-    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=180)
     assert done.stderr == ""
     return done.stdout.split()
 

@@ -85,7 +85,7 @@ def test_watching_goes_on_over_a_restart_of_the_server(home):
     _call("up", "-d", "--port", "0")
     for number in (5, 6):
         (folder / f"go{number}").touch()
-    out, err = watching.communicate(timeout=60)
+    out, err = watching.communicate(timeout=180)
     assert out == "line 4\nline 5\nline 6\n"
     assert "server away, retrying" in err
     assert "server is back" in err
@@ -99,7 +99,7 @@ def test_watching_is_given_up_when_the_server_does_not_come_back(home, monkeypat
     watching = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert watching.stdout.readline() == "begun\n"
     os.kill(daemon.find(home).pid, signal.SIGKILL)
-    _, err = watching.communicate(timeout=60)
+    _, err = watching.communicate(timeout=180)
     assert watching.returncode == 1
     assert "stays-1 goes on. Come back with `muster logs -f stays-1`." in err
     assert "No server answers at" in err
@@ -120,7 +120,7 @@ def test_a_server_in_front_ends_with_ctrl_c(home):
         assert f"Token: in {home / 'token'}" in server.stderr.readline()
         until(lambda: daemon.find(home), "the server's address")
         server.send_signal(signal.SIGINT)
-        server.communicate(timeout=60)
+        server.communicate(timeout=180)
     finally:
         server.kill()
     assert server.returncode == 0

@@ -40,7 +40,7 @@ class Terminal:
             os.execv(words[0], words)
         fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 90, 0, 0))
 
-    def until(self, text, patience=60):
+    def until(self, text, patience=180):
         deadline = time.monotonic() + patience
         while text not in self.plain():
             assert time.monotonic() < deadline, self.plain()
@@ -134,7 +134,7 @@ def test_without_a_terminal_ctrl_c_leaves_the_job(live):
     watching = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert watching.stdout.readline() == "begun\n"
     watching.send_signal(signal.SIGINT)
-    _, err = watching.communicate(timeout=60)
+    _, err = watching.communicate(timeout=180)
     job = _running(live, "piped")
     assert f"Come back with `muster logs -f {job['id']}`." in err
     assert watching.returncode == 130

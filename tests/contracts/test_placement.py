@@ -36,7 +36,7 @@ def one_kind(gang: Gang, there: Cluster) -> bool:
 
 @pytest.mark.parametrize("name", sorted(PLACEMENTS))
 class TestPlacement:
-    @settings(deadline=None)
+    @settings(max_examples=40, deadline=None)
     @given(there=clusters(), gang=gangs())
     def test_all_or_nothing(self, name: str, there: Cluster, gang: Gang) -> None:
         free = there.free()
@@ -51,7 +51,7 @@ class TestPlacement:
             if gang.require not in (None, "node"):
                 assert len({there.node(seat.node).labels.get(gang.require) for seat in seats} - {None}) == 1
 
-    @settings(deadline=None)
+    @settings(max_examples=40, deadline=None)
     @given(there=clusters(), gang=gangs())
     def test_what_is_preferred_is_had_where_it_can_be(self, name: str, there: Cluster, gang: Gang) -> None:
         gang = replace(gang, prefer="rack", avoid=frozenset(), nodes=max(gang.nodes, 2))
@@ -62,7 +62,7 @@ class TestPlacement:
             if there.domains(gang, pool, labels):
                 assert len({there.node(seat.node).labels.get("rack") for seat in seats} - {None}) == 1
 
-    @settings(deadline=None)
+    @settings(max_examples=40, deadline=None)
     @given(there=clusters(), gang=gangs())
     def test_nodes_to_avoid_are_taken_when_there_are_no_others(self, name: str, there: Cluster, gang: Gang) -> None:
         seats = PLACEMENTS.get(name).place(gang, there.free())
@@ -72,7 +72,7 @@ class TestPlacement:
             if rest.domains(gang, pool, (gang.require,) if gang.require else ()):
                 assert not gang.avoid & {seat.node for seat in seats}
 
-    @settings(deadline=None)
+    @settings(max_examples=40, deadline=None)
     @given(there=clusters(), gang=gangs(), others=st.lists(gangs(), max_size=3), draw=st.randoms(use_true_random=False))
     def test_the_same_nodes_give_the_same_seats(self, name: str, there: Cluster, gang: Gang, others, draw) -> None:
         place = PLACEMENTS.get(name).place
@@ -88,7 +88,7 @@ class TestPlacement:
         free.undo(mark)
         assert place(gang, free) == expected
 
-    @settings(deadline=None)
+    @settings(max_examples=40, deadline=None)
     @given(there=clusters(), wanted=st.lists(gangs(), min_size=1, max_size=6))
     def test_one_after_the_other_never_takes_too_much(self, name: str, there: Cluster, wanted: list[Gang]) -> None:
         free = there.free()
@@ -127,7 +127,7 @@ class TestPack:
         busy(nodes[6], *range(8))
         assert where("pack", Gang(ONE, 1, ("main",)), cluster(*nodes)) == ["n4"]
 
-    @settings(deadline=None)
+    @settings(max_examples=40, deadline=None)
     @given(there=clusters(), gang=gangs())
     def test_the_tightest_domain_of_the_narrowest_level(self, there: Cluster, gang: Gang) -> None:
         gang = replace(gang, require=None, prefer=None, avoid=frozenset(), nodes=max(gang.nodes, 2))

@@ -486,13 +486,13 @@ fragments = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 @given(any_text | st.lists(fragments, max_size=40).map("".join))
 def test_any_text(text):
     survives(text)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 @given(st.lists(fragments, max_size=40).map("".join))
 def test_any_text_without_libyaml(text):
     with pytest.MonkeyPatch.context() as patch:
@@ -506,7 +506,7 @@ def test_any_bytes(raw):
     survives(raw)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 @given(st.dictionaries(names | any_text, data, max_size=8))
 def test_any_mapping(raw):
     survives(raw, base=Path("/x"))
@@ -519,7 +519,7 @@ def test_any_data_and_any_defaults(raw, defaults):
     survives("run: x", defaults=defaults)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 @given(st.integers(0, len(EXAMPLE) - 1), st.integers(0, 5), fragments)
 def test_the_example_with_a_slip(at, length, slip):
     survives(EXAMPLE[:at] + slip + EXAMPLE[at + length :])

@@ -361,7 +361,7 @@ def test_queues_that_no_rule_names_take_their_part_of_the_default_parent():
 
 
 # --- the way back -----------------------------------------------------------------------------------------------------
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=80)
 @given(rules())
 def test_rules_survive_a_file(made):
     text = dump_rules(made)
@@ -442,13 +442,13 @@ trees = st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=100)
 @given(st.dictionaries(keys, trees, max_size=5))
 def test_any_mapping(raw):
     survives(raw)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=80)
 @given(
     st.integers(0, len(EXAMPLE) - 1), st.integers(0, 6), st.sampled_from([*"[]{}:,-?&*!|>'\"%@`#~= \n\t0a", "", "\n  "])
 )

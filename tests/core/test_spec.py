@@ -104,7 +104,7 @@ specs = fixed_specs | st.builds(
 )
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=80)
 @given(specs)
 def test_a_spec_survives_a_file(spec):
     assert parse_job(dump_job(spec)) == spec
@@ -388,11 +388,11 @@ def test_the_page_and_its_example():
 
 def test_the_generated_pages_are_fresh_and_staleness_is_seen(tmp_path):
     check = [sys.executable, str(ROOT / "docs" / "generate.py"), "--check"]
-    assert subprocess.run(check, check=False, timeout=60).returncode == 0
+    assert subprocess.run(check, check=False, timeout=180).returncode == 0
     copy = tmp_path / "generate.py"
     copy.write_text((ROOT / "docs" / "generate.py").read_text(encoding="utf-8"), encoding="utf-8")
     run_copy = [sys.executable, str(copy)]
-    stale = subprocess.run([*run_copy, "--check"], check=False, timeout=60, capture_output=True, text=True)
+    stale = subprocess.run([*run_copy, "--check"], check=False, timeout=180, capture_output=True, text=True)
     assert (stale.returncode, "job-file.md is stale" in stale.stderr) == (1, True)
-    subprocess.run(run_copy, check=True, timeout=60)
-    assert subprocess.run([*run_copy, "--check"], check=False, timeout=60).returncode == 0
+    subprocess.run(run_copy, check=True, timeout=180)
+    assert subprocess.run([*run_copy, "--check"], check=False, timeout=180).returncode == 0

@@ -95,7 +95,7 @@ def seen(adapter: KubernetesAdapter, check: Any) -> Look:
         found[:] = [adapter.look(True)]
         return bool(check(found[0]))
 
-    until(matches, "the look", patience=15)
+    until(matches, "the look")
     return found[0]
 
 

@@ -64,7 +64,7 @@ def test_a_python_that_has_nothing_else_imports_it(tmp_path: Path) -> None:
         f"import {module.removesuffix('.__init__')}" for module in modules
     )
     command = [str(tmp_path / "bare" / "bin" / "python"), "-I", "-c", program]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -74,7 +74,7 @@ def test_both_forms_run(tmp_path: Path) -> None:
     archive.write_bytes(worker_package().as_zip())
     for what in (archive, worker_package().unpack_into(tmp_path)):
         command = [str(tmp_path / "bare" / "bin" / "python"), str(what)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
         assert done.returncode == 2
         assert done.stderr.startswith("usage: python -m muster.runtime.boot slurm|kubernetes FOLDER")
 

@@ -43,7 +43,7 @@ def start():
     for node in made:
         if node.poll() is None:
             node.terminate()  # it takes its ranks along
-        node.wait(timeout=60)
+        node.wait(timeout=180)
         node.stdout.close()
 
 
@@ -98,7 +98,7 @@ def expanded(text, env):
 def test_ranks_of_two_nodes_have_torchrun_s_names(service, start, tmp_path):
     document = body(service, num_nodes=3, nproc=2, run=REPORT)
     nodes = [start(service, document, tmp_path, node, hosts=3) for node in range(3)]
-    assert [node.wait(timeout=60) for node in nodes] == [0, 0, 0]
+    assert [node.wait(timeout=180) for node in nodes] == [0, 0, 0]
     seen = [json.loads((tmp_path / str(rank)).read_text()) for rank in range(6)]
     master = ("algo-1", "29500") if service == "sagemaker" else ("wp0-0", "2222")
     for rank, env in enumerate(seen):
@@ -111,7 +111,7 @@ def test_ranks_of_two_nodes_have_torchrun_s_names(service, start, tmp_path):
 @pytest.mark.parametrize("service", ["sagemaker", "vertex", "azureml"])
 def test_one_node_has_them_too(service, start, tmp_path):
     node = start(service, body(service, run=REPORT), tmp_path)
-    node.communicate(timeout=60)
+    node.communicate(timeout=180)
     env = json.loads((tmp_path / "0").read_text())
     assert [env[name] for name in NAMES[:6]] == ["0", "1", "0", "1", "0", "0"]
     assert env["MASTER_ADDR"]
@@ -127,7 +127,7 @@ def test_any_text_arrives_unharmed(service, start, tmp_path):
     )
     report = f"{HARD}{REPORT}"
     node = start(service, body(service, run=report, envs=envs), tmp_path)
-    out, _ = node.communicate(timeout=60)
+    out, _ = node.communicate(timeout=180)
     assert out == plain.stdout
     env = json.loads((tmp_path / "0").read_text())
     assert {name: env[name] for name in envs} == envs
@@ -140,7 +140,7 @@ def test_a_rank_that_fails_takes_the_others_along(service, start, tmp_path):
         'trap "touch $OUT/told-$RANK; exit 0" TERM; touch $OUT/up-$RANK; sleep 600 & wait'
     )
     node = start(service, body(service, nproc=3, run=run, stop_grace="20s"), tmp_path)
-    node.communicate(timeout=60)
+    node.communicate(timeout=180)
     assert node.returncode == 7
     assert sorted(path.name for path in tmp_path.glob("told-*")) == ["told-0", "told-2"]
 
@@ -151,7 +151,7 @@ def test_a_stop_reaches_the_ranks_and_one_that_will_not_go_is_killed(service, st
     node = start(service, body(service, run=run, stop_grace="1s"), tmp_path)
     until((tmp_path / "up").exists)
     node.send_signal(signal.SIGTERM)
-    node.communicate(timeout=60)
+    node.communicate(timeout=180)
     assert node.returncode == 143
     assert (tmp_path / "told").exists()
 

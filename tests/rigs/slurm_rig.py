@@ -124,7 +124,7 @@ claim_within = "20s"
         return until(lambda: self._slurm_id(job), f"a Slurm job of {job}")
 
     def tool(self, *command: str) -> str:
-        done = subprocess.run(command, env=self._env(), capture_output=True, text=True, timeout=60.0)
+        done = subprocess.run(command, env=self._env(), capture_output=True, text=True, timeout=180.0)
         assert done.returncode == 0, f"{' '.join(command)} ended with {done.returncode}: {done.stderr}"
         return done.stdout
 

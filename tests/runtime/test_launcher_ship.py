@@ -82,7 +82,7 @@ def test_the_end_is_told_with_the_last_bytes_and_not_before(shop: Workshop) -> N
 
     shop.server.fault = look
     assert shop.run(shop.folder(f"head -c {size} /dev/zero", log_limit=64 << 20)).reason == "completed"
-    assert ended_with == [size]
+    assert set(ended_with) == {size}  # it may be told more than once, while records of the machine are on their way
 
 
 def test_batches_that_are_too_large_are_cut_down(shop: Workshop) -> None:

@@ -66,7 +66,7 @@ def setups(draw: st.DrawFn, fair: bool = False) -> tuple[list[TraceJob], Setup]:
     return trace, Setup("known", rules, cluster, Costs(restart=0.0, restart_wide=0.0))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(setups())
 def test_with_known_run_times_it_says_what_the_controller_then_does(given: tuple[list[TraceJob], Setup]) -> None:
     trace, setup = given
@@ -82,7 +82,7 @@ def test_with_known_run_times_it_says_what_the_controller_then_does(given: tuple
     assert {name: one.p50 and one.p50 - EPOCH for name, one in found.items()} == pytest.approx(truth)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(setups(fair=True))
 def test_the_same_state_gives_the_same_forecast_and_stays_as_it_was(given: tuple[list[TraceJob], Setup]) -> None:
     state = played(*given)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from muster.core.reasons import reason
 from muster.core.resources import Resources
 from muster.core.rules import PoolRules, Preemption, QueueRules, Rules
 from muster.sched.describe import describe
@@ -220,3 +221,37 @@ def test_nobody_is_in_a_burst_who_did_not_wait_or_had_room_elsewhere(stream, fir
     world.checks.append(check)
     world.run()
     assert not world.state.jobs
+
+
+def queueing(**pools: PoolRules) -> World:
+    """Clusters with queues of their own, with four slots each."""
+    rules = Rules(pools=pools, preemption=CALM)
+    world = World(rules, pools={}, startup=1e6, checks=[plan_is_sound, board_agrees])
+    for name in pools:
+        world.event("pool.set", name=name, engine=name, delegated=True)
+        for number in range(4):
+            data = {"milli_cpus": 64_000, "memory": 1 << 40, "accelerators": 2, "accelerator": "H100"}
+            world.event("node.joined", name=f"{name}/{number}", pool=name, resources=data, labels={}, role="slot")
+    return world
+
+
+def waits(world: World, job: str, at: float | None) -> None:
+    """What its engine says of a gang in its queue."""
+    told = reason("engine_queue", "in its queue", starts_at=at).to_dict()
+    attempt = world.job(job).attempt
+    assert attempt is not None
+    world.event("attempt.waits", job, attempt.number, reason=told)
+
+
+def test_between_clusters_of_one_price_the_one_that_starts_it_first_is_taken():
+    world = queueing(a=PoolRules(price=1.0), b=PoolRules(price=1.0), dear=PoolRules(price=2.0))
+    world.submit("first", 100, gpus=2)
+    world.submit("second", 100, gpus=2)
+    world.tick()
+    assert [world.sits(name)[0].partition("/")[0] for name in ("first", "second")] == ["a", "b"]
+    waits(world, "first", at=world.now + 60)
+    waits(world, "second", at=world.now + 3600)
+    for name in ("third", "fourth"):
+        world.submit(name, 100, gpus=2)
+    world.tick()
+    assert [world.sits(name)[0].partition("/")[0] for name in ("third", "fourth")] == ["a", "a"]

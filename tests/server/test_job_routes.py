@@ -183,7 +183,7 @@ def test_lists_page_through_everything_once(server: LiveServer) -> None:
 
 def sse(http: httpx.Client, path: str, **headers: str):
     """(id, event, data) of a stream, as they come."""
-    with http.stream("GET", path, headers=headers, timeout=60) as answer:
+    with http.stream("GET", path, headers=headers, timeout=180) as answer:
         assert answer.status_code == 200
         fields: dict[str, str] = {}
         for line in answer.iter_lines():

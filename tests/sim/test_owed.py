@@ -58,7 +58,7 @@ def used(found: list[JobResult], queue: str, second: int) -> int:
     ),
     quotas=st.fixed_dictionaries({"a": st.integers(0, 16), "b": st.integers(0, 16)}),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_it_is_what_a_count_second_by_second_gives(
     trace: list[tuple[int, int, int, str]], quotas: dict[str, int]
 ) -> None:

@@ -68,7 +68,7 @@ def check_cluster(result: Result) -> None:
 
 
 @given(trace=traces(), calm=st.booleans(), costs=st.sampled_from([Costs(), Costs(checkpoint_every=50.0)]))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=12, deadline=None)
 def test_every_job_finishes_once_or_is_refused(trace: list[TraceJob], calm: bool, costs: Costs) -> None:
     result = replay(trace, setup(FIFO if calm else Rules(), costs=costs))
     assert [found.job for found in result.jobs] == trace
@@ -81,7 +81,7 @@ def test_every_job_finishes_once_or_is_refused(trace: list[TraceJob], calm: bool
 
 
 @given(trace=traces(), seed=st.integers(0, 5))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=7, deadline=None)
 def test_nodes_that_fail_lose_work_and_no_jobs(trace: list[TraceJob], seed: int) -> None:
     costs = Costs(node_failures=200.0, repair=60.0, seed=seed, checkpoint_every=30.0, checkpoint_cost=2.0)
     result = replay(trace, setup(costs=costs))
@@ -94,7 +94,7 @@ def test_nodes_that_fail_lose_work_and_no_jobs(trace: list[TraceJob], seed: int)
 
 
 @given(trace=traces())
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=5, deadline=None)
 def test_the_same_input_gives_the_same_result(trace: list[TraceJob]) -> None:
     given_ = setup(Rules(), costs=Costs(node_failures=50.0, repair=30.0))
     first, second = replay(trace, given_), replay(trace, given_)
@@ -103,7 +103,7 @@ def test_the_same_input_gives_the_same_result(trace: list[TraceJob]) -> None:
 
 
 @given(trace=traces())
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=5, deadline=None)
 def test_what_the_engine_tells_is_all_there_is(trace: list[TraceJob]) -> None:
     """A full poll at every tick finds nothing that the engine had not said by itself."""
     costs = Costs(node_failures=50.0, repair=30.0)

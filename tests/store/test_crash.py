@@ -73,7 +73,7 @@ def test_killed_at_random(url: str) -> None:
 @pytest.mark.parametrize("place", ["store.before_commit", "store.after_commit"])
 def test_killed_around_the_commit(url: str, place: str, arrival: int) -> None:
     process = appender(url, 5, f"{place}:{arrival}")
-    told, _ = process.communicate(timeout=60)
+    told, _ = process.communicate(timeout=180)
     assert process.returncode == -signal.SIGKILL
     lines = [int(line) for line in told.splitlines()]
     assert len(lines) == arrival - 1

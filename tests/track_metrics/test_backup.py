@@ -169,7 +169,7 @@ def test_postgresql_is_dumped_and_restored(
     with postgres_server.database() as name:
         target = postgres_server.url(name)
         restore = [str(binaries / "pg_restore"), "--no-owner", f"--dbname={target}", str(copy / "muster.pgdump")]
-        subprocess.run(restore, check=True, timeout=60)
+        subprocess.run(restore, check=True, timeout=180)
         with shop(target) as restored:
             assert restored.metrics.points("r", "loss").step.tolist() == list(range(100))
     wrong = sqlalchemy.make_url(postgres_url).set(database="nobody").render_as_string()

@@ -147,7 +147,7 @@ class TestKilled:
     @pytest.mark.parametrize("place", ["store.before_commit", "store.after_commit"])
     def test_around_the_commit(self, url: str, place: str) -> None:
         process = self.grow(url, f"{place}:5")  # appends and compactions take turns, more or less
-        lines, _ = process.communicate(timeout=60)
+        lines, _ = process.communicate(timeout=180)
         assert process.returncode == -signal.SIGKILL
         self.check(url, max((int(line) for line in lines.splitlines()), default=0))
 

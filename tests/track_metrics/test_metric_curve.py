@@ -172,7 +172,7 @@ POINTS = st.lists(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(
     attempts=st.lists(st.tuples(POINTS, st.lists(st.integers(1, 399), max_size=4)), min_size=1, max_size=3),
     buckets=st.integers(1, 60),

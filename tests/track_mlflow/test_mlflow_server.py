@@ -16,7 +16,7 @@ API = "/api/2.0/mlflow/"
 @pytest.fixture
 def http(muster: LiveServer) -> Iterator[httpx.Client]:
     with httpx.Client(
-        base_url=f"{muster.url}/mlflow", auth=("any", muster.token), timeout=60, trust_env=False
+        base_url=f"{muster.url}/mlflow", auth=("any", muster.token), timeout=180, trust_env=False
     ) as client:
         yield client
 
@@ -60,7 +60,7 @@ class TestTheDoor:
         with muster.http() as own:
             assert own.put("/v1/projects/vision/members/eve", json={"role": "member"}).status_code < 300
         token = muster.post("/v1/tokens", {"name": "eve", "user": "eve", "role": "member"})["token"]
-        with httpx.Client(base_url=f"{muster.url}/mlflow", auth=("eve", token), timeout=60, trust_env=False) as eve:
+        with httpx.Client(base_url=f"{muster.url}/mlflow", auth=("eve", token), timeout=180, trust_env=False) as eve:
             assert eve.get(f"{API}runs/get", params={"run_id": run}).status_code == 404
             made = eve.post(f"{API}experiments/create", json={"name": "mine"}).json()["experiment_id"]
             assert [
@@ -177,7 +177,7 @@ def test_on_postgresql(tmp_path: Path, postgres_url: str) -> None:
     server.start()
     try:
         with httpx.Client(
-            base_url=f"{server.url}/mlflow", auth=("x", server.token), timeout=60, trust_env=False
+            base_url=f"{server.url}/mlflow", auth=("x", server.token), timeout=180, trust_env=False
         ) as http:
             run = new_run(http)
             assert http.post(f"{API}registered-models/create", json={"name": "gpt"}).status_code == 200

@@ -54,7 +54,7 @@ def jobs(live: LiveServer, client: Client, tmp_path_factory: pytest.TempPathFact
         job = client.submit({"name": "toy", "run": run, "workdir": str(folder), "retry": 0, "purpose": "to ask of it"})
         made.append(job.id)
     for job_id in made:
-        client.wait(job_id, timeout=60)
+        client.wait(job_id, timeout=180)
     until(lambda: all(run.final and "loss" in run.metrics for run in client.runs("name = toy")), "every run's end")
     return made
 

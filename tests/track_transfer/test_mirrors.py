@@ -56,7 +56,7 @@ def script(folder: Path, code: str, **env: str) -> subprocess.CompletedProcess[s
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         check=True,
     )
 

@@ -23,6 +23,7 @@ from muster.sched.lines import Queued, Shape, Stream
 from muster.sched.order import UNKNOWN, Key
 from muster.sched.place import Gang
 from muster.sched.quota import EPSILON
+from muster.sched.soonest import Soonest
 from muster.sched.walk import Walk
 
 TRIED = 400  # jobs that one round tries beside reservations, in all
@@ -44,6 +45,10 @@ class Filling:
     _tried: int = 0
     _too_long: dict[Shape, float] = field(default_factory=dict)  # who ends then or later is in someone's way
     _again: dict[Shape, None] = field(default_factory=dict)  # held back by more than a lack of room
+    _soonest: Soonest = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._soonest = Soonest(self.state, self.board)
 
     def keep_promises(self) -> None:
         """Starts those whose seats were kept for them; lets go of seats that won't come free any more."""
@@ -246,12 +251,15 @@ class Filling:
         if shape in self._too_long and self._ends(queued) >= self._too_long[shape]:
             self._again[shape] = None
             return False
-        gang = self.gang(queued) if len(pools) == len(shape.gang.pools) else replace(self.gang(queued), pools=pools)
+        whole = len(pools) == len(shape.gang.pools)
+        gang, pools = self.gang(queued), self._soonest.sort(pools)
+        if pools != gang.pools:
+            gang = replace(gang, pools=pools)
         seats = self._seats(queued, gang)
         if seats is None:
             if gang.ends > self.now:
                 self._again[shape] = None  # another of the shape may be done sooner, before a node goes away
-            elif gang.pools == shape.gang.pools:
+            elif whole:
                 self._failed.add(shape)
                 shape.blocked = tuple([self.board.free.grew(pool) for pool in shape.gang.pools])
             return False
@@ -337,6 +345,7 @@ class Filling:
     def _start(self, queued: Queued, seats: tuple[Seat, ...]) -> None:
         job = queued.job
         self.starts.append(Start(job.id, seats))
+        self._soonest.add(self.board.pool_of(seats))
         self.board.begin(queued, seats, self.now)
         self._headroom.clear()
 

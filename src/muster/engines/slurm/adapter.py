@@ -32,6 +32,7 @@ from muster.engines.slurm.tools import Tools
 LEEWAY: Final = 5.0  # seconds beyond its grace before a gang is cancelled
 AGAIN: Final = 30.0  # seconds before it is cancelled once more
 UNCLAIMED: Final = 660.0  # seconds that a job queued again may wait for its next attempt: more than any backing off
+WORD: Final = 5.0  # seconds, and those between two looks: why a worker was told to leave is known by then
 FRESH: Final = 3.0  # seconds after a gang was handed over, in which looks are
 SOON: Final = 0.25  # seconds apart
 _DOWN: Final = frozenset({"DOWN", "FAIL", "ERROR", "NOT_RESPONDING"})
@@ -245,8 +246,14 @@ class SlurmAdapter:
         return {}
 
     def cause(self, job: str, attempt: int, worker: int) -> tuple[str, str] | None:
-        key = (job, attempt)
-        return cause_of(self._desk.gangs.get(key), key, worker, self._desk.shared)
+        """Waits for the word of the batch script, or of the next look: a worker may leave before either is there."""
+        key, until = (job, attempt), time.monotonic() + WORD + self._settings.look_every
+        while True:
+            gang = self._desk.gangs.get(key)
+            found = cause_of(gang, key, worker, self._desk.shared)
+            if found is not None or gang is None or time.monotonic() >= until:
+                return found
+            time.sleep(0.1)
 
     def usage(self, since: float) -> Iterable[Usage]:
         return usages(self._desk.client.past(since), self._desk.shared.books(since))
