@@ -56,6 +56,16 @@ def test_changes_come_without_asking(there: tuple[ApiServer, Client]) -> None:
     watched.mirror.close()
 
 
+def test_characters_that_break_lines_elsewhere_break_none_here(there: tuple[ApiServer, Client]) -> None:
+    server, client = there
+    watched = Watched(client)
+    watched.mirror.wait(10)
+    server.store.create(config_map("a", x="one\x85two\u2028three\x1cfour"))
+    until(lambda: watched.data() == {"a": {"x": "one\x85two\u2028three\x1cfour"}}, "the object")
+    assert watched.mirror.away() == (0.0, None)
+    watched.mirror.close()
+
+
 def test_long_lists_come_in_pages(there: tuple[ApiServer, Client], monkeypatch: pytest.MonkeyPatch) -> None:
     server, client = there
     monkeypatch.setattr(client_module, "PAGE", 7)

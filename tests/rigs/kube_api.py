@@ -280,7 +280,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     # --- small things ------------------------------------------------------------------------------------------------
     def _event(self, type: str, item: Object) -> None:
-        line = json.dumps({"type": type, "object": item}).encode() + b"\n"
+        line = json.dumps({"type": type, "object": item}, ensure_ascii=False).encode() + b"\n"
         self.wfile.write(f"{len(line):x}\r\n".encode() + line + b"\r\n")
 
     def _given(self, kind: Kind, namespace: str) -> Object:
@@ -298,7 +298,7 @@ class _Handler(BaseHTTPRequestHandler):
         return self.params.get("dryRun") == "All"
 
     def _answer(self, item: Object, code: int = 200) -> None:
-        body = json.dumps(item).encode()
+        body = json.dumps(item, ensure_ascii=False).encode()
         self.send_response(code)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))

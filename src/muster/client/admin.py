@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
+from muster.core.lines import byte_lines
+
 if TYPE_CHECKING:
     from muster.client.http import Transport
 
@@ -64,7 +66,7 @@ class Admin:
         """Findings of a look at an engine, as they are made: "status", "name", "detail" and "mend"."""
         path = f"/v1/engines/{part(engine)}/doctor"
         with self._transport.open(path, {}, {}, DIAGNOSIS) as response:
-            for line in response.iter_lines():
+            for line in byte_lines(response.iter_bytes()):
                 if line.strip():
                     yield json.loads(line)
 

@@ -12,6 +12,7 @@ import httpx
 
 from muster.client.http import Transport
 from muster.core.errors import Unavailable
+from muster.core.lines import byte_lines
 
 PING_EVERY: Final = 10.0  # seconds between two comments of a server that has nothing to say
 READ_TIMEOUT: Final = 3.5 * PING_EVERY  # three missed ones mean that it is gone
@@ -86,7 +87,7 @@ def follow(
 def parse_events(chunks: Iterable[bytes]) -> Iterator[Message | None]:
     """Messages of a text/event-stream; None for a comment, which says that the server is alive."""
     event, data, ident = "message", list[bytes](), None
-    for line in _byte_lines(chunks):
+    for line in byte_lines(chunks):
         if line.startswith(b":"):
             yield None
         elif line:
@@ -170,14 +171,6 @@ def _left(deadline: float | None, most: float) -> float:
     if left <= 0:
         raise TimeoutError("It took longer than the given time.")
     return min(left, most)
-
-
-def _byte_lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    # Not httpx's iter_lines: that also breaks at characters which are ordinary inside of JSON, such as U+2028.
-    rest = b""
-    for chunk in chunks:
-        *whole, rest = (rest + chunk).split(b"\n")
-        yield from (line.removesuffix(b"\r") for line in whole)
 
 
 def _shown_text(line: str) -> str:

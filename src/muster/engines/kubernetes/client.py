@@ -15,6 +15,7 @@ from urllib.parse import quote, urlsplit
 import httpx
 
 from muster.core.errors import EngineError
+from muster.core.lines import byte_lines
 from muster.engines.kubernetes.access import Access
 
 MANAGER: Final = "muster"
@@ -234,7 +235,7 @@ class Watching:
 
     def __iter__(self) -> Iterator[Object]:
         try:
-            for line in self._response.iter_lines():
+            for line in byte_lines(self._response.iter_bytes()):
                 if line:
                     yield json.loads(line)
         except (httpx.HTTPError, httpx.StreamError, ValueError) as error:
