@@ -70,6 +70,8 @@ def test_one_pool_a_product_and_one_for_the_rest() -> None:
     assert found["a"].labels["zone"] == "z1"
     assert "feature.node.kubernetes.io/cpu" not in found["a"].labels
     assert found["h100/1"].role == "slot"
+    levelled = by_name(describe(nodes, pools, None, 2.0, {}, ("zone",)))
+    assert (levelled["h100/1"].labels["zone"], levelled["a"].labels["zone"]) == ("h100", "z1")
 
 
 def test_products_of_one_kind_are_pools_of_their_own() -> None:

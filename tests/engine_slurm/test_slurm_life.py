@@ -97,6 +97,17 @@ def test_what_waits_says_what_slurm_says_and_when_it_starts(rig: SlurmRig, serve
     assert server.wait(waiting)["phase"] == "succeeded"
 
 
+def test_a_gang_that_wants_one_rack_asks_slurm_for_one_switch(
+    rig: SlurmRig, server: LiveServer, tmp_path: Path
+) -> None:
+    job = submit(rig, server, tmp_path, COUNT + HELD, num_nodes=2, topology="rack")
+    until(lambda: len(list(tmp_path.glob("up-*"))) == 2, "both ranks")
+    shown = rig.tool("scontrol", "show", "job", rig.slurm_id(job), "--oneliner")
+    assert " Switches=1@" in shown
+    (tmp_path / "go").touch()
+    assert server.wait(job)["phase"] == "succeeded"
+
+
 def test_what_slurm_refuses_fails_at_once_with_its_words(server: LiveServer) -> None:
     job = server.submit("true", pool="low", slurm={"constraint": "nosuch"})["id"]
     ended = server.wait(job)

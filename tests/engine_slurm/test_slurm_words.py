@@ -148,6 +148,31 @@ def test_waits_in_sentences(reason: str, code: str, words: str) -> None:
     assert not any(sentence.endswith(".") for sentence in WAITS.values())
 
 
+@pytest.mark.parametrize(
+    ("topology", "seats", "extra"),
+    [
+        ({"require": "rack"}, 2, ("--switches=1",)),
+        ({"prefer": "rack"}, 2, ("--switches=1@5",)),
+        ({"require": "zone"}, 2, ()),
+        ({"require": "rack"}, 1, ()),
+        ({"require": "rack", "options": {"extra": ["--switches=2"]}}, 2, ("--switches=2",)),
+    ],
+)
+def test_one_switch_is_asked_for_where_it_is_what_the_job_calls_it(
+    topology: dict[str, Any], seats: int, extra: tuple[str, ...]
+) -> None:
+    wanted = {"seats": [Seat(f"low/{number}") for number in range(seats)], **topology}
+    assert asked({"switch": "rack"}, **wanted).extra == extra
+    assert not [option for option in asked(**{**wanted, "options": {}}).extra if "switches" in option]
+
+
+def test_the_slots_of_a_pool_share_what_slurm_sees_to() -> None:
+    pools = pools_of([PartitionRow("low", True, True)], {})
+    found = node_infos([MACHINE], pools, 2.0, "rack")
+    assert {one.labels.get("rack") for one in found if one.role == "slot"} == {"low"}
+    assert {one.labels.get("rack") for one in found if one.role == "machine"} == {None}
+
+
 def test_machines_are_listed_once_and_slots_by_partition() -> None:
     machines = [MACHINE, MachineRow("n2", ("DOWN", "NOT_RESPONDING"), 8, 1000, "", ("low",), "gone")]
     pools = pools_of([PartitionRow("high", False, True), PartitionRow("low", True, True)], {})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -207,6 +208,23 @@ def test_without_kueue_the_gang_is_kept_together_by_affinity() -> None:
     (term,) = pod_of(made)["affinity"]["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     assert term["topologyKey"] == "topology.kubernetes.io/rack"
     assert term["labelSelector"]["matchLabels"] == gang_labels("0123456789", "gpt-small-7", 3)
+
+
+def test_levels_of_a_jobs_topology_are_labels_of_the_clusters_nodes() -> None:
+    settings = replace(SETTINGS, topology={"rack": "example.com/rack", "zone": "topology.kubernetes.io/zone"})
+    both = manifests(a_gang(require="zone", prefer="rack"), settings, None)
+    affinity = pod_of(both)["affinity"]["podAffinity"]
+    (must,) = affinity["requiredDuringSchedulingIgnoredDuringExecution"]
+    (wish,) = affinity["preferredDuringSchedulingIgnoredDuringExecution"]
+    assert must["topologyKey"] == "topology.kubernetes.io/zone"
+    assert wish["podAffinityTerm"]["topologyKey"] == "example.com/rack"
+    all_valid(both)
+    queued = manifests(a_gang(prefer="rack", options={"queue": "team-a"}), settings, None)
+    (template,) = [template for document in queued for _, template in templates(document)]
+    assert template["metadata"]["annotations"]["kueue.x-k8s.io/podset-preferred-topology"] == "example.com/rack"
+    assert "podAffinity" not in template["spec"].get("affinity", {})
+    unknown = manifests(a_gang(require="aisle"), settings, None)
+    assert "podAffinity" not in pod_of(unknown)["affinity"]
 
 
 def test_the_workers_of_a_gang_are_kept_apart_where_there_are_nodes_enough() -> None:

@@ -110,7 +110,7 @@ def test_what_is_not_carried_is_said(muster) -> None:
     for words in (
         "which nodes have H100",
         "accelerator_memory",
-        "kubernetes.topology",
+        "topology 'rack' has no label",
         "for 3 nodes",
         "leave the others",
     ):

@@ -46,6 +46,7 @@ python = "{sys.executable}"
 look_every = 0.5
 nodes_every = 2.0
 claim_within = "20s"
+switch = "rack"
 """
 
     @property

@@ -103,6 +103,8 @@ def gang_of(job: Job, token: str) -> GangLaunch:
         pool=job.attempt.pool,
         priority=spec.priority,
         ask=job.ask,
+        require=spec.topology.require or "",
+        prefer=spec.topology.prefer or "",
         options=sections(spec),
         image=spec.image or "",
         code=job.code,

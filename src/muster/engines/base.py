@@ -64,6 +64,8 @@ class GangLaunch:
     pool: str = ""
     priority: int = 50
     ask: Resources = field(default_factory=Resources)  # of each worker
+    require: str = ""  # level of topology that all workers share
+    prefer: str = ""
     # What the job file says to this kind of engine; the controller names every kind: {"slurm": {...}, "ray": {...}}.
     options: Mapping[str, Any] = field(default_factory=dict)
     image: str = ""  # of the container, where there are any

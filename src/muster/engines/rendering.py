@@ -92,6 +92,8 @@ def gang_of(spec: JobSpec, engine: str) -> GangLaunch:
         pool=spec.pool or "",
         priority=spec.priority,
         ask=ask(spec),
+        require=spec.topology.require or "",
+        prefer=spec.topology.prefer or "",
         options=section(spec, engine),
         image=spec.image or "",
     )

@@ -166,8 +166,9 @@ class KubernetesAdapter:
                 self._remove(link, gang, memo, grace)
 
     def _describe(self, link: Link) -> list[Any]:
-        nodes = link.nodes()
-        return machines.describe(nodes, self._pools(nodes), link.use(), self._config.depth, self._config.growth)
+        nodes, config = link.nodes(), self._config
+        levels = self._settings.topology
+        return machines.describe(nodes, self._pools(nodes), link.use(), config.depth, config.growth, levels)
 
     def _pools(self, nodes: Sequence[Object]) -> Mapping[str, PoolSettings]:
         """As they are set; without that, as they are found."""

@@ -15,14 +15,14 @@ from muster.engines.describe import Home
 from muster.engines.kubernetes.adapter import KubeConfig, KubernetesAdapter
 from muster.engines.kubernetes.machines import Growth
 from muster.engines.kubernetes.render_options import toleration
-from muster.engines.kubernetes.settings import FORMS, PORT, KubeSettings, PoolSettings
+from muster.engines.kubernetes.settings import FORMS, PORT, TOPOLOGY, KubeSettings, PoolSettings
 
 _TEXTS: Final = (
     "kubeconfig", "context", "namespace", "form", "image", "python", "package", "service_account", "checkpoints",
     "scratch", "shared_memory", "scheduler", "queue",
 )  # fmt: skip
 _LISTS: Final = ("namespaces", "pull_secrets")
-_TABLES: Final = ("labels", "annotations", "pools")
+_TABLES: Final = ("labels", "annotations", "topology", "pools")
 _NUMBERS: Final = ("port", "depth")
 _TIMES: Final = ("refuse_after", "node_lost_after")
 KEYS: Final = (*_TEXTS, *_LISTS, *_TABLES, *_NUMBERS, *_TIMES)
@@ -40,8 +40,9 @@ def read_config(name: str, given: Mapping[str, Any], home: Home) -> KubeConfig:
     _known(where, given, KEYS)
     values: dict[str, Any] = {key: _text(where, key, given[key]) for key in _TEXTS if key in given}
     values |= {key: _texts(where, key, given[key]) for key in _LISTS if key in given}
-    values |= {key: _words(where, key, given[key]) for key in _TABLES[:2] if key in given}
+    values |= {key: _words(where, key, given[key]) for key in _TABLES[:3] if key in given}
     values |= {key: _duration(where, key, given[key]) for key in _TIMES if key in given}
+    values["topology"] = {**TOPOLOGY, **values.get("topology", {})}
     _check(where, values)
     port = _number(where, "port", given.get("port", PORT), 1024, 65535)
     depth = float(_number(where, "depth", given.get("depth", 2.0), 1.0, 1000.0))

@@ -135,8 +135,12 @@ def describe(
     use: Mapping[str, Load] | None,
     depth: float,
     growth: Mapping[str, Growth],
+    levels: Iterable[str] = (),
 ) -> list[NodeInfo]:
-    """Machines first, each in the first pool that it suits, then the slots. `use` is None where it is not known."""
+    """Machines first, each in the first pool that it suits, then the slots. `use` is None where it is not known.
+
+    `levels` of topology are those that the cluster itself sees to: all slots of a pool share them.
+    """
     machines: dict[str, list[tuple[NodeInfo, Resources]]] = {pool: [] for pool in [*pools, *growth]}
     for node in sorted(nodes, key=lambda item: str(item["metadata"]["name"])):
         pool = next((name for name, wanted in pools.items() if suits(node, wanted)), None)
@@ -145,7 +149,7 @@ def describe(
             machines[pool].append(_machine(node, pool, pools[pool], load))
     found = [machine for members in machines.values() for machine, _ in members]
     for pool, members in machines.items():
-        found.extend(_slots(pool, members, pools.get(pool, PoolSettings()), depth, growth.get(pool)))
+        found.extend(_slots(pool, members, pools.get(pool, PoolSettings()), depth, growth.get(pool), levels))
     return found
 
 
@@ -205,6 +209,7 @@ def _slots(
     wanted: PoolSettings,
     depth: float,
     growth: Growth | None,
+    levels: Iterable[str],
 ) -> list[NodeInfo]:
     """Each as large as the largest machine, so that what fits one of them is refused by nobody here."""
     sizes = [room for _, room in members] + ([growth.node] if growth else [])
@@ -216,7 +221,7 @@ def _slots(
         largest, milli_cpus=max(s.milli_cpus for s in sizes), memory=max(s.memory for s in sizes)
     )  # fmt: skip
     number = max(math.ceil(depth * count), count + SPARE)
-    labels = dict(wanted.selector)
+    labels = {**wanted.selector, **dict.fromkeys(levels, pool)}
     names = (f"{pool}/{index}" for index in range(1, number + 1))
     return [NodeInfo(name, pool, size, labels, "slot", machines=count) for name in names]
 

@@ -59,9 +59,9 @@ def _lost(spec: JobSpec, gang: GangLaunch, settings: KubeSettings, options: Opti
         )
     if gang.ask.accelerator_memory:
         said.append("accelerator_memory is looked at by Muster's own scheduler alone.")
-    for level in (spec.topology.require, spec.topology.prefer):
-        if level and not options.topology:
-            said.append(f"topology {level!r} is a level of Muster's; name the nodes' label in kubernetes.topology.")
+    for level, label in ((gang.require, options.topology), (gang.prefer, options.near)):
+        if level and not label:
+            said.append(f"topology {level!r} has no label here: name it in `topology` of the engine's settings.")
     if spec.min_nodes and spec.min_nodes != spec.num_nodes:
         said.append(f"Rendered for {spec.num_nodes} nodes; Muster would start it on {spec.min_nodes} or more.")
     if options.scheduler == KAI and options.form == "job" and len(gang.seats) > 1:

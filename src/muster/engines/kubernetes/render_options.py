@@ -36,7 +36,8 @@ class Options:
     service_account: str = ""
     priority_class: str = ""
     shared_memory: str = ""
-    topology: str = ""
+    topology: str = ""  # label that the nodes of all workers share
+    near: str = ""  # one that they share if that can be had
     node_selector: Mapping[str, str] = field(default_factory=dict)
     tolerations: Sequence[Mapping[str, str]] = ()
     volumes: Mapping[str, str] = field(default_factory=dict)
@@ -75,7 +76,8 @@ def options_of(gang: GangLaunch, settings: KubeSettings) -> Options:
         service_account=str(given.get("service_account") or settings.service_account),
         priority_class=str(given.get("priority_class") or ""),
         shared_memory=quantity(given.get("shared_memory") or settings.shared_memory),
-        topology=str(given.get("topology") or ""),
+        topology=str(given.get("topology") or settings.topology.get(gang.require, "")),
+        near=settings.topology.get(gang.prefer, ""),
         node_selector={**pool.selector, **_mapping(given, "node_selector")},
         tolerations=tuple(toleration(text) for text in tolerations),
         volumes=_mapping(given, "volumes"),

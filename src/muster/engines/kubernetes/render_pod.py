@@ -24,6 +24,7 @@ Doc = dict[str, Any]
 
 GRACE: Final = 15  # seconds beyond the job's own grace, for the launcher's last word to reach the server
 KUEUE_TOPOLOGY: Final = "kueue.x-k8s.io/podset-required-topology"
+KUEUE_NEAR: Final = "kueue.x-k8s.io/podset-preferred-topology"
 VOLCANO_GROUP: Final = "scheduling.k8s.io/group-name"
 KAI_QUEUE: Final = "kai.scheduler/queue"
 KAI_FRACTION: Final = "gpu-fraction"
@@ -110,9 +111,8 @@ def _where(gang: GangLaunch, options: Options, labels: Mapping[str, str]) -> Doc
         made["tolerations"] = tolerations
     own = {"labelSelector": {"matchLabels": dict(labels)}}
     affinity: Doc = {}
-    if options.topology and not options.kueue:
-        near = {**own, "topologyKey": options.topology}
-        affinity["podAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": [near]}
+    if (options.topology or options.near) and not options.kueue:
+        affinity["podAffinity"] = _together(own, options)
     if len(gang.seats) > 1:
         # A node each, where there are as many: preferred, since two small pods on one node work too.
         apart = {"weight": 100, "podAffinityTerm": {**own, "topologyKey": "kubernetes.io/hostname"}}
@@ -120,10 +120,22 @@ def _where(gang: GangLaunch, options: Options, labels: Mapping[str, str]) -> Doc
     return {**made, "affinity": affinity} if affinity else made
 
 
+def _together(own: Doc, options: Options) -> Doc:
+    made: Doc = {}
+    if options.topology:
+        made["requiredDuringSchedulingIgnoredDuringExecution"] = [{**own, "topologyKey": options.topology}]
+    if options.near:
+        wish = {"weight": 100, "podAffinityTerm": {**own, "topologyKey": options.near}}
+        made["preferredDuringSchedulingIgnoredDuringExecution"] = [wish]
+    return made
+
+
 def _annotations(gang: GangLaunch, options: Options, name: str) -> dict[str, str]:
     made = {}
-    if options.topology and options.kueue:
+    if options.kueue and options.topology:  # Kueue takes one of the two
         made[KUEUE_TOPOLOGY] = options.topology
+    elif options.kueue and options.near:
+        made[KUEUE_NEAR] = options.near
     if options.scheduler == VOLCANO:
         made[VOLCANO_GROUP] = name
     if options.scheduler == KAI and gang.ask.accelerators and gang.ask.share < WHOLE:

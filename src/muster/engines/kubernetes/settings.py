@@ -32,6 +32,9 @@ GPU: Final = "nvidia.com/gpu"
 # Below the range from which Linux picks ports for outgoing connections: nobody has it before rank 0 listens.
 PORT: Final = 29400
 
+# Levels of a job's `topology` that need no setting: labels that every cloud's nodes have.
+TOPOLOGY: Final = {"zone": "topology.kubernetes.io/zone", "region": "topology.kubernetes.io/region"}
+
 
 @dataclass(frozen=True, slots=True)
 class PoolSettings:
@@ -64,6 +67,7 @@ class KubeSettings:
     labels: Mapping[str, str] = field(default_factory=dict)  # of everything that is made
     annotations: Mapping[str, str] = field(default_factory=dict)  # of the pods
     pools: Mapping[str, PoolSettings] = field(default_factory=dict)
+    topology: Mapping[str, str] = field(default_factory=lambda: dict(TOPOLOGY))  # level of a job's → nodes' label
 
 
 def checkpoint_dir(settings: KubeSettings, job: str) -> str:

@@ -82,7 +82,7 @@ class SlurmAdapter:
         if nodes or time.monotonic() - self._nodes_at >= self._settings.nodes_every:
             self._desk.machines = self._desk.client.machines()
             self._desk.pools = pools_of(self._desk.client.partitions(), self._settings.pools)
-            infos = node_infos(self._desk.machines, self._desk.pools, self._settings.depth)
+            infos = node_infos(self._desk.machines, self._desk.pools, self._settings.depth, self._settings.switch)
             self._nodes_at = time.monotonic()
         self._desk.attribute()
         self._press()

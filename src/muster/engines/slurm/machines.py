@@ -34,8 +34,13 @@ def pool_name(partition: str) -> str:
     return re.sub(r"[^a-z0-9-]+", "-", partition.lower()).strip("-") or "slurm"
 
 
-def node_infos(machines: Sequence[MachineRow], pools: Mapping[str, PoolSettings], depth: float) -> list[NodeInfo]:
-    """Every machine once, in the first of its pools, and each pool's slots: as large as its machines, in turn."""
+def node_infos(
+    machines: Sequence[MachineRow], pools: Mapping[str, PoolSettings], depth: float, switch: str = ""
+) -> list[NodeInfo]:
+    """Every machine once, in the first of its pools, and each pool's slots: as large as its machines, in turn.
+
+    `switch` is the level of topology that Slurm itself sees to: all slots of a pool share it.
+    """
     found: list[NodeInfo] = []
     taken: set[str] = set()
     for pool, settings in pools.items():
@@ -48,7 +53,7 @@ def node_infos(machines: Sequence[MachineRow], pools: Mapping[str, PoolSettings]
                 found.append(_machine(machine, pool, settings))
         for number in range(max(math.ceil(depth * len(members)), len(members) + SPARE)):
             like = resources_of(members[number % len(members)], settings)
-            labels = {"slurm.partition": settings.partition}
+            labels = {"slurm.partition": settings.partition, **({switch: pool} if switch else {})}
             found.append(NodeInfo(f"{pool}/{number + 1}", pool, like, labels, role="slot", machines=len(members)))
     return found
 

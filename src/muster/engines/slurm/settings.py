@@ -60,6 +60,7 @@ class SlurmSettings:
     pools: Mapping[str, PoolSettings] = field(default_factory=dict)  # one a partition unless given
     environment: tuple[str, ...] = KEPT
     extra: tuple[str, ...] = ()  # further options of sbatch, for every job
+    switch: str = ""  # the level of a job's `topology` that the nodes of one leaf switch share, such as rack
     tools: str = ""  # the folder of sbatch and its like
     conf: str = ""  # SLURM_CONF
     rest: str = ""  # slurmrestd: unix:/path or a URL

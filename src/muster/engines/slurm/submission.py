@@ -14,6 +14,7 @@ from muster.engines.slurm.model import MachineRow, Submission, gpus_of
 from muster.engines.slurm.settings import PoolSettings, SlurmSettings
 
 MIDDLE: Final = 50  # the priority that is neither raised nor lowered
+SWITCH_WAIT: Final = 5  # minutes that a gang waits for the one switch that it would rather have
 SLACK: Final = 60  # seconds; Slurm may send the signal before the limit this much too early
 # Options that change what a job gets or when, and neither who it is nor what it runs.
 ALLOWED: Final = frozenset({
@@ -38,6 +39,8 @@ def submission_of(
     """All but script, folders and environment. Raises EngineError for what can't be asked for."""
     options = gang.options
     extra = (*settings.extra, *options.get("extra", ()))
+    if not any(option.startswith("--switches") for option in extra):
+        extra = (*extra, *_switches(gang, settings))
     _check_extra(options.get("extra", ()))
     signal = math.ceil(float(options.get("signal", 60.0)))
     return Submission(
@@ -88,6 +91,13 @@ def _gres(gang: GangLaunch, machines: Sequence[MachineRow]) -> str:
     if ask.accelerator != ANY_ACCELERATOR and named:
         return f"gpu:{named[0]}:{ask.accelerators}"
     return f"gpu:{ask.accelerators}"
+
+
+def _switches(gang: GangLaunch, settings: SlurmSettings) -> tuple[str, ...]:
+    """Where the job wants its nodes on one switch: until it can be had, or for a while."""
+    if len(gang.seats) < 2 or not settings.switch or settings.switch not in (gang.require, gang.prefer):
+        return ()
+    return ("--switches=1",) if gang.require == settings.switch else (f"--switches=1@{SWITCH_WAIT}",)
 
 
 def _minutes(gang: GangLaunch, signal: int) -> int | None:
