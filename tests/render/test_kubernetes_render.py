@@ -227,6 +227,16 @@ def test_levels_of_a_jobs_topology_are_labels_of_the_clusters_nodes() -> None:
     assert "podAffinity" not in pod_of(unknown)["affinity"]
 
 
+@pytest.mark.parametrize(
+    ("priority", "given", "found"),
+    [(50, {}, None), (74, {}, None), (75, {}, "soon"), (100, {}, "now"), (100, {"priority_class": "mine"}, "mine")],
+)
+def test_priorities_are_classes_of_the_cluster(priority: int, given: dict[str, str], found: str | None) -> None:
+    settings = replace(SETTINGS, priority_classes={"high": "soon", "90": "now"})
+    made = manifests(a_gang(priority=priority, options=given), settings, None)
+    assert pod_of(made).get("priorityClassName") == found
+
+
 def test_the_workers_of_a_gang_are_kept_apart_where_there_are_nodes_enough() -> None:
     (term,) = pod_of(_rendered())["affinity"]["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
     assert term["podAffinityTerm"]["topologyKey"] == "kubernetes.io/hostname"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import PurePosixPath
 from typing import Final
@@ -127,6 +128,13 @@ def parse_flag(text: str) -> bool:
 def parse_priority(text: str) -> int:
     named = PRIORITIES.get(text.strip().lower())
     return parse_integer(text) if named is None else named
+
+
+def by_priority(table: Mapping[str, str], priority: int) -> str:
+    """Of a table from the least priority of each, by name or number: what the highest that is reached has, or ""."""
+    levels = {parse_priority(level): found for level, found in table.items()}
+    reached = [level for level in levels if level <= priority]
+    return levels[max(reached)] if reached else ""
 
 
 def format_priority(priority: int) -> str | int:

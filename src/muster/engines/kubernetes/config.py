@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from muster.core.errors import ConfigError, Invalid
 from muster.core.resources import Resources
-from muster.core.units import Unfit, parse_accelerators, parse_duration, parse_size
+from muster.core.units import PRIORITIES, Unfit, parse_accelerators, parse_duration, parse_size
 from muster.engines.describe import Home
 from muster.engines.kubernetes.adapter import KubeConfig, KubernetesAdapter
 from muster.engines.kubernetes.machines import Growth
@@ -22,7 +22,7 @@ _TEXTS: Final = (
     "scratch", "shared_memory", "scheduler", "queue",
 )  # fmt: skip
 _LISTS: Final = ("namespaces", "pull_secrets")
-_TABLES: Final = ("labels", "annotations", "topology", "pools")
+_TABLES: Final = ("labels", "annotations", "topology", "priority_classes", "pools")
 _NUMBERS: Final = ("port", "depth")
 _TIMES: Final = ("refuse_after", "node_lost_after")
 KEYS: Final = (*_TEXTS, *_LISTS, *_TABLES, *_NUMBERS, *_TIMES)
@@ -40,7 +40,7 @@ def read_config(name: str, given: Mapping[str, Any], home: Home) -> KubeConfig:
     _known(where, given, KEYS)
     values: dict[str, Any] = {key: _text(where, key, given[key]) for key in _TEXTS if key in given}
     values |= {key: _texts(where, key, given[key]) for key in _LISTS if key in given}
-    values |= {key: _words(where, key, given[key]) for key in _TABLES[:3] if key in given}
+    values |= {key: _words(where, key, given[key]) for key in _TABLES[:-1] if key in given}
     values |= {key: _duration(where, key, given[key]) for key in _TIMES if key in given}
     values["topology"] = {**TOPOLOGY, **values.get("topology", {})}
     _check(where, values)
@@ -58,6 +58,12 @@ def read_config(name: str, given: Mapping[str, Any], home: Home) -> KubeConfig:
 
 def _check(where: str, values: Mapping[str, Any]) -> None:
     form, kept = values.get("form", "job"), values.get("checkpoints", "")
+    for level in values.get("priority_classes", {}):
+        if level not in PRIORITIES and not (level.isdigit() and int(level) <= 100):
+            raise ConfigError(
+                f"{where}.priority_classes: {level!r} is no priority.",
+                f"Use {', '.join(PRIORITIES)} or a number to 100.",
+            )
     if form not in FORMS:
         raise ConfigError(f"{where}.form is {form!r}.", f"There are: {', '.join(FORMS)}.")
     if kept and "://" not in kept and not kept.startswith(("pvc:", "hostPath:/")):

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from muster.core.errors import Invalid
 from muster.core.resources import WHOLE
-from muster.core.units import ANY_ACCELERATOR
+from muster.core.units import ANY_ACCELERATOR, by_priority
 from muster.engines.base import GangLaunch
 from muster.engines.kubernetes.settings import FORMS, Form, KubeSettings, PoolSettings
 
@@ -74,7 +74,7 @@ def options_of(gang: GangLaunch, settings: KubeSettings) -> Options:
         queue=str(given.get("queue") or pool.queue or settings.queue),
         scheduler=scheduler,
         service_account=str(given.get("service_account") or settings.service_account),
-        priority_class=str(given.get("priority_class") or ""),
+        priority_class=str(given.get("priority_class") or by_priority(settings.priority_classes, gang.priority)),
         shared_memory=quantity(given.get("shared_memory") or settings.shared_memory),
         topology=str(given.get("topology") or settings.topology.get(gang.require, "")),
         near=settings.topology.get(gang.prefer, ""),

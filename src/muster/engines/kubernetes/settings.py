@@ -64,6 +64,7 @@ class KubeSettings:
     scheduler: str = ""  # `volcano`, `kai-scheduler` or any other by name; "" is the cluster's own
     queue: str = ""  # where the pool names none
     pull_secrets: tuple[str, ...] = ()
+    priority_classes: Mapping[str, str] = field(default_factory=dict)  # least priority → PriorityClass
     labels: Mapping[str, str] = field(default_factory=dict)  # of everything that is made
     annotations: Mapping[str, str] = field(default_factory=dict)  # of the pods
     pools: Mapping[str, PoolSettings] = field(default_factory=dict)

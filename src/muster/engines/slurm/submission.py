@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from muster.core.errors import EngineError
-from muster.core.units import ANY_ACCELERATOR, PRIORITIES
+from muster.core.units import ANY_ACCELERATOR, by_priority
 from muster.engines.base import GangLaunch
 from muster.engines.slurm.model import MachineRow, Submission, gpus_of
 from muster.engines.slurm.settings import PoolSettings, SlurmSettings
@@ -60,7 +60,7 @@ def submission_of(
         signal=signal,
         requeue=bool(options.get("requeue", True)),
         exclusive=bool(options.get("exclusive", False)),
-        qos=_text(options, "qos") or _qos(gang, settings) or pool.qos or settings.qos,
+        qos=_text(options, "qos") or by_priority(settings.priority_qos, gang.priority) or pool.qos or settings.qos,
         account=_text(options, "account") or pool.account or settings.account,
         constraint=_text(options, "constraint"),
         reservation=_text(options, "reservation"),
@@ -115,15 +115,6 @@ def _nice(gang: GangLaunch, settings: SlurmSettings, privileged: bool) -> int | 
         return None
     wanted = (MIDDLE - gang.priority) * settings.nice_scale
     return wanted if privileged else max(0, wanted)
-
-
-def _qos(gang: GangLaunch, settings: SlurmSettings) -> str:
-    """Of the highest level that the priority reaches."""
-    levels = {
-        PRIORITIES.get(level, int(level) if level.isdigit() else 0): q for level, q in settings.priority_qos.items()
-    }
-    reached = [level for level in levels if level <= gang.priority]
-    return levels[max(reached)] if reached else ""
 
 
 def _check_extra(extra: Sequence[str]) -> None:
