@@ -38,13 +38,13 @@ components:
 # The core and PyTorch: all that the demo needs.
 .venv/.core: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch numpy
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt torch numpy
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable .
 	touch $@
 
 # Everything that tests, checks and benchmarks add.
 .venv/.dev: .venv/.core
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[postgres,fast,mlflow,frames,ray,dev]'
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[postgres,fast,mlflow,frames,ray,dev]'
 	touch $@
 
 clean:

@@ -16,10 +16,27 @@ from muster.engines.ray.config import read
 from rigs.ray_rig import HEAD, RayRig
 
 PROGRAM = """
+import os
+from pathlib import Path
 import ray
+from ray import train, tune
+from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 ray.init()
 rows = ray.data.range(10, override_num_blocks=1).map(lambda row: {"id": row["id"] * 2}).take_all()
-print("sum", sum(row["id"] for row in rows))
+print("data", sum(row["id"] for row in rows))
+here = os.getcwd()
+keep = {"storage_path": f"{here}/kept"}
+def trial(config):
+    tune.report({"score": (config["x"] - 2) ** 2})
+space = {"x": tune.grid_search([1, 2])}
+found = tune.Tuner(trial, param_space=space, run_config=tune.RunConfig(verbose=0, **keep)).fit()
+print("tune", found.get_best_result("score", "min").config["x"])
+def loop():
+    about = train.get_context()
+    Path(here, f"trained-{about.get_world_rank()}-{about.get_world_size()}").touch()
+scale = train.ScalingConfig(num_workers=2)
+DataParallelTrainer(loop, scaling_config=scale, run_config=train.RunConfig(**keep)).fit()
+print("train", *sorted(path.name for path in Path(here).glob("trained-*")))
 """
 TAKE_ALL = """
 from ray.util import placement_group
@@ -53,9 +70,11 @@ class TestRay(ClusterContract):
         until(lambda: not requested(), "the request to be taken back")
 
     def test_a_ray_program_of_its_own_runs_as_a_job(self, rig: Rig, server: LiveServer, folder: Path) -> None:
+        """With Ray Data, Ray Tune and Ray Train, each of which asks Ray for what it needs."""
         job = submit(rig, server, folder, PROGRAM, num_nodes=2, ray={"driver": True})
         assert server.wait(job)["phase"] == "succeeded", server.output(job)
-        assert "sum 90" in server.output(job)
+        said = server.output(job).splitlines()
+        assert {"data 90", "tune 2", "train trained-0-2 trained-1-2"} <= set(said), said
 
     def test_a_jobs_runtime_environment_is_the_ranks(self, rig: Rig, server: LiveServer, folder: Path) -> None:
         job = server.submit(

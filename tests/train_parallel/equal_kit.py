@@ -19,7 +19,7 @@ from muster.train.optim import OptimSettings, adamw, clip, step
 from muster.train.parallel import Micro, ParallelSettings, Prepared, parallelize, state_dicts
 from muster.train.precision import Precision
 
-STEPS = 4
+STEPS = 3
 ROWS = 16  # samples in a global batch
 SEQ = 8
 SEED = 7
