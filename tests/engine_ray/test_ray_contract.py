@@ -131,6 +131,19 @@ class TestRay(ClusterContract):
         assert {one.name.split()[0] for one in found if one.status == "fail"} == {"server"}
         assert all("advertise" in one.mend for one in found if one.status == "fail")
 
+    def test_a_cluster_that_was_restarted_whole_goes_on_with_its_jobs(
+        self, rig: RayRig, server: LiveServer, folder: Path
+    ) -> None:
+        job = submit(rig, server, folder, COUNT + HELD, num_nodes=2, retry={"backoff": "50ms"})
+        until(lambda: len(list(folder.glob("up-*"))) == 2, "both ranks")
+        rig.restart()
+        (folder / "go").touch()
+        ended = server.wait(job)
+        assert ended["phase"] == "succeeded", ended
+        # It may be given nodes of which nobody has noticed yet that they are gone too; that is no start.
+        last = str(ended["attempt"])
+        assert sorted((folder / "starts").read_text().split()) == ["1", "1", last, last]
+
 
 def _waits(server: LiveServer, job: str) -> dict[str, Any] | None:
     reason = server.get(f"/v1/jobs/{job}/why")["reason"]

@@ -97,14 +97,23 @@ def test_what_waits_says_what_slurm_says_and_when_it_starts(rig: SlurmRig, serve
     assert server.wait(waiting)["phase"] == "succeeded"
 
 
-def test_a_gang_that_wants_one_rack_asks_slurm_for_one_switch(
-    rig: SlurmRig, server: LiveServer, tmp_path: Path
-) -> None:
+def test_a_gang_that_wants_one_rack_waits_for_one_switch(rig: SlurmRig, server: LiveServer, tmp_path: Path) -> None:
+    """One node of either switch is another's: two are free, and not on one."""
+    for node in ("n1", "n3"):
+        held = f"touch {tmp_path}/{node}; until test -e {tmp_path}/off-{node}; do sleep 0.1; done"
+        rig.tool("sbatch", f"--nodelist={node}", "--exclusive", "--output=/dev/null", f"--wrap={held}")
+    until(lambda: (tmp_path / "n1").exists() and (tmp_path / "n3").exists(), "the others")
     job = submit(rig, server, tmp_path, COUNT + HELD, num_nodes=2, topology="rack")
+    until(lambda: (server.job(job)["reason"] or {}).get("code") == "engine_queue", "it to wait in Slurm's queue")
+    assert " Switches=1@" in rig.tool("scontrol", "show", "job", rig.slurm_id(job), "--oneliner")
+    anywhere = server.submit("true", pool=rig.pool, num_nodes=2)["id"]
+    assert server.wait(anywhere)["phase"] == "succeeded"
+    assert not list(tmp_path.glob("up-*"))
+    (tmp_path / "off-n3").touch()
     until(lambda: len(list(tmp_path.glob("up-*"))) == 2, "both ranks")
-    shown = rig.tool("scontrol", "show", "job", rig.slurm_id(job), "--oneliner")
-    assert " Switches=1@" in shown
+    assert sorted(name.rpartition("/")[2] for name in server.job(job)["nodes"]) == ["n3", "n4"]
     (tmp_path / "go").touch()
+    (tmp_path / "off-n1").touch()
     assert server.wait(job)["phase"] == "succeeded"
 
 

@@ -73,11 +73,7 @@ class RayRig:
             node = {{cpus = 2, memory = "1GB"}}
             max_nodes = 2
         """)
-        options = ["--head", "--port=6379", "--node-ip-address=127.0.0.1", "--num-cpus=0", "--num-gpus=0"]
-        options += [f"--include-dashboard={str(self._dashboard).lower()}"]
-        self._begin("head", [*options, "--dashboard-host=127.0.0.1"])
-        until(lambda: self._is_up("head"), "Ray's head", patience=180)
-        self.restore()
+        self._begin_all()
 
     def restore(self) -> None:
         for name in self._names:
@@ -89,6 +85,13 @@ class RayRig:
         process = self._running.pop(node)
         process.kill()  # and with it, by --kill-child, the first process of the node's namespace: all of the node
         process.wait(30)
+
+    def restart(self) -> None:
+        """All of it at once, as after a power cut: nothing of the old cluster is known to the new one."""
+        self._kill_all()
+        shutil.rmtree(self._session, ignore_errors=True)
+        self._session.mkdir()
+        self._begin_all()
 
     def records(self) -> str:
         said = self.ask("""
@@ -122,15 +125,25 @@ class RayRig:
         return done.stdout
 
     def close(self) -> None:
+        self._kill_all()
+        if self._network >= 0:
+            netns.leave(self._network)
+            self._network = -1
+        shutil.rmtree(self._session, ignore_errors=True)
+
+    def _kill_all(self) -> None:
         for process in self._running.values():
             process.kill()
         for process in self._running.values():
             process.wait(30)
         self._running.clear()
-        if self._network >= 0:
-            netns.leave(self._network)
-            self._network = -1
-        shutil.rmtree(self._session, ignore_errors=True)
+
+    def _begin_all(self) -> None:
+        options = ["--head", "--port=6379", "--node-ip-address=127.0.0.1", "--num-cpus=0", "--num-gpus=0"]
+        options += [f"--include-dashboard={str(self._dashboard).lower()}"]
+        self._begin("head", [*options, "--dashboard-host=127.0.0.1"])
+        until(lambda: self._is_up("head"), "Ray's head", patience=180)
+        self.restore()
 
     def _begin_node(self, name: str) -> None:
         kind = json.dumps({"accelerator_type:H100": 1})
