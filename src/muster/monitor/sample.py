@@ -92,11 +92,6 @@ class Sampler:
         total = sum(count for _, count in common)
         return [shape for shape, count in common for _ in range(-(-_PARTS * count // total))]
 
-    def pool_of(self, node: str) -> str | None:
-        """The pool of a node that was there at the last sample."""
-        known = self._nodes.get(node)
-        return known[0] if known is not None else None
-
     def _catch_up(self, state: State) -> None:
         entries = state.journal.since(self._cursor) if state.journal is self._journal else None
         self._journal, self._cursor = state.journal, state.journal.end
