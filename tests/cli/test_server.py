@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from live import LiveServer, stop_everything, until
-from muster.cli import daemon
+from muster.cli import check_server, daemon
 
 MUSTER = [sys.executable, "-m", "muster"]
 WAITS = "echo begun; while true; do sleep 0.05; done"
@@ -137,6 +137,17 @@ def test_a_process_that_took_over_the_id_is_not_the_server(tmp_path, ticks_off):
     assert daemon.find(home) is None
     (home / "server.json").write_text(json.dumps({**record, "start_ticks": ours}))
     assert daemon.find(home) == daemon.Running(os.getpid(), ours, ("http://127.0.0.1:1",))
+
+
+def test_a_process_of_this_boot_is_not_the_server_of_the_last(tmp_path):
+    """A machine that boots in the same way every time gives a service the same id at the same tick."""
+    record = {"urls": [], "pid": os.getpid(), "start_ticks": daemon.start_ticks(os.getpid()), "boot_id": "another"}
+    (tmp_path / "server.json").write_text(json.dumps(record))
+    assert daemon.find(tmp_path) is None
+    launcher = tmp_path / "local" / "attempts" / "job-1" / "1" / "0" / "launcher.json"
+    launcher.parent.mkdir(parents=True)
+    launcher.write_text(json.dumps(record))
+    assert list(check_server.launchers(tmp_path)) == []
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"pid": 1}', '{"pid": "x", "start_ticks": 1, "urls": []}'])

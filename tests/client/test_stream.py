@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -53,8 +54,9 @@ def test_ranks_do_not_mix_and_an_old_attempt_is_closed_before_the_next_speaks():
     assert found == [LogLine(1, 1, "two"), LogLine(1, 0, "one"), LogLine(1, 1, "th"), LogLine(2, 0, "four")]
 
 
-def test_of_a_bar_only_what_a_terminal_would_show_is_kept_and_it_is_seen_to_move():
-    now = [100.0]
+@pytest.mark.parametrize("booted", [0.0, 100.0])  # seconds ago
+def test_of_a_bar_only_what_a_terminal_would_show_is_kept_and_it_is_seen_to_move(booted):
+    now = [booted]
     lines = Lines(lambda: now[0])
     assert [line.text for line in lines.feed(1, 0, "\r 1%\r 2%")] == [" 2%"]
     assert list(lines.feed(1, 0, "\r 3%")) == []

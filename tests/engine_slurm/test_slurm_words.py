@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -15,14 +16,25 @@ from muster.core.reasons import REASONS
 from muster.core.resources import Resources
 from muster.engines.base import GangLaunch, Seat, Usage
 from muster.engines.describe import Home
+from muster.engines.slurm.adapter import SlurmAdapter
 from muster.engines.slurm.config import read
 from muster.engines.slurm.history import usages
 from muster.engines.slurm.machines import health_of, node_infos, pools_of
-from muster.engines.slurm.model import JobRow, MachineRow, PartitionRow, PastRow, Submission, expand, gpus_of, tres
+from muster.engines.slurm.model import (
+    Client,
+    JobRow,
+    MachineRow,
+    PartitionRow,
+    PastRow,
+    Submission,
+    expand,
+    gpus_of,
+    tres,
+)
 from muster.engines.slurm.reasons import WAITS, exit_of, state_told, wait_of
 from muster.engines.slurm.settings import PoolSettings, check
 from muster.engines.slurm.submission import submission_of, together
-from muster.engines.slurm.tools import options
+from muster.engines.slurm.tools import Tools, options
 
 HOME = Home(Path("/srv/muster"), "0123456789", lambda: ["http://127.0.0.1:1"])
 MACHINE = MachineRow("n1", ("IDLE",), 16, 64000, "gpu:h100:8(S:0-1)", ("low", "high"), features=("fast",))
@@ -242,3 +254,18 @@ def test_books_differ_where_they_do_and_only_there() -> None:
         ("b", "unknown_to_engine"), ("c", "nodes"), ("c", "ended"), ("c", "accelerator_time"),
         ("e", "unknown_to_muster"),
     ]  # fmt: skip
+
+
+def test_a_drained_node_is_looked_at_again_even_moments_after_boot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("muster.engines.slurm.adapter.time", SimpleNamespace(monotonic=lambda: 1.0))
+    client = SimpleNamespace(
+        jobs=list, machines=lambda: [MACHINE], partitions=lambda: [PartitionRow("low", True, True)],
+        drain=lambda node, why: None,
+    )  # fmt: skip
+    adapter = SlurmAdapter(check("slurm", {"root": str(tmp_path)}, HOME), HOME, cast(Client, client), Tools({}))
+    assert adapter.look(nodes=True).nodes
+    assert adapter.look(nodes=False).nodes is None  # they are known, and looked at again after a while
+    adapter.drain("n1", "a bad fan")
+    assert adapter.look(nodes=False).nodes

@@ -7,6 +7,7 @@ import json
 import random
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from content_kit import Content, both, content, local, sha
@@ -138,6 +139,17 @@ class TestCollect:
         kept.blobs._vouched.clear()
         assert kept.blobs.missing([digest]) == []
         assert kept.blobs.release([digest]).blobs == 0
+
+    def test_minutes_after_boot_nothing_counts_as_told(self, kept: Content, monkeypatch: pytest.MonkeyPatch) -> None:
+        steady = [60.0]  # seconds since the boot
+        monkeypatch.setattr("muster.track.blobs.time", SimpleNamespace(monotonic=lambda: steady[0]))
+        unasked, asked = kept.add("unasked"), kept.add("asked")
+        kept.blobs._vouched.clear()  # a server that has just been started
+        assert kept.blobs.missing([asked]) == []
+        assert kept.blobs.release([unasked, asked]).blobs == 1
+        assert kept.blobs.has([unasked, asked]) == {asked}
+        steady[0] += 3_601.0
+        assert kept.blobs.release([asked]).blobs == 1
 
     def test_what_a_crash_left(self, kept: Content) -> None:
         """A file without a row is what a kill leaves between the two."""

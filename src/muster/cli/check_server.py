@@ -88,6 +88,6 @@ CHECKS: Final[tuple[Checker, ...]] = (port, server, launchers)
 def _lives(path: Path) -> bool:
     try:
         identity = json.loads(path.read_text())
-        return daemon.start_ticks(int(identity["pid"])) == int(identity["start_ticks"])
+        return daemon.this_boot(identity) and daemon.start_ticks(int(identity["pid"])) == int(identity["start_ticks"])
     except (OSError, ValueError, KeyError, TypeError):
         return False

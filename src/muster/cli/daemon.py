@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -42,7 +42,7 @@ def find(home: Path) -> Running | None:
         found = Running(int(raw["pid"]), int(raw["start_ticks"]), tuple(raw["urls"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return found if found.alive() else None
+    return found if this_boot(raw) and found.alive() else None
 
 
 def start(home: Path, words: Sequence[str]) -> Running:
@@ -100,6 +100,12 @@ def start_ticks(pid: int) -> int | None:
     except OSError:
         return None
     return None if fields[0] in "ZX" else int(fields[19])
+
+
+def this_boot(identity: Mapping[str, Any]) -> bool:
+    """Ids and start times of processes begin anew with every boot. A record that an older server wrote names none."""
+    said = identity.get("boot_id")
+    return said is None or said == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 def _readiness(server: Running, home: Path) -> dict[str, Any]:

@@ -138,7 +138,7 @@ def _watch_until_end(client: Client, job: Job, plan: Plan, screen: Screen, conso
 
 def _watch(client: Client, job: Job, plan: Plan, screen: Screen, lines_to: Console | None) -> Doc | None:
     killed: Doc | None = None
-    seen, shown, news_at, slow_at = 0, "", time.monotonic(), 0.0
+    seen, shown, news_at, slow_at = 0, "", time.monotonic(), float("-inf")
     while True:
         now = time.monotonic()
         screen.job = job = client.job(job.id)

@@ -87,7 +87,7 @@ class ScreenView:
         self._live: Live | None = None
         self._job: Job | None = None
         self._linked = True
-        self._drawn_at = 0.0
+        self._drawn_at = float("-inf")
 
     def lines(self, lines: list[LogLine]) -> None:
         self._console.print(Text("\n").join(self._printer.styled(line) for line in lines), soft_wrap=True)

@@ -125,7 +125,7 @@ class Lines:
         yield from (LogLine(attempt, rank, _shown_text(line)) for line in whole)
         if not rest:
             return
-        if "\r" in rest and self._clock() - self._shown.get(key, 0.0) >= BAR_EVERY:
+        if "\r" in rest and self._clock() - self._shown.get(key, float("-inf")) >= BAR_EVERY:
             self._shown[key] = self._clock()
             yield LogLine(attempt, rank, _shown_text(rest))
             rest = rest[rest.rfind("\r") + 1 :]

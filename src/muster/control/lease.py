@@ -37,7 +37,7 @@ class Leadership:
         self._store, self._holder, self._urls = store, holder, urls
         self._on_lead, self._on_lose = on_lead, on_lose
         self._mine: Lease | None = None
-        self._renewed = 0.0
+        self._renewed = float("-inf")  # by a steady clock
         self._seen: tuple[Lease | None, float] = (None, time.monotonic())
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="lease", daemon=True)

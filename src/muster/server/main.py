@@ -16,6 +16,7 @@ import uvicorn
 from muster.control.rules import read_policy, read_rules
 from muster.control.secrets import load_keyring
 from muster.core.errors import ConfigError, MusterError
+from muster.engines.local_worker import boot_id
 from muster.server import logs
 from muster.server.app import create_app
 from muster.server.service import Service
@@ -134,7 +135,8 @@ def _listen(settings: Settings) -> socket.socket:
 def _write_address(home: Path, url: str) -> None:
     """Tells clients and launchers on this machine where the server is."""
     fields = Path(f"/proc/{os.getpid()}/stat").read_text().rpartition(")")[2].split()
-    text = json.dumps({"urls": [url], "pid": os.getpid(), "start_ticks": int(fields[19])})
+    process = {"pid": os.getpid(), "start_ticks": int(fields[19]), "boot_id": boot_id()}
+    text = json.dumps({"urls": [url], **process})
     temporary = home / f"server.json.{os.getpid()}"
     temporary.write_text(text)
     temporary.replace(home / "server.json")

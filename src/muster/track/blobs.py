@@ -193,7 +193,8 @@ class Blobs:
                         self.shelf.delete(digest)
 
     def _lately(self, digest: str) -> bool:
-        return self._vouched.get(digest, 0.0) > time.monotonic() - _VOUCHED
+        then = self._vouched.get(digest)
+        return then is not None and time.monotonic() - then < _VOUCHED
 
     def _renew(self, digests: Sequence[str]) -> list[str]:
         found: list[str] = []

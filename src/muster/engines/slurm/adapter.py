@@ -35,6 +35,7 @@ UNCLAIMED: Final = 660.0  # seconds that a job queued again may wait for its nex
 WORD: Final = 5.0  # seconds, and those between two looks: why a worker was told to leave is known by then
 FRESH: Final = 3.0  # seconds after a gang was handed over, in which looks are
 SOON: Final = 0.25  # seconds apart
+LONG_AGO: Final = float("-inf")  # by a steady clock, which may have begun a moment ago
 _DOWN: Final = frozenset({"DOWN", "FAIL", "ERROR", "NOT_RESPONDING"})
 
 
@@ -51,8 +52,8 @@ class SlurmAdapter:
         self._settings, self._tools = settings, tools
         self._desk = Desk(settings, home, client, Shared(settings.root))
         self._handover = Handover(self._desk)
-        self._nodes_at = 0.0
-        self._submitted_at = -FRESH
+        self._nodes_at = LONG_AGO
+        self._submitted_at = LONG_AGO
 
     @property
     def look_every(self) -> float:
@@ -233,11 +234,11 @@ class SlurmAdapter:
 
     def drain(self, node: str, why: str) -> None:
         self._desk.client.drain(node, f"muster: {' '.join(why.split())}"[:200])
-        self._nodes_at = 0.0
+        self._nodes_at = LONG_AGO
 
     def undrain(self, node: str) -> None:
         self._desk.client.resume(node)
-        self._nodes_at = 0.0
+        self._nodes_at = LONG_AGO
 
     def want(self, waiting: Sequence[tuple[str, Resources, int]]) -> None:
         """Slurm sees for itself who waits."""
