@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 from components import Postgres, postgres
+
+# For every process that a test starts `python` is this one: a machine may have none, or another, on its PATH.
+os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
 
 # Tests assert no times: an example may take as long as a busy machine needs.
 settings.register_profile("muster", deadline=None)

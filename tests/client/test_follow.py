@@ -7,7 +7,7 @@ import threading
 import pytest
 from tiny import TOKEN, refusal, tiny, view
 
-from live import until
+from live import PATIENCE, until
 from muster import Client
 from muster.core.errors import NotFound, Unavailable
 
@@ -22,7 +22,7 @@ def server():
 
 
 def _client(server, **settings):
-    return Client(server.url, TOKEN, **{"retry_for": 30, **settings})
+    return Client(server.url, TOKEN, **{"retry_for": PATIENCE, **settings})
 
 
 def test_output_is_neither_lost_nor_repeated_over_broken_connections(server):
@@ -58,7 +58,7 @@ def test_the_stream_goes_on_after_the_server_was_started_again(server):
         reading.start()
         until(lambda: link == [False], "the client to see that the server is gone")
         server.start()
-        reading.join(30)
+        reading.join(PATIENCE)
     assert found == LINES
     assert link == [False, True]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -125,6 +126,55 @@ def test_a_pool_that_grows_counts_for_what_it_may_become() -> None:
     rules = ruled(rules={"queues": {"default": QueueRules(quota={"cloud": 8}, borrow={})}})
     assert grown(World(rules=rules), 2, gpus=8, pool="cloud") == []
     assert grown(World(rules=rules), 2, gpus=8, num_nodes=2, pool="cloud") == ["never_allowed"]
+
+
+def programs(folder: Path, *names: str) -> str:
+    folder.mkdir()
+    for name in names:
+        (folder / name).write_text("#!/bin/sh\n")
+        (folder / name).chmod(0o755)
+    return str(folder)
+
+
+def missing(run: str, path: str, python: str = "") -> tuple[str, object]:
+    parsed = parse_job({"name": "job", "run": run, "workdir": "/", "envs": {"PATH": path}})
+    context = Context(World().state, "ada", lambda project, name: True, local=True, python=python)
+    (found,) = [found for check in CHECKS if (found := check(parsed, context)) is not None]
+    assert found.code == "no_command"
+    return found.mend, found.data.get("instead")
+
+
+def test_where_python_is_missing_the_refusal_says_what_to_write(tmp_path: Path) -> None:
+    system, venv = (
+        programs(tmp_path / "bin", "python3", "python3.11"),
+        programs(tmp_path / "my venv", "python", "torchrun"),
+    )
+    empty = programs(tmp_path / "empty")
+    mine = f"{venv}/python"
+    (tmp_path / "usr").symlink_to(system)
+    (tmp_path / "bin" / "python3.11").unlink()
+    (tmp_path / "bin" / "python3.11").symlink_to("python3")
+    # The one that submits, under the name that the job's PATH has for it, or by its path.
+    assert missing("python t.py --lr 1", system, f"{system}/python3") == ("Write `python3 t.py --lr 1`.", "python3")
+    assert missing("python t.py", system, f"{tmp_path}/usr/python3.11") == ("Write `python3 t.py`.", "python3")
+    assert missing("python t.py\necho done", empty, mine) == (f"Write `'{mine}' t.py`.", mine)
+    assert missing("python3 t.py", empty, mine)[1] == mine
+    assert missing("torchrun t.py", system, mine)[1] == f"{venv}/torchrun"
+    # A virtual environment's interpreter is a link to the system's, but has packages of its own.
+    linked = programs(tmp_path / "linked")
+    (Path(linked) / "python").symlink_to(f"{system}/python3")
+    assert missing("python t.py", system, f"{linked}/python")[1] == f"{linked}/python"
+    assert missing(f"python {'x' * 500}", empty, mine)[0].endswith("x …`.")
+
+
+@pytest.mark.parametrize(
+    "python", ["", "/no/such/python", "C:\\python.exe", "python3", "/etc/passwd", "/\0/python", "/" * 9_000]
+)
+def test_an_interpreter_of_another_machine_is_not_proposed(tmp_path: Path, python: str) -> None:
+    system, empty = programs(tmp_path / "bin", "python3"), programs(tmp_path / "empty")
+    assert missing("python t.py", system, python) == ("Write `python3 t.py`.", "python3")
+    assert missing("python t.py", empty, python) == ("Correct `run`, or install the program.", None)
+    assert missing("torchrun t.py", system, python)[1] is None
 
 
 def test_folders_and_commands_are_looked_at_only_where_jobs_can_run_nowhere_else() -> None:

@@ -8,7 +8,7 @@ import threading
 
 import httpx
 
-from live import LiveServer, until
+from live import PATIENCE, LiveServer, until
 
 PRINT_ENV = (
     f'{sys.executable} -c "import os; e = os.environ; '
@@ -181,10 +181,12 @@ def test_lists_page_through_everything_once(server: LiveServer) -> None:
     assert server.job(str(page["jobs"][-1]["number"]))["id"] == ids[0]
 
 
-def sse(http: httpx.Client, path: str, **headers: str):
-    """(id, event, data) of a stream, as they come."""
+def sse(http: httpx.Client, path: str, opened: threading.Event | None = None, **headers: str):
+    """(id, event, data) of a stream, as they come; sets `opened` once the server has settled where it begins."""
     with http.stream("GET", path, headers=headers, timeout=180) as answer:
         assert answer.status_code == 200
+        if opened is not None:
+            opened.set()
         fields: dict[str, str] = {}
         for line in answer.iter_lines():
             if line and not line.startswith(":"):
@@ -213,24 +215,25 @@ def test_logs_stream_until_the_end_and_resume_from_the_last_id(server: LiveServe
 
 def test_events_stream_and_name_the_actor(server: LiveServer) -> None:
     found: list[dict] = []
-    with server.http() as http:
-        stream = sse(http, "/v1/events/stream")
-        ready = threading.Event()
+    opened = threading.Event()
 
-        def read() -> None:
-            ready.set()
-            for _, _, data in stream:
-                found.append(data)
-                if data["kind"] == "job.succeeded" and data["job"].startswith("streamed"):
+    def read() -> None:
+        with server.http() as http:
+            for _, _, data in sse(http, "/v1/events/stream", opened):
+                found.extend([data] if (data["job"] or "").startswith("streamed") else [])
+                if found and found[-1]["kind"] == "job.succeeded":
                     return
 
-        thread = threading.Thread(target=read)
-        thread.start()
-        ready.wait()
-        until(lambda: server.submit("true", name="streamed") and found, "the stream to carry events")
-        thread.join(60)
+    reading = threading.Thread(target=read, daemon=True)
+    reading.start()
+    # A stream begins where the log ends when it is opened: what is submitted before that is not in it.
+    assert opened.wait(PATIENCE)
+    job = server.submit("true", name="streamed")
+    reading.join(PATIENCE)
+    assert not reading.is_alive()
     user = server.get("/v1/whoami")["user"]
-    assert {e["actor"] for e in found if e["kind"] == "job.submitted"} == {user}
+    assert {e["job"] for e in found} == {job["id"]}
+    assert [e["actor"] for e in found if e["kind"] == "job.submitted"] == [user]
     mine = server.get("/v1/events", actor=user, kind="job.", last=True, limit=5)["events"]
     assert {e["actor"] for e in mine} == {user}
 

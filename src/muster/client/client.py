@@ -15,7 +15,7 @@ from muster.client.http import Transport, error_body
 from muster.client.job import Job
 from muster.client.record import RecordCalls
 from muster.client.runs import RunCalls
-from muster.client.spec import Spec, batch_item, submission, workdir_of
+from muster.client.spec import Spec, batch_item, interpreter, submission, workdir_of
 from muster.client.stream import RETRY_FOR, Lines, Link, LogLine, Message, follow
 from muster.client.target import Target, default_home
 from muster.core.errors import MusterError
@@ -69,7 +69,8 @@ class Client(Admin, RecordCalls, RunCalls):
         if code := snapshot if isinstance(snapshot, dict) else snapshot and self._code_of(body, {}):
             body["code"] = code
         # A key of our own makes it safe to send the request again when the answer was lost.
-        return self._job(self._transport.call("POST", "/v1/jobs", body=body, key=key or uuid.uuid4().hex))
+        key = key or uuid.uuid4().hex
+        return self._job(self._transport.call("POST", "/v1/jobs", body=body, key=key, more=interpreter()))
 
     def check(self, spec: Spec, *, base: str | Path | None = None, **overrides: Any) -> Doc:
         """Everything that `submit` would do, short of submitting it: raises what it would raise.
@@ -78,7 +79,8 @@ class Client(Admin, RecordCalls, RunCalls):
         displace ("preempts"), why it would wait ("reasons") and what would start sooner ("sooner").
         """
         body = submission(spec, overrides, Path(base).absolute() if base else None)
-        return self._send("POST", "/v1/jobs", {**body, "dry_run": True})
+        answer: Doc = self._transport.call("POST", "/v1/jobs", body={**body, "dry_run": True}, more=interpreter())
+        return answer
 
     def submit_many(
         self, specs: Iterable[Spec], keys: Iterable[str] | None = None, *, snapshot: bool = True
@@ -95,7 +97,8 @@ class Client(Admin, RecordCalls, RunCalls):
         for start in range(0, len(items), BATCH):
             part = items[start : start + BATCH]
             # Every job has its key, so the whole request may be sent again when the answer was lost.
-            answer = self._transport.call("POST", "/v1/jobs/batch", body={"jobs": part}, key=part[0]["key"])
+            body, key = {"jobs": part}, part[0]["key"]
+            answer = self._transport.call("POST", "/v1/jobs/batch", body=body, key=key, more=interpreter())
             results += [error_body(one["error"]) if "error" in one else one for one in answer["jobs"]]
         return results
 

@@ -48,9 +48,10 @@ class Transport:
         params: Mapping[str, Any] | None = None,
         body: Any = None,
         key: str | None = None,
+        more: Mapping[str, str] | None = None,
     ) -> Any:
-        """The JSON that the server answered. Raises what the server raised, or Unavailable."""
-        headers = {"Idempotency-Key": key} if key else {}
+        """The JSON that the server answered. Raises what the server raised, or Unavailable. `more`: headers."""
+        headers = {**(more or {}), **({"Idempotency-Key": key} if key else {})}
         repeatable = key is not None or method in ("GET", "PUT")
         parts = {"params": _given(params), "json": body, "headers": headers}
         response = self._send(method, path, parts, repeatable, stream=False)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import quote
 
 import yaml
 
@@ -44,6 +46,11 @@ def workdir_of(body: Mapping[str, Any]) -> Path | None:
         return None
     folder = Path(body.get("base") or Path.cwd()) / Path(named).expanduser()
     return Path(os.path.abspath(folder)) if folder.is_dir() else None  # noqa: PTH100  (links stay as they are)
+
+
+def interpreter() -> dict[str, str]:
+    """Headers of a submission: where this interpreter is, so that a refusal can say what to write for `python`."""
+    return {"Muster-Python": quote(sys.executable)} if sys.executable else {}
 
 
 def batch_item(spec: Spec, key: str) -> dict[str, Any]:

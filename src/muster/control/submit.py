@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -25,11 +25,13 @@ class Submission:
     key: str | None = None
     code: Mapping[str, Any] | None = None  # what the client captured; see `muster.track.snapshots.Code`
     records: Callable[[str], Sequence[Record]] = field(default=lambda job: (), compare=False)  # written with the job
+    python: str = ""  # see `admission.Context`
 
 
 def admit(submission: Submission, context: Context) -> None:
     """Raises Refused with every reason that stands against the job."""
-    reasons = [found for check in CHECKS if (found := check(submission.spec, context)) is not None]
+    asked = replace(context, python=submission.python)
+    reasons = [found for check in CHECKS if (found := check(submission.spec, asked)) is not None]
     if reasons:
         raise Refused(reasons)
 

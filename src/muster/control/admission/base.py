@@ -23,6 +23,7 @@ class Context:
     local: bool  # jobs run on this machine: folders and commands of those that do can be looked at now
     # Pools that grow when somebody waits → what a node of theirs is like, and how many there may be in all.
     growth: Growth = field(default_factory=dict)
+    python: str = ""  # the path of the interpreter that submits, on the machine where that runs
 
 
 Check = Callable[[JobSpec, Context], Reason | None]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 from pathlib import Path
 
@@ -21,17 +22,49 @@ _SHELL_WORDS = re.compile(
     r"|while)\Z"
 )
 
+_PYTHON = re.compile(r"/(?:[^\0]*/)?python[\d.]*")  # a path that an interpreter may have
+_SHOWN = 200  # characters of a command
+
 
 def check(spec: JobSpec, context: Context) -> Reason | None:
     words = spec.run.split(maxsplit=1)
     if not words or not _PLAIN.match(words[0]) or _SHELL_WORDS.match(words[0]) or not here(spec, context):
         return None
     word, folder = words[0], Path(spec.workdir or "/")
-    if "/" in word:
-        found = (folder / word).exists()
-    else:
-        found = shutil.which(word, path=spec.envs.get("PATH", os.environ.get("PATH"))) is not None
+    path = spec.envs.get("PATH", os.environ.get("PATH"))
+    found = (folder / word).exists() if "/" in word else shutil.which(word, path=path) is not None
     if found or not folder.is_dir() or f"{word}()" in spec.run:
         return None
-    where = f"in {folder}" if "/" in word else "on the PATH that the job would have"
-    return reason("no_command", f"`{word}` does not exist {where}", command=word)
+    if "/" in word:
+        return reason("no_command", f"`{word}` does not exist in {folder}", command=word)
+    told = f"`{word}` does not exist on the PATH that the job would have"
+    instead = _instead(word, path, context.python)
+    if not instead:
+        return reason("no_command", told, command=word)
+    first_line = " ".join([shlex.quote(instead), *words[1:]]).splitlines()[0]
+    return reason("no_command", told, f"Write `{_shortened(first_line)}`.", command=word, instead=instead)
+
+
+def _instead(word: str, path: str | None, python: str) -> str:
+    """What to write for a program that is not on the PATH; "" where nothing is known that would work.
+
+    The interpreter that submits has the packages that its user means, so it goes before others. It may be on another
+    machine: only what is found here counts.
+    """
+    mine = Path(python) if _PYTHON.fullmatch(python) and os.access(python, os.X_OK) else None
+    if word not in ("python", "python3"):
+        beside = str(mine.parent / word) if mine is not None else ""
+        return beside if beside and os.access(beside, os.X_OK) else ""
+    others = {name: Path(found) for name in ("python3", "python") if (found := shutil.which(name, path=path))}
+    if mine is not None:
+        return next((name for name, other in others.items() if _same(mine, other)), str(mine))
+    return next(iter(others), "")
+
+
+def _same(one: Path, other: Path) -> bool:
+    """A virtual environment's interpreter is a link to another's, and yet not the same: the folder counts too."""
+    return one.parent.resolve() == other.parent.resolve() and one.samefile(other)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]} …"

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import unquote
 
 from fastapi import APIRouter, Header, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
@@ -28,6 +31,11 @@ from muster.store.base import JobFilter, Proposal
 from muster.track.snapshots import Code
 
 router = APIRouter(prefix="/v1", tags=["jobs"])
+
+# A header and no field: a server that does not know it passes it by.
+Python = Annotated[
+    str, Header(alias="Muster-Python", max_length=4096, description="the path of the interpreter that submits, quoted")
+]
 
 Number = Annotated[int | None, Query(ge=0, le=2**53)]
 Text = Annotated[str | None, Query(max_length=200, pattern=r"^[^\x00]*$")]
@@ -74,6 +82,7 @@ def submit_job(
     asking: Asking,
     response: Response,
     idempotency_key: Annotated[str | None, Header(min_length=1, max_length=200)] = None,
+    python: Python = "",
 ) -> View:
     """Accepts a job, durably, or refuses it with every reason."""
     if (body.spec is None) == (body.yaml is None):
@@ -81,10 +90,11 @@ def submit_job(
     given: Any = body.spec if body.spec is not None else body.yaml
     spec = parse_job(given, source=body.source, base=Path(body.base) if body.base else None)
     asking.need(leader.store.state(), spec.project, "member")
-    submission = _submission(leader, spec, asking.user, idempotency_key, body.code, {})
+    submission = _submission(leader, spec, asking.user, idempotency_key, body.code, {}, python)
     if body.dry_run:
         response.status_code = 200
-        return {"ok": True, "spec": spec.model_dump(mode="json"), "yaml": dump_job(spec), **_dry(leader, asking, spec)}
+        told = _dry(leader, asking, submission)
+        return {"ok": True, "spec": spec.model_dump(mode="json"), "yaml": dump_job(spec), **told}
     if not _known(leader, submission):
         events = leader.propose(_accept(leader, submission, leader.clock.now()))
         if events:
@@ -94,7 +104,7 @@ def submit_job(
 
 
 @router.post("/jobs/batch")
-def submit_batch(body: BatchBody, leader: Leading, asking: Asking) -> View:
+def submit_batch(body: BatchBody, leader: Leading, asking: Asking, python: Python = "") -> View:
     """Accepts or refuses each job by itself; what is accepted is durable on return."""
     state, now = leader.store.state(), leader.clock.now()
     known = earlier(leader.store, asking.user, [item.key for item in body.jobs if item.key])
@@ -105,7 +115,7 @@ def submit_batch(body: BatchBody, leader: Leading, asking: Asking) -> View:
         try:
             spec = parse_job(item.spec, source=f"job {index}")
             asking.need(state, spec.project, "member")
-            submission = _submission(leader, spec, asking.user, item.key, item.code, checked)
+            submission = _submission(leader, spec, asking.user, item.key, item.code, checked, python)
             proposal = _accept(leader, submission, now)
             pending.append((index, submission, None if item.key in known else leader.commit.submit(proposal)))
         except MusterError as error:
@@ -187,25 +197,33 @@ def resume_job(ref: Ref, leader: Leading, asking: Asking) -> View:
 
 
 def _submission(
-    leader: Leader, spec: JobSpec, user: str, key: str | None, code: Code | None, checked: dict[Code, Code]
+    leader: Leader,
+    spec: JobSpec,
+    user: str,
+    key: str | None,
+    code: Code | None,
+    checked: dict[Code, Code],
+    python: str,
 ) -> Submission:
     """With its code, as far as its content is here; `checked` has what was looked at before."""
+    submission = Submission(spec, user, key, python=unquote(python))
     if code is None or leader.track is None:
-        return Submission(spec, user, key)
+        return submission
     snapshots, now = leader.track.snapshots, leader.clock.now()
     if code not in checked:
         checked[code] = snapshots.accept(code)
     kept = checked[code]
-    return Submission(spec, user, key, kept.model_dump(mode="json"), lambda job: snapshots.records(job, kept, now))
+    records = partial(snapshots.records, code=kept, now=now)
+    return replace(submission, code=kept.model_dump(mode="json"), records=records)
 
 
-def _dry(leader: Leader, asking: Identity, spec: JobSpec) -> View:
+def _dry(leader: Leader, asking: Identity, submission: Submission) -> View:
     """Raises Refused, or says what would become of the job: thought through here, not between two commits."""
     now = leader.clock.now()
 
     def look(state: State) -> tuple[Snapshot, Job, Callable[[Job], bool]]:
-        admit(Submission(spec, asking.user), _context(leader, asking, state))
-        job = newcomer(state, spec, asking.user, now)
+        admit(submission, _context(leader, asking, state))
+        job = newcomer(state, submission.spec, asking.user, now)
         return take(state, leader.controller.board, now, users=[job]), job, sees(asking, state)
 
     shot, job, may_see = leader.look(look)
