@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,11 @@ from components import Postgres, postgres
 
 # For every process that a test starts `python` is this one: a machine may have none, or another, on its PATH.
 os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+
+# What the caller's shell says of a server, of a gang or of colours is no business of the tests.
+for _name in list(os.environ):
+    if re.match(r"MUSTER_|SLURM_|((FORCE|NO)_COLOR|RANK|WORLD_SIZE|LOCAL_\w+|GROUP_RANK|MASTER_(ADDR|PORT))$", _name):
+        del os.environ[_name]
 
 # Tests assert no times: an example may take as long as a busy machine needs.
 settings.register_profile("muster", deadline=None)
