@@ -17,6 +17,7 @@ from muster.control.record import Recorder
 from muster.control.rules import problems_here, read_policy, set_rules
 from muster.control.secrets import Keyring
 from muster.control.submit import peek
+from muster.core.estate import reserved
 from muster.core.event import SYSTEM, Event
 from muster.core.state import State
 from muster.core.units import parse_size
@@ -75,6 +76,7 @@ class Leader:
         self.propose(lambda state: Entry(first_events(state, self.clock.now())))
         self._first_rules()
         self._first_token()
+        self._warn_of_names()
         self._recall_names()
         for member in self.engine.members().values():
             member.start()
@@ -132,7 +134,8 @@ class Leader:
         if any(t.superuser and t.revoked_at is None for t in self.store.state().tokens.values()) and path.exists():
             return
         identity, shown, kept = new_token()
-        user = os.environ.get("USER") or os.environ.get("LOGNAME") or "admin"
+        named = os.environ.get("USER") or os.environ.get("LOGNAME") or "admin"
+        user = "admin" if reserved(named) else named
         descriptor = os.open(path.with_suffix(".new"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "w") as file:
             file.write(shown + "\n")
@@ -140,6 +143,14 @@ class Leader:
         self.propose(lambda state: Entry([event]))
         path.with_suffix(".new").replace(path)
         log.info("wrote an administrator's token to %s", path)
+
+    def _warn_of_names(self) -> None:
+        """Older versions took users with the names of Muster itself: in the log they can't be told from it."""
+        state, now = self.store.state(), self.clock.now()
+        live = {t.user for t in state.tokens.values() if t.revoked_at is None and (t.expires_at or now) >= now}
+        members = {user for project in state.projects.values() for user in project.members}
+        for user in sorted(filter(reserved, live | members)):
+            log.warning("there is a user %r, which is a name of Muster itself: give that person another one", user)
 
 
 def make_engines(settings: Settings, keyring: Keyring, urls: Sequence[str], log_limit: int) -> list[Member]:

@@ -52,6 +52,8 @@ def missing(body: MissingBody, leader: Leading, track: Tracked, asking: Asking) 
 def collect(track: Tracked, asking: Asking, dry_run: bool = False) -> View:
     """Applies every project's retention now, and deletes content that nobody refers to; or counts what would go."""
     asking.need_superuser()
+    if not dry_run:
+        track.book.write(events=[track.book.event("content.collected", asking.user, "")])
     return track.retention.apply(dry_run).to_dict()
 
 
