@@ -20,7 +20,7 @@ from muster.control.submit import peek
 from muster.core.estate import reserved
 from muster.core.event import SYSTEM, Event
 from muster.core.state import State
-from muster.core.units import parse_size
+from muster.core.units import parse_duration, parse_size
 from muster.engines.base import Member
 from muster.engines.describe import Home
 from muster.engines.local import LocalConfig, LocalEngine, describe_machine
@@ -62,7 +62,8 @@ class Leader:
         self.controller = Controller(self.commit, self.engine, self.clock, keyring.attempt_token, may_act)
         self.track = open_tracking(store, self.commit, self.clock.now, settings.home, settings.artifacts)
         intake = self.track.intake if self.track is not None else None
-        self.ingest = Ingest(store, self.commit, self.clock, self.log_limit, intake, self.engine.cause)
+        late = parse_duration(settings.late_reports)
+        self.ingest = Ingest(store, self.commit, self.clock, self.log_limit, intake, self.engine.cause, late)
         self.recorder = Recorder(store, self.commit, self.clock, may_act)
         self.outlook = Outlook(self.commit, lambda: self.controller.board, self.clock, may_act)
 

@@ -35,7 +35,7 @@ def checked_id(run: str) -> str:
     if not _ID.match(run) or _OF_JOB.match(run):
         raise Invalid(
             f"{run[:100]!r} can't be the id of a run.",
-            "Use at most 100 letters, digits, `.`, `_` and `-`; numbers and names ending in `-NUMBER` are kept for jobs.",
+            "Use at most 100 letters, digits, `.`, `_` and `-`; numbers and `...-NUMBER` are kept for jobs.",
         )
     return run
 
