@@ -27,6 +27,7 @@ from muster.engines.local import LocalConfig, LocalEngine, describe_machine
 from muster.engines.many import Engines
 from muster.engines.registry import LOCAL, check_engines, make_engine
 from muster.server.settings import Settings
+from muster.server.sign_ins import SignIns
 from muster.store.base import Entry, Lease, Proposal, Store
 from muster.store.commit import GroupCommit
 from muster.track.tracking import open_tracking
@@ -64,6 +65,7 @@ class Leader:
         intake = self.track.intake if self.track is not None else None
         late = parse_duration(settings.late_reports)
         self.ingest = Ingest(store, self.commit, self.clock, self.log_limit, intake, self.engine.cause, late)
+        self.sign_ins = SignIns(self.commit, self.clock.now, lambda token: token in store.state().tokens, may_act)
         self.recorder = Recorder(store, self.commit, self.clock, may_act)
         self.outlook = Outlook(self.commit, lambda: self.controller.board, self.clock, may_act)
 
@@ -84,12 +86,14 @@ class Leader:
         self.controller.start()
         self.recorder.start()
         self.outlook.start()
+        self.sign_ins.start()
         if self.track is not None:
             self.track.start()
 
     def close(self) -> None:
         if self.track is not None:
             self.track.close()
+        self.sign_ins.close()
         self.outlook.close()
         self.recorder.close()
         self.controller.close()
