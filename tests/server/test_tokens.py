@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from live import LiveServer, live_server, until
+from live import LiveServer, stop_everything, until
 from muster.control.secrets import load_keyring
 from muster.wire import Batch, Piece, Reply, WorkerExit
 
@@ -68,12 +68,16 @@ def test_nobody_is_called_as_muster_is(server: LiveServer, name: str) -> None:
 
 
 def test_the_first_administrator_is_not_called_so_either(tmp_path) -> None:
-    (tmp_path / "home").mkdir()
-    (tmp_path / "home" / "server.log").touch(mode=0o644)
-    with live_server(tmp_path / "home", env={"USER": "muster", "LOGNAME": "muster"}) as server:
+    server = LiveServer(tmp_path / "home", env={"USER": "muster", "LOGNAME": "muster"})
+    server.home.mkdir()
+    (server.home / "server.log").touch(mode=0o644)
+    try:
+        server.start()
         assert server.get("/v1/whoami")["user"] == "admin"
         for name in ("token", "key", "muster.db", "muster.db-wal", "config.toml", "server.log"):
             assert (server.home / name).stat().st_mode & 0o077 == 0, name
+    finally:
+        stop_everything(server)
 
 
 def test_the_last_admin_of_a_project_stays(server: LiveServer) -> None:
