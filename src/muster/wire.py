@@ -229,6 +229,7 @@ class Batch:
     exit: WorkerExit | None = None
     pieces: tuple[Piece, ...] = ()
     command_seen: int = 0
+    whole: bool = False  # nothing of this worker comes after it
 
     def encode(self) -> bytes:
         header = {
@@ -236,6 +237,7 @@ class Batch:
             "state": self.state,
             "exit": self.exit.to_dict() if self.exit else None,
             "command_seen": self.command_seen,
+            "whole": self.whole,
             "pieces": [[p.rank, p.stream, p.offset, len(p.data)] for p in self.pieces],
         }
         head = json.dumps(header).encode()
@@ -260,7 +262,8 @@ class Batch:
             if header["state"] not in ("running", "ended"):
                 raise ValueError(f"bad state {header['state']!r}")
             ended = WorkerExit.from_dict(header["exit"]) if header["exit"] else None
-            return cls(int(header["worker"]), header["state"], ended, tuple(pieces), int(header["command_seen"]))
+            whole = header.get("whole") is True  # launchers of older versions don't say
+            return cls(int(header["worker"]), header["state"], ended, tuple(pieces), int(header["command_seen"]), whole)
         except (struct.error, KeyError, TypeError, UnicodeDecodeError, AttributeError) as error:
             raise ValueError(f"not a batch: {error!r}") from error
 

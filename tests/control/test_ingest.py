@@ -13,6 +13,7 @@ from rig import KILLED, OK, Rig
 
 from metric_kit import Keeper
 from muster.control.ingest import Ingest
+from muster.control.shipping import LATE
 from muster.core.errors import Invalid, NotFound, Unavailable
 from muster.store.registry import open_store
 from muster.track.book import Book
@@ -189,3 +190,40 @@ def test_parameters_and_notes_gather_and_not_a_number_is_null(rig: Rig) -> None:
     assert run["params"] == {"lr": 0.1, "wd": 0.2}
     assert run["notes"] == [{"time": 3.0, "text": "warm"}]
     assert json.loads(json.dumps(run["latest"], allow_nan=False)) == {"loss": None}
+
+
+def test_the_tail_of_an_attempt_is_taken_until_every_worker_has_shipped_the_whole(rig: Rig) -> None:
+    job, ingest = started(rig, num_nodes=2)
+    log = Piece(0, "log", 0, b"first\n")
+    ingest.accept(job, 1, Batch(0, "ended", OK, (log,), whole=True))
+    ingest.accept(job, 1, Batch(1, "ended", OK))  # its files are still on their way
+    rig.tick(1)
+    assert rig.store.job(job).phase == "succeeded"
+    ingest.accept(job, 1, Batch(1, "ended", OK, (Piece(1, "log", 0, b"late\n"),)))
+    ingest.accept(job, 1, Batch(1, "ended", OK, whole=True))
+    for one in (ingest, ingest_of(rig)):  # a new server knows it too
+        with pytest.raises(NotFound, match="all of it was shipped"):
+            one.accept(job, 1, Batch(1, "ended", OK, (Piece(1, "log", 5, b"never\n"),)))
+        with pytest.raises(NotFound):
+            one.check_open(job, 1)
+        assert one.accept(job, 1, Batch(0, "ended", OK, (log,), whole=True)).done  # a repetition ends well
+
+
+def test_a_launcher_that_never_said_so_may_deliver_for_some_days(rig: Rig) -> None:
+    job, ingest = started(rig)
+    ingest.accept(job, 1, Batch(0, "ended", OK))
+    rig.tick(1)
+    rig.clock.time += LATE - 60
+    ingest.accept(job, 1, Batch(0, "ended", OK, (Piece(0, "log", 0, b"late\n"),)))
+    rig.clock.time += 120
+    with pytest.raises(NotFound, match="ended more than 7d ago"):
+        ingest.accept(job, 1, Batch(0, "ended", OK, (Piece(0, "log", 5, b"too late\n"),)))
+    assert ingest.accept(job, 1, Batch(0, "ended", OK)).done
+
+
+def test_only_ranks_of_the_gang_report(rig: Rig) -> None:
+    job, ingest = started(rig, num_nodes=2, nproc=2)
+    ingest.accept(job, 1, batch(Piece(3, "log", 0, b"x"), worker=1))
+    for rank in (4, 2**31 - 1):
+        with pytest.raises(Invalid, match=f"no rank {rank}"):
+            ingest.accept(job, 1, batch(Piece(rank, "log", 0, b"x")))

@@ -32,7 +32,7 @@ class TestModels:
             models.need_version("gpt", 1)
         assert [one.version for one in models.versions(run="judge")] == [2]
         models.delete_version("gpt", 3)
-        models.set_tags("gpt", {"b": "2"})
+        models.change("gpt", tags={"b": "2"})
         assert models.register("gpt", user="bob", source="s3://b/m").version == 4  # nobody means another by 3
 
     def test_names(self, shop: Record) -> None:
@@ -44,7 +44,7 @@ class TestModels:
                 models.create(bad, "p")
         models.set_alias("gpt", "best", 2)
         models.promote("gpt", 2, "staging", actor="ada")
-        assert models.rename("gpt", "gpt-2").description == "small"
+        assert models.change("gpt", new="gpt-2").description == "small"
         assert models.get("gpt") is None
         assert models.by_alias("gpt-2", "best").stage == "staging"
         assert shop.track.lineage.upstream("model:gpt-2/2").nodes[0].ref == "run:judge"
@@ -54,10 +54,10 @@ class TestModels:
 
     def test_what_can_be_said_of_them(self, shop: Record) -> None:
         models = shop.track.models
-        assert models.update("gpt", description="large").description == "large"
-        assert models.set_tags("gpt", {"a": None, "b": "2"}).tags == {"b": "2"}
-        assert models.update_version("gpt", 1, description="first", status="FAILED").status == "FAILED"
-        found = models.set_version_tags("gpt", 1, {"x": "y"})
+        assert models.change("gpt", description="large").description == "large"
+        assert models.change("gpt", tags={"a": None, "b": "2"}).tags == {"b": "2"}
+        assert models.change_version("gpt", 1, description="first", status="FAILED").status == "FAILED"
+        found = models.change_version("gpt", 1, tags={"x": "y"})
         assert (found.tags, found.description, found.status) == ({"x": "y"}, "first", "FAILED")
 
     def test_an_alias_moves(self, shop: Record) -> None:

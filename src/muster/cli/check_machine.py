@@ -61,7 +61,7 @@ def home_folder(home: Path) -> Iterator[Check]:
         yield Check("home", "fail", f"{home} can't be written", "Give it to your user, or set MUSTER_HOME elsewhere.")
         return
     yield Check("home", "ok", str(home))
-    for name in ("token", "key"):
+    for name in ("token", "key", "muster.db", "mlflow.db", "config.toml", "server.log"):
         path = home / name
         if path.exists() and stat.S_IMODE(path.stat().st_mode) & 0o077:
             yield Check(f"{name} file", "fail", f"{path} can be read by others", f"chmod 600 {path}")

@@ -11,6 +11,7 @@ from rich.text import Text
 from muster.cli import complete, format
 from muster.cli.call import Json
 from muster.cli.connect import client
+from muster.cli.event_words import words
 from muster.cli.output import emit, out
 
 
@@ -42,8 +43,10 @@ def events(
                 screen.print(_line(event, screen.is_terminal), soft_wrap=not screen.is_terminal, no_wrap=True)
 
 
-def _told(data: dict[str, Any]) -> str:
-    """The heart of it: a reason's words, a job's command, or all of what is not long."""
+def _told(kind: str, data: dict[str, Any]) -> str:
+    """The heart of it: its words, a reason's, a job's command, or all of what is not long."""
+    if (plain := words(kind, data)) is not None:
+        return plain
     if isinstance(reason := data.get("reason"), dict):
         return str(reason["message"])
     if isinstance(spec := data.get("spec"), dict):
@@ -54,7 +57,7 @@ def _told(data: dict[str, Any]) -> str:
 def _line(event: dict[str, Any], cut: bool) -> Text:
     about = " ".join(filter(None, [event["job"], f"attempt {event['attempt']}" if event.get("attempt") else ""]))
     data = event.get("data") or {}
-    told = _told(data)
+    told = _told(event["kind"], data)
     line = Text.assemble(
         (f"{event['seq']:>6} {format.clock(event['time'])}  ", "dim"),
         (f"{event['kind']:<18} ", "bold"),

@@ -18,6 +18,7 @@ from muster.control.clock import Clock
 from muster.control.decode import decode
 from muster.control.ingest_run import Pace, patch_of
 from muster.control.observe import worker_ended, workers_running
+from muster.control.shipping import LATE, Gang, check_open, check_ranks, gang_of, shipped_patch
 from muster.core.errors import Conflict, Invalid, NotFound, Unavailable
 from muster.core.event import SYSTEM, Event
 from muster.core.job import Job
@@ -62,6 +63,7 @@ class _Attempt:
 
     project: str
     job: bool  # rather than a run of another source
+    gang: Gang
     run: dict[str, Any]
     streams: dict[tuple[int, Stream], StreamState]
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -79,9 +81,10 @@ class Ingest:
         log_limit: int,
         intake: Intake | None = None,
         cause: Cause | None = None,
+        late: float = LATE,
     ) -> None:
         self._store, self._commit, self._clock, self._log_limit = store, commit, clock, log_limit
-        self._intake, self._cause = intake, cause
+        self._intake, self._cause, self._late = intake, cause, late
         self._attempts: OrderedDict[tuple[str, int], _Attempt] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -90,6 +93,7 @@ class Ingest:
         if self._gone(job_id):
             return Reply(_ends(batch), None, done=batch.state == "ended")
         attempt, batch = self._open(job_id, number), self._explained(job_id, number, batch)
+        check_ranks(attempt.gang, batch)
         command: Command | None = None
         with attempt.lock:
             writes: list[StreamWrite] = []
@@ -100,6 +104,9 @@ class Ingest:
                     writes.append(write)
                     docs.extend((piece.rank, doc) for doc in found)
             patch, now = patch_of(attempt.run, attempt.pace, number, writes, docs), self._clock.now()
+            if writes:
+                check_open(self._store, job_id, number, attempt.gang, attempt.run, now, self._late)
+            patch |= shipped_patch(attempt.gang, attempt.run, number, batch, now)
             events = _checkpoints(job_id, number, attempt.project, docs, now) if attempt.job else []
             records: list[Record] = []
             if self._intake is not None:
@@ -127,6 +134,12 @@ class Ingest:
             acked = {key: state.acked for key, state in attempt.streams.items()}
         return Reply(acked, command, done=batch.state == "ended")
 
+    def check_open(self, job_id: str, number: int) -> None:
+        """Raises NotFound unless something new of the attempt is taken."""
+        if not self._gone(job_id):
+            attempt = self._open(job_id, number)
+            check_open(self._store, job_id, number, attempt.gang, attempt.run, self._clock.now(), self._late)
+
     def _explained(self, job_id: str, number: int, batch: Batch) -> Batch:
         """A worker knows that it was told to leave its node; why, its engine may know."""
         if self._cause is None or batch.exit is None or not _told_to_leave(batch.exit):
@@ -147,23 +160,24 @@ class Ingest:
             if key in self._attempts:
                 self._attempts.move_to_end(key)
                 return self._attempts[key]
-        project, is_job = self._owner(job_id, number)
-        opened = _Attempt(project, is_job, self._store.run(job_id), dict(self._store.streams(job_id, number)))
+        project, job = self._owner(job_id, number)
+        gang, run = gang_of(self._store, job, number), self._store.run(job_id)
+        opened = _Attempt(project, job is not None, gang, run, dict(self._store.streams(job_id, number)))
         with self._lock:
             if len(self._attempts) >= _KEPT_ATTEMPTS:
                 self._attempts.popitem(last=False)
             return self._attempts.setdefault(key, opened)
 
-    def _owner(self, job_id: str, number: int) -> tuple[str, bool]:
-        """The project that a run belongs to, and whether the run is a job's."""
+    def _owner(self, job_id: str, number: int) -> tuple[str, Job | None]:
+        """The project that a run belongs to, and the job whose run it is."""
         job = self._store.job(job_id)
         if job is not None:
             if job.attempt is not None and number <= job.attempt.number:
-                return job.project, True
+                return job.project, job
         elif self._intake is not None and number >= 1:
             project = self._intake.open(job_id)
             if project is not None:
-                return project, False
+                return project, None
         raise NotFound(f"There is no attempt {job_id}/{number}.")
 
     def _forget(self, job_id: str, number: int) -> None:

@@ -25,7 +25,7 @@ from muster.control.listen import Listener
 from muster.control.reconcile import Action, Forget, Key, Launch, Stop, TokenFor, desired, strays
 from muster.control.upkeep import Upkeep
 from muster.core.errors import EngineError, MusterError, Unavailable
-from muster.core.event import Event
+from muster.core.event import AUDIT, Event
 from muster.core.faults import point
 from muster.core.state import State
 from muster.engines.base import Engine, GangLaunch, WorkerReport
@@ -128,6 +128,8 @@ class Controller:
             for event in events:
                 if self._own.get(event.seq) == event.job:
                     continue  # the tick that wrote it has drawn the consequences
+                if event.kind in AUDIT:
+                    continue  # of the record, which nothing is decided by
                 if event.job:
                     self._dirty.add(event.job)
                 wake = wake or event.kind in _WAKING

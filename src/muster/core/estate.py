@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
+from muster.core.event import SYSTEM
 from muster.core.resources import WHOLE, Resources
 from muster.core.seat import Seat
 
@@ -14,6 +15,8 @@ Role = Literal["viewer", "member", "admin"]
 NodeRole = Literal["node", "slot", "machine"]
 ENGINE = "engine"  # who found a node unhealthy: the engine, and it may find it healthy again
 ROLES: tuple[Role, ...] = ("viewer", "member", "admin")  # each may do what those before it may
+# Names of Muster itself in the log and in records: nobody may be called so, in whatever case.
+RESERVED_USERS: Final = frozenset({SYSTEM, ENGINE, "system"})
 
 
 @dataclass(slots=True)
@@ -139,3 +142,12 @@ def at_least(role: Role | None, needed: Role) -> bool:
 def lower(first: Role, second: Role) -> Role:
     """The weaker of the two."""
     return min(first, second, key=ROLES.index)
+
+
+def reserved(user: str) -> bool:
+    return user.casefold() in RESERVED_USERS
+
+
+def within(token: Token, other: Token) -> bool:
+    """Whether a token allows no more than the other one does."""
+    return at_least(other.role, token.role) and (other.superuser or not token.superuser)

@@ -29,14 +29,42 @@ Kinds, and what their `data` holds:
     secret.set | secret.removed                   name, never a value
     server.leads          holder, epoch
     run.purged            rows: how many were deleted, by table; the job's own row stays
+
+Those of `AUDIT` say what people did to the record, with `job` for the run's id. They change nothing in the state, and
+hold names and ids only: no value, text or secret.
+
+    run.created           name, source
+    run.opened            attempt: a script outside goes on with the run
+    run.changed           fields
+    run.hidden | run.restored
+    run.params | run.tags           keys (the first of them), count
+    artifact.put | artifact.removed               path, count
+    note.added            (nothing more; of a project where `job` is empty)
+    experiment.created | experiment.changed | experiment.hidden | experiment.restored        experiment, name, fields
+    model.created | model.changed | model.deleted                 name, fields
+    version.created | version.changed | version.deleted           name, version, fields
+    version.staged        name, version, stage
+    alias.set | alias.removed                     name, alias, version
+    query.saved | query.removed                   name
+    content.collected     (nothing more: an administrator applied retention)
+    mlflow.called         method, path: a write that MLflow's own server answered
+    auth.failed           address, count, token (its id, where it is a known one), since
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 SYSTEM = "muster"  # the actor of what nobody asked for by hand
+AUDIT: Final = frozenset({
+    "run.created", "run.opened", "run.changed", "run.hidden", "run.restored", "run.params", "run.tags",
+    "artifact.put", "artifact.removed", "note.added",
+    "experiment.created", "experiment.changed", "experiment.hidden", "experiment.restored",
+    "model.created", "model.changed", "model.deleted",
+    "version.created", "version.changed", "version.deleted", "version.staged", "alias.set", "alias.removed",
+    "query.saved", "query.removed", "content.collected", "mlflow.called", "auth.failed",
+})  # fmt: skip
 
 
 @dataclass(slots=True)

@@ -11,7 +11,7 @@ from dataclasses import fields, replace
 from typing import Any, cast
 
 from muster.core.estate import Health, Node, NodeRole, Pool, Project, Queue, Role, Token
-from muster.core.event import Event
+from muster.core.event import AUDIT, Event
 from muster.core.job import Attempt, CheckpointMark, Job, Phase, StopOrder, Worker
 from muster.core.reasons import Reason
 from muster.core.resources import Resources
@@ -314,4 +314,5 @@ _HANDLERS: dict[str, Callable[[State, Event, Changes], Any]] = {
     "secret.removed": _noted,
     "server.leads": _noted,
     "run.purged": _noted,
+    **dict.fromkeys(AUDIT, _noted),
 }

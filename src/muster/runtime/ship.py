@@ -61,7 +61,6 @@ class Shipper:
         self._beat_at = 0.0
         self._done_look = DONE_LOOK
         self._end_told = False
-        self._end_taken = False  # the server has recorded it
         self._last = False  # nothing is left to send after the batch at hand
         self._seen = 0
 
@@ -103,9 +102,7 @@ class Shipper:
         # The end is told with the last bytes, not before them: whoever follows the log stops reading at the end.
         end = ended if whole.ranks else None
         self._last = whole.ranks and whole.host
-        if self._last and not pieces and self._end_taken:
-            self.result = "done"
-        elif pieces or time.monotonic() >= self._beat_at or (end and not self._end_told):
+        if pieces or time.monotonic() >= self._beat_at or (end and (self._last or not self._end_told)):
             self._post(pieces, end)
 
     def _gather(self, final: _Final) -> tuple[list[wire.Piece], _Final]:
@@ -129,7 +126,7 @@ class Shipper:
 
     def _post(self, pieces: list[wire.Piece], ended: wire.WorkerExit | None) -> None:
         state: wire.WorkerState = "ended" if ended else "running"
-        batch = wire.Batch(self._worker, state, ended, tuple(pieces), self._seen)
+        batch = wire.Batch(self._worker, state, ended, tuple(pieces), self._seen, whole=self._last)
         status, body = self._channel.call("POST", "/v1/ingest", batch.encode())
         if status == 200:
             self._accept(wire.Reply.from_json(body), pieces, ended)
@@ -151,10 +148,8 @@ class Shipper:
         if reply.command and reply.command.id > self._seen:
             self._seen = reply.command.id
             self._on_command(reply.command)
-        if ended and reply.done:
-            self._end_taken = True
-            if self._last:
-                self.result = "done"
+        if ended and reply.done and self._last:
+            self.result = "done"
         if pieces and all(by_key[p.rank, p.stream].position <= p.offset for p in pieces):
             raise Away("the server answered but took nothing")
         if not self._answered or pieces:

@@ -58,6 +58,7 @@ from muster.server.routes import (
     worker,
 )
 from muster.server.service import Service
+from muster.server.sign_ins import WatchSignIns
 
 log = logging.getLogger("muster.server")
 
@@ -118,6 +119,7 @@ def create_app(service: Service) -> FastAPI:
         app.include_router(module.router)
     app.mount("/mlflow", Gate())
     app.add_middleware(Limits)
+    app.add_middleware(WatchSignIns)
     app.add_exception_handler(MusterError, _muster_error)
     app.add_exception_handler(RequestValidationError, _bad_request)
     app.add_exception_handler(HTTPException, _http_error)

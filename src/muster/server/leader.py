@@ -17,15 +17,17 @@ from muster.control.record import Recorder
 from muster.control.rules import problems_here, read_policy, set_rules
 from muster.control.secrets import Keyring
 from muster.control.submit import peek
+from muster.core.estate import reserved
 from muster.core.event import SYSTEM, Event
 from muster.core.state import State
-from muster.core.units import parse_size
+from muster.core.units import parse_duration, parse_size
 from muster.engines.base import Member
 from muster.engines.describe import Home
 from muster.engines.local import LocalConfig, LocalEngine, describe_machine
 from muster.engines.many import Engines
 from muster.engines.registry import LOCAL, check_engines, make_engine
 from muster.server.settings import Settings
+from muster.server.sign_ins import SignIns
 from muster.store.base import Entry, Lease, Proposal, Store
 from muster.store.commit import GroupCommit
 from muster.track.tracking import open_tracking
@@ -61,7 +63,9 @@ class Leader:
         self.controller = Controller(self.commit, self.engine, self.clock, keyring.attempt_token, may_act)
         self.track = open_tracking(store, self.commit, self.clock.now, settings.home, settings.artifacts)
         intake = self.track.intake if self.track is not None else None
-        self.ingest = Ingest(store, self.commit, self.clock, self.log_limit, intake, self.engine.cause)
+        late = parse_duration(settings.late_reports)
+        self.ingest = Ingest(store, self.commit, self.clock, self.log_limit, intake, self.engine.cause, late)
+        self.sign_ins = SignIns(self.commit, self.clock.now, lambda token: token in store.state().tokens, may_act)
         self.recorder = Recorder(store, self.commit, self.clock, may_act)
         self.outlook = Outlook(self.commit, lambda: self.controller.board, self.clock, may_act)
 
@@ -75,18 +79,21 @@ class Leader:
         self.propose(lambda state: Entry(first_events(state, self.clock.now())))
         self._first_rules()
         self._first_token()
+        self._warn_of_names()
         self._recall_names()
         for member in self.engine.members().values():
             member.start()
         self.controller.start()
         self.recorder.start()
         self.outlook.start()
+        self.sign_ins.start()
         if self.track is not None:
             self.track.start()
 
     def close(self) -> None:
         if self.track is not None:
             self.track.close()
+        self.sign_ins.close()
         self.outlook.close()
         self.recorder.close()
         self.controller.close()
@@ -132,7 +139,8 @@ class Leader:
         if any(t.superuser and t.revoked_at is None for t in self.store.state().tokens.values()) and path.exists():
             return
         identity, shown, kept = new_token()
-        user = os.environ.get("USER") or os.environ.get("LOGNAME") or "admin"
+        named = os.environ.get("USER") or os.environ.get("LOGNAME") or "admin"
+        user = "admin" if reserved(named) else named
         descriptor = os.open(path.with_suffix(".new"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "w") as file:
             file.write(shown + "\n")
@@ -140,6 +148,14 @@ class Leader:
         self.propose(lambda state: Entry([event]))
         path.with_suffix(".new").replace(path)
         log.info("wrote an administrator's token to %s", path)
+
+    def _warn_of_names(self) -> None:
+        """Older versions took users with the names of Muster itself: in the log they can't be told from it."""
+        state, now = self.store.state(), self.clock.now()
+        live = {t.user for t in state.tokens.values() if t.revoked_at is None and (t.expires_at or now) >= now}
+        members = {user for project in state.projects.values() for user in project.members}
+        for user in sorted(filter(reserved, live | members)):
+            log.warning("there is a user %r, which is a name of Muster itself: give that person another one", user)
 
 
 def make_engines(settings: Settings, keyring: Keyring, urls: Sequence[str], log_limit: int) -> list[Member]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import signal
 import socket
+import stat
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,7 +25,11 @@ from muster.server.service import Service
 from muster.server.settings import Settings
 from muster.store.registry import open_store
 
+log = logging.getLogger("muster.server")
+
 _BACKLOG = 2048
+# Files of the home that hold tokens, passwords, encrypted secrets, or what people ran.
+_PRIVATE = ("token", "muster.db", "muster.db-wal", "muster.db-shm", "mlflow.db", "config.toml", "server.log")
 
 
 def serve(settings: Settings) -> None:
@@ -33,6 +39,7 @@ def serve(settings: Settings) -> None:
         read_rules(read_policy(settings.policy_file), str(settings.policy_file))
     _make_home(settings.home)
     logs.set_up(settings.log_level)
+    _close_files(settings.home)
     listening = _listen(settings)
     host, port = listening.getsockname()[:2]
     scheme = "https" if settings.tls_cert else "http"
@@ -113,6 +120,19 @@ def _make_home(home: Path) -> None:
         raise ConfigError(
             f"The home folder {home} can't be made: {error.strerror}.", "Set MUSTER_HOME elsewhere."
         ) from error
+
+
+def _close_files(home: Path) -> None:
+    """Takes away what others may do with private files, such as those that were copied here or made by hand."""
+    for path in (home / name for name in _PRIVATE):
+        try:
+            if stat.S_IMODE(path.stat().st_mode) & 0o077:
+                path.chmod(0o600)
+                log.warning("%s could be read by others; it is its owner's alone now", path)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            log.warning("%s can be read by others, and its mode can't be changed: %s", path, error.strerror)
 
 
 def _listen(settings: Settings) -> socket.socket:

@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from muster.core.errors import ConfigError
+from muster.core.units import parse_duration
 from muster.engines.registry import check_engines
 
 
@@ -35,6 +36,7 @@ class Settings:
     memory: str | None = None  # of each, such as "64GB"
     policy: str | None = None  # a policy file that is put in force when the server begins to lead
     log_limit: str = "64MB"  # output kept of each rank
+    late_reports: str = "7d"  # how long after the end of an attempt its launchers may still deliver the rest
     # Engines beyond this machine, by name: see `muster.engines.registry`. With any, this machine is one if it is named.
     engines: Mapping[str, Any] = field(default_factory=dict)
     advertise: str = ""  # where nodes reach this server, several divided by commas; where it listens when empty
@@ -73,6 +75,10 @@ class Settings:
             raise ConfigError(
                 f"nodes is {self.nodes!r}, a number from 1 is expected.", "Choose how many logical nodes."
             )
+        try:
+            parse_duration(self.late_reports)
+        except (ValueError, AttributeError) as error:
+            raise ConfigError(f"late_reports is {self.late_reports!r}: {error}.", 'Write it like "7d".') from error
         check_engines(self.engines)
         for url in self.advertised:
             if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:

@@ -12,6 +12,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql.elements import ColumnElement
 
 from muster.core.errors import Conflict, Invalid, NotFound
+from muster.core.event import Event
 from muster.store.base import Record
 from muster.store.codec import check_text, dumps, loads
 from muster.store.record_tables import artifacts, blobs
@@ -77,8 +78,9 @@ class Artifacts:
         *,
         attempt: int = 0,
         doc: Mapping[str, Any] | None = None,
+        events: Sequence[Event] = (),
     ) -> Artifact:
-        """Names content that is there already; another content at the same path takes its place.
+        """Names content that is there already; another content at the same path takes its place. `events` say who.
 
         Raises Invalid for a path or kind that can't be, NotFound when the content is not there, and Conflict where a
         folder and a file would have one name.
@@ -91,7 +93,7 @@ class Artifacts:
                 raise unknown(digest)
             if bytes is not None and bytes != size:
                 raise Invalid(f"{path}: {bytes} bytes were given; the content has {size}.", "Give its size, or none.")
-            self.book.write(self.record(made))
+            self.book.write(self.record(made), events=events)
             found = self.get(run, path)
         if found is None or found.digest != digest:
             raise unknown(digest)  # it was collected between the look and the write
@@ -159,14 +161,14 @@ class Artifacts:
             folders[name] = Folder(seen.path, seen.files + 1, seen.bytes + one.bytes)
         return sorted([*folders.values(), *files], key=lambda one: one.path)
 
-    def remove(self, run: str, path: str) -> Files:
+    def remove(self, run: str, path: str, events: Sequence[Event] = ()) -> Files:
         """A file, or all that is under a folder; what went. The content goes when nobody else names it."""
         check_path(path)
         with self.book.holding(run):
             found = self.list(run, path)
             if not found:
                 raise NotFound(f"The run {run} has no artifact {path!r}.", f"See `muster runs artifacts {run}`.")
-            self.book.write(self.forget(run, path))
+            self.book.write(self.forget(run, path), events=events)
         return found
 
     def forget(self, run: str, path: str = "") -> Record:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 from zlib import crc32
 
 from sqlalchemy import Connection
@@ -16,6 +16,8 @@ from muster.store.base import Entry, Record
 from muster.store.commit import Commit
 from muster.store.connect import Database
 
+_NAMED: Final = 20  # keys that an event names
+_NAME_MAX: Final = 200  # characters of each
 _LOCKS: Final = 256  # runs share them: enough that two runs rarely wait for each other
 
 
@@ -42,8 +44,22 @@ class Book:
         """All of it or nothing; durable on return. Many callers share one flush."""
         return self.commit.submit(lambda state: Entry(events, records=records)).result()
 
+    def event(self, kind: str, actor: str, project: str, run: str = "", **names: Any) -> Event:
+        """What somebody did, to be written with what it changed: names and ids, never a value, a text or a secret."""
+        return Event(kind, self.now(), actor, project, run, data={key: _cut(value) for key, value in names.items()})
+
     @contextmanager
     def holding(self, run: str) -> Iterator[None]:
         """Nobody else changes the run meanwhile."""
         with self._held[crc32(run.encode("utf-8", "replace")) % _LOCKS]:
             yield
+
+
+def named(keys: Iterable[str]) -> dict[str, Any]:
+    """What an event says about many names: the first of them, and how many there are."""
+    found = list(keys)
+    return {"keys": [_cut(key) for key in found[:_NAMED]], "count": len(found)}
+
+
+def _cut(value: Any) -> Any:
+    return value[:_NAME_MAX] if isinstance(value, str) else value

@@ -9,6 +9,7 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, func, select, update
 
 from muster.core.errors import Conflict, Invalid, NotFound
+from muster.core.event import SYSTEM, Event
 from muster.store import record_tables as tables
 from muster.store.base import Record
 from muster.store.codec import check_text, dumps, loads
@@ -39,7 +40,13 @@ class Experiments:
         self._own: dict[str, int] = {}  # project → its own experiment
 
     def create(
-        self, name: str, project: str, *, artifacts: str = "", tags: Mapping[str, str] | None = None
+        self,
+        name: str,
+        project: str,
+        *,
+        artifacts: str = "",
+        tags: Mapping[str, str] | None = None,
+        actor: str = SYSTEM,
     ) -> Experiment:
         """Raises Conflict when there is one of that name, hidden or not."""
         _check_name(name)
@@ -48,7 +55,7 @@ class Experiments:
         with self._book.holding(_LOCK):
             if self.by_name(name) is not None:
                 raise Conflict(f"There is an experiment {name!r} already.", "Use it, or choose another name.")
-            return self._make(name, project, artifacts, kept)
+            return self._make(name, project, artifacts, kept, actor)
 
     def get(self, experiment: int) -> Experiment | None:
         return next(iter(self._find(tables.experiments.c.id == experiment)), None)
@@ -66,30 +73,33 @@ class Experiments:
             where += (table.deleted_at.is_not(None) if hidden else table.deleted_at.is_(None),)
         return self._find(*where)
 
-    def rename(self, experiment: int, name: str) -> Experiment:
+    def rename(self, experiment: int, name: str, actor: str = SYSTEM) -> Experiment:
         _check_name(name)
         with self._book.holding(_LOCK):
             found, other = self._need(experiment), self.by_name(name)
             if other is not None and other.id != found.id:
                 raise Conflict(f"There is an experiment {name!r} already.", "Choose another name.")
-            return self._set(found, name=name)
+            return self._set(found, self._told("experiment.changed", actor, found, fields=["name"]), name=name)
 
-    def delete(self, experiment: int) -> Experiment:
+    def delete(self, experiment: int, actor: str = SYSTEM) -> Experiment:
         """Hides it; its runs stay, and are not listed with it any more."""
         with self._book.holding(_LOCK):
-            return self._set(self._need(experiment), deleted_at=self._book.now())
+            found = self._need(experiment)
+            return self._set(found, self._told("experiment.hidden", actor, found), deleted_at=self._book.now())
 
-    def restore(self, experiment: int) -> Experiment:
+    def restore(self, experiment: int, actor: str = SYSTEM) -> Experiment:
         with self._book.holding(_LOCK):
-            return self._set(self._need(experiment), deleted_at=None)
+            found = self._need(experiment)
+            return self._set(found, self._told("experiment.restored", actor, found), deleted_at=None)
 
-    def set_tags(self, experiment: int, values: Mapping[str, str | None]) -> Experiment:
+    def set_tags(self, experiment: int, values: Mapping[str, str | None], actor: str = SYSTEM) -> Experiment:
         """A value of None removes the tag."""
         checked("tag", {key: value for key, value in values.items() if value is not None})
         with self._book.holding(_LOCK):
             found = self._need(experiment)
             both = {**found.tags, **values}
-            return self._set(found, tags={key: value for key, value in both.items() if value is not None})
+            told = self._told("experiment.changed", actor, found, fields=["tags"])
+            return self._set(found, told, tags={key: value for key, value in both.items() if value is not None})
 
     def of_project(self, project: str) -> int:
         """The project's own experiment, made when it is first asked for."""
@@ -100,7 +110,7 @@ class Experiments:
             for name in ("Default",) if project == _DEFAULT else (project, f"{project}/default"):
                 found = self.by_name(name)
                 if found is None:
-                    found = self._make(name, project, "", {})
+                    found = self._make(name, project, "", {}, None)
                 if found.project == project:
                     return self._own.setdefault(project, found.id)
         raise Conflict(
@@ -108,13 +118,15 @@ class Experiments:
             "Rename one of them.",
         )
 
-    def _make(self, name: str, project: str, artifacts: str, tags: Mapping[str, str]) -> Experiment:
+    def _make(self, name: str, project: str, artifacts: str, tags: Mapping[str, str], actor: str | None) -> Experiment:
+        """`actor` None: nobody asked for it, it comes with its project."""
         now = self._book.now()
         with self._book.reading() as connection:
             newest = connection.execute(select(func.max(tables.experiments.c.id))).scalar()
         number = 0 if name == "Default" and project == _DEFAULT else max(newest or 0, 0) + 1
         made = Experiment(number, name, project, now, now, None, artifacts, dict(tags))
-        self._book.write(_added(made))
+        told = [self._told("experiment.created", actor, made)] if actor is not None else []
+        self._book.write(_added(made), events=told)
         return made
 
     def _need(self, experiment: int) -> Experiment:
@@ -123,11 +135,15 @@ class Experiments:
             raise NotFound(f"There is no experiment {experiment}.", "See `muster runs` for what there is.")
         return found
 
-    def _set(self, old: Experiment, **changes: Any) -> Experiment:
+    def _told(self, kind: str, actor: str, one: Experiment, **more: Any) -> Event:
+        return self._book.event(kind, actor, one.project, experiment=one.id, name=one.name, **more)
+
+    def _set(self, old: Experiment, told: Event, **changes: Any) -> Experiment:
         new = replace(old, updated_at=self._book.now(), **changes)
         table = tables.experiments
         row = _row(new)
-        self._book.write(lambda connection: void(connection.execute(update(table).where(table.c.id == new.id), row)))
+        change = update(table).where(table.c.id == new.id)
+        self._book.write(lambda connection: void(connection.execute(change, row)), events=[told])
         return new
 
     def _find(self, *where: ColumnElement[bool]) -> Sequence[Experiment]:

@@ -1,17 +1,28 @@
-"""Runs of scripts outside Muster's jobs: opened once however often they ask, and written by one of them at a time."""
+"""Runs of scripts outside Muster's jobs: opened once however often they ask, and written by one of them at a time.
+
+The key that tells a script's repeated requests from others' is kept as a digest in `track_marks`, where no view shows
+it: whoever has the key and may write the run is given the run's token again.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import threading
 import time
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from muster.core.errors import Conflict, Invalid, NotFound
+from sqlalchemy import Connection, select
+
+from muster.core.errors import Conflict, Invalid, NotAllowed, NotFound
 from muster.core.job import FINAL
+from muster.store.base import Record
+from muster.store.record_tables import track_marks
 from muster.track.book import Book
-from muster.track.rows import Run, patch_run
+from muster.track.facts import checked, flat
+from muster.track.rows import Run, patch_run, put
 from muster.track.runs import Runs
+from muster.track.values import OPENED, params_record, tags_record
 
 SOURCE: Final = "sdk"
 ALIVE: Final = 30.0  # seconds after its last word that a writer counts as alive
@@ -20,7 +31,10 @@ _KEYS: Final = 1000  # attempts of one run
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What a script asks for. `key` tells its repeated requests from those of another script."""
+    """What a script asks for. `key` tells its repeated requests from those of another script.
+
+    `admin`: of the project, who may go on with what others opened.
+    """
 
     id: str
     key: str
@@ -34,6 +48,7 @@ class Opening:
     command: str = ""
     host: str = ""
     pid: int = 0
+    admin: bool = False
 
 
 class External:
@@ -50,14 +65,14 @@ class External:
         with self._book.holding(asked.id):
             found = self._runs.get(asked.id)
             if found is not None:
-                attempt = _keys(found).get(asked.key)
-                if attempt is None:
+                attempt = self._opened(asked)
+                if attempt is None or found.project != asked.project or not _may(asked, writer(found, attempt)):
                     raise Conflict(f"There is a run {asked.id!r} already.", "Leave the id out, or give it as `resume`.")
                 return attempt
             self._runs.create(
                 id=asked.id, project=asked.project, user=asked.user, name=asked.name, source=SOURCE,
                 created_at=asked.created_at, params=asked.params, tags=asked.tags, purpose=asked.purpose,
-                doc={"command": asked.command, "external": _written(asked, {asked.key: 1})},
+                doc={"command": asked.command, "external": _written(asked, {}, 1)}, records=[_mark(asked, 1)],
             )  # fmt: skip
             self._hear(asked.id)
             return 1
@@ -68,19 +83,16 @@ class External:
             found = self._runs.get(asked.id)
             if found is None:
                 raise NotFound(f"There is no run {asked.id!r} to resume.", "See `muster runs`.")
-            keys = _keys(found)
-            if asked.key in keys:
-                return keys[asked.key]
-            self._check(found, keys)
-            attempt = max([found.attempts, *keys.values()]) + 1
-            doc = {"external": _written(asked, {**keys, asked.key: attempt}), "reason": None}
-            self._book.write(
-                lambda connection: patch_run(connection, asked.id, doc, phase="running", ended_at=None),
-            )
-            if asked.params:
-                self._runs.set_params(asked.id, asked.params, attempt=attempt, actor=asked.user)
-            if asked.tags:
-                self._runs.set_tags(asked.id, asked.tags, asked.user)
+            known = self._opened(asked)
+            owner = found.user if known is None else writer(found, known)
+            if found.project != asked.project or not _may(asked, owner):
+                raise NotAllowed(
+                    f"The run {asked.id} was opened by {owner}.",
+                    "Ask them or an admin of the project, or start a new run.",
+                )
+            if known is not None:
+                return known
+            self._go_on(found, asked, attempt := max(found.attempts, _attempts(found)) + 1)
             self._hear(asked.id)
             return attempt
 
@@ -88,11 +100,32 @@ class External:
         """Its writer lives."""
         self._hear(run)
 
-    def _check(self, run: Run, keys: dict[str, int]) -> None:
+    def _opened(self, asked: Opening) -> int | None:
+        """The attempt that this key opened."""
+        with self._book.reading() as connection:
+            name = track_marks.c.name == _mark_name(asked)
+            return connection.execute(select(track_marks.c.value).where(name)).scalar_one_or_none()
+
+    def _go_on(self, run: Run, asked: Opening, attempt: int) -> None:
+        self._check(run)
+        params, tags = checked("parameter", flat(asked.params)), checked("tag", asked.tags)
+        before, now = (run.doc.get("external") or {}).get("users") or {}, self._book.now()
+        users = {**before, str(attempt): asked.user} if asked.user != run.user else before
+        doc = {"external": _written(asked, users, attempt), "reason": None}
+        self._book.write(
+            lambda connection: patch_run(connection, run.id, doc, phase="running", ended_at=None),
+            _mark(asked, attempt),
+            params_record(run.id, params, attempt=attempt, actor=asked.user, now=now),
+            tags_record(run.id, tags, actor=asked.user, now=now),
+            *([] if run.valid else [self._runs.judge(run.id, run.project)]),
+            events=[self._book.event("run.opened", asked.user, run.project, run.id, attempt=attempt)],
+        )
+
+    def _check(self, run: Run) -> None:
         if run.of_job:
             raise Invalid(f"{run.id} is a job's run.", f"See `muster resume {run.id}`.")
-        if len(keys) >= _KEYS:
-            raise Invalid(f"{run.id} has {len(keys)} attempts; there can be {_KEYS}.", "Start a new run.")
+        if _attempts(run) >= _KEYS:
+            raise Invalid(f"{run.id} has {_attempts(run)} attempts; there can be {_KEYS}.", "Start a new run.")
         if run.phase in FINAL:
             return
         with self._lock:
@@ -113,10 +146,35 @@ class External:
                 self._heard = {name: at for name, at in self._heard.items() if now - at < ALIVE}
 
 
-def _keys(run: Run) -> dict[str, int]:
-    """The attempt that each script was given."""
-    return dict((run.doc.get("external") or {}).get("keys") or {})
+def writer(run: Run, attempt: int) -> str:
+    """Who opened an attempt, and so has its token."""
+    users = (run.doc.get("external") or {}).get("users") or {}
+    return str(users.get(str(attempt), run.user))
 
 
-def _written(asked: Opening, keys: dict[str, int]) -> dict[str, Any]:
-    return {"host": asked.host, "pid": asked.pid, "keys": keys}
+def _may(asked: Opening, owner: str) -> bool:
+    return asked.admin or asked.user == owner
+
+
+def _attempts(run: Run) -> int:
+    """How many were opened, whether they have reported or not."""
+    return int((run.doc.get("external") or {}).get("attempts") or 0)
+
+
+def _written(asked: Opening, users: dict[str, str], attempts: int) -> dict[str, Any]:
+    """`users`: who opened attempts of another's run."""
+    kept = {"users": users} if users else {}
+    return {"host": asked.host, "pid": asked.pid, "attempts": attempts, **kept}
+
+
+def _mark_name(asked: Opening) -> str:
+    return f"{OPENED}{asked.id}/{hashlib.sha256(asked.key.encode()).hexdigest()}"
+
+
+def _mark(asked: Opening, attempt: int) -> Record:
+    row = {"name": _mark_name(asked), "value": attempt}
+
+    def record(connection: Connection) -> None:
+        put(connection, track_marks, [row])
+
+    return record

@@ -73,17 +73,21 @@ class Logbook:
         found: list[Entry] = []
 
         def record(connection: Any) -> None:
-            if run and read_run(connection, run) is None:  # deleted since it was looked at
-                return
             add(connection, tables.notes, [row])
             same = tables.notes.c.mark == mark if mark is not None else tables.notes.c.run == run
             newest = select(tables.notes).where(same).order_by(tables.notes.c.id.desc()).limit(1)
             found.append(_entry(connection.execute(newest).one()))
 
-        self._book.write(record)
-        if not found:
-            raise NotFound(f"There is no run {run!r} any more.", "See `muster runs`.")
+        with self._book.holding(run):
+            if run:
+                self._check_there(run)
+            self._book.write(record, events=[self._book.event("note.added", author, project, run)])
         return found[0]
+
+    def _check_there(self, run: str) -> None:
+        with self._book.reading() as connection:
+            if read_run(connection, run) is None:  # deleted since it was looked at
+                raise NotFound(f"There is no run {run!r} any more.", "See `muster runs`.")
 
     def entries(
         self,

@@ -8,6 +8,7 @@ from typing import Final
 from sqlalchemy import delete, select
 
 from muster.core.errors import Invalid, NotFound
+from muster.core.event import SYSTEM
 from muster.store import record_tables as tables
 from muster.track.book import Book
 from muster.track.model_rows import LOCK, Model, Version
@@ -29,7 +30,7 @@ class Aliases:
     def need_version(self, name: str, version: int) -> Version:
         raise NotImplementedError
 
-    def set_alias(self, name: str, alias: str, version: int) -> None:
+    def set_alias(self, name: str, alias: str, version: int, actor: str = SYSTEM) -> None:
         """The alias leaves the version that had it."""
         if not _ALIAS.match(alias) or _VERSION_LIKE.match(alias) or alias == "latest":
             raise Invalid(
@@ -39,13 +40,15 @@ class Aliases:
         with self._book.holding(LOCK):
             self.need_version(name, version)
             row = {"name": name, "alias": alias, "version": version}
-            self._book.write(lambda connection: put(connection, tables.model_aliases, [row]))
+            told = self._book.event("alias.set", actor, self.need(name).project, **row)
+            self._book.write(lambda connection: put(connection, tables.model_aliases, [row]), events=[told])
 
-    def delete_alias(self, name: str, alias: str) -> None:
+    def delete_alias(self, name: str, alias: str, actor: str = SYSTEM) -> None:
         """Nothing happens when there is none."""
         table = tables.model_aliases
         gone = delete(table).where(table.c.name == name, table.c.alias == alias)
-        self._book.write(lambda connection: void(connection.execute(gone)))
+        told = self._book.event("alias.removed", actor, self.need(name).project, name=name, alias=alias)
+        self._book.write(lambda connection: void(connection.execute(gone)), events=[told])
 
     def aliases(self, name: str) -> dict[str, int]:
         table = tables.model_aliases.c

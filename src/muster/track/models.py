@@ -8,6 +8,7 @@ from typing import Any, Final
 from sqlalchemy import Connection, delete, func, select
 
 from muster.core.errors import Conflict, Invalid, NotFound
+from muster.core.event import SYSTEM
 from muster.store import record_tables as tables
 from muster.store.codec import check_text, dumps
 from muster.track.book import Book
@@ -46,7 +47,15 @@ class Models(Aliases):
 
     # --- models -----------------------------------------------------------------------------------------------------
 
-    def create(self, name: str, project: str, *, description: str = "", tags: Mapping[str, str] | None = None) -> Model:
+    def create(
+        self,
+        name: str,
+        project: str,
+        *,
+        description: str = "",
+        tags: Mapping[str, str] | None = None,
+        actor: str = SYSTEM,
+    ) -> Model:
         """Raises Conflict when there is one of that name, in whatever project."""
         _check_name(name)
         _check_text(project, description)
@@ -58,7 +67,8 @@ class Models(Aliases):
                 )
             now = self._book.now()
             made = Model(name, project, now, now, description, {"tags": kept})
-            self._book.write(lambda connection: add(connection, tables.models, [model_row(made)]))
+            told = self._book.event("model.created", actor, project, name=name)
+            self._book.write(lambda connection: add(connection, tables.models, [model_row(made)]), events=[told])
         return made
 
     def get(self, name: str) -> Model | None:
@@ -82,31 +92,37 @@ class Models(Aliases):
         wanted = (tags or {}).items()
         return [one for one in self._models(*where) if all(one.tags.get(key) == value for key, value in wanted)]
 
-    def update(self, name: str, *, description: str | None = None) -> Model:
+    def change(
+        self,
+        name: str,
+        *,
+        description: str | None = None,
+        tags: Mapping[str, str | None] | None = None,
+        new: str | None = None,
+        actor: str = SYSTEM,
+    ) -> Model:
+        """What is None stays, a tag whose value is None goes; `new` is another name. All of it or nothing."""
         _check_text(description or "")
-        return self._set(name, description=description)
-
-    def set_tags(self, name: str, values: Mapping[str, str | None]) -> Model:
-        """A value of None removes the tag."""
-        checked("tag", {key: value or "" for key, value in values.items()})
+        checked("tag", {key: value or "" for key, value in (tags or {}).items()})
+        if new is not None:
+            _check_name(new)
         with self._book.holding(LOCK):
-            old = self.need(name)
-            return self._set(name, doc={**old.doc, "tags": _without({**old.tags, **values})})
-
-    def rename(self, name: str, new: str) -> Model:
-        _check_name(new)
-        with self._book.holding(LOCK):
-            old = self.need(name)
-            if self.get(new) is not None:
+            old, now = self.need(name), self._book.now()
+            if new is not None and self.get(new) is not None:
                 raise Conflict(f"There is a model {new!r} already.", "Choose another name.")
-            versions = [one.version for one in self.versions(name)]
-            self._book.write(renamed(old.name, new, versions, self._book.now()))
-        return self.need(new)
+            doc = {**old.doc, "tags": _without({**old.tags, **tags})} if tags else None
+            records = [put_model(name, updated_at=now, **_given({"description": description, "doc": doc}))]
+            if new is not None:
+                records.append(renamed(name, new, [one.version for one in self.versions(name)], now))
+            fields = _fields(description=description, tags=tags, name=new)
+            told = self._book.event("model.changed", actor, old.project, name=name, fields=fields)
+            self._book.write(*records, events=[told])
+        return self.need(new or name)
 
-    def delete(self, name: str) -> None:
+    def delete(self, name: str, actor: str = SYSTEM) -> None:
         """With every version; what they were made from stays."""
         with self._book.holding(LOCK):
-            self.need(name)
+            project = self.need(name).project
             records = [version_gone(name, one.version) for one in self.versions(name)]
             table = tables.models
 
@@ -114,7 +130,7 @@ class Models(Aliases):
                 connection.execute(delete(tables.model_aliases).where(tables.model_aliases.c.name == name))
                 connection.execute(delete(table).where(table.c.name == name))
 
-            self._book.write(*records, record)
+            self._book.write(*records, record, events=[self._book.event("model.deleted", actor, project, name=name)])
 
     # --- versions ---------------------------------------------------------------------------------------------------
 
@@ -141,7 +157,7 @@ class Models(Aliases):
             raise Invalid("Nothing was named to register.", "Give a run, `checkpoint:RUN/STEP`, or an address.")
         with self._book.holding(LOCK):
             if project is not None and self.get(name) is None:
-                self.create(name, project)
+                self.create(name, project, actor=user)
             model = self.need(name)
             now = self._book.now()
             number = max(self._newest(name), model.doc.get("last", 0)) + 1  # a deleted one's is not given again
@@ -155,7 +171,8 @@ class Models(Aliases):
                 if ref:
                     add(connection, tables.links, [link_row(ref, f"model:{name}/{number}", "registers", now)])
 
-            self._book.write(record)
+            told = self._book.event("version.created", user, model.project, name=name, version=number)
+            self._book.write(record, events=[told])
         return made
 
     def version(self, name: str, version: int) -> Version | None:
@@ -184,31 +201,35 @@ class Models(Aliases):
         found = {one.stage: one for one in self.versions(name)}
         return {stage: found[stage] for stage in stages if stage in found}
 
-    def update_version(
+    def change_version(
         self,
         name: str,
         version: int,
         *,
         description: str | None = None,
+        tags: Mapping[str, str | None] | None = None,
         status: str | None = None,
         doc: Doc | None = None,
+        actor: str = SYSTEM,
     ) -> Version:
+        """What is None stays; a tag whose value is None goes."""
         _check_text(description or "")
+        checked("tag", {key: value or "" for key, value in (tags or {}).items()})
         with self._book.holding(LOCK):
             old = self.need_version(name, version)
-            beside = {**old.doc, **(doc or {}), **({"status": status} if status is not None else {})}
-            return self._set_version(old, description=description, doc=beside)
+            beside = {**old.doc, **(doc or {}), "tags": _without({**old.tags, **(tags or {})})}
+            kept = _given({"description": description, "doc": {**beside, "status": status or old.status}})
+            fields = _fields(description=description, tags=tags, status=status, doc=doc)
+            project = self.need(name).project
+            told = self._book.event("version.changed", actor, project, name=name, version=version, fields=fields)
+            self._book.write(put_version(name, version, updated_at=self._book.now(), **kept), events=[told])
+            return self.need_version(name, version)
 
-    def set_version_tags(self, name: str, version: int, values: Mapping[str, str | None]) -> Version:
-        checked("tag", {key: value or "" for key, value in values.items()})
-        with self._book.holding(LOCK):
-            old = self.need_version(name, version)
-            return self._set_version(old, doc={**old.doc, "tags": _without({**old.tags, **values})})
-
-    def delete_version(self, name: str, version: int) -> None:
+    def delete_version(self, name: str, version: int, actor: str = SYSTEM) -> None:
         with self._book.holding(LOCK):
             self.need_version(name, version)
-            self._book.write(version_gone(name, version))
+            told = self._book.event("version.deleted", actor, self.need(name).project, name=name, version=version)
+            self._book.write(version_gone(name, version), events=[told])
 
     # --- helpers ----------------------------------------------------------------------------------------------------
 
@@ -220,16 +241,6 @@ class Models(Aliases):
         table = tables.model_versions.c
         with self._book.reading() as connection:
             return connection.execute(select(func.max(table.version)).where(table.name == name)).scalar() or 0
-
-    def _set(self, name: str, **changes: Any) -> Model:
-        with self._book.holding(LOCK):
-            self.need(name)
-            self._book.write(put_model(name, updated_at=self._book.now(), **_given(changes)))
-            return self.need(name)
-
-    def _set_version(self, old: Version, **changes: Any) -> Version:
-        self._book.write(put_version(old.name, old.version, updated_at=self._book.now(), **_given(changes)))
-        return self.need_version(old.name, old.version)
 
 
 def _check_name(name: str) -> None:
@@ -252,5 +263,10 @@ def _given(changes: Mapping[str, Any]) -> dict[str, Any]:
     return {**kept, "doc": dumps(kept["doc"])} if "doc" in kept else kept
 
 
-def _without(values: Mapping[str, str | None]) -> dict[str, str]:
+def _fields(**given: Any) -> list[str]:
+    """The names of what was given."""
+    return [name for name, value in given.items() if value is not None and value != {}]
+
+
+def _without(values: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value is not None}

@@ -77,7 +77,8 @@ class Promotions:
                 others = [one for one in versions.values() if one.stage == stage and one.version != version]
                 because = {"why": f"{name}/{version} took its place", "evidence": []}
                 records += [self._moved(one, "archived", project, actor, because, now) for one in others]
-            self._book.write(*records)
+            told = self._book.event("version.staged", actor, project, name=name, version=version, stage=stage)
+            self._book.write(*records, events=[told])
         return next(one for one in reversed(self.promotions(name, version)) if one.new == stage)
 
     def promotions(self, name: str, version: int | None = None) -> list[Promotion]:

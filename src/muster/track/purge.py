@@ -24,7 +24,7 @@ from muster.track.intake import Purged
 from muster.track.rows import Run, put
 from muster.track.runs import Runs
 from muster.track.snapshots import read_manifest
-from muster.track.values import PURGED
+from muster.track.values import OPENED, PURGED
 
 log = logging.getLogger("muster.track")
 
@@ -140,6 +140,7 @@ def _places(run: str) -> Iterator[tuple[Table, ColumnElement[bool]]]:
     links = record.links.c
     ends = (end for column in (links.source, links.target) for end in _named(column, run))
     yield record.links, or_(*ends)
+    yield record.track_marks, record.track_marks.c.name.startswith(f"{OPENED}{run}/", autoescape=True)
 
 
 def _named(column: Any, run: str) -> Iterator[ColumnElement[bool]]:

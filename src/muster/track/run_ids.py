@@ -14,7 +14,8 @@ from muster.track.facts import NAME_MAX
 PURPOSE_MAX: Final = 32_000  # characters, as in a job file
 KINDS: Final = ("train", "eval", "data", "sweep", "session")
 _ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")
-_OF_JOB: Final = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?-\d{1,7}\Z")  # ids that jobs have, now or some day
+# What a job may be called by, now or some day: its id, or its number. Numbers of jobs have at most 15 digits.
+_OF_JOB: Final = re.compile(r"([a-z]([a-z0-9-]*[a-z0-9])?-)?\d{1,15}\Z")
 
 
 def check_facts(
@@ -34,7 +35,7 @@ def checked_id(run: str) -> str:
     if not _ID.match(run) or _OF_JOB.match(run):
         raise Invalid(
             f"{run[:100]!r} can't be the id of a run.",
-            "Use at most 100 letters, digits, `.`, `_` and `-`; names that end in `-NUMBER` are kept for jobs.",
+            "Use at most 100 letters, digits, `.`, `_` and `-`; numbers and `...-NUMBER` are kept for jobs.",
         )
     return run
 

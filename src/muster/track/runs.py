@@ -14,7 +14,7 @@ from muster.store import record_tables as tables
 from muster.store.base import Record
 from muster.store.codec import check_text
 from muster.track import values
-from muster.track.book import Book
+from muster.track.book import Book, named
 from muster.track.experiments import Experiments
 from muster.track.facts import checked, code_columns, flat
 from muster.track.rows import Doc, Run, add, chunks, note_row, patch_run, read_run, run_of, run_row
@@ -93,6 +93,7 @@ class Runs:
                 values.tags_record(run.id, labels, actor=user, now=now),
                 self.judge(run.id, project),
                 *records,
+                events=[self._book.event("run.created", user, project, run.id, name=name, source=source)],
             )
         return run
 
@@ -143,7 +144,10 @@ class Runs:
             kept = {key: value for key, value in columns.items() if value is not None}
             if phase is not None and phase not in FINAL:
                 kept["ended_at"] = None
-            self._book.write(*self._update_records(old, actor, kept, doc))
+            records = self._update_records(old, actor, kept, doc)
+            if records:
+                told = self._book.event("run.changed", actor, old.project, run, fields=sorted({**kept, **(doc or {})}))
+                self._book.write(*records, events=[told])
             return self.need(run)
 
     def hide(self, run: str, actor: str) -> Run:
@@ -166,7 +170,9 @@ class Runs:
                 self._refuse_changes(run, flattened)
             now = self._book.now()
             self._book.write(
-                values.params_record(run, flattened, attempt=attempt, actor=actor, now=now), *self._judged(found)
+                values.params_record(run, flattened, attempt=attempt, actor=actor, now=now),
+                *self._judged(found),
+                events=[self._book.event("run.params", actor, found.project, run, **named(flattened))],
             )
 
     def set_tags(self, run: str, given: Mapping[str, str | None], actor: str) -> None:
@@ -174,7 +180,11 @@ class Runs:
         checked("tag", {key: value or "" for key, value in given.items()})
         with self._book.holding(run):
             found = self.need(run)
-            self._book.write(values.tags_record(run, given, actor=actor, now=self._book.now()), *self._judged(found))
+            self._book.write(
+                values.tags_record(run, given, actor=actor, now=self._book.now()),
+                *self._judged(found),
+                events=[self._book.event("run.tags", actor, found.project, run, **named(given))],
+            )
 
     def params(self, runs: Sequence[str]) -> dict[str, dict[str, str]]:
         """By run, for every run that was asked for."""
@@ -230,7 +240,8 @@ class Runs:
                 add(connection, tables.notes, [row])
 
             if (old.deleted_at is None) != (since is None):
-                self._book.write(record)
+                kind = "run.restored" if since is None else "run.hidden"
+                self._book.write(record, events=[self._book.event(kind, actor, old.project, run)])
             return self.need(run)
 
     def _refuse_changes(self, run: str, given: Mapping[str, str]) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Final
 from sqlalchemy import and_, delete, false, or_, select
 
 from muster.core.errors import Invalid, NotFound
+from muster.core.event import SYSTEM
 from muster.store.codec import check_text, dumps, loads
 from muster.store.record_tables import saved_queries
 from muster.track.book import Book
@@ -62,7 +63,8 @@ class SavedQueries:
         # A project has one query of a name, whoever saved it last.
         row = {"project": project, "user": "" if project else user, "name": name, "time": now}
         row["doc"] = doc if not project else dumps({**loads(doc), "by": user})
-        self._book.write(lambda connection: put(connection, saved_queries, [row]))
+        told = self._book.event("query.saved", user, project, name=name)
+        self._book.write(lambda connection: put(connection, saved_queries, [row]), events=[told])
         return made
 
     def list(self, user: str, projects: Sequence[str] | None) -> Sequence[SavedQuery]:
@@ -88,11 +90,13 @@ class SavedQueries:
             raise NotFound(f"There is no saved query {name!r}.", "See `muster runs queries`.")
         return (own or found)[0]
 
-    def remove(self, saved: SavedQuery) -> None:
+    def remove(self, saved: SavedQuery, actor: str = SYSTEM) -> None:
         table = saved_queries.c
         user = "" if saved.project else saved.user
         here = and_(table.project == saved.project, table.user == user, table.name == saved.name)
-        self._book.write(lambda connection: void(connection.execute(delete(saved_queries).where(here))))
+        told = self._book.event("query.removed", actor, saved.project, name=saved.name)
+        gone = delete(saved_queries).where(here)
+        self._book.write(lambda connection: void(connection.execute(gone)), events=[told])
 
 
 def _seen(user: str, projects: Sequence[str] | None) -> Any:

@@ -14,6 +14,7 @@ from muster.track.facts import number_of, same_value
 from muster.track.rows import Doc, Row, add, chunks, note_row, put
 
 PURGED: Final = "purged:"  # before a run's id, in track_marks: nothing of it comes back
+OPENED: Final = "opened:"  # before a run's id and the digest of a script's key: the attempt that it was given
 Judge = Callable[[str, str], Record]  # of a run and its project
 _SHOWN: Final = 200  # characters of a value in an entry of the logbook
 

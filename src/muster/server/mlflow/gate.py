@@ -19,6 +19,7 @@ from starlette.types import Receive, Scope, Send
 from muster.core.errors import MusterError
 from muster.server.mlflow import mount, transfer
 from muster.server.mlflow.asker import desk_for, need_superuser
+from muster.server.mlflow.audit import event_for
 from muster.server.service import Service
 from muster.track.mlflow.calls import CALLS, Call, needs_mlflow
 from muster.track.mlflow.desk import CURRENT, Desk
@@ -97,8 +98,9 @@ class Gate:
     async def _forward(self, scope: Scope, receive: Receive, send: Send, request: Request) -> None:
         try:
             app = await to_thread.run_sync(mount.load, CURRENT.get().track)
-        except Fault as fault:
-            await _refusal(fault)(scope, receive, send)
+            await to_thread.run_sync(_note, CURRENT.get(), request.method, _path(scope))
+        except (Fault, MusterError) as error:
+            await _refusal(error if isinstance(error, Fault) else fault_of(error))(scope, receive, send)
             return
         body = getattr(request, "_body", None)
         await app(scope, receive if body is None else _again(body, receive), send)
@@ -106,6 +108,12 @@ class Gate:
 
 def _desk(service: Service, authorization: str | None, writing: bool) -> Desk:
     return desk_for(service, authorization, writing=writing)
+
+
+def _note(desk: Desk, method: str, path: str) -> None:
+    told = event_for(desk, method, path)
+    if told is not None:
+        desk.track.book.write(events=[told])
 
 
 def _path(scope: Scope) -> str:

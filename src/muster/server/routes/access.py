@@ -9,8 +9,8 @@ from fastapi import APIRouter, Path
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
 from muster.control.bootstrap import new_token, token_event
-from muster.core.errors import Conflict, NotAllowed, NotFound
-from muster.core.estate import Project, Role, lower
+from muster.core.errors import Conflict, Invalid, NotAllowed, NotFound
+from muster.core.estate import Project, Role, lower, reserved, within
 from muster.core.event import Event
 from muster.core.state import State
 from muster.server.auth import Identity
@@ -130,16 +130,17 @@ def list_tokens(leader: Leading, asking: Asking) -> View:
 
 @router.post("/tokens", status_code=201)
 def create_token(body: TokenBody, leader: Leading, asking: Asking) -> View:
-    """The token itself is in this answer and nowhere else."""
+    """The token itself is in this answer and nowhere else. It is never stronger than the one that made it."""
     user = body.user or asking.user
+    _check_name(user)
     if not asking.superuser and (user != asking.user or body.superuser):
         raise NotAllowed("Only an administrator makes tokens for others.", "Leave `user` out, or ask an administrator.")
-    role = body.role if asking.superuser else lower(body.role, asking.token.role)
+    role, most = lower(body.role, asking.token.role), asking.token.expires_at
     identity, shown, kept = new_token()
     now = leader.clock.now()
     expires = now + body.expires_in if body.expires_in else None
-    if not asking.superuser and asking.token.expires_at is not None:
-        expires = min(expires or asking.token.expires_at, asking.token.expires_at)
+    if most is not None:
+        expires = min(expires or most, most)
     event = token_event(identity, body.name, user, kept, role, body.superuser, expires, asking.user, now)
     leader.propose(lambda state: Entry([event]))
     return {**token_view(leader.look(lambda state: state.tokens[identity])), "token": shown}
@@ -147,10 +148,17 @@ def create_token(body: TokenBody, leader: Leading, asking: Asking) -> View:
 
 @router.delete("/tokens/{token}")
 def revoke_token(token: TokenId, leader: Leading, asking: Asking) -> View:
+    """One's own, if it allows no more than the one that asks; an administrator revokes any."""
+
     def propose(state: State) -> Entry:
         found = state.tokens.get(token)
         if found is None or not (asking.superuser or found.user == asking.user):
             raise NotFound(f"There is no token {token!r} that you can see.", "See `muster token ls`.")
+        if not asking.superuser and not within(found, asking.token):
+            raise NotAllowed(
+                f"The token {token} allows more than the one that you use.",
+                "Revoke it with itself, with another that allows as much, or ask an administrator.",
+            )
         if found.revoked_at is not None:
             return Entry()
         return Entry([Event("token.revoked", leader.clock.now(), asking.user, data={"id": token})])
@@ -161,11 +169,20 @@ def revoke_token(token: TokenId, leader: Leading, asking: Asking) -> View:
 
 def _member(leader: Leading, asking: Identity, project: str, user: str, role: Role | None) -> View:
     asking.need(leader.store.state(), project, "admin")
+    if role is not None:
+        _check_name(user)
 
     def propose(state: State) -> Entry:
         _exists(state, project)
-        if role is None and user not in state.projects[project].members:
+        members = state.projects[project].members
+        if role is None and user not in members:
             raise NotFound(f"{user} is not a member of project {project!r}.", "See `muster project ls`.")
+        others = any(held == "admin" for name, held in members.items() if name != user)
+        if role != "admin" and members.get(user) == "admin" and not others and not asking.superuser:
+            raise Conflict(
+                f"{user} is the last admin of project {project!r}.",
+                f"Make another member admin first: `muster project member {project} USER admin`.",
+            )
         data = {"name": project, "user": user, "role": role}
         return Entry([Event("project.member", leader.clock.now(), asking.user, project, data=data)])
 
@@ -180,6 +197,11 @@ def _secret(leader: Leading, asking: Identity, project: str, name: str, cipher: 
     event = Event(kind, leader.clock.now(), asking.user, project, data={"name": name})
     leader.propose(lambda state: Entry([event], secrets=[SecretWrite(project, name, cipher)]))
     return {"name": name}
+
+
+def _check_name(user: str) -> None:
+    if reserved(user):
+        raise Invalid(f"{user!r} is a name of Muster itself.", "Choose another name for the user.")
 
 
 def _exists(state: State, project: str) -> None:

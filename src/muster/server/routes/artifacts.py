@@ -90,7 +90,8 @@ async def put_artifact(
     doc: dict[str, Any] = {"mime": mime or None, "by": asking.user, **asdict(said)}
     named = digest or (await receive(request, track.blobs, None))[0]
     known = {name: value for name, value in doc.items() if value is not None}
-    made = await run_in_threadpool(track.artifacts.put, run.id, path, named, None, kind, doc=known)
+    told = track.book.event("artifact.put", asking.user, run.project, run.id, path=path)
+    made = await run_in_threadpool(track.artifacts.put, run.id, path, named, None, kind, doc=known, events=[told])
     return made.to_dict()
 
 
@@ -98,7 +99,8 @@ async def put_artifact(
 def delete_artifact(ref: RunRef, path: FilePath, leader: Leading, track: Tracked, asking: Asking) -> View:
     """A file, or a folder with all that is in it."""
     run = find_run(leader, track, asking, ref, "member")
-    gone = track.artifacts.remove(run.id, path)
+    told = track.book.event("artifact.removed", asking.user, run.project, run.id, path=path)
+    gone = track.artifacts.remove(run.id, path, [told])
     return {"run": run.id, "removed": [one.path for one in gone], "bytes": sum(one.bytes for one in gone)}
 
 

@@ -52,6 +52,8 @@ def missing(body: MissingBody, leader: Leading, track: Tracked, asking: Asking) 
 def collect(track: Tracked, asking: Asking, dry_run: bool = False) -> View:
     """Applies every project's retention now, and deletes content that nobody refers to; or counts what would go."""
     asking.need_superuser()
+    if not dry_run:
+        track.book.write(events=[track.book.event("content.collected", asking.user, "")])
     return track.retention.apply(dry_run).to_dict()
 
 
@@ -103,6 +105,10 @@ async def put_of_launcher(
     """What a launcher uploads for its attempt; a document on its stream names it afterwards."""
     if not await run_in_threadpool(_known, leader, track, speaking[0]):
         return Response(f"There is no run {speaking[0]}.", status_code=410)
+    try:
+        await run_in_threadpool(leader.ingest.check_open, *speaking)
+    except NotFound as error:
+        return Response(error.message, status_code=410)
     await receive(request, track.blobs, digest)
     return Response(status_code=204)
 

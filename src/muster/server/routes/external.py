@@ -8,6 +8,7 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from muster.core.errors import NotFound
+from muster.core.estate import at_least
 from muster.server.context import Asking, Leading, Tracked
 from muster.server.record_context import find_run
 from muster.server.routes.worker import Speaking
@@ -47,13 +48,15 @@ def open_run(body: OpenBody, leader: Leading, track: Tracked, asking: Asking) ->
     if project not in state.projects:
         raise NotFound(f"There is no project {project!r}.", "See `muster project ls`.")
     given = body.model_dump(exclude={"resume", "id", "project"})
-    asked = Opening(id=run, project=project, user=asking.user, **given)
+    admin = at_least(asking.role(state, project), "admin")
+    asked = Opening(id=run, project=project, user=asking.user, admin=admin, **given)
     attempt = track.external.resume(asked) if body.resume else track.external.start(asked)
     return {"id": run, "attempt": attempt, "token": leader.keyring.attempt_token(run, attempt)}
 
 
 @router.post("/beat", status_code=204, response_class=Response)
-def beat(track: Tracked, speaking: Speaking) -> Response:
+def beat(leader: Leading, track: Tracked, speaking: Speaking) -> Response:
     """The script that writes to a run lives."""
+    leader.ingest.check_open(*speaking)
     track.external.beat(speaking[0])
     return Response(status_code=204)

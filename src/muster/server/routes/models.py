@@ -93,7 +93,7 @@ def list_models(
 @router.post("", status_code=201)
 def create_model(body: ModelBody, leader: Leading, track: Tracked, asking: Asking) -> View:
     _project(leader, asking, body.project)
-    made = track.models.create(body.name, body.project, description=body.description, tags=body.tags)
+    made = track.models.create(body.name, body.project, description=body.description, tags=body.tags, actor=asking.user)
     return _model_view(track, made)
 
 
@@ -108,19 +108,18 @@ def get_model(name: ModelName, leader: Leading, track: Tracked, asking: Asking) 
 @router.patch("/{name}")
 def change_model(name: ModelName, body: ModelChange, leader: Leading, track: Tracked, asking: Asking) -> View:
     model = _find(leader, track, asking, name, "member")
-    if body.description is not None:
-        model = track.models.update(model.name, description=body.description)
-    if body.tags:
-        model = track.models.set_tags(model.name, body.tags)
-    if body.name is not None and body.name != model.name:
-        model = track.models.rename(model.name, body.name)
+    new = body.name if body.name != model.name else None
+    if new is not None or body.description is not None or body.tags:
+        model = track.models.change(
+            model.name, description=body.description, tags=body.tags, new=new, actor=asking.user
+        )
     return _model_view(track, model)
 
 
 @router.delete("/{name}")
 def delete_model(name: ModelName, leader: Leading, track: Tracked, asking: Asking) -> View:
     model = _find(leader, track, asking, name, "admin")
-    track.models.delete(model.name)
+    track.models.delete(model.name, asking.user)
     return {"name": model.name, "deleted": True}
 
 
@@ -159,17 +158,15 @@ def change_version(
 ) -> View:
     _find(leader, track, asking, name, "member")
     track.models.need_version(name, version)
-    if body.description is not None:
-        track.models.update_version(name, version, description=body.description)
-    if body.tags:
-        track.models.set_version_tags(name, version, body.tags)
+    if body.description is not None or body.tags:
+        track.models.change_version(name, version, description=body.description, tags=body.tags, actor=asking.user)
     return _version_view(track, track.models.need_version(name, version))
 
 
 @router.delete("/{name}/versions/{version}")
 def delete_version(name: ModelName, version: Number, leader: Leading, track: Tracked, asking: Asking) -> View:
     _find(leader, track, asking, name, "admin")
-    track.models.delete_version(name, version)
+    track.models.delete_version(name, version, asking.user)
     return {"name": name, "version": version, "deleted": True}
 
 
@@ -186,14 +183,14 @@ def promote(name: ModelName, version: Number, body: StageBody, leader: Leading, 
 @router.put("/{name}/aliases/{alias}")
 def set_alias(name: ModelName, alias: Alias, body: AliasBody, leader: Leading, track: Tracked, asking: Asking) -> View:
     _find(leader, track, asking, name, "member")
-    track.models.set_alias(name, alias, body.version)
+    track.models.set_alias(name, alias, body.version, asking.user)
     return {"name": name, "aliases": track.models.aliases(name)}
 
 
 @router.delete("/{name}/aliases/{alias}")
 def delete_alias(name: ModelName, alias: Alias, leader: Leading, track: Tracked, asking: Asking) -> View:
     _find(leader, track, asking, name, "member")
-    track.models.delete_alias(name, alias)
+    track.models.delete_alias(name, alias, asking.user)
     return {"name": name, "aliases": track.models.aliases(name)}
 
 

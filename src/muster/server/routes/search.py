@@ -99,7 +99,7 @@ def remove_query(name: Name, leader: Leading, track: Tracked, asking: Asking) ->
     saved = track.saved.get(asking.user, asking.projects(state), name)
     if saved.project:
         asking.need(state, saved.project, "member")
-    track.saved.remove(saved)
+    track.saved.remove(saved, asking.user)
     return saved.to_dict()
 
 

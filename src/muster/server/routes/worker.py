@@ -10,11 +10,13 @@ from fastapi.responses import StreamingResponse
 from pydantic import Field, TypeAdapter, ValidationError
 from starlette.concurrency import run_in_threadpool
 
-from muster.core.errors import Invalid, NotFound, Unauthenticated
+from muster.core.errors import Invalid, NotAllowed, NotFound, Unauthenticated
 from muster.core.job import Job
+from muster.server.auth import still_member
 from muster.server.context import Leading, Serving, Tracked
 from muster.server.leader import Leader
 from muster.track.blobs import Blobs
+from muster.track.external import writer
 from muster.track.snapshots import MANIFEST_BYTES
 from muster.track.tracking import Tracking
 from muster.wire import Batch
@@ -29,7 +31,22 @@ def attempt(leader: Leading, authorization: Annotated[str | None, Header(max_len
     found = leader.keyring.attempt_of((authorization or "").removeprefix("Bearer ").strip())
     if found is None:
         raise Unauthenticated("The attempt's token is not valid.")
+    if leader.track is not None and found[0] not in leader.store.state().jobs:
+        _check_writer(leader, leader.track, *found)
     return found
+
+
+def _check_writer(leader: Leader, track: Tracking, run_id: str, number: int) -> None:
+    """The token of a run outside Muster's jobs is in a person's hands: it ends when they leave the project."""
+    run = track.runs.get(run_id)
+    if run is None or run.of_job:
+        return
+    user = writer(run, number)
+    if not still_member(leader.store.state(), user, run.project):
+        raise NotAllowed(
+            f"{user}, who opened this attempt of {run.id}, is no longer a member of project {run.project!r}.",
+            "Ask an admin of the project.",
+        )
 
 
 Speaking = Annotated[tuple[str, int], Depends(attempt)]
@@ -59,6 +76,8 @@ async def ingest(request: Request, leader: Leading, service: Serving, speaking: 
 def secrets(leader: Leading, speaking: Speaking) -> dict[str, str]:
     """The values of the secrets that the job names, while its attempt is the current one and nowhere near its end."""
     job = _running(leader, speaking)
+    if not still_member(leader.store.state(), job.user, job.project):
+        raise NotFound(f"{job.user} is no longer a member of project {job.project!r}: no secrets are given out.")
     values = {}
     for name in job.spec.secrets:
         cipher = leader.store.secret(job.project, name)

@@ -32,7 +32,9 @@ def create(desk: Desk, request: Request) -> Answer:
     desk.asker.need(project, "member")
     desk.track.experiments.of_project(_PROJECT_OWN)  # the first of all, as MLflow has it
     try:
-        made = desk.track.experiments.create(stored, project, artifacts=_location(request), tags=kept)
+        made = desk.track.experiments.create(
+            stored, project, artifacts=_location(request), tags=kept, actor=desk.asker.user
+        )
     except Conflict:
         raise Fault(f"Experiment(name={name}) already exists.", "RESOURCE_ALREADY_EXISTS") from None
     return {"experiment_id": str(made.id)}
@@ -63,7 +65,7 @@ def delete(desk: Desk, request: Request) -> Answer:
     found = desk.experiment(request["experiment_id"], "member")
     if found.deleted_at is not None:
         raise missing(f"No Experiment with id={found.id} exists")
-    desk.track.experiments.delete(found.id)
+    desk.track.experiments.delete(found.id, desk.asker.user)
     return {}
 
 
@@ -71,7 +73,7 @@ def restore(desk: Desk, request: Request) -> Answer:
     found = desk.experiment(request["experiment_id"], "member")
     if found.deleted_at is None:
         raise missing(f"No Experiment with id={found.id} exists")
-    desk.track.experiments.restore(found.id)
+    desk.track.experiments.restore(found.id, desk.asker.user)
     return {}
 
 
@@ -81,7 +83,7 @@ def update(desk: Desk, request: Request) -> Answer:
     if found.deleted_at is not None:
         raise Fault("Cannot rename a non-active experiment.", "INVALID_STATE")
     try:
-        desk.track.experiments.rename(found.id, name)
+        desk.track.experiments.rename(found.id, name, desk.asker.user)
     except Conflict:
         raise Fault(f"Experiment(name={name}) already exists.", "RESOURCE_ALREADY_EXISTS") from None
     return {}
@@ -89,7 +91,7 @@ def update(desk: Desk, request: Request) -> Answer:
 
 def set_tag(desk: Desk, request: Request) -> Answer:
     key, value = check_experiment_tag(request["key"], request.get("value"))
-    desk.track.experiments.set_tags(_active(desk, request).id, {key: value})
+    desk.track.experiments.set_tags(_active(desk, request).id, {key: value}, desk.asker.user)
     return {}
 
 
@@ -97,7 +99,7 @@ def delete_tag(desk: Desk, request: Request) -> Answer:
     found, key = _active(desk, request), request["key"]
     if key not in found.tags:
         raise missing(f"No tag with name: {key} in experiment with id {found.id}")
-    desk.track.experiments.set_tags(found.id, {key: None})
+    desk.track.experiments.set_tags(found.id, {key: None}, desk.asker.user)
     return {}
 
 

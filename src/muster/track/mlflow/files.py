@@ -10,6 +10,7 @@ from urllib.parse import unquote
 
 from muster.core.errors import Conflict, Invalid, NotFound
 from muster.core.estate import Role
+from muster.core.event import Event
 from muster.track.artifacts import Artifact, Folder, check_path
 from muster.track.mlflow.desk import Desk
 from muster.track.mlflow.faults import Fault, missing
@@ -26,17 +27,21 @@ class Place:
 
     owner: str
     path: str
+    project: str = ""
 
 
 def place(desk: Desk, path: str, role: Role = "viewer") -> Place:
     """What `EXPERIMENT/RUN/artifacts/PATH` means, if the one who asks may see it."""
     parts = safe_path(path).split("/")
     if len(parts) >= 4 and parts[1] in _BESIDE and parts[3] == _ARTIFACTS:
-        desk.experiment(parts[0], role)
-        return Place(f"mlflow:{'/'.join(parts[:3])}", "/".join(parts[4:]))
+        project = desk.experiment(parts[0], role).project
+        return Place(f"mlflow:{'/'.join(parts[:3])}", "/".join(parts[4:]), project)
     if len(parts) >= 3 and parts[2] == _ARTIFACTS:
-        run = desk.row(parts[1]).id if role == "viewer" else desk.target(parts[1]).run
-        return Place(run, "/".join(parts[3:]))
+        path = "/".join(parts[3:])
+        if role == "viewer":
+            return Place(desk.row(parts[1]).id, path)
+        target = desk.target(parts[1])
+        return Place(target.run, path, target.project)
     raise missing(f"There are no artifacts at '{path}': paths are EXPERIMENT/RUN/artifacts/PATH.")
 
 
@@ -74,7 +79,9 @@ def name(desk: Desk, where: Place, digest: str, size: int) -> None:
     """Gives content that is there already its path. What belongs to a logged model is of the kind `model`."""
     kind = "model" if where.owner.startswith("mlflow:") and "/models/" in where.owner else "file"
     try:
-        desk.track.artifacts.put(where.owner, where.path, digest, size, kind)
+        desk.track.artifacts.put(
+            where.owner, where.path, digest, size, kind, events=[_told(desk, "artifact.put", where)]
+        )
     except (Invalid, Conflict) as error:
         raise Fault(str(error)) from error
 
@@ -94,9 +101,13 @@ def remove(desk: Desk, path: str) -> None:
     if not where.path:
         raise Fault("Invalid path. Name a file or a folder of a run.")
     try:
-        desk.track.artifacts.remove(where.owner, where.path)
+        desk.track.artifacts.remove(where.owner, where.path, [_told(desk, "artifact.removed", where)])
     except NotFound as error:
         raise missing(str(error)) from error
+
+
+def _told(desk: Desk, kind: str, where: Place) -> Event:
+    return desk.track.book.event(kind, desk.asker.user, where.project, where.owner, path=where.path)
 
 
 def safe_path(path: str) -> str:

@@ -9,9 +9,11 @@ from typing import Any, Final
 
 from sqlalchemy import select
 
+from muster.core.event import Event
 from muster.store.base import Column, Record
 from muster.store.codec import check_text
 from muster.store.record_tables import metric_series, run_params
+from muster.track.book import named
 from muster.track.mlflow.desk import Desk, Target
 from muster.track.mlflow.faults import Fault
 from muster.track.mlflow.find import WRITER
@@ -51,7 +53,8 @@ def set_tag(desk: Desk, request: Request) -> dict[str, Any]:
     key, value = check_tag(request["key"], request.get("value"))
     target = desk.target(run_id(request))
     with desk.track.book.holding(target.run):
-        _write(desk, _tags(desk, target, {key: value}), _judged(desk, target))
+        told = desk.track.book.event("run.tags", desk.asker.user, target.project, target.run, **named([key]))
+        _write(desk, _tags(desk, target, {key: value}), _judged(desk, target), told=told)
     return {}
 
 
@@ -80,10 +83,11 @@ def log_batch(desk: Desk, request: Request) -> dict[str, Any]:
     return {}
 
 
-def _write(desk: Desk, *records: Iterable[Record]) -> None:
+def _write(desk: Desk, *records: Iterable[Record], told: Event | None = None) -> None:
+    """`told` says who did it; what a program logs while it runs is told by the record alone."""
     found = [record for part in records for record in part]
     if found:
-        desk.track.book.write(*found)
+        desk.track.book.write(*found, events=[told] if told is not None else [])
 
 
 def _judged(desk: Desk, target: Target) -> list[Record]:

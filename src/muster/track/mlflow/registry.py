@@ -59,7 +59,9 @@ class MusterRegistry(SqlAlchemyStore):  # type: ignore[misc]
             project = desk.asker.default_project()
             desk.asker.need(project, "member")
             try:
-                made = desk.track.models.create(name, project, description=description or "", tags=given)
+                made = desk.track.models.create(
+                    name, project, description=description or "", tags=given, actor=desk.asker.user
+                )
             except Conflict:
                 found = desk.track.models.get(name)
                 other = found is not None and desk.asker.sees(found.project) and "mlflow.prompt.is_prompt" in found.tags
@@ -72,14 +74,14 @@ class MusterRegistry(SqlAlchemyStore):  # type: ignore[misc]
     ) -> RegisteredModel:
         self._model(name, "member")
         with told():
-            return self._entity(_models().update(name, description=description or ""))
+            return self._entity(_models().change(name, description=description or "", actor=_user()))
 
     def rename_registered_model(self, name: str, new_name: str) -> RegisteredModel:
         _validate_model_renaming(new_name)
         self._model(name, "member")
         with told():
             try:
-                return self._entity(_models().rename(name, new_name))
+                return self._entity(_models().change(name, new=new_name, actor=_user()))
             except Conflict:
                 raise MlflowException(
                     f"Registered Model (name={new_name}) already exists.", RESOURCE_ALREADY_EXISTS
@@ -88,7 +90,7 @@ class MusterRegistry(SqlAlchemyStore):  # type: ignore[misc]
     def delete_registered_model(self, name: str) -> None:
         self._model(name, "admin")
         with told():
-            _models().delete(name)
+            _models().delete(name, _user())
 
     def get_registered_model(self, name: str) -> RegisteredModel:
         return self._entity(self._model(name))
@@ -115,13 +117,13 @@ class MusterRegistry(SqlAlchemyStore):  # type: ignore[misc]
         _validate_registered_model_tag(tag.key, tag.value)
         self._model(name, "member")
         with told():
-            _models().set_tags(name, {tag.key: tag.value or ""})
+            _models().change(name, tags={tag.key: tag.value or ""}, actor=_user())
 
     def delete_registered_model_tag(self, name: str, key: str) -> None:
         _validate_tag_name(key)
         self._model(name, "member")
         with told():
-            _models().set_tags(name, {key: None})
+            _models().change(name, tags={key: None}, actor=_user())
 
     # --- versions ---------------------------------------------------------------------------------------------------
 
@@ -158,7 +160,8 @@ class MusterRegistry(SqlAlchemyStore):  # type: ignore[misc]
     def update_model_version(self, name: str, version: Any, description: str | None = None) -> ModelVersion:
         found = self._version(name, version, "member")
         with told():
-            return self._version_entity(_models().update_version(name, found.version, description=description or ""))
+            changed = _models().change_version(name, found.version, description=description or "", actor=_user())
+            return self._version_entity(changed)
 
     def transition_model_version_stage(
         self, name: str, version: Any, stage: str, archive_existing_versions: bool
@@ -188,7 +191,7 @@ class MusterRegistry(SqlAlchemyStore):  # type: ignore[misc]
     def delete_model_version(self, name: str, version: Any) -> None:
         found = self._version(name, version, "admin")
         with told():
-            _models().delete_version(name, found.version)
+            _models().delete_version(name, found.version, _user())
 
     def get_model_version(self, name: str, version: Any) -> ModelVersion:
         return self._version_entity(self._version(name, version))
@@ -226,13 +229,13 @@ class MusterRegistry(SqlAlchemyStore):  # type: ignore[misc]
         _validate_model_alias_name_reserved(alias)
         found = self._version(name, version, "member")
         with told():
-            _models().set_alias(name, alias, found.version)
+            _models().set_alias(name, alias, found.version, _user())
 
     def delete_registered_model_alias(self, name: str, alias: str) -> None:
         _validate_model_alias_name(alias)
         self._model(name, "member")
         with told():
-            _models().delete_alias(name, alias)
+            _models().delete_alias(name, alias, _user())
 
     def get_model_version_by_alias(self, name: str, alias: str) -> ModelVersion:
         _validate_model_alias_name(alias)
@@ -276,9 +279,8 @@ class MusterRegistry(SqlAlchemyStore):  # type: ignore[misc]
         short, longer = split_tags({key: value} if value is not None else {})
         rest = {other: text for other, text in long.items() if other != key}
         with told():
-            if rest != long or longer:
-                _models().update_version(name, found.version, doc={LONG: {**rest, **longer}})
-            _models().set_version_tags(name, found.version, short or {key: None})
+            doc = {LONG: {**rest, **longer}} if rest != long or longer else None
+            _models().change_version(name, found.version, tags=short or {key: None}, doc=doc, actor=_user())
 
     def _resolved(self, source: str, run_id: str | None, model_id: str | None) -> tuple[str, str | None]:
         """Where the files of a version are, and which run made it."""
@@ -297,6 +299,10 @@ class MusterRegistry(SqlAlchemyStore):  # type: ignore[misc]
 
 def _models() -> Models:
     return current().track.models
+
+
+def _user() -> str:
+    return current().asker.user
 
 
 def _check_size(max_results: int, most: int) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from muster.store.record_tables import links
+from muster.track.book import named
 from muster.track.mlflow.desk import Desk
 from muster.track.mlflow.experiments import view_of
 from muster.track.mlflow.faults import Fault, missing
@@ -154,7 +155,8 @@ def delete_tag(desk: Desk, request: Request) -> dict[str, Any]:
     if key not in desk.track.runs.tags([run])[run]:
         raise missing(f"No tag with name: {key} in run with id {run}")
     book = desk.track.book
-    book.write(tags_record(target.run, {key: None}, actor=desk.asker.user, now=book.now()))
+    told = book.event("run.tags", desk.asker.user, target.project, run, **named([key]))
+    book.write(tags_record(target.run, {key: None}, actor=desk.asker.user, now=book.now()), events=[told])
     return {}
 
 

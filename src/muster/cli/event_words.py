@@ -1,0 +1,72 @@
+"""What an event of the audit log says, in plain words; the line before them names the actor and the run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+Data = Mapping[str, Any]
+
+_WORDS: Final[Mapping[str, str | Callable[[Data], str]]] = {
+    "run.created": lambda data: f"made the run {data['name']} ({data['source']})".replace("  ", " "),
+    "run.opened": "goes on with the run as attempt {attempt}",
+    "run.changed": lambda data: f"changed {_list(data['fields'])}",
+    "run.hidden": "hid the run",
+    "run.restored": "restored the run",
+    "run.purged": "deleted the run for good",
+    "run.params": lambda data: f"set the {_count(data, 'parameter')} {_keys(data)}",
+    "run.tags": lambda data: f"set or removed the {_count(data, 'tag')} {_keys(data)}",
+    "artifact.put": "put the artifact {path}",
+    "artifact.removed": "removed the artifact {path}",
+    "note.added": "wrote a note",
+    "experiment.created": "made the experiment {experiment} ({name})",
+    "experiment.changed": lambda data: f"changed {_list(data['fields'])} of the experiment {data['name']}",
+    "experiment.hidden": "hid the experiment {name}",
+    "experiment.restored": "restored the experiment {name}",
+    "model.created": "made the model {name}",
+    "model.changed": lambda data: f"changed {_list(data['fields'])} of the model {data['name']}",
+    "model.deleted": "deleted the model {name} with every version",
+    "version.created": "registered {name}/{version}",
+    "version.changed": lambda data: f"changed {_list(data['fields'])} of {data['name']}/{data['version']}",
+    "version.deleted": "deleted {name}/{version}",
+    "version.staged": "moved {name}/{version} to {stage}",
+    "alias.set": "made {alias} an alias of {name}/{version}",
+    "alias.removed": "removed the alias {alias} of {name}",
+    "query.saved": "saved the query {name}",
+    "query.removed": "removed the saved query {name}",
+    "content.collected": "applied retention, and deleted content that nobody refers to",
+    "mlflow.called": "asked MLflow to {method} {path}",
+    "auth.failed": lambda data: _failed(data),
+    "token.created": "made the token {id} of {user}, with the role {role}",
+    "token.revoked": "revoked the token {id}",
+    "secret.set": "set the secret {name}",
+    "secret.removed": "removed the secret {name}",
+    "project.member": lambda data: f"made {data['user']} {data['role'] or 'no member any more'} of {data['name']}",
+}
+
+
+def words(kind: str, data: Data) -> str | None:
+    """None for a kind that has no words, and for data of another version that does not fit them."""
+    found = _WORDS.get(kind)
+    try:
+        return None if found is None else found.format(**data) if isinstance(found, str) else found(data)
+    except (KeyError, TypeError):
+        return None
+
+
+def _failed(data: Data) -> str:
+    count = f"{data['count']} failed sign-ins" if data["count"] != 1 else "a failed sign-in"
+    return f"{count} from {data['address']}" + (f" with the token {data['token']}" if data["token"] else "")
+
+
+def _count(data: Data, noun: str) -> str:
+    return noun if data["count"] == 1 else f"{data['count']} {noun}s"
+
+
+def _keys(data: Data) -> str:
+    more = data["count"] - len(data["keys"])
+    return _list(data["keys"]) + (f" and {more} more" if more else "")
+
+
+def _list(names: list[str]) -> str:
+    return ", ".join(names)
