@@ -19,14 +19,16 @@ from muster.store.codec import dumps, loads
 from muster.track.artifacts import Artifact, Artifacts
 from muster.track.compare_attempts import told_difference
 from muster.track.facts import data_ref, fitted, flat
+from muster.track.holders import Holder, held_by, of_project
 from muster.track.origins import Origins, reference
 from muster.track.rank_facts import disagreement, take_environment, take_params
 from muster.track.rank_notes import add_rank_note
-from muster.track.rows import Doc, Row, Run, add, link_row, patch_run, put, read_run
+from muster.track.rows import Doc, Row, Run, add, chunks, link_row, patch_run, put, read_run
 from muster.track.values import params_record, tags_record
 
 _PROBLEMS_MAX: Final = 50  # of one run
 _STEP_MAX: Final = 2**63
+_FILES: Final = ("file", "media", "checkpoint", "model")  # of artifacts: code is tied to its run by the submission
 _MEDIA: Final = ("histogram", "image", "table", "text", "audio", "video", "html", "file")
 _NAME_MAX: Final = 500  # characters of the name of a medium or a data set
 
@@ -67,7 +69,9 @@ class Sheet:
     environments: dict[int, Doc] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
-    def record(self, now: float) -> Record:
+    def record(self, now: float, holder: Holder | None = None) -> Record:
+        """`holder` is who names the content; unless given, whoever runs it in its project."""
+
         def record(connection: Connection) -> None:
             run = read_run(connection, self.run)
             if run is None:
@@ -81,7 +85,7 @@ class Sheet:
             add(connection, tables.links, [link_row(source, f"run:{run.id}", role, now) for source in self.sources])
             put(connection, tables.links, self.links, only=["doc"])
             put(connection, tables.checkpoints, self.checkpoints)
-            self._write_content(connection)
+            self._write_content(connection, holder or of_project(run.project))
             self._write_problems(connection, run)
 
         return record
@@ -108,10 +112,11 @@ class Sheet:
         if self.attempt - 1 in docs:
             told_difference(connection, run, self.attempt, docs[self.attempt - 1], doc, now)
 
-    def _write_content(self, connection: Connection) -> None:
+    def _write_content(self, connection: Connection, holder: Holder) -> None:
         wanted = [one.digest for one in self.files] + [row["digest"] for row in self.media if row["digest"]]
-        blobs = tables.blobs.c.digest
-        there = set(connection.execute(select(blobs).where(blobs.in_(wanted))).scalars()) if wanted else set[str]()
+        blobs, there = tables.blobs.c.digest, set[str]()
+        for part in chunks(list(dict.fromkeys(wanted))):
+            there.update(connection.execute(select(blobs).where(blobs.in_(part), held_by(holder))).scalars())
         for one in self.files:
             if one.digest in there:
                 self.artifacts.record(one)(connection)
@@ -186,6 +191,8 @@ def _media(sheet: Sheet, rank: int, doc: Doc) -> None:
 def _artifact(sheet: Sheet, rank: int, doc: Doc) -> None:
     about = {key: doc[key] for key in ("step", "mime", "about") if doc.get(key) is not None}
     size, kind = _size(doc), str(doc.get("kind", "file"))
+    if kind not in _FILES:
+        raise ValueError(f"a worker sends no artifact of the kind {kind!r}")
     made = sheet.artifacts.make(
         sheet.run, str(doc["path"]), str(doc["digest"]), size, kind, attempt=sheet.attempt, doc=about,
         time=float(doc["time"]),

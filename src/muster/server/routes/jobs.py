@@ -23,6 +23,7 @@ from muster.sched.whatif import newcomer, what_if
 from muster.server.auth import Identity
 from muster.server.context import Asking, Leading, Ref, find_job, job_views, sees, view_of
 from muster.server.leader import Leader
+from muster.server.record_context import holder_of
 from muster.server.views import View, attempt_view
 from muster.store.base import JobFilter, Proposal
 from muster.track.snapshots import Code
@@ -81,7 +82,7 @@ def submit_job(
     given: Any = body.spec if body.spec is not None else body.yaml
     spec = parse_job(given, source=body.source, base=Path(body.base) if body.base else None)
     asking.need(leader.store.state(), spec.project, "member")
-    submission = _submission(leader, spec, asking.user, idempotency_key, body.code, {})
+    submission = _submission(leader, spec, asking, idempotency_key, body.code, {})
     if body.dry_run:
         response.status_code = 200
         return {"ok": True, "spec": spec.model_dump(mode="json"), "yaml": dump_job(spec), **_dry(leader, asking, spec)}
@@ -105,7 +106,7 @@ def submit_batch(body: BatchBody, leader: Leading, asking: Asking) -> View:
         try:
             spec = parse_job(item.spec, source=f"job {index}")
             asking.need(state, spec.project, "member")
-            submission = _submission(leader, spec, asking.user, item.key, item.code, checked)
+            submission = _submission(leader, spec, asking, item.key, item.code, checked)
             proposal = _accept(leader, submission, now)
             pending.append((index, submission, None if item.key in known else leader.commit.submit(proposal)))
         except MusterError as error:
@@ -187,16 +188,17 @@ def resume_job(ref: Ref, leader: Leading, asking: Asking) -> View:
 
 
 def _submission(
-    leader: Leader, spec: JobSpec, user: str, key: str | None, code: Code | None, checked: dict[Code, Code]
+    leader: Leader, spec: JobSpec, asking: Identity, key: str | None, code: Code | None, checked: dict[Code, Code]
 ) -> Submission:
     """With its code, as far as its content is here; `checked` has what was looked at before."""
     if code is None or leader.track is None:
-        return Submission(spec, user, key)
+        return Submission(spec, asking.user, key)
     snapshots, now = leader.track.snapshots, leader.clock.now()
     if code not in checked:
-        checked[code] = snapshots.accept(code)
+        checked[code] = snapshots.accept(code, holder_of(leader, asking))
     kept = checked[code]
-    return Submission(spec, user, key, kept.model_dump(mode="json"), lambda job: snapshots.records(job, kept, now))
+    records = snapshots.records(kept, spec.project, now)
+    return Submission(spec, asking.user, key, kept.model_dump(mode="json"), records)
 
 
 def _dry(leader: Leader, asking: Identity, spec: JobSpec) -> View:
