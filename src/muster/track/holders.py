@@ -1,4 +1,4 @@
-"""Who may name content: those who can read it already, and those who have uploaded it, which shows that they have it."""
+"""Who may name content: those who can read it already, and those who uploaded it, which shows that they have it."""
 
 from __future__ import annotations
 

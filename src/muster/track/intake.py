@@ -63,11 +63,18 @@ class Purged:
 
 class Intake:
     def __init__(
-        self, book: Book, metrics: Metrics, artifacts: Artifacts, fold: EventFold, required: Required, purged: Gone
+        self,
+        book: Book,
+        metrics: Metrics,
+        artifacts: Artifacts,
+        fold: EventFold,
+        required: Required,
+        purged: Gone,
+        origins: Origins,
     ) -> None:
         self._book, self._metrics, self._artifacts = book, metrics, artifacts
         self._fold, self._required, self._purged = fold, required, purged
-        self._origins = Origins(book)
+        self._origins = origins
         self._known: OrderedDict[tuple[str, int], bool] = OrderedDict()  # → whether it is a job's
         self._lock = threading.Lock()
 

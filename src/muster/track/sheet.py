@@ -20,6 +20,7 @@ from muster.track.artifacts import Artifact, Artifacts
 from muster.track.compare_attempts import told_difference
 from muster.track.facts import data_ref, fitted, flat
 from muster.track.holders import Holder, held_by, of_project
+from muster.track.lineage import run_in
 from muster.track.origins import Origins, reference
 from muster.track.rank_facts import disagreement, take_environment, take_params
 from muster.track.rank_notes import add_rank_note
@@ -39,7 +40,9 @@ def read_documents(
     """Reads what the documents say, and what they refer to; None when they say nothing for the record."""
     if all(doc["type"] not in _READERS for _, doc in docs):
         return None
-    sheet = Sheet(run, attempt, artifacts)
+    speaker = origins.speaker(run)
+    named = [str(doc.get("name")) for _, doc in docs if doc["type"] == "data"]
+    sheet = Sheet(run, attempt, artifacts, origins.visible([name for name in named if reference(name)], speaker))
     for rank, doc in docs:
         reader = _READERS.get(doc["type"])
         if reader is None:
@@ -49,7 +52,7 @@ def read_documents(
         except (MusterError, ValueError, TypeError, KeyError, AttributeError) as error:
             sheet.problems.append(f"a document of type {doc['type']} from rank {rank} could not be kept: {error}"[:500])
     given = [value for values in sheet.params.values() for value in values.values()]
-    sheet.sources = [source for source in origins.find(given) if not source.startswith(f"checkpoint:{run}/")]
+    sheet.sources = [source for source in origins.find(given, speaker) if not source.startswith(f"checkpoint:{run}/")]
     return sheet
 
 
@@ -58,6 +61,7 @@ class Sheet:
     run: str
     attempt: int
     artifacts: Artifacts
+    seen: set[str] = field(default_factory=set)  # the references among names of data that the run may speak of
     params: dict[int, dict[str, str]] = field(default_factory=lambda: defaultdict(dict))  # by rank
     tags: dict[int, dict[str, str | None]] = field(default_factory=lambda: defaultdict(dict))
     notes: list[tuple[int, float, str]] = field(default_factory=list)
@@ -157,10 +161,13 @@ def _data(sheet: Sheet, rank: int, doc: Doc) -> None:
     name = str(doc["name"])
     if not name or len(name) > _NAME_MAX:
         raise ValueError(f"the name of a data set has {len(name)} characters")
-    ref = reference(name) or data_ref(name, str(doc["version"]) if doc.get("version") else None)
+    output = doc.get("role") == "output"
+    # What a run makes are data and files of its own: no other run, and no model.
+    known = name in sheet.seen and (not output or (run_in(name) == sheet.run and not name.startswith("run:")))
+    ref = name if known else data_ref(name, str(doc["version"]) if doc.get("version") else None)
     about = {key: doc[key] for key in ("digest", "uri", "rows", "bytes", "about") if doc.get(key)}
     here, time = f"run:{sheet.run}", float(doc["time"])
-    if doc.get("role") == "output":
+    if output:
         sheet.links.append(link_row(here, ref, "writes", time, about))
     else:
         sheet.links.append(link_row(ref, here, "reads", time, about))
