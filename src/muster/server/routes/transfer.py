@@ -92,7 +92,7 @@ async def take_in(
     body = await request.body()
     try:
         batch = Batch.decode(body)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise Invalid(f"The body is not a batch: {error}.") from error
     run = await run_in_threadpool(find_run, leader, track, asking, ref, "member")
     reply = await run_in_threadpool(_take_in, leader, track, run, attempt, batch, asking)
