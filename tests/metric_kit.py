@@ -13,6 +13,7 @@ from muster.store.commit import GroupCommit
 from muster.store.registry import open_store
 from muster.store.sql import SqlStore
 from muster.track.book import Book
+from muster.track.holders import Holder
 from muster.track.metrics import Metrics
 from muster.wire import Batch
 
@@ -86,6 +87,7 @@ class Keeper:
         writes: Sequence[StreamWrite],
         docs: Sequence[tuple[int, dict[str, Any]]],
         now: float,
+        holder: Holder | None = None,
     ) -> list[Record]:
         return [self.metrics.append(run, attempt, write.rank, write.columns) for write in writes]
 

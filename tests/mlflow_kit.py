@@ -27,6 +27,7 @@ class Person:
 
     user: str = "ada"
     roles: dict[str, Role] = field(default_factory=lambda: {"default": "admin"})
+    writing: bool = False
 
     def projects(self) -> Sequence[str] | None:
         return list(self.roles)

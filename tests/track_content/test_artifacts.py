@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 
 from muster.core.errors import Conflict, Invalid, NotFound
 from muster.track.artifacts import Artifact, Folder
+from muster.track.holders import Holder
 from muster.track.paths import check_path
 from muster.track.snapshots import Code, parse_manifest
 
+ALL = Holder("user:ada", None)
 BAD = [
     "", "/etc/passwd", "../up", "a/../b", "a/./b", "a//b", "a/", "~/x", "C:/x", "c:x", "a\\b", "..\\up", "a\0b", "a\nb",
     "a/..", ".", "..", "x" * 256, "/".join(["y" * 200] * 6), "\ud800", "é" * 128,
@@ -113,8 +115,8 @@ class TestSnapshots:
     def test_a_whole_one_is_tied_to_its_run(self, kept: Content) -> None:
         kept.add("import torch")
         code = Code(commit="ab12", tree=self.tree(kept, {"train.py": "import torch"}), files=1, bytes=12)
-        assert kept.snapshots.accept(code) == code
-        kept.book.write(*kept.snapshots.records("job-1", code, 5.0))
+        assert kept.snapshots.accept(code, ALL) == code
+        kept.book.write(*kept.snapshots.records(code, "default", 5.0)("job-1"))
         found = kept.snapshots.of_run("job-1")
         assert found is not None
         assert found.files == {"train.py": (sha("import torch"), 12, 0o644)}
@@ -124,7 +126,7 @@ class TestSnapshots:
     def test_what_is_not_there_is_left_out_and_said(self, kept: Content) -> None:
         half = self.tree(kept, {"train.py": "never uploaded"})
         for tree in (half, sha("nothing"), kept.add("no manifest"), kept.add(json.dumps({"../x": [sha("x"), 1, 1]}))):
-            found = kept.snapshots.accept(Code(commit="ab12", tree=tree, diff=sha("gone"), files=3))
+            found = kept.snapshots.accept(Code(commit="ab12", tree=tree, diff=sha("gone"), files=3), ALL)
             assert (found.commit, found.tree, found.diff, found.files) == ("ab12", "", "", 0)
             assert len(found.notes) == 2
 
@@ -132,14 +134,14 @@ class TestSnapshots:
     def test_it_is_asked_again_after_something_was_deleted(self, kept: Content) -> None:
         kept.add("a")
         tree = self.tree(kept, {"a.py": "a"})
-        assert kept.snapshots.whole(tree)
+        assert kept.snapshots.whole(tree, ALL)
         kept.pass_days(2)
-        assert kept.snapshots.whole(tree)  # remembered, so nothing was made young
+        assert kept.snapshots.whole(tree, ALL)  # remembered, so nothing was made young
         kept.blobs.collect()
-        assert not kept.snapshots.whole(tree)
+        assert not kept.snapshots.whole(tree, ALL)
         kept.add("a")
-        assert not kept.snapshots.whole(tree)
-        assert kept.snapshots.whole(self.tree(kept, {"a.py": "a"}))
+        assert not kept.snapshots.whole(tree, ALL)
+        assert kept.snapshots.whole(self.tree(kept, {"a.py": "a"}), ALL)
 
     @given(raw=st.one_of(st.binary(max_size=60), st.recursive(st.none() | st.integers() | st.text(max_size=5),
         lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),

@@ -11,11 +11,12 @@ from types import SimpleNamespace
 
 import pytest
 from content_kit import Content, both, content, local, sha
-from sqlalchemy import insert
+from sqlalchemy import event, func, insert, select
 
 from components import small_disk
 from muster.core.errors import Invalid, NotFound, Unavailable
-from muster.store.record_tables import media, notes
+from muster.store.record_tables import blob_owners, media, notes
+from muster.track.holders import of_project, of_user
 from muster.track.shelf import LocalBlobs
 
 
@@ -76,6 +77,33 @@ class TestPut:
 
 
 @pytest.mark.component("tmpfs")
+class TestHolders:
+    @both
+    def test_who_uploaded_it_may_name_it_until_it_is_collected(self, kept: Content) -> None:
+        one, two = sha("one"), sha("two")
+        ada, bob, worker = of_user("ada", []), of_user("bob", ["vision"]), of_project("vision")
+        kept.blobs.put([b"one"], owner=ada.owner)
+        kept.blobs.put_many([(one, b"one"), (two, b"two"), (two, b"two")], worker.owner)
+        assert kept.blobs.missing([two, one], ada) == [two]
+        assert kept.blobs.missing([two, one], bob) == []  # what the workers of a project upload is its members', too
+        assert kept.blobs.missing([two, one], of_user("eve", ["other"])) == [two, one]
+        assert kept.blobs.missing([two, one], of_user("root", None)) == []
+        assert kept.blobs.has([two, one], ada) == {one}
+        kept.pass_days(2)
+        kept.blobs.collect()
+        with kept.book.reading() as connection:
+            assert connection.scalar(select(func.count()).select_from(blob_owners)) == 0
+        kept.blobs.put([b"one"], owner=worker.owner)
+        assert kept.blobs.missing([one], ada) == [one]
+
+    def test_a_question_about_a_thousand_files_is_a_few_statements(self, kept: Content) -> None:
+        asked: list[str] = []
+        reader = kept.book.database.reader
+        event.listen(reader, "before_cursor_execute", lambda *given: asked.append(given[2]))
+        kept.blobs.missing([sha(str(number)) for number in range(900)], of_user("ada", ["vision", "default"]))
+        assert len([text for text in asked if "blobs" in text]) == 2
+
+
 def test_a_full_disk_leaves_nothing_and_says_so(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", "4m") as disk, content(f"sqlite:///{tmp_path}/m.db", local(disk)) as kept:
         with pytest.raises(Unavailable, match=r"full.*Free some space"):

@@ -92,16 +92,25 @@ def test_a_late_report_changes_nothing(record: Record) -> None:
     assert record.notes(job) == before
 
 
+def new_fold(record: Record) -> EventFold:
+    track = record.track
+    return EventFold(track.book, record.store, track.experiments, track.required, track.origins)
+
+
 def test_an_old_database_is_folded_from_its_first_event_and_once(record: Record) -> None:
     job = record.submit(purpose="why", data=["d"])
     record.start(job)
     record.end(job, 1)
     before = picture(record)
-    again = EventFold(record.track.book, record.store, record.track.experiments, record.track.required)
+    again = EventFold(
+        record.track.book, record.store, record.track.experiments, record.track.required, record.track.origins
+    )
     assert not again.catch_up()
     everything = [tables.runs, tables.notes, tables.links, tables.run_attempts, tables.run_params, tables.track_marks]
     record.track.book.write(*(clear(table) for table in everything))
-    anew = EventFold(record.track.book, record.store, record.track.experiments, record.track.required)
+    anew = EventFold(
+        record.track.book, record.store, record.track.experiments, record.track.required, record.track.origins
+    )
     assert anew.catch_up()
     assert picture(record) == before
 

@@ -114,7 +114,7 @@ class TestDocuments:
     def test_media_and_artifacts_once(self, record: Record) -> None:
         job = record.submit()
         record.start(job)
-        digest, _ = record.track.blobs.put(io.BytesIO(b"picture"))
+        digest, _ = record.track.blobs.put(io.BytesIO(b"picture"), owner="project:default")
         absent = hashlib.sha256(b"absent").hexdigest()
         text = {"type": "media", "id": "1", "kind": "text", "name": "sample", "step": 3, "data": {"text": "hello"}}
         image = {"type": "media", "id": "2", "kind": "image", "name": "x", "step": 3, "digest": digest, "bytes": 7}

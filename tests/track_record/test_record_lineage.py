@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from muster.core.errors import Invalid
+from muster.core.event import Event
 from muster.track.lineage import Node
 from record_kit import Record
 
@@ -12,15 +13,16 @@ from record_kit import Record
 @pytest.fixture
 def chain(record: Record) -> Record:
     """data → train-1 (default) → checkpoint 400 → tune-2 (secret) → model, judged by eval-3 (default)."""
+    join(record, "ada", "default")
     first = record.submit(data=["c4-en@v3"])
     record.start(first)
     for step in range(100, 1001, 100):
         event = record.of(first, "checkpoint.committed", 1, step=step, path=f"/c/{step}", bytes=1, rank=0)
         record.events(event)
     record.submit("python tune.py --init /c/400", name="tune", project="secret", data=["books@v1"])
-    record.submit("python eval.py --model model:gpt/1", name="judge", kind="eval")
     record.track.models.create("gpt", "default")
     record.track.models.register("gpt", user="ada", run="tune-2")
+    record.submit("python eval.py --model model:gpt/1", name="judge", kind="eval")
     record.later()
     record.track.models.promote("gpt", 1, "production", actor="ada", evidence=["judge-3"], why="good")
     return record
@@ -67,6 +69,83 @@ def test_what_may_not_be_seen_has_no_name(chain: Record) -> None:
     assert "books" not in repr(chain.track.lineage.downstream("checkpoint:train-1/400", visible=["default"]))
 
 
+def test_names_of_data_that_others_alone_use(chain: Record) -> None:
+    lineage = chain.track.lineage
+    chain.submit(project="secret", data=["c4-en@v9"])
+    assert lineage.known("data:books@v1", None)
+    assert lineage.known("data:books", ["secret"])
+    assert not lineage.known("data:books", ["default"])
+    assert not lineage.known("data:books@v1", ["default"])
+    assert lineage.known("data:c4-en", ["default"])
+    assert " version data:c4-en@v9" in flat(lineage.downstream("data:c4-en"))
+    assert "v9" not in repr(lineage.downstream("data:c4-en", visible=["default"]))
+
+
+class TestAcrossProjects:
+    """Eve is in `other` alone; the runs of `default` are not hers to speak of."""
+
+    def sources(self, record: Record, ref: str) -> list[str]:
+        return flat(record.track.lineage.upstream(ref))[1:]
+
+    def test_a_worker_can_not_say_that_it_made_anothers_run(self, record: Record) -> None:
+        ours = record.submit()
+        theirs = record.submit(user="eve", project="other")
+        record.track.models.create("gpt", "default")
+        record.track.models.register("gpt", user="ada", run=ours)
+        record.start(theirs)
+        for name in (f"run:{ours}", f"artifact:{ours}/a", f"checkpoint:{ours}/4", "model:gpt/1", "run:never-there"):
+            for role in ("output", "input"):
+                record.report(theirs, {"type": "data", "name": name, "role": role})
+        assert self.sources(record, f"run:{ours}") == []
+        assert self.sources(record, "model:gpt/1") == [f" registers run:{ours}"]
+        assert flat(record.track.lineage.downstream(f"run:{ours}")) == [f"run:{ours}", " registers model:gpt/1"]
+        told = self.sources(record, f"run:{theirs}")
+        assert f" reads data:run:{ours}" in told
+        assert " reads data:run:never-there" in told  # what is not there reads as what may not be seen
+
+    def test_nor_start_from_it(self, record: Record) -> None:
+        ours = record.submit()
+        record.start(ours)
+        record.events(record.of(ours, "checkpoint.committed", 1, step=4, path="/c/4", bytes=1, rank=0))
+        command = f"python a.py --init run:{ours} --from /c/4"
+        theirs = record.submit(command, user="eve", project="other", data=[f"run:{ours}"])
+        record.start(theirs)
+        record.report(theirs, {"type": "params", "values": {"x": f"checkpoint:{ours}/4", "y": "/c/4"}})
+        assert self.sources(record, f"run:{theirs}") == [f" reads data:run:{ours}"]
+
+    def test_a_path_that_two_projects_claim(self, record: Record) -> None:
+        """Whoever reports another's path as its own checkpoint is not what the other's next run starts from."""
+        theirs = record.submit(user="eve", project="other")
+        record.start(theirs)
+        record.report(theirs, {"type": "checkpoint", "step": 4, "path": "/c/4", "bytes": 1})
+        ours = record.submit("python a.py --init /c/4")
+        assert self.sources(record, f"run:{ours}") == []
+
+    def test_within_a_project_and_for_a_member_of_both(self, record: Record) -> None:
+        ours = record.submit()
+        same = record.submit(user="eve", data=[f"run:{ours}"])
+        assert self.sources(record, f"run:{same}") == [f" reads run:{ours}"]
+        join(record, "bob", "default")
+        both = record.submit(user="bob", project="other", data=[f"run:{ours}"])
+        assert self.sources(record, f"run:{both}") == [f" reads run:{ours}"]
+        record.start(both)
+        record.report(both, {"type": "data", "name": f"run:{ours}", "role": "output"})
+        record.report(both, {"type": "data", "name": f"artifact:{both}/a", "role": "output"})
+        assert self.sources(record, f"run:{ours}") == []  # nobody's run writes another's
+        assert self.sources(record, f"artifact:{both}/a")[0] == f" writes run:{both}"
+
+    def test_jobs_of_one_moment(self, record: Record) -> None:
+        """The first one's run is not in the record yet when the second one's references are looked at."""
+        state, events = record.store.state(), []
+        for offset, data in enumerate([[], ["run:train-1"]]):
+            spec = {"name": "train", "run": "true", "project": "default", "data": data}
+            given = {"number": state.next_number + offset, "name": "train", "queue": "default", "user": "ada"}
+            given |= {"key": None, "expect": None, "spec": spec}
+            events.append(Event("job.submitted", 5.0, "ada", "default", f"train-{given['number']}", data=given))
+        record.events(*events)
+        assert self.sources(record, "run:train-2") == [" reads run:train-1"]
+
+
 def test_a_tree_ends_somewhere(light: Record) -> None:
     lineage = light.track.lineage
     for number in range(60):
@@ -85,6 +164,14 @@ def test_what_is_no_name(light: Record, ref: str) -> None:
         light.track.lineage.upstream(ref)
     with pytest.raises(Invalid):
         light.track.lineage.add(ref, "run:x", "reads")
+
+
+def join(record: Record, user: str, project: str) -> None:
+    member = {"name": project, "user": user, "role": "viewer"}
+    record.events(
+        Event("project.set", record.later(), "root", project, data={"name": project, "description": ""}),
+        Event("project.member", record.later(), "root", project, data=member),
+    )
 
 
 def flat(node: Node, depth: int = 0) -> list[str]:

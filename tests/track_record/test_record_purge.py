@@ -35,7 +35,7 @@ def full(record: Record) -> str:
     """A job that has a row in every table."""
     job = record.submit("python train.py --lr 1", data=["d@v1"], tags={"a": "b"}, purpose="why")
     record.start(job)
-    digest, _ = record.track.blobs.put(io.BytesIO(b"content of the run"))
+    digest, _ = record.track.blobs.put(io.BytesIO(b"content of the run"), owner="project:default")
     record.report(
         job,
         {"type": "params", "values": {"lr": 2}},
@@ -73,7 +73,8 @@ def test_neither_the_log_nor_a_late_worker_brings_it_back(record: Record, full: 
     assert reply.acked[(0, "spool")] == record.sent[(full, 1, 0, "spool")]
     record.track.book.write(lambda connection: connection.execute(record_tables.track_marks.delete().where(
         record_tables.track_marks.c.name == "events")))  # fmt: skip
-    EventFold(record.track.book, record.store, record.track.experiments, record.track.required).catch_up()
+    track = record.track
+    EventFold(track.book, record.store, track.experiments, track.required, track.origins).catch_up()
     assert everywhere(record, full) == ["attempts", "events", "jobs", "track_marks"]
 
 
@@ -144,7 +145,7 @@ def test_a_deletion_that_fails_changes_nothing(light: Record, monkeypatch: pytes
 
 def test_what_others_refer_to_stays(record: Record) -> None:
     runs = [record.track.runs.create(project="p", user="ada", source="sdk").id for _ in range(2)]
-    digest, _ = record.track.blobs.put(io.BytesIO(b"shared"))
+    digest, _ = record.track.blobs.put(io.BytesIO(b"shared"), owner="project:default")
     for run in runs:
         record.track.artifacts.put(run, "a", digest)
     record.track.purge.purge(runs[0], "eve")

@@ -25,6 +25,7 @@ from muster.core.job import Job
 from muster.core.state import State
 from muster.store.base import Column, Entry, Record, RunPatch, Store, StreamState, StreamWrite
 from muster.store.commit import GroupCommit
+from muster.track.holders import Holder
 from muster.wire import Batch, Command, Piece, Reply, Stream, WorkerExit
 
 _KEPT_ATTEMPTS = 4096  # attempts whose offsets are held in memory
@@ -53,6 +54,7 @@ class Intake(Protocol):
         writes: Sequence[StreamWrite],
         docs: Sequence[tuple[int, dict[str, Any]]],  # with the rank that each is from
         now: float,
+        holder: Holder | None = None,
     ) -> list[Record]:
         """Statements for what is new in the batch: its columns, its documents, its end."""
 
@@ -88,8 +90,11 @@ class Ingest:
         self._attempts: OrderedDict[tuple[str, int], _Attempt] = OrderedDict()
         self._lock = threading.Lock()
 
-    def accept(self, job_id: str, number: int, batch: Batch) -> Reply:
-        """Stores what is new of a batch; returns once it is durable."""
+    def accept(self, job_id: str, number: int, batch: Batch, holder: Holder | None = None) -> Reply:
+        """Stores what is new of a batch; returns once it is durable.
+
+        `holder`: who names the content in it, unless it is a worker of the run's project.
+        """
         if self._gone(job_id):
             return Reply(_ends(batch), None, done=batch.state == "ended")
         attempt, batch = self._open(job_id, number), self._explained(job_id, number, batch)
@@ -110,7 +115,7 @@ class Ingest:
             events = _checkpoints(job_id, number, attempt.project, docs, now) if attempt.job else []
             records: list[Record] = []
             if self._intake is not None:
-                records = self._intake.records(job_id, number, attempt.project, batch, writes, docs, now)
+                records = self._intake.records(job_id, number, attempt.project, batch, writes, docs, now, holder)
 
             def propose(state: State) -> Entry:
                 nonlocal command

@@ -22,8 +22,13 @@ class Keyring:
     def __init__(self, master: bytes) -> None:
         self._fernet = Fernet(base64.urlsafe_b64encode(_derive(master, b"secrets at rest")))
         self._attempts = _derive(master, b"attempt tokens")
+        self._others = _derive(master, b"keys of other tools")
         # A public mark of this Muster, by which it knows its own work in a cluster that others use too.
         self.installation = _derive(master, b"installation").hex()[:10]
+
+    def passphrase(self, purpose: str) -> str:
+        """A secret of its own for a tool that seals for itself."""
+        return _derive(self._others, purpose.encode()).hex()
 
     def seal(self, value: str) -> bytes:
         return self._fernet.encrypt(value.encode())

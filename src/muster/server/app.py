@@ -29,6 +29,7 @@ from muster.core.errors import (
     Unauthenticated,
     Unavailable,
 )
+from muster.server.headers import Headers
 from muster.server.limits import Limits
 from muster.server.mlflow.gate import Gate
 from muster.server.routes import (
@@ -120,6 +121,7 @@ def create_app(service: Service) -> FastAPI:
     app.mount("/mlflow", Gate())
     app.add_middleware(Limits)
     app.add_middleware(WatchSignIns)
+    app.add_middleware(Headers)
     app.add_exception_handler(MusterError, _muster_error)
     app.add_exception_handler(RequestValidationError, _bad_request)
     app.add_exception_handler(HTTPException, _http_error)
@@ -129,7 +131,7 @@ def create_app(service: Service) -> FastAPI:
 
 
 def _answer(status: int, body: dict[str, Any], headers: dict[str, str] | None = None) -> JSONResponse:
-    return JSONResponse({"error": body}, status, headers)
+    return JSONResponse({"error": body}, status, {**(headers or {}), "X-Content-Type-Options": "nosniff"})
 
 
 async def _muster_error(request: Request, error: Exception) -> JSONResponse:

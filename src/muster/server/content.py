@@ -42,8 +42,8 @@ class Served:
     open: Callable[[int, int], Iterator[bytes]]
 
 
-async def receive(request: Request, blobs: Blobs, digest: str | None) -> tuple[str, int]:
-    """Keeps the body of a request; its digest and size once it is durable."""
+async def receive(request: Request, blobs: Blobs, digest: str | None, owner: str) -> tuple[str, int]:
+    """Keeps the body of a request as the owner's; its digest and size once it is durable."""
     declared = request.headers.get("content-length", "")
     expected = int(declared) if declared.isdigit() and len(declared) < 20 else None
     stage = blobs.stage()
@@ -55,7 +55,7 @@ async def receive(request: Request, blobs: Blobs, digest: str | None) -> tuple[s
                 await run_in_threadpool(stage.write, bytes(gathered))
                 gathered.clear()
         await run_in_threadpool(stage.write, bytes(gathered))
-        return await run_in_threadpool(blobs.keep, stage, digest, expected)
+        return await run_in_threadpool(blobs.keep, stage, digest, expected, owner)
     finally:
         stage.drop()
 

@@ -13,6 +13,7 @@ from muster.core.estate import Role
 from muster.server.auth import Identity
 from muster.server.leader import Leader
 from muster.store import record_tables as tables
+from muster.track.holders import Holder, of_user
 from muster.track.rows import Run, run_of
 from muster.track.tracking import Tracking
 
@@ -40,6 +41,11 @@ def find_run(leader: Leader, track: Tracking, asking: Identity, ref: str, role: 
         raise NotFound(f"There is no run {ref!r} that you can see.", "See `muster runs`.")
     asking.need(state, run.project, role)
     return run
+
+
+def holder_of(leader: Leader, asking: Identity) -> Holder:
+    """The one who asks, as somebody who names content."""
+    return of_user(asking.user, asking.projects(leader.store.state()))
 
 
 def _look(leader: Leader, track: Tracking, ref: str, visible: Sequence[str] | None) -> Run | None:

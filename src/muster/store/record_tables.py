@@ -9,6 +9,7 @@ metric_blocks   the same points by series, compressed, with buckets of minima an
 metric_series   one row a series: last value, extremes, counts
 media           histograms, images, tables and texts at a step
 blobs, artifacts              content by its digest, and the names that runs gave it
+blob_owners     who uploaded content, and the projects whose snapshots hold it: they may name it
 checkpoints     what was saved, and how to load it
 links           lineage: who was made from what
 notes           the logbook, by people and by Muster
@@ -188,6 +189,15 @@ blobs = Table(
     Column("digest", Text, primary_key=True),  # sha256, in hex
     Column("bytes", BigInteger, nullable=False),
     Column("created_at", Double, nullable=False),
+)
+
+blob_owners = Table(
+    "blob_owners",
+    metadata,
+    Column("digest", Text, primary_key=True),
+    Column("owner", Text, primary_key=True),  # `user:ada`, `project:vision`
+    Column("time", Double, nullable=False),
+    sqlite_with_rowid=False,
 )
 
 artifacts = Table(

@@ -2,6 +2,7 @@
 
 What nobody refers to is collected once it is older than the grace. Whoever is about to refer to content that is there
 already asks for it first (`missing`), which makes it young again, so nothing vanishes between the question and the use.
+To whoever may not name it, it is missing: see `holders`.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from muster.core.errors import Invalid, NotFound
 from muster.store.base import Record
-from muster.store.record_tables import artifacts, blobs
+from muster.store.record_tables import artifacts, blob_owners, blobs
 from muster.track.book import Book
+from muster.track.holders import Holder, held_by, owning
 from muster.track.shelf import BLOCK, Shelf, Stage
 
 GRACE: Final = 86_400.0  # seconds that content nobody refers to is kept
@@ -53,13 +55,14 @@ class Blobs:
         stream: BinaryIO | Iterable[bytes],
         expected_digest: str | None = None,
         expected_bytes: int | None = None,
+        owner: str = "",
     ) -> tuple[str, int]:
         """Keeps it, durably, and gives its digest and size. Raises Invalid when it is not what was expected."""
         stage = self.stage()
         try:
             for data in iter(lambda: stream.read(BLOCK), b"") if hasattr(stream, "read") else stream:
                 stage.write(data)
-            return self.keep(stage, expected_digest, expected_bytes)
+            return self.keep(stage, expected_digest, expected_bytes, owner)
         finally:
             stage.drop()
 
@@ -68,8 +71,9 @@ class Blobs:
         return self.shelf.stage()
 
     def keep(
-        self, stage: Stage, expected_digest: str | None = None, expected_bytes: int | None = None
+        self, stage: Stage, expected_digest: str | None = None, expected_bytes: int | None = None, owner: str = ""
     ) -> tuple[str, int]:
+        """What was staged; `owner` (see `holders`) has shown to have it, and may name it from now on."""
         digest, size = stage.digest, stage.size
         if expected_bytes is not None and size != expected_bytes:
             raise Invalid(f"The content has {size} bytes; {expected_bytes} were expected.", "Send all of it again.")
@@ -81,10 +85,10 @@ class Blobs:
         with self._held[_lock(digest)]:
             self.vouch([digest])
             self.shelf.keep(stage)
-            self.book.write(self._rows({digest: size}))
+            self.book.write(self._rows({digest: size}), *self._owned([digest], owner))
         return digest, size
 
-    def put_many(self, items: Sequence[tuple[str, bytes]]) -> None:
+    def put_many(self, items: Sequence[tuple[str, bytes]], owner: str = "") -> None:
         """Many small ones, each with its digest, made durable together."""
         for digest, data in items:
             if sha256(data).hexdigest() != digest:
@@ -102,8 +106,9 @@ class Blobs:
         finally:
             for stage in stages:
                 stage.drop()
-        if new:
-            self.book.write(self._rows({digest: len(data) for digest, data in new.items()}))
+        rows = [self._rows({digest: len(data) for digest, data in new.items()})] if new else []
+        if records := [*rows, *self._owned((digest for digest, _ in items), owner)]:
+            self.book.write(*records)
 
     def open(self, digest: str, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
         """The bytes from `start` up to `stop`, in blocks."""
@@ -125,16 +130,19 @@ class Blobs:
             found = connection.scalar(select(blobs.c.bytes).where(blobs.c.digest == digest))
         return None if found is None else int(found)
 
-    def has(self, digests: Iterable[str]) -> set[str]:
+    def has(self, digests: Iterable[str], holder: Holder | None = None) -> set[str]:
         with self.book.reading() as connection:
-            return {digest for digest, _ in self._ages(connection, list(digests))}
+            return {digest for digest, _ in self._ages(connection, list(digests), holder)}
 
-    def missing(self, digests: Iterable[str]) -> list[str]:
-        """Those that are not there, in the order given. The others stay for at least half the grace from now on."""
+    def missing(self, digests: Iterable[str], holder: Holder | None = None) -> list[str]:
+        """Those that are not there, in the order given. The others stay for at least half the grace from now on.
+
+        With a holder, what it may not name is missing, too.
+        """
         wanted = list(dict.fromkeys(digests))
         self.vouch(wanted)
         with self.book.reading() as connection:
-            ages = dict(self._ages(connection, wanted))
+            ages = dict(self._ages(connection, wanted, holder))
         old = [digest for digest, created in ages.items() if created < self.book.now() - GRACE / 2]
         renewed = set(self._renew(old)) if old else set()
         return [digest for digest in wanted if digest not in ages or (digest in old and digest not in renewed)]
@@ -218,10 +226,16 @@ class Blobs:
 
         return record
 
-    def _ages(self, connection: Connection, digests: Sequence[str]) -> Iterator[tuple[str, float]]:
+    def _owned(self, digests: Iterable[str], owner: str) -> list[Record]:
+        found = list(dict.fromkeys(digests))
+        return [owning(found, owner, self.book.now())] if owner and found else []
+
+    def _ages(
+        self, connection: Connection, digests: Sequence[str], holder: Holder | None = None
+    ) -> Iterator[tuple[str, float]]:
         for page in pages(digests, _PAGE):
             found = select(blobs.c.digest, blobs.c.created_at).where(blobs.c.digest.in_(page))
-            yield from connection.execute(found)
+            yield from connection.execute(found if holder is None else found.where(held_by(holder)))
 
 
 def check_digest(text: str) -> str:
@@ -253,5 +267,6 @@ def _forget(digests: Sequence[str], before: float, gone: list[tuple[str, int]]) 
 
     def record(connection: Connection) -> None:
         gone.extend(connection.execute(loose.returning(blobs.c.digest, blobs.c.bytes)))
+        connection.execute(delete(blob_owners).where(blob_owners.c.digest.in_([digest for digest, _ in gone])))
 
     return record

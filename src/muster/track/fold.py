@@ -36,9 +36,11 @@ _FALLBACK: Final = 5.0  # seconds after which it looks, whether it was woken or 
 
 
 class EventFold:
-    def __init__(self, book: Book, store: Store, experiments: Experiments, required: Required) -> None:
+    def __init__(
+        self, book: Book, store: Store, experiments: Experiments, required: Required, origins: Origins
+    ) -> None:
         self._book, self._store, self._experiments, self._required = book, store, experiments, required
-        self._origins = Origins(book)
+        self._origins = origins
         self._folding = threading.Lock()
         self._woken, self._stopped = threading.Event(), threading.Event()
         self._at: int | None = None
@@ -99,7 +101,7 @@ class EventFold:
     def _fold(self, events: Sequence[Event]) -> None:
         with self._book.reading() as connection:
             standing = read_standing(connection, list({event.job for event in events if event.job}))
-        page = Page(standing, self._experiments, self._origins.find)
+        page = Page(standing, self._experiments, self._origins)
         for event in events:
             page.take(event)
         judged = [run for run in page.judged if self._required.wanted(page.judged[run])]

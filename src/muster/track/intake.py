@@ -18,6 +18,7 @@ from muster.store.base import Record, StreamWrite
 from muster.track.artifacts import Artifacts
 from muster.track.book import Book
 from muster.track.fold import EventFold
+from muster.track.holders import Holder
 from muster.track.metrics import Metrics
 from muster.track.origins import Origins
 from muster.track.required import Required
@@ -62,11 +63,18 @@ class Purged:
 
 class Intake:
     def __init__(
-        self, book: Book, metrics: Metrics, artifacts: Artifacts, fold: EventFold, required: Required, purged: Gone
+        self,
+        book: Book,
+        metrics: Metrics,
+        artifacts: Artifacts,
+        fold: EventFold,
+        required: Required,
+        purged: Gone,
+        origins: Origins,
     ) -> None:
         self._book, self._metrics, self._artifacts = book, metrics, artifacts
         self._fold, self._required, self._purged = fold, required, purged
-        self._origins = Origins(book)
+        self._origins = origins
         self._known: OrderedDict[tuple[str, int], bool] = OrderedDict()  # → whether it is a job's
         self._lock = threading.Lock()
 
@@ -91,6 +99,7 @@ class Intake:
         writes: Sequence[StreamWrite],
         docs: Sequence[tuple[int, Doc]],
         now: float,
+        holder: Holder | None = None,
     ) -> list[Record]:
         """Statements for what is new in the batch: its columns, its documents, its end."""
         if self.gone(run):
@@ -104,7 +113,7 @@ class Intake:
                 records.append(self._metrics.append(run, attempt, write.rank, write.columns))
         if docs:
             sheet = read_documents(self._artifacts, self._origins, run, attempt, docs)
-            records += [sheet.record(now)] if sheet is not None else []
+            records += [sheet.record(now, holder)] if sheet is not None else []
         if batch.state == "ended":
             self._metrics.ended(run)
         if batch.state == "ended" and batch.exit is not None and not of_job:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
@@ -23,6 +23,7 @@ _KEPT: Final = 3  # of the checkpoints of a run that lead nowhere, the newest th
 HIDDEN: Final = "something in another project"
 
 Way = Literal["up", "down"]
+_WAYS: Final[tuple[Way, ...]] = ("up", "down")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,15 +84,10 @@ class Lineage:
         """What was made from it."""
         return self._tree(ref, "down", visible, depth)
 
-    def known(self, ref: str) -> bool:
-        """Whether any link names it, or a version of it."""
-        links = tables.links.c
-        with self._book.reading() as connection:
-            for column in (links.source, links.target):
-                same = (column == ref) | column.startswith(f"{ref}{_versions(ref)}", autoescape=True)
-                if connection.execute(select(column).where(same).limit(1)).first() is not None:
-                    return True
-        return False
+    def known(self, ref: str, visible: Collection[str] | None) -> bool:
+        """Whether a link between it, or a version of it, and something that may be seen is there."""
+        ways = (self._tree(ref, way, visible, 2) for way in _WAYS)
+        return any(_leads_to(tree.nodes) for tree in ways)
 
     def _tree(self, ref: str, way: Way, visible: Collection[str] | None, depth: int) -> Node:
         check_ref(ref)
@@ -192,9 +188,16 @@ class _Walk:
             links = tables.links.c
             column = links.target if self._way == "up" else links.source
             versions = column.startswith(f"{ref}{mark}", autoescape=True)
-            names = self._connection.execute(select(column).where(versions).distinct().order_by(column)).scalars()
+            other = links.source if self._way == "up" else links.target
+            ends = self._connection.execute(select(column, other).where(versions).distinct().order_by(column)).all()
+            names = dict.fromkeys(name for name, _ in self._seen(ends))
             found += [(name, "version", {}) for name in names if name not in known]
         return found
+
+    def _seen(self, ends: Sequence[Sequence[str]]) -> Iterator[Sequence[str]]:
+        """Of pairs, those whose other end may be seen: a name that others alone use is theirs."""
+        self._describe([other for _, other in ends if other not in self._met])
+        return (pair for pair in ends if self._met.get(pair[1]) is not None)
 
     def _describe(self, refs: Iterable[str]) -> None:
         by_run: dict[str, list[str]] = {}
@@ -225,6 +228,12 @@ class _Walk:
 
     def _meet(self, ref: str, project: str, about: Doc) -> None:
         self._met[ref] = about if self._visible is None or project in self._visible else None
+
+
+def _leads_to(nodes: Sequence[Node]) -> bool:
+    """Whether more than names of data is among these and what is right under them."""
+    own = (node.ref != "hidden" and not node.ref.startswith("data:") for node in nodes)
+    return any(own) or any(_leads_to(node.nodes) for node in nodes)
 
 
 def _versions(ref: str) -> str:

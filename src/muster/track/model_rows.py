@@ -100,11 +100,15 @@ def put_version(name: str, version: int, **columns: Any) -> Record:
 
 def link_of(version: Version) -> str | None:
     """What the version was made from, by its name in the lineage."""
-    if _OURS.match(version.source):
-        return version.source
-    if found := _MLFLOW.match(version.source):
-        return f"artifact:{found[1]}/{found[2]}"
-    return f"run:{version.run}" if version.run else None
+    return source_ref(version.source) or (f"run:{version.run}" if version.run else None)
+
+
+def source_ref(source: str) -> str | None:
+    """What an address says that a version is made from, by its name in the lineage; None for a place elsewhere."""
+    if _OURS.match(source):
+        return source
+    found = _MLFLOW.match(source)
+    return f"artifact:{found[1]}/{found[2]}" if found else None
 
 
 def version_gone(name: str, version: int) -> Record:

@@ -1,30 +1,84 @@
-"""What a parameter says that a run starts from: a checkpoint by its path, or anything by its name in the lineage."""
+"""What a run says that it was made from, by path or by name in the lineage, as far as it may speak of that.
+
+Whoever writes a name need not know what it stands for: a reference counts only where its project is the run's own, or
+one that the run's user is in. Any other is a name like that of a data set, and links to nothing.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from sqlalchemy import select
 
+from muster.core.state import State
 from muster.store import record_tables as tables
 from muster.track.book import Book
+from muster.track.facts import data_ref
+from muster.track.lineage import run_in
 from muster.track.rows import chunks
 
 _REFERENCE: Final = re.compile(r"(checkpoint|model|artifact|run):[^\s:@][^\s]{0,500}\Z")
 _PATH: Final = re.compile(r"(/|s3://)[^\s,]{3,1000}\Z")
 
 
-class Origins:
-    def __init__(self, book: Book) -> None:
-        self._book = book
+@dataclass(frozen=True, slots=True)
+class Speaker:
+    """Whose run it is. `new` has runs, with their projects, that are not in the record yet."""
 
-    def find(self, values: Sequence[str]) -> list[str]:
+    project: str
+    user: str
+    new: Mapping[str, str] = field(default_factory=dict)
+
+
+class Origins:
+    def __init__(self, book: Book, projects: Callable[[str], Collection[str] | None]) -> None:
+        """`projects` gives those that a user is in; None: all."""
+        self._book, self._projects = book, projects
+
+    def find(self, values: Sequence[str], speaker: Speaker) -> list[str]:
         """What these values refer to, in the order found."""
         named = [value for value in values if _REFERENCE.match(value)]
         paths = list({place for value in values if _PATH.match(value) for place in _above(value.rstrip("/"))})
-        return list(dict.fromkeys([*named, *self._checkpoints(paths)]))
+        found = list(dict.fromkeys([*named, *self._checkpoints(paths)]))
+        seen = self.visible(found, speaker)
+        return [ref for ref in found if ref in seen]
+
+    def names(self, texts: Iterable[str], speaker: Speaker) -> dict[str, str]:
+        """What each of these names of data is in the lineage."""
+        given = list(texts)
+        seen = self.visible([text for text in given if _REFERENCE.match(text)], speaker)
+        return {text: text if text in seen else data_ref(text) for text in given}
+
+    def visible(self, refs: Sequence[str], speaker: Speaker) -> set[str]:
+        """Those of these references that the run may speak of; what is not there is not among them."""
+        if not refs:
+            return set()
+        homes = self._homes(refs, speaker.new)
+        mine = self._projects(speaker.user)
+        return {ref for ref, home in homes.items() if home == speaker.project or mine is None or home in mine}
+
+    def speaker(self, run: str) -> Speaker:
+        runs = tables.runs.c
+        with self._book.reading() as connection:
+            found = connection.execute(select(runs.project, runs.user).where(runs.id == run)).one_or_none()
+        return Speaker(*found) if found is not None else Speaker("", "")
+
+    def _homes(self, refs: Sequence[str], new: Mapping[str, str]) -> dict[str, str]:
+        """The project of each that is there."""
+        runs, models = tables.runs.c, tables.models.c
+        by_run = {ref: run for ref in refs if (run := run_in(ref)) is not None}
+        by_model = {ref: ref[6:].rpartition("/")[0] or ref[6:] for ref in refs if ref.startswith("model:")}
+        found: dict[str, str] = {}
+        with self._book.reading() as connection:
+            for names, column, project in ((by_run, runs.id, runs.project), (by_model, models.name, models.project)):
+                homes = dict(new) if names is by_run else {}
+                for part in chunks(sorted(set(names.values()) - homes.keys())):
+                    homes |= dict(connection.execute(select(column, project).where(column.in_(part))).all())
+                found |= {ref: homes[name] for ref, name in names.items() if name in homes}
+        return found
 
     def _checkpoints(self, paths: Sequence[str]) -> list[str]:
         if not paths:
@@ -35,6 +89,13 @@ class Origins:
                 rows = connection.execute(select(table.run, table.step).where(table.path.in_(part)))
                 found += [f"checkpoint:{run}/{step}" for run, step in rows]
         return found
+
+
+def projects_of(state: State, user: str) -> set[str] | None:
+    """Those that a user is in; None for an administrator of all."""
+    if any(one.user == user and one.superuser and one.revoked_at is None for one in list(state.tokens.values())):
+        return None
+    return {name for name, project in list(state.projects.items()) if user in project.members}
 
 
 def reference(text: str) -> str | None:

@@ -14,8 +14,8 @@ from muster.store import record_tables as tables
 from muster.store.base import Record
 from muster.store.codec import dumps, loads
 from muster.track.experiments import Experiments
-from muster.track.facts import code_columns, command_params, data_ref, fitted, number_of
-from muster.track.origins import reference
+from muster.track.facts import code_columns, command_params, fitted, number_of
+from muster.track.origins import Origins, Speaker
 from muster.track.rows import Doc, Row, Run, add, chunks, link_row, merged, note_row, put, run_row
 from muster.track.standing import Standing
 from muster.track.values import PURGED, pairs
@@ -27,13 +27,11 @@ _SHOWN: Final = 8  # nodes that an entry of the logbook names
 class Page:
     """`judged` names the runs, with their projects, whose required fields must be looked at again.
 
-    `find` tells what values of parameters refer to; see `origins.py`.
+    `origins` tells what names and values of parameters refer to.
     """
 
-    def __init__(
-        self, standing: Standing, experiments: Experiments, find: Callable[[Sequence[str]], list[str]]
-    ) -> None:
-        self._standing, self._experiments, self._find = standing, experiments, find
+    def __init__(self, standing: Standing, experiments: Experiments, origins: Origins) -> None:
+        self._standing, self._experiments, self._origins = standing, experiments, origins
         self.judged: dict[str, str] = {}
         self._runs: dict[str, None] = {}  # all that are touched, in order
         self._new: dict[str, Run] = {}
@@ -149,12 +147,11 @@ class Page:
             self._add(tables.run_params, event, row)
         for key, value in fitted(spec.get("tags") or {}).items():
             self._add(tables.run_tags, event, {"run": run, "key": key, "value": value})
-        for name in spec.get("data") or ():
-            self._add(
-                tables.links, event, link_row(reference(name) or data_ref(name), f"run:{run}", "reads", event.time)
-            )
+        speaker = Speaker(event.project, event.data["user"], {name: one.project for name, one in self._new.items()})
+        for ref in self._origins.names(spec.get("data") or (), speaker).values():
+            self._add(tables.links, event, link_row(ref, f"run:{run}", "reads", event.time))
         role = "evaluates" if spec.get("kind") == "eval" else "starts_from"
-        for source in self._find(list(params.values())):
+        for source in self._origins.find(list(params.values()), speaker):
             self._add(tables.links, event, link_row(source, f"run:{run}", role, event.time))
 
     def _add(self, table: Table, event: Event, row: Row) -> None:

@@ -19,14 +19,17 @@ from muster.store.codec import dumps, loads
 from muster.track.artifacts import Artifact, Artifacts
 from muster.track.compare_attempts import told_difference
 from muster.track.facts import data_ref, fitted, flat
+from muster.track.holders import Holder, held_by, of_project
+from muster.track.lineage import run_in
 from muster.track.origins import Origins, reference
 from muster.track.rank_facts import disagreement, take_environment, take_params
 from muster.track.rank_notes import add_rank_note
-from muster.track.rows import Doc, Row, Run, add, link_row, patch_run, put, read_run
+from muster.track.rows import Doc, Row, Run, add, chunks, link_row, patch_run, put, read_run
 from muster.track.values import params_record, tags_record
 
 _PROBLEMS_MAX: Final = 50  # of one run
 _STEP_MAX: Final = 2**63
+_FILES: Final = ("file", "media", "checkpoint", "model")  # of artifacts: code is tied to its run by the submission
 _MEDIA: Final = ("histogram", "image", "table", "text", "audio", "video", "html", "file")
 _NAME_MAX: Final = 500  # characters of the name of a medium or a data set
 
@@ -37,7 +40,9 @@ def read_documents(
     """Reads what the documents say, and what they refer to; None when they say nothing for the record."""
     if all(doc["type"] not in _READERS for _, doc in docs):
         return None
-    sheet = Sheet(run, attempt, artifacts)
+    speaker = origins.speaker(run)
+    named = [str(doc.get("name")) for _, doc in docs if doc["type"] == "data"]
+    sheet = Sheet(run, attempt, artifacts, origins.visible([name for name in named if reference(name)], speaker))
     for rank, doc in docs:
         reader = _READERS.get(doc["type"])
         if reader is None:
@@ -47,7 +52,7 @@ def read_documents(
         except (MusterError, ValueError, TypeError, KeyError, AttributeError) as error:
             sheet.problems.append(f"a document of type {doc['type']} from rank {rank} could not be kept: {error}"[:500])
     given = [value for values in sheet.params.values() for value in values.values()]
-    sheet.sources = [source for source in origins.find(given) if not source.startswith(f"checkpoint:{run}/")]
+    sheet.sources = [source for source in origins.find(given, speaker) if not source.startswith(f"checkpoint:{run}/")]
     return sheet
 
 
@@ -56,6 +61,7 @@ class Sheet:
     run: str
     attempt: int
     artifacts: Artifacts
+    seen: set[str] = field(default_factory=set)  # the references among names of data that the run may speak of
     params: dict[int, dict[str, str]] = field(default_factory=lambda: defaultdict(dict))  # by rank
     tags: dict[int, dict[str, str | None]] = field(default_factory=lambda: defaultdict(dict))
     notes: list[tuple[int, float, str]] = field(default_factory=list)
@@ -67,7 +73,9 @@ class Sheet:
     environments: dict[int, Doc] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
-    def record(self, now: float) -> Record:
+    def record(self, now: float, holder: Holder | None = None) -> Record:
+        """`holder` is who names the content; unless given, whoever runs it in its project."""
+
         def record(connection: Connection) -> None:
             run = read_run(connection, self.run)
             if run is None:
@@ -81,7 +89,7 @@ class Sheet:
             add(connection, tables.links, [link_row(source, f"run:{run.id}", role, now) for source in self.sources])
             put(connection, tables.links, self.links, only=["doc"])
             put(connection, tables.checkpoints, self.checkpoints)
-            self._write_content(connection)
+            self._write_content(connection, holder or of_project(run.project))
             self._write_problems(connection, run)
 
         return record
@@ -108,10 +116,11 @@ class Sheet:
         if self.attempt - 1 in docs:
             told_difference(connection, run, self.attempt, docs[self.attempt - 1], doc, now)
 
-    def _write_content(self, connection: Connection) -> None:
+    def _write_content(self, connection: Connection, holder: Holder) -> None:
         wanted = [one.digest for one in self.files] + [row["digest"] for row in self.media if row["digest"]]
-        blobs = tables.blobs.c.digest
-        there = set(connection.execute(select(blobs).where(blobs.in_(wanted))).scalars()) if wanted else set[str]()
+        blobs, there = tables.blobs.c.digest, set[str]()
+        for part in chunks(list(dict.fromkeys(wanted))):
+            there.update(connection.execute(select(blobs).where(blobs.in_(part), held_by(holder))).scalars())
         for one in self.files:
             if one.digest in there:
                 self.artifacts.record(one)(connection)
@@ -152,10 +161,13 @@ def _data(sheet: Sheet, rank: int, doc: Doc) -> None:
     name = str(doc["name"])
     if not name or len(name) > _NAME_MAX:
         raise ValueError(f"the name of a data set has {len(name)} characters")
-    ref = reference(name) or data_ref(name, str(doc["version"]) if doc.get("version") else None)
+    output = doc.get("role") == "output"
+    # What a run makes are data and files of its own: no other run, and no model.
+    known = name in sheet.seen and (not output or (run_in(name) == sheet.run and not name.startswith("run:")))
+    ref = name if known else data_ref(name, str(doc["version"]) if doc.get("version") else None)
     about = {key: doc[key] for key in ("digest", "uri", "rows", "bytes", "about") if doc.get(key)}
     here, time = f"run:{sheet.run}", float(doc["time"])
-    if doc.get("role") == "output":
+    if output:
         sheet.links.append(link_row(here, ref, "writes", time, about))
     else:
         sheet.links.append(link_row(ref, here, "reads", time, about))
@@ -186,6 +198,8 @@ def _media(sheet: Sheet, rank: int, doc: Doc) -> None:
 def _artifact(sheet: Sheet, rank: int, doc: Doc) -> None:
     about = {key: doc[key] for key in ("step", "mime", "about") if doc.get(key) is not None}
     size, kind = _size(doc), str(doc.get("kind", "file"))
+    if kind not in _FILES:
+        raise ValueError(f"a worker sends no artifact of the kind {kind!r}")
     made = sheet.artifacts.make(
         sheet.run, str(doc["path"]), str(doc["digest"]), size, kind, attempt=sheet.attempt, doc=about,
         time=float(doc["time"]),

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field
-from sqlalchemy import select
+from sqlalchemy import Connection, select
 
 from muster.core.errors import Invalid, MusterError
 from muster.store.base import Record
-from muster.store.record_tables import media
+from muster.store.codec import loads
+from muster.store.record_tables import blob_owners, media
 from muster.track.artifacts import Artifacts
 from muster.track.blobs import GRACE, Blobs, check_digest
 from muster.track.book import Book
+from muster.track.holders import Holder, of_project, owning
 from muster.track.paths import check_path
 
 MANIFEST_BYTES: Final = 16 << 20
@@ -59,7 +61,8 @@ class Snapshots:
     def __init__(self, artifacts: Artifacts) -> None:
         self._artifacts, self._blobs = artifacts, artifacts.blobs
         self._parsed: dict[str, Manifest] = {}  # content never changes
-        self._whole: dict[str, tuple[int, float]] = {}  # manifest → turn of the blobs, and when it was seen whole
+        # manifest, and for whom → turn of the blobs, and when it was seen whole
+        self._whole: dict[tuple[str, Holder], tuple[int, float]] = {}
 
     def manifest(self, tree: str) -> Manifest:
         known = self._parsed.get(tree)
@@ -82,55 +85,73 @@ class Snapshots:
         manifest = self.of_run(run)
         return manifest is not None and digest in manifest.digests()
 
-    def whole(self, tree: str) -> bool:
-        """Whether all of it is there; then it stays for long enough to be submitted."""
-        if not self._blobs.has([tree]):
+    def whole(self, tree: str, holder: Holder) -> bool:
+        """Whether all of it is there and may be named; then it stays for long enough to be submitted."""
+        if not self._blobs.has([tree], holder):
             return False
         digests = [*self.manifest(tree).digests(), tree]
         self._blobs.vouch(digests)
-        turn, seen = self._whole.get(tree, (-1, 0.0))
+        turn, seen = self._whole.get((tree, holder), (-1, 0.0))
         if turn == self._blobs.turn and time.monotonic() - seen < GRACE / 4:
             return True
         turn = self._blobs.turn
-        if self._blobs.missing(digests):
+        if self._blobs.missing(digests, holder):
             return False
         if len(self._whole) >= _REMEMBERED:
             self._whole.clear()
-        self._whole[tree] = (turn, time.monotonic())
+        self._whole[tree, holder] = (turn, time.monotonic())
         return True
 
-    def accept(self, code: Code) -> Code:
-        """The same, without what is not there: a submission is never refused for its snapshot."""
+    def accept(self, code: Code, holder: Holder) -> Code:
+        """The same, without what is not there for its user: a submission is never refused for its snapshot."""
         notes, changed = list(code.notes), dict[str, Any]()
-        if code.tree and (why := self._lacks(code.tree)):
+        if code.tree and (why := self._lacks(code.tree, holder)):
             notes.append(f"the snapshot was left out: {why}")
             changed |= {"tree": "", "files": 0, "bytes": 0}
-        if code.diff and self._blobs.missing([code.diff]):
+        if code.diff and self._blobs.missing([code.diff], holder):
             notes.append("the changes against the commit were left out: their content was not uploaded")
             changed |= {"diff": ""}
         return code.model_copy(update={**changed, "notes": tuple(notes[:100])}) if changed else code
 
-    def records(self, run: str, code: Code, now: float) -> list[Record]:
-        """Ties the content to the run, in the transaction that accepts the job."""
+    def records(self, code: Code, project: str, now: float) -> Callable[[str], list[Record]]:
+        """By the run: what ties accepted content to it and its project, in the transaction that accepts the job."""
         about = {"commit": code.commit, "files": code.files, "bytes": code.bytes}
         named = ((TREE_PATH, code.tree, "code", about), (DIFF_PATH, code.diff, "diff", {"mime": "text/x-diff"}))
-        return [
-            self._artifacts.record(self._artifacts.make(run, path, digest, None, kind, doc=doc, time=now))
-            for path, digest, kind, doc in named
-            if digest
-        ]
+        shared = [_shared(code.tree, self.manifest(code.tree), project, now)] if code.tree else []
 
-    def _lacks(self, tree: str) -> str:
+        def records(run: str) -> list[Record]:
+            return shared + [
+                self._artifacts.record(self._artifacts.make(run, path, digest, None, kind, doc=doc, time=now))
+                for path, digest, kind, doc in named
+                if digest
+            ]
+
+        return records
+
+    def _lacks(self, tree: str, holder: Holder) -> str:
         try:
-            return "" if self.whole(tree) else "some of its files were not uploaded"
+            return "" if self.whole(tree, holder) else "some of its files were not uploaded"
         except MusterError as error:
             return error.message
 
 
+def _shared(tree: str, manifest: Manifest, project: str, now: float) -> Record:
+    """Lets everybody in the project name the files of a snapshot; the manifest stands for all of them."""
+    owner = of_project(project).owner
+    known = select(blob_owners.c.time).where(blob_owners.c.digest == tree, blob_owners.c.owner == owner)
+
+    def record(connection: Connection) -> None:
+        if connection.scalar(known) is None:
+            owning(dict.fromkeys([*manifest.digests(), tree]), owner, now)(connection)
+
+    return record
+
+
 def in_media(book: Book, run: str, digest: str) -> bool:
+    """Whether a medium is this content. That its text holds the digest says nothing: anybody may write one."""
     with book.reading() as connection:
-        docs = connection.scalars(select(media.c.doc).where(media.c.run == run, media.c.doc.contains(digest)).limit(1))
-        return docs.first() is not None
+        docs = connection.scalars(select(media.c.doc).where(media.c.run == run, media.c.doc.contains(digest)))
+        return any(loads(doc).get("digest") == digest for doc in docs)
 
 
 def read_manifest(blobs: Blobs, tree: str) -> Manifest:

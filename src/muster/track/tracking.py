@@ -21,6 +21,7 @@ from muster.track.logbook import Logbook
 from muster.track.metrics import Metrics
 from muster.track.models import Models
 from muster.track.open_shelf import open_shelf
+from muster.track.origins import Origins, projects_of
 from muster.track.promotions import Promotions
 from muster.track.purge import Purge
 from muster.track.required import Required
@@ -51,9 +52,10 @@ class Tracking:
         self.search, self.saved = Search(book), SavedQueries(book)
         self.compare = Comparer(book, self.runs, self.search, self.blobs)
         self.models = Models(book, Promotions(book, self.metrics))
-        self.fold = EventFold(book, store, self.experiments, self.required)
+        self.origins = Origins(book, lambda user: projects_of(store.state(), user))
+        self.fold = EventFold(book, store, self.experiments, self.required, self.origins)
         self.purged = Purged(book)
-        self.intake = Intake(book, self.metrics, self.artifacts, self.fold, self.required, self.purged)
+        self.intake = Intake(book, self.metrics, self.artifacts, self.fold, self.required, self.purged, self.origins)
         self.purge = Purge(book, self.runs, self.fold, self.blobs, self.purged, _phases(store), _folders(home))
 
     def start(self) -> None:

@@ -38,6 +38,14 @@ class ServerAsker:
             return found
         return [name for name in found if self._may(name, "member")]
 
+    @property
+    def may_write(self) -> bool:
+        """In any project."""
+        found = self.identity.projects(self.state)
+        if found is None:
+            return at_least(self.identity.token.role, "member")
+        return any(self._may(name, "member") for name in found)
+
     def sees(self, project: str) -> bool:
         return self._may(project, "viewer")
 
@@ -62,11 +70,17 @@ class ServerAsker:
 
 def desk_for(service: Service, authorization: str | None, *, writing: bool) -> Desk:
     """Raises Unauthenticated, and Unavailable where this server does not lead or keeps no record."""
-    leader = _leader(service)
+    leader = leader_of(service)
     asking = authenticate(_bearer(authorization), leader.store.state(), leader.clock.now())
     if leader.track is None:
         raise Unavailable("This server's store keeps no record of runs.", "Start it with SQLite or PostgreSQL.")
     return Desk(leader.track, ServerAsker(asking, leader.store.state(), writing))
+
+
+def need_member(desk: Desk) -> None:
+    """What writes is for those who may write in some project; in which, each call looks for itself."""
+    if not getattr(desk.asker, "may_write", False):
+        raise NotAllowed("This needs the role member in a project.", "Ask an admin of a project.")
 
 
 def need_superuser(desk: Desk) -> None:
@@ -74,7 +88,7 @@ def need_superuser(desk: Desk) -> None:
         raise NotFound("This part of MLflow is open to administrators only.", "Ask whoever runs this server.")
 
 
-def _leader(service: Service) -> Leader:
+def leader_of(service: Service) -> Leader:
     if service.leader is None or not service.leads:
         raise Unavailable("This server does not hold the lease.", "Ask the one that does, or try again shortly.")
     return service.leader

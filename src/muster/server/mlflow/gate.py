@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 import uuid
@@ -16,34 +15,34 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from muster.core.errors import MusterError
+from muster.core.errors import Invalid, MusterError
+from muster.core.json_text import parse
+from muster.server.headers import adding
 from muster.server.mlflow import mount, transfer
-from muster.server.mlflow.asker import desk_for, need_superuser
+from muster.server.mlflow.asker import desk_for, leader_of, need_member, need_superuser
 from muster.server.mlflow.audit import event_for
+from muster.server.mlflow.rights import right_for
 from muster.server.service import Service
 from muster.track.mlflow.calls import CALLS, Call, needs_mlflow
 from muster.track.mlflow.desk import CURRENT, Desk
 from muster.track.mlflow.faults import Fault, fault_of
 from muster.track.mlflow.limits import BATCH_BYTES
+from muster.track.mlflow.places import check_places
 
 log = logging.getLogger("muster.server")
 
 _APIS: Final = ("/api/2.0/mlflow/", "/ajax-api/2.0/mlflow/")
 _SAFE: Final = ("GET", "HEAD", "OPTIONS")
-# Parts of MLflow's server that hold other services' keys, call out, or run code: they know nothing of projects.
-_ADMIN: Final = (
-    "gateway",
-    "webhooks",
-    "mcp",
-    "jobs",
-    "assistant",
-    "demo",
-    "invocations",
-    "prompt-optimization",
-    "scorer",
-)
-_READING: Final = re.compile(r"(?:search|query|list|get|batchget|graphql|calculate)(?!-or-create)(?:[-_].*)?")
 _HEADERS: Final = {"X-Content-Type-Options": "nosniff"}
+# What is sent as it is: a file, and OpenTelemetry's spans. Every other body is JSON, and is looked at.
+_RAW: Final = re.compile(r"/ajax-api/2\.0/mlflow/upload-artifact|/v1/traces|/gateway/.*")
+# Its pages have no script of their own; charts compile theirs, which needs `unsafe-eval`, and styles stand in elements.
+_POLICY: Final = (
+    "default-src 'self'; script-src 'self' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
+    "font-src 'self' data:; media-src 'self' data: blob:; connect-src 'self' data: blob:; worker-src 'self' blob:; "
+    "frame-src 'self' blob:; object-src 'none'; base-uri 'self'; form-action 'self'; frame-ancestors 'self'"
+)
+_PAGE: Final = {b"content-security-policy": _POLICY.encode()}  # beside what every answer has
 
 
 class Gate:
@@ -53,6 +52,7 @@ class Gate:
         if scope["type"] != "http":
             await send({"type": "websocket.close", "code": 1000})
             return
+        send = adding(send, _PAGE)
         request = Request(scope, receive)
         try:
             answer = await self._answer(request, _path(scope))
@@ -77,19 +77,23 @@ class Gate:
             return Response("OK" if path == "/health" else mount.version(), media_type="text/html")
         _check_origin(request)
         service: Service = request.scope["app"].state.service
-        writing = request.method not in _SAFE and not _reads(path)
-        desk = await to_thread.run_sync(_desk, service, request.headers.get("authorization"), writing)
+        right = right_for(request.method, path)
+        desk = await to_thread.run_sync(_desk, service, request.headers.get("authorization"), right != "read")
         CURRENT.set(desk)
+        if right != "read":
+            need_member(desk)
+        if right == "admin":
+            need_superuser(desk)
         if (found := transfer.route(request, path)) is not None:
             return await found(desk)
         name = next((path[len(api) :] for api in _APIS if path.startswith(api)), None)
         call = CALLS.get((request.method, name)) if name is not None else None
         if call is None or name is None:
-            if any(word in path for word in _ADMIN) and "/api/" in path.replace("ajax-api", "api"):
-                need_superuser(desk)
+            await _check_forwarded(request, path)
             return None
         given = _query(request, call) if request.method == "GET" else await _body(request, name)
         if needs_mlflow(name, given):
+            check_places(path, given)
             return None
         return Response(
             await to_thread.run_sync(call.run, desk, given), media_type="application/json", headers=_HEADERS
@@ -97,7 +101,9 @@ class Gate:
 
     async def _forward(self, scope: Scope, receive: Receive, send: Send, request: Request) -> None:
         try:
-            app = await to_thread.run_sync(mount.load, CURRENT.get().track)
+            service: Service = scope["app"].state.service
+            passphrase = leader_of(service).keyring.passphrase("mlflow gateway")
+            app = await to_thread.run_sync(mount.load, CURRENT.get().track, passphrase)
             await to_thread.run_sync(_note, CURRENT.get(), request.method, _path(scope))
         except (Fault, MusterError) as error:
             await _refusal(error if isinstance(error, Fault) else fault_of(error))(scope, receive, send)
@@ -122,10 +128,15 @@ def _path(scope: Scope) -> str:
     return path[len(scope.get("root_path", "")) :] or "/"
 
 
-def _reads(path: str) -> bool:
-    """MLflow searches by POST, too."""
-    last = path.rstrip("/").rpartition("/")[2].replace("batchGet", "batchget-")
-    return _READING.fullmatch(last) is not None
+async def _check_forwarded(request: Request, path: str) -> None:
+    """No address that is not Muster's goes on to MLflow's server, in a query or a body."""
+    check_places(path, parse_qs(request.url.query, keep_blank_values=True))
+    if request.method in _SAFE or _RAW.fullmatch(path):
+        return
+    body = await request.body()
+    if body:
+        _check_json(request)
+        check_places(path, _json(body))
 
 
 def _check_origin(request: Request) -> None:
@@ -141,16 +152,11 @@ def _query(request: Request, call: Call) -> dict[str, Any]:
 
 
 async def _body(request: Request, name: str) -> dict[str, Any]:
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json":
-        raise Fault("Bad Request. Content-Type must be one of ['application/json'].")
+    _check_json(request)
     text = await request.body()
-    try:
-        found = json.loads(text or b"{}")
-        if isinstance(found, str):  # some old clients encode twice
-            found = json.loads(found)
-    except ValueError:
-        raise Fault("The request's body is not valid JSON.", "BAD_REQUEST") from None
+    found = _json(text or b"{}")
+    if name.startswith("experiments/"):
+        check_places(name, found)
     if not isinstance(found, dict):
         raise Fault("The request's body must be a JSON object.", "BAD_REQUEST")
     if name == "runs/log-batch" and len(text) > BATCH_BYTES:
@@ -158,6 +164,21 @@ async def _body(request: Request, name: str) -> dict[str, Any]:
             f"Batched logging API requests must be at most {BATCH_BYTES} bytes, got a request of size {len(text)}."
         )
     return found
+
+
+def _check_json(request: Request) -> None:
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise Fault("Bad Request. Content-Type must be one of ['application/json'].")
+
+
+def _json(text: bytes) -> Any:
+    """Some old clients encode twice, and MLflow decodes twice."""
+    try:
+        found = parse(text)
+        return parse(found) if isinstance(found, str) else found
+    except Invalid as error:
+        raise Fault(f"The request's body can't be read. {error.message}", "BAD_REQUEST") from None
 
 
 def _refusal(fault: Fault) -> Response:

@@ -13,6 +13,7 @@ from typing import Any, Final
 from sqlalchemy import select, text
 from starlette.types import ASGIApp
 
+from muster.server.mlflow.sealing import seal_anew, seal_with
 from muster.store.record_tables import experiments
 from muster.track.mlflow.faults import Fault
 from muster.track.tracking import Tracking
@@ -48,15 +49,18 @@ def version() -> str:
         return COMPATIBLE
 
 
-def load(track: Tracking) -> ASGIApp:
-    """The application of MLflow's server; the first call takes seconds. Raises Fault where it is not installed."""
+def load(track: Tracking, passphrase: str) -> ASGIApp:
+    """The application of MLflow's server; the first call takes seconds. Raises Fault where it is not installed.
+
+    `passphrase` is what it seals the gateway's keys with.
+    """
     url = database_url(track)
     with _LOCK:
         if _LOADED.app is None:
             _LOADED.app = _import()
         if _LOADED.url != url:
-            _make_schema(track)
-            _set_up(url)
+            _make_place(track)
+            _set_up(url, passphrase)
         _mirror(track)
         return _LOADED.app
 
@@ -70,8 +74,13 @@ def database_url(track: Tracking) -> str:
     return url.render_as_string(hide_password=False)
 
 
-def _make_schema(track: Tracking) -> None:
+def _make_place(track: Tracking) -> None:
+    """A schema, or a file that its owner alone reads; what SQLite puts beside it has the file's mode."""
     database = track.book.database
+    if database.kind == "sqlite":
+        path = track.home / "mlflow.db"
+        path.touch(0o600)
+        path.chmod(0o600)
     if database.kind == "postgresql":
         with database.writing() as connection:
             connection.execute(text("CREATE SCHEMA IF NOT EXISTS mlflow"))
@@ -100,16 +109,18 @@ def _import() -> ASGIApp:
     return app
 
 
-def _set_up(url: str) -> None:
+def _set_up(url: str, passphrase: str) -> None:
     """Gives MLflow's handlers their stores, where they would make them from an address for themselves."""
     handlers: Any = importlib.import_module("mlflow.server.handlers")
     plugin: Any = importlib.import_module("muster.track.mlflow.plugin")
     registry: Any = importlib.import_module("muster.track.mlflow.registry")
+    seal_with(passphrase)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         _LOADED.store = plugin.MusterStore(url, "mlflow-artifacts:/")
         handlers._tracking_store = _LOADED.store
         handlers._model_registry_store = registry.MusterRegistry(url)
+        seal_anew(_LOADED.store)
     handlers._job_store = None
     _LOADED.url, _LOADED.mirrored = url, {}
 

@@ -14,6 +14,7 @@ from starlette.responses import Response
 
 from muster.server.content import Served, receive, send
 from muster.track.artifacts import Artifact
+from muster.track.holders import of_user
 from muster.track.mlflow import files
 from muster.track.mlflow.desk import Desk
 
@@ -69,7 +70,7 @@ async def _download(request: Request, desk: Desk, find: Callable[[Desk, Any], Ar
 
 async def _upload(request: Request, desk: Desk, path: str) -> Response:
     where = await to_thread.run_sync(files.place_for, desk, path)
-    digest, size = await receive(request, desk.track.blobs, None)
+    digest, size = await receive(request, desk.track.blobs, None, of_user(desk.asker.user, ()).owner)
     await to_thread.run_sync(files.name, desk, where, digest, size)
     return await _json({})
 

@@ -13,10 +13,11 @@ from starlette.concurrency import run_in_threadpool
 from muster.core.errors import NotFound
 from muster.server.content import Served, receive, send
 from muster.server.context import Asking, Leading, Tracked
-from muster.server.record_context import RunRef, find_run
+from muster.server.record_context import RunRef, find_run, holder_of
 from muster.server.routes.blobs import Hex
 from muster.server.views import View
 from muster.track.artifacts import Artifact, Folder
+from muster.track.blobs import unknown
 from muster.track.paths import check_path
 from muster.track.snapshots import DIFF_PATH, TREE_PATH
 from muster.track.tracking import Tracking
@@ -79,7 +80,9 @@ async def put_artifact(
     track: Tracked,
     asking: Asking,
     said: Annotated[About, Depends()],
-    digest: Annotated[Hex | None, Query(description="content that is there already, in place of a body")] = None,
+    digest: Annotated[
+        Hex | None, Query(description="content that the asker uploaded or can read, in place of a body")
+    ] = None,
     kind: Kind = "file",
 ) -> View:
     """Keeps the body, or names content that is there, at this path; what stood there before is replaced."""
@@ -88,7 +91,10 @@ async def put_artifact(
     sent = request.headers.get("content-type", "application/octet-stream")[:200]
     mime = _mime(path) if sent == "application/octet-stream" else sent
     doc: dict[str, Any] = {"mime": mime or None, "by": asking.user, **asdict(said)}
-    named = digest or (await receive(request, track.blobs, None))[0]
+    holder = holder_of(leader, asking)
+    if digest is not None and await run_in_threadpool(track.blobs.missing, [digest], holder):
+        raise unknown(digest)
+    named = digest or (await receive(request, track.blobs, None, holder.owner))[0]
     known = {name: value for name, value in doc.items() if value is not None}
     told = track.book.event("artifact.put", asking.user, run.project, run.id, path=path)
     made = await run_in_threadpool(track.artifacts.put, run.id, path, named, None, kind, doc=known, events=[told])

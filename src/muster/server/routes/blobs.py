@@ -15,10 +15,11 @@ from muster.server.auth import Identity
 from muster.server.content import Served, receive, send
 from muster.server.context import Asking, Leading, Tracked
 from muster.server.leader import Leader
-from muster.server.record_context import find_run
+from muster.server.record_context import find_run, holder_of
 from muster.server.routes.worker import Speaking
 from muster.server.views import View
 from muster.track.blobs import check_digest
+from muster.track.holders import Holder, of_project
 from muster.track.tracking import Tracking
 
 router = APIRouter(prefix="/v1", tags=["content"])
@@ -42,10 +43,14 @@ class MissingBody(BaseModel):
 
 @router.post("/blobs/missing")
 def missing(body: MissingBody, leader: Leading, track: Tracked, asking: Asking) -> View:
-    """Which of these are not there. The others stay there for hours, whoever refers to them."""
+    """Which of these are to be uploaded: what is not there, and what the asker has neither uploaded nor can read.
+
+    The others stay there for hours, whoever refers to them.
+    """
     _need_member(leader, asking)
-    whole = body.tree is not None and track.snapshots.whole(body.tree)
-    return {"missing": [] if whole else track.blobs.missing(body.digests), "tree": whole}
+    holder = holder_of(leader, asking)
+    whole = body.tree is not None and track.snapshots.whole(body.tree, holder)
+    return {"missing": [] if whole else track.blobs.missing(body.digests, holder), "tree": whole}
 
 
 @router.post("/artifacts/collect")
@@ -62,7 +67,7 @@ async def put_bundle(request: Request, leader: Leading, track: Tracked, asking: 
     """Many small ones in one body: for each 64 characters of its digest, 8 of its size in hex, and its bytes."""
     _need_member(leader, asking)
     items = _unbundled(await request.body())
-    await run_in_threadpool(track.blobs.put_many, items)
+    await run_in_threadpool(track.blobs.put_many, items, holder_of(leader, asking).owner)
     return {"blobs": len(items)}
 
 
@@ -70,7 +75,7 @@ async def put_bundle(request: Request, leader: Leading, track: Tracked, asking: 
 async def put_blob(digest: Digest, request: Request, leader: Leading, track: Tracked, asking: Asking) -> View:
     """Keeps the body, if that is its digest. Content that no run refers to within a day goes again."""
     _need_member(leader, asking)
-    _, size = await receive(request, track.blobs, digest)
+    _, size = await receive(request, track.blobs, digest, holder_of(leader, asking).owner)
     return {"digest": digest, "bytes": size}
 
 
@@ -90,9 +95,10 @@ def head_blob(
 
 
 @router.head("/ingest/blobs/{digest}", response_class=Response)
-def head_of_launcher(digest: Digest, track: Tracked, speaking: Speaking) -> Response:
-    """Whether a launcher can spare itself the upload: 200, and then it stays, or 404."""
-    return Response(status_code=404 if track.blobs.missing([digest]) else 200)
+def head_of_launcher(digest: Digest, leader: Leading, track: Tracked, speaking: Speaking) -> Response:
+    """Whether its project has it, so that a launcher can spare itself the upload: 200, and then it stays, or 404."""
+    holder = _worker(leader, track, speaking[0])
+    return Response(status_code=404 if holder is None or track.blobs.missing([digest], holder) else 200)
 
 
 @router.put(
@@ -103,13 +109,14 @@ async def put_of_launcher(
     digest: Digest, request: Request, leader: Leading, track: Tracked, speaking: Speaking
 ) -> Response:
     """What a launcher uploads for its attempt; a document on its stream names it afterwards."""
-    if not await run_in_threadpool(_known, leader, track, speaking[0]):
+    holder = await run_in_threadpool(_worker, leader, track, speaking[0])
+    if holder is None:
         return Response(f"There is no run {speaking[0]}.", status_code=410)
     try:
         await run_in_threadpool(leader.ingest.check_open, *speaking)
     except NotFound as error:
         return Response(error.message, status_code=410)
-    await receive(request, track.blobs, digest)
+    await receive(request, track.blobs, digest, holder.owner)
     return Response(status_code=204)
 
 
@@ -147,8 +154,9 @@ def _readable(leader: Leader, track: Tracking, asking: Identity, digest: str, re
     return any(asking.role(state, run.project) is not None for run in found.values())
 
 
-def _known(leader: Leader, track: Tracking, run: str) -> bool:
-    return leader.store.job(run) is not None or track.runs.get(run) is not None
+def _worker(leader: Leader, track: Tracking, run: str) -> Holder | None:
+    found = leader.store.job(run) or track.runs.get(run)
+    return None if found is None else of_project(found.project)
 
 
 def _need_member(leader: Leader, asking: Identity) -> None:

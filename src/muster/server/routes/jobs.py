@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import unquote
@@ -26,6 +25,7 @@ from muster.sched.whatif import newcomer, what_if
 from muster.server.auth import Identity
 from muster.server.context import Asking, Leading, Ref, find_job, job_views, sees, view_of
 from muster.server.leader import Leader
+from muster.server.record_context import holder_of
 from muster.server.views import View, attempt_view
 from muster.store.base import JobFilter, Proposal
 from muster.track.snapshots import Code
@@ -90,7 +90,7 @@ def submit_job(
     given: Any = body.spec if body.spec is not None else body.yaml
     spec = parse_job(given, source=body.source, base=Path(body.base) if body.base else None)
     asking.need(leader.store.state(), spec.project, "member")
-    submission = _submission(leader, spec, asking.user, idempotency_key, body.code, {}, python)
+    submission = _submission(leader, spec, asking, idempotency_key, body.code, {}, python)
     if body.dry_run:
         response.status_code = 200
         told = _dry(leader, asking, submission)
@@ -115,7 +115,7 @@ def submit_batch(body: BatchBody, leader: Leading, asking: Asking, python: Pytho
         try:
             spec = parse_job(item.spec, source=f"job {index}")
             asking.need(state, spec.project, "member")
-            submission = _submission(leader, spec, asking.user, item.key, item.code, checked, python)
+            submission = _submission(leader, spec, asking, item.key, item.code, checked, python)
             proposal = _accept(leader, submission, now)
             pending.append((index, submission, None if item.key in known else leader.commit.submit(proposal)))
         except MusterError as error:
@@ -199,21 +199,21 @@ def resume_job(ref: Ref, leader: Leading, asking: Asking) -> View:
 def _submission(
     leader: Leader,
     spec: JobSpec,
-    user: str,
+    asking: Identity,
     key: str | None,
     code: Code | None,
     checked: dict[Code, Code],
     python: str,
 ) -> Submission:
     """With its code, as far as its content is here; `checked` has what was looked at before."""
-    submission = Submission(spec, user, key, python=unquote(python))
+    submission = Submission(spec, asking.user, key, python=unquote(python))
     if code is None or leader.track is None:
         return submission
     snapshots, now = leader.track.snapshots, leader.clock.now()
     if code not in checked:
-        checked[code] = snapshots.accept(code)
+        checked[code] = snapshots.accept(code, holder_of(leader, asking))
     kept = checked[code]
-    records = partial(snapshots.records, code=kept, now=now)
+    records = snapshots.records(kept, spec.project, now)
     return replace(submission, code=kept.model_dump(mode="json"), records=records)
 
 

@@ -12,7 +12,7 @@ from muster.server.context import Asking, Leading, Tracked
 from muster.server.leader import Leader
 from muster.server.record_context import find_run
 from muster.server.views import View
-from muster.track.lineage import DEPTH, run_in
+from muster.track.lineage import DEPTH
 from muster.track.tracking import Tracking
 
 router = APIRouter(prefix="/v1/lineage", tags=["lineage"])
@@ -62,6 +62,6 @@ def resolve(leader: Leader, track: Tracking, asking: Identity, ref: str) -> str:
             raise NotFound(f"There is no model {rest!r} that you can see.", "See `muster models`.")
         return ref
     track.fold.catch_up()
-    if run_in(ref) is None and not track.lineage.known(ref):
+    if not track.lineage.known(ref, asking.projects(leader.store.state())):
         raise NotFound(f"Nothing is known of {ref!r}.", "Data sets are named as in a job file: `data:c4-en@v3`.")
     return ref

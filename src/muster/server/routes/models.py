@@ -17,7 +17,7 @@ from muster.server.record_context import find_run
 from muster.server.routes.lineage import resolve
 from muster.server.views import View
 from muster.track.lineage import run_in
-from muster.track.model_rows import Model, Version
+from muster.track.model_rows import Model, Version, source_ref
 from muster.track.models import NAME_MAX
 from muster.track.tracking import Tracking
 
@@ -132,10 +132,12 @@ def register(name: ModelName, body: VersionBody, leader: Leading, track: Tracked
     else:
         _project(leader, asking, body.project)
     source, run = body.source, body.run and find_run(leader, track, asking, body.run).id
-    if source.startswith(("run:", "checkpoint:", "artifact:")):
-        source = resolve(leader, track, asking, source)
-        _exists(track, source)
-        run = run or run_in(source)
+    if ref := source_ref(source):
+        ref = resolve(leader, track, asking, ref)
+        if not source.startswith("runs:"):
+            source = ref
+            _exists(track, source)
+        run = run or run_in(ref)
     made = track.models.register(
         name, user=asking.user, source=source, run=run or "", project=body.project, description=body.description,
         tags=body.tags,

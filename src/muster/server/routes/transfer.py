@@ -13,9 +13,10 @@ from starlette.concurrency import run_in_threadpool
 
 from muster.core.errors import Conflict, Invalid, NotFound
 from muster.core.job import FINAL
+from muster.server.auth import Identity
 from muster.server.context import Asking, Leading, Tracked
 from muster.server.leader import Leader
-from muster.server.record_context import RunRef, find_run
+from muster.server.record_context import RunRef, find_run, holder_of
 from muster.server.views import View
 from muster.store.codec import check_text, loads
 from muster.store.record_tables import media
@@ -91,10 +92,10 @@ async def take_in(
     body = await request.body()
     try:
         batch = Batch.decode(body)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise Invalid(f"The body is not a batch: {error}.") from error
     run = await run_in_threadpool(find_run, leader, track, asking, ref, "member")
-    reply = await run_in_threadpool(_take_in, leader, track, run, attempt, batch, asking.user)
+    reply = await run_in_threadpool(_take_in, leader, track, run, attempt, batch, asking)
     return Response(reply, media_type="application/json")
 
 
@@ -164,7 +165,7 @@ def _origin(body: ImportBody, attempt: int, done: bool) -> dict[str, Any]:
     return {**kept, "attempt": attempt, "done": done}
 
 
-def _take_in(leader: Leader, track: Tracking, run: Run, attempt: int, batch: Batch, user: str) -> str:
+def _take_in(leader: Leader, track: Tracking, run: Run, attempt: int, batch: Batch, asking: Identity) -> str:
     origin = run.doc.get("origin") if run.source.startswith(SOURCE) else None
     if not isinstance(origin, dict) or "fingerprint" not in origin:
         raise Invalid(f"{run.id} was not imported (its source is {run.source}).", "Begin with POST /v1/runs/import.")
@@ -174,7 +175,7 @@ def _take_in(leader: Leader, track: Tracking, run: Run, attempt: int, batch: Bat
             "Begin again with POST /v1/runs/import.",
         )
     try:
-        reply = leader.ingest.accept(run.id, attempt, batch)
+        reply = leader.ingest.accept(run.id, attempt, batch, holder_of(leader, asking))
     except NotFound as error:
         raise Conflict(f"{run.id} was deleted while it was imported.", "Import it again.") from error
     if batch.state == "ended" and not origin["done"]:
@@ -182,7 +183,7 @@ def _take_in(leader: Leader, track: Tracking, run: Run, attempt: int, batch: Bat
         with track.book.holding(run.id):
             now = track.runs.get(run.id)
             if now is not None and now.phase in FINAL and now.doc["origin"]["attempt"] == attempt:
-                track.runs.update(run.id, actor=user, doc=done)
+                track.runs.update(run.id, actor=asking.user, doc=done)
     return reply.to_json()
 
 

@@ -39,6 +39,10 @@ class Asker(Protocol):
     def known_project(self, name: str) -> bool:
         """Whether it is a project that they may write in."""
 
+    @property
+    def writing(self) -> bool:
+        """Whether the request may change something: then what it names must be theirs to change."""
+
 
 @dataclass(frozen=True, slots=True)
 class Target:
@@ -66,14 +70,14 @@ class Desk:
         return self.track.experiments.of_project(self.asker.default_project())
 
     def experiment(self, experiment_id: Any, role: Role = "viewer") -> Experiment:
-        """Raises Fault when there is none that they may see."""
+        """Raises Fault when there is none that they may see; or may write, in a request that writes."""
         number = experiment_number(experiment_id)
         if number == 0:
             self.track.experiments.of_project("default")
         found = self.track.experiments.get(number)
         if found is None or not self.asker.sees(found.project):
             raise missing(f"No Experiment with id={experiment_id} exists")
-        self._need(found.project, role)
+        self._need(found.project, "member" if self.asker.writing and role == "viewer" else role)
         return found
 
     def row(self, run: str) -> Any:

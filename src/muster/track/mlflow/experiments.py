@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
 from typing import Any, Final
 
 from muster.core.errors import Conflict
@@ -15,12 +13,12 @@ from muster.track.mlflow.filters import EXPERIMENTS, parse_filter, parse_orders
 from muster.track.mlflow.find_experiments import page_offset, page_token, search_experiments
 from muster.track.mlflow.limits import EXPERIMENT_NAME_MAX, check_experiment_tag, check_length, page_size
 from muster.track.mlflow.names import VIEWS, pairs
+from muster.track.mlflow.places import check_place
 from muster.track.mlflow.views import experiment_view
 
 Request = dict[str, Any]
 Answer = dict[str, Any]
 _LOCATION_MAX: Final = 2048
-_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:")
 _PAGE_MAX: Final = 50_000
 _PROJECT_OWN: Final = "default"  # whose experiments' names carry no project
 
@@ -156,14 +154,11 @@ def _home(desk: Desk, name: str) -> tuple[str, str]:
 
 
 def _location(request: Request) -> str:
-    """A place of the client's own for artifacts, which the server never reads; empty: Muster keeps them."""
+    """Where in Muster's own store; empty: where it likes. No place elsewhere: see `check_place`."""
     given = str(request.get("artifact_location") or "")
-    if given.startswith("runs:"):
-        raise Fault(f"Artifact location cannot be a runs:/ URI. Given: '{given}'")
-    if "#" in given or (".." in Path(given).parts and _SCHEME.match(given)):
+    check_place("artifact_location", given)
+    if "#" in given or ".." in given.split("/"):
         raise Fault(f"Invalid artifact location: '{given}'")
-    if given and not _SCHEME.match(given) and not given.startswith("/"):
-        given = str(Path.cwd() / given)
     if len(given) > _LOCATION_MAX:
         raise Fault(
             "Invalid artifact path length. The length of the artifact path cannot be greater than "

@@ -12,8 +12,10 @@ from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
 from muster.core.errors import Conflict, MusterError, NotFound
+from muster.track.lineage import run_in
 from muster.track.mlflow.muster_server import Muster
 from muster.track.mlflow.sources import Point, Source, View, fingerprint, open_source
+from muster.track.model_rows import source_ref
 
 Tell = Callable[[str, int], None]  # what is under way, and how many bytes of it went; -1: it is done
 T = TypeVar("T")
@@ -165,7 +167,7 @@ class _Import:
 
     def _version(self, name: str, version: View) -> None:
         body = {
-            "source": version.get("source") or "",
+            "source": self._origin(version.get("source") or ""),
             "run": self._known(version.get("run_id")),
             "description": version.get("description") or "",
             "tags": _values(version.get("tags")),
@@ -176,6 +178,11 @@ class _Import:
         if stage != "none":
             why = f"It was there when it was imported from {self._place}."
             self._to.call("POST", f"{path}/{made['version']}/stage", {"stage": stage, "why": why, "force": True})
+
+    def _origin(self, source: str) -> str:
+        """Files of a run that is not here are only told."""
+        ref = source_ref(source)
+        return source if ref is None or self._known(run_in(ref)) else f"imported:{source}"
 
     def _known(self, run: str | None) -> str | None:
         """A run that made a version, if it is here."""

@@ -33,9 +33,13 @@ from mlflow.utils.validation import (
 
 from muster.core.errors import Conflict
 from muster.core.estate import Role
+from muster.track.lineage import run_in
+from muster.track.mlflow import files
 from muster.track.mlflow.desk import current
 from muster.track.mlflow.entities import told
 from muster.track.mlflow.model_views import LONG, model_of, split_tags, version_of
+from muster.track.mlflow.names import OURS
+from muster.track.model_rows import source_ref
 from muster.track.models import Model, Models, Version
 
 _MODELS_MOST: Final = 1000  # of one answer
@@ -286,6 +290,7 @@ class MusterRegistry(SqlAlchemyStore):  # type: ignore[misc]
         """Where the files of a version are, and which run made it."""
         tracking = importlib.import_module("mlflow.server.handlers")._get_tracking_store()
         place = source
+        self._check_seen(source, run_id)
         if urlsplit(source).scheme == "models":
             parsed = _parse_model_uri(source)
             if parsed.model_id is None:
@@ -294,7 +299,19 @@ class MusterRegistry(SqlAlchemyStore):  # type: ignore[misc]
             place, run_id = model.artifact_location, run_id or model.source_run_id
         if not run_id and model_id:
             run_id = tracking.get_logged_model(model_id).source_run_id
+        self._check_seen("", run_id)
         return place, run_id
+
+    def _check_seen(self, source: str, run_id: str | None) -> None:
+        """Runs and files that a version names are ones that the asker may see."""
+        desk = current()
+        with told():
+            if run_id:
+                desk.row(run_id)
+            if ref := source_ref(source):
+                desk.row(run_in(ref) or "")
+            if source.startswith(OURS):
+                files.place(desk, urlsplit(source).path.lstrip("/"))
 
 
 def _models() -> Models:

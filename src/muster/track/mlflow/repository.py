@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import posixpath
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from mlflow.entities import FileInfo
+from mlflow.exceptions import MlflowException
+from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE
 from mlflow.store.artifact.artifact_repo import ArtifactRepository
 from mlflow.store.artifact.artifact_repository_registry import _artifact_repository_registry
 
 from muster.track.mlflow import files
 from muster.track.mlflow.desk import current
 from muster.track.mlflow.entities import ask, told
+
+
+SCHEME: Final = "muster-record"
 
 
 class RecordRepository(ArtifactRepository):  # type: ignore[misc]
@@ -58,5 +63,19 @@ class RecordRepository(ArtifactRepository):  # type: ignore[misc]
 
 
 def register() -> None:
-    """Under a scheme that only this server's process knows."""
-    _artifact_repository_registry.register("muster-record", RecordRepository)
+    """Under a scheme that only this server's process knows; and there is no other in it.
+
+    An address of any other kind, however it came into MLflow's tables, is opened by nobody here.
+    """
+    registry: Any = _artifact_repository_registry
+    registry._registry = {SCHEME: RecordRepository}
+    registry.get_artifact_repository = _only_ours
+
+
+def _only_ours(artifact_uri: str, tracking_uri: str | None = None, registry_uri: str | None = None) -> RecordRepository:
+    if not artifact_uri.startswith(f"{SCHEME}:"):
+        raise MlflowException(
+            f"The artifacts are at '{artifact_uri}', which this server neither reads nor writes.",
+            INVALID_PARAMETER_VALUE,
+        )
+    return RecordRepository(artifact_uri)

@@ -1,0 +1,65 @@
+"""The keys that MLflow's gateway and webhooks seal secrets with: they follow from this server's key file.
+
+MLflow's own default is a passphrase that everybody can read in its source. It is replaced in MLflow's class and not in
+the environment, which the processes that this server starts would see.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+from typing import Any, Final
+
+log = logging.getLogger("muster.server")
+
+_PASSPHRASE: Final = "MLFLOW_CRYPTO_KEK_PASSPHRASE"  # noqa: S105  (the variable's name)
+
+
+def seal_with(own: str) -> None:
+    """From now on MLflow seals with this passphrase, unless its own variable says otherwise."""
+    crypto: Any = importlib.import_module("mlflow.utils.crypto")
+    if not hasattr(crypto, "_muster_init"):
+        crypto._muster_init = crypto.KEKManager.__init__
+    made = crypto._muster_init
+
+    def init(self: Any, passphrase: str | None = None, kek_version: int | None = None) -> None:
+        made(self, passphrase or os.environ.get(_PASSPHRASE) or own, kek_version)
+
+    crypto.KEKManager.__init__ = init
+
+
+def seal_anew(store: Any) -> int:
+    """Wraps the keys of secrets that MLflow's public default sealed with this server's; how many there were."""
+    crypto: Any = importlib.import_module("mlflow.utils.crypto")
+    models: Any = importlib.import_module("mlflow.store.tracking.dbmodels.models")
+    with store.ManagedSessionMaker(read_only=False) as session:
+        rows = session.query(models.SqlGatewaySecret).all()
+        count = 0
+        for version in {row.kek_version for row in rows}:
+            ours = crypto.KEKManager(None, version)
+            public = crypto.KEKManager(crypto.DEFAULT_KEK_PASSPHRASE, version)
+            for row in (row for row in rows if row.kek_version == version):
+                if _opens(crypto, row.wrapped_dek, ours):
+                    continue
+                if not _opens(crypto, row.wrapped_dek, public):
+                    log.warning(
+                        "the gateway's secret %r was sealed with another key than this server's: put the right key "
+                        "file back, or set the secret anew",
+                        row.secret_name,
+                    )
+                    continue
+                dek = crypto.unwrap_dek(row.wrapped_dek, public.get_kek())
+                row.wrapped_dek = crypto.wrap_dek(dek, ours.get_kek())
+                count += 1
+    if count:
+        log.warning("%d secrets of MLflow's gateway had been sealed with its public default key: sealed anew", count)
+    return count
+
+
+def _opens(crypto: Any, wrapped: bytes, manager: Any) -> bool:
+    try:
+        crypto.unwrap_dek(wrapped, manager.get_kek())
+    except Exception:  # MLflow's, or the library's under it
+        return False
+    return True
