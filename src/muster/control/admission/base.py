@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from muster.core.errors import Problem
 from muster.core.reasons import Reason
 from muster.core.resources import Resources
 from muster.core.spec import JobSpec
 from muster.core.state import State
 
 Growth = Mapping[str, tuple[Resources, int]]
+Objections = Callable[[JobSpec, str], Sequence[Problem]]  # of the engine that has the pool
+
+
+def no_objections(spec: JobSpec, pool: str) -> Sequence[Problem]:
+    return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +29,7 @@ class Context:
     local: bool  # jobs run on this machine: folders and commands of those that do can be looked at now
     # Pools that grow when somebody waits → what a node of theirs is like, and how many there may be in all.
     growth: Growth = field(default_factory=dict)
+    objections: Objections = no_objections
 
 
 Check = Callable[[JobSpec, Context], Reason | None]
