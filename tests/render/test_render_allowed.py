@@ -30,6 +30,9 @@ SETTINGS = KubeSettings(
     pools={"h100": PoolSettings({"gpu": "h100"}, accelerator="H100", tolerations=("reserved=ml:NoSchedule",))},
 )
 VICTIM = secret_name(SETTINGS.key, "victim-3", 1)
+CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
+UNCONFINED = {"seccompProfile": {"type": "Unconfined"}}
+NO_NODES = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}
 WORKER = {"job": "worker", "jobset": "node", "trainjob": "node", "pytorchjob": "pytorch"}
 
 
@@ -82,7 +85,7 @@ BY_NAME: list[tuple[str, str, dict[str, Any]]] = [
     ("schedulers", "volcano", {"scheduler": "volcano"}),
     ("schedulers", "mine", {"pod": {"schedulerName": "mine"}}),
     ("queues", "of-another-team", {"queue": "of-another-team"}),
-    ("tolerations", "node-role.kubernetes.io/control-plane", {"tolerations": ["node-role.kubernetes.io/control-plane"]}),
+    ("tolerations", CONTROL_PLANE, {"tolerations": [CONTROL_PLANE]}),
     ("resources", "rdma/hca", _worker(resources={"limits": {"rdma/hca": "1"}})),
     ("resources", "nvidia.com/gpu", _worker(resources={"limits": {"nvidia.com/gpu": "16"}})),
     ("capabilities", "IPC_LOCK", _worker(securityContext={"capabilities": {"add": ["IPC_LOCK"]}})),
@@ -109,7 +112,7 @@ NEVER: list[tuple[str, dict[str, Any]]] = [
     ("pod.resourceClaims", {"pod": {"resourceClaims": [{"name": "all", "resourceClaimName": "of-another"}]}}),
     ("pod.affinity.podAffinity", {"pod": {"affinity": {"podAffinity": {}}}}),
     ("pod.nodeSelector.gpu", {"node_selector": {"gpu": "b200"}}),
-    ("pod.securityContext.seccompProfile.type", {"pod": {"securityContext": {"seccompProfile": {"type": "Unconfined"}}}}),
+    ("pod.securityContext.seccompProfile.type", {"pod": {"securityContext": UNCONFINED}}),
     ("pod.securityContext.sysctls", {"pod": {"securityContext": {"sysctls": [{"name": "kernel.x", "value": "1"}]}}}),
     ("pod.securityContext.runAsNonRoot", {"pod": {"securityContext": {"runAsNonRoot": False}}}),
     ("pod.containers.worker.securityContext.privileged", _worker(securityContext={"privileged": True})),
@@ -139,7 +142,7 @@ HARMLESS: list[dict[str, Any]] = [
     {"node_selector": {"disk": "nvme"}, "topology": "topology.kubernetes.io/zone", "shared_memory": 16 << 30},
     {"volumes": {"/tmp/x": "emptyDir"}, "namespace": "training", "queue": "research"},
     {"pod": {"securityContext": {"runAsUser": 1000, "fsGroup": 1000, "runAsNonRoot": True}, "hostUsers": False}},
-    {"pod": {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}}}},
+    {"pod": {"affinity": {"nodeAffinity": NO_NODES}}},
     {"pod": {"dnsConfig": {"options": [{"name": "ndots", "value": "1"}]}, "activeDeadlineSeconds": 60}},
     {"tolerations": ["reserved=ml:NoSchedule"]},
     {"pod": {"volumes": [{"name": "shared-memory", "emptyDir": {"sizeLimit": "1Gi"}}], "tolerations": []}},
