@@ -92,3 +92,47 @@ def test_what_is_not_meant_is_said(text: str, said: str, mend: str) -> None:
         read("k8s", settings(text), HOME)
     assert mend in caught.value.mend
     assert caught.value.message.startswith("engines.k8s")
+
+
+def test_what_job_files_may_ask_for_is_listed() -> None:
+    found = read_config("k8s", settings("""
+        unlisted_projects = "refuse"
+        run_as_non_root = true
+        network_policy = true
+        [allow]
+        secrets = ["shared-*"]
+        host_paths = ["/mnt/nvme"]
+        tolerations = ["spot:NoSchedule"]
+        [projects.language]
+        namespace = "ml-language"
+        service_accounts = ["trainer"]
+        [projects.infra]
+        pod_settings = "any"
+    """), HOME)  # fmt: skip
+    made = found.settings
+    assert found.namespaces == ("ml-language",)
+    assert (made.unlisted_projects, made.run_as_non_root, made.network_policy) == ("refuse", True, True)
+    assert made.allowed("vision").has("secrets", "shared-keys")
+    assert not made.allowed("vision").has("service_accounts", "trainer")
+    assert made.allowed("language").has("service_accounts", "trainer")
+    assert made.allowed("language").has("secrets", "shared-keys")
+    assert (made.allowed("infra").any, made.allowed("language").any) == (True, False)
+    assert (made.namespaces_of("language")[0], made.namespaces_of("infra")[0]) == ("ml-language", made.namespace)
+
+
+@pytest.mark.parametrize(("text", "words"), [
+    ('allow = {secret = ["x"]}', "Did you mean `secrets`"),
+    ('allow = {secrets = "x"}', "allow.secrets is 'x'; a list"),
+    ('allow = {pod_settings = "all"}', "`listed` or `any`"),
+    ('allow = {host_paths = ["mnt"]}', "a whole path"),
+    ('allow = {tolerations = ["gpu:Never"]}', "key=value:Effect"),
+    ('allow = "any"', "engines.k8s.allow is 'any'"),
+    ('projects = {language = "x"}', "projects.language is 'x'"),
+    ('projects = {language = {namespaces = ["x"]}}', "Did you mean `namespace`"),
+    ('unlisted_projects = "no"', "`default` or `refuse`"),
+    ('run_as_non_root = "yes"', "`true` or `false`"),
+])  # fmt: skip
+def test_lists_that_make_no_sense_are_refused(text, words) -> None:
+    with pytest.raises(ConfigError) as told:
+        read_config("k8s", settings(text), HOME)
+    assert words in f"{told.value.message} {told.value.mend}"

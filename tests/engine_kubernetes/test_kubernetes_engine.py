@@ -24,7 +24,10 @@ AGAIN = {"backoff": 0}
 
 @pytest.fixture(scope="module")
 def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubernetesRig]:
-    made = KubernetesRig(quotas={"research": 1}, more='refuse_after = "1s"\nnamespaces = ["default"]')
+    more = (
+        'refuse_after = "1s"\nnamespaces = ["default"]\n[engines.kubernetes.allow]\nqueues = ["research", "nobody"]\n'
+    )
+    made = KubernetesRig(quotas={"research": 1}, more=more)
     try:
         made.start(tmp_path_factory.mktemp("kubernetes-cluster"))
         yield made
@@ -183,13 +186,38 @@ def test_an_image_that_cannot_be_pulled_fails_the_job(rig: KubernetesRig, server
 
 
 def test_a_namespace_that_is_not_ours_is_refused(rig: KubernetesRig, server: LiveServer, tmp_path: Path) -> None:
-    spec = {"kubernetes": {"namespace": "kube-system"}, "retry": {"on": []}}
-    job = server.submit("true", workdir=str(tmp_path), pool=rig.pool, **spec)["id"]
-    ended = server.wait(job)
-    assert ended["phase"] == "failed"
-    assert "kube-system" in json.dumps(ended["reason"])
+    assert "kube-system" in refused(rig, server, tmp_path, {"namespace": "kube-system"})[0]["message"]
     other = server.submit("true", workdir=str(tmp_path), pool=rig.pool, kubernetes={"namespace": "default"})["id"]
     assert server.wait(other)["phase"] == "succeeded"
+
+
+def refused(rig: KubernetesRig, server: LiveServer, folder: Path, asked: Object) -> list[dict[str, Any]]:
+    body = {"spec": {"name": "a", "run": "true", "workdir": str(folder), "pool": rig.pool, "kubernetes": asked}}
+    with server.http() as http:
+        answer = http.post("/v1/jobs", json=body)
+    assert answer.status_code == 409, answer.text
+    found: list[dict[str, Any]] = answer.json()["error"]["reasons"]
+    return found
+
+
+def test_a_job_that_reaches_for_what_is_not_its_own_is_refused_before_it_exists(
+    rig: KubernetesRig, server: LiveServer, tmp_path: Path
+) -> None:
+    """With every problem at once, and the setting that would allow each; another gang's Secret, never."""
+    _, pod = up(rig, server, tmp_path)
+    (victim,) = [one["secret"]["secretName"] for one in pod["spec"]["volumes"] if "secret" in one]
+    rig.store.get("Secret", rig.namespace, victim)
+    before = len(rig.store.list("Job"))
+    mount = {"volumes": [{"name": "stolen", "secret": {"secretName": victim}}], "hostPID": True}
+    (told,) = refused(rig, server, tmp_path, {"pod": mount, "service_account": "cluster-admin"})
+    assert told["code"] == "engine_forbids"
+    assert {one["where"] for one in told["data"]["problems"]} == {
+        "pod.volumes.stolen.secret.secretName", "pod.hostPID", "pod.serviceAccountName",
+    }  # fmt: skip
+    for word in ("`service_accounts` of [engines.kubernetes.allow]", 'pod_settings = "any"', "Muster's alone"):
+        assert word in told["mend"]
+    assert len(rig.store.list("Job")) == before
+    (tmp_path / "go").touch()
 
 
 # --- nodes and forms --------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 Doc = dict[str, Any]
-KNOWN = {"apiVersion", "kind", "resources", "configMapGenerator", "generatorOptions", "images", "patches"}
+KNOWN = {"apiVersion", "kind", "resources", "configMapGenerator", "generatorOptions", "images", "patches", "components"}
 # What the lists of a strategic merge are merged by; others are replaced.
 MERGE_KEYS = {
     "containers": "name",
@@ -24,6 +24,10 @@ def build(folder: Path) -> list[Doc]:
     file = yaml.safe_load((folder / "kustomization.yaml").read_text())
     assert file.keys() <= KNOWN, file.keys() - KNOWN
     assert (file["apiVersion"], file["kind"]) == ("kustomize.config.k8s.io/v1beta1", "Kustomization")
+    parts = [yaml.safe_load((folder / name / "kustomization.yaml").read_text()) for name in file.get("components", ())]
+    for part in parts:
+        assert (part["apiVersion"], part["kind"]) == ("kustomize.config.k8s.io/v1alpha1", "Component")
+        assert part.keys() <= {"apiVersion", "kind", "images"}
     assert file.get("generatorOptions", {}).keys() <= {"disableNameSuffixHash"}
     made: list[Doc] = []
     for name in file["resources"]:
@@ -36,9 +40,10 @@ def build(folder: Path) -> list[Doc]:
         text = (folder / patch["path"]).read_text() if "path" in patch else patch["patch"]
         (body,) = yaml.safe_load_all(text)
         made = _patched(made, body)
-    for image in file.get("images", ()):
+    for image in [image for one in (*parts, file) for image in one.get("images", ())]:
+        tag = f"@{image['digest']}" if "digest" in image else f":{image['newTag']}"
         for document in made:
-            _retag(document, image["name"], f"{image['newName']}:{image['newTag']}")
+            _retag(document, image["name"], f"{image['newName']}{tag}")
     identities = [identity(document) for document in made]
     assert len(set(identities)) == len(identities), "two objects have one name"
     return made
@@ -95,7 +100,7 @@ def _merged_list(base: list[Doc], over: list[Doc], key: str) -> list[Doc]:
 
 def _retag(value: Any, name: str, image: str) -> None:
     if isinstance(value, dict):
-        if value.get("image") == name:
+        if isinstance(value.get("image"), str) and value["image"].partition("@")[0].partition(":")[0] == name:
             value["image"] = image
         for inner in value.values():
             _retag(inner, name, image)

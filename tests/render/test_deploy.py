@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import os
 import re
@@ -22,6 +23,7 @@ import yaml
 from kustomize import Doc, build, identity
 from render_kit import KUBERNETES, a_gang
 
+from certificate import self_signed
 from live import live_server, until
 from muster.engines.describe import Home
 from muster.engines.kubernetes import doctor
@@ -35,9 +37,14 @@ from muster.server.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
-FOLDERS = {"base": DEPLOY / "base", "external": DEPLOY / "overlays" / "external"}
+FOLDERS = {"base": DEPLOY / "base", **{path.name: path for path in (DEPLOY / "overlays").iterdir()}}
 # Made by whoever installs it: see deploy/README.md.
-SECRETS = {"muster": {"key"}, "muster-database": {"url", "password"}, "muster-s3": set[str]()}
+SECRETS = {
+    "muster": {"key"},
+    "muster-tls": {"tls.crt", "tls.key"},
+    "muster-database": {"url", "password"},
+    "muster-s3": set[str](),
+}
 
 
 @pytest.fixture(scope="module", params=FOLDERS)
@@ -47,6 +54,10 @@ def made(request) -> list[Doc]:
 
 def _of(made: list[Doc], kind: str) -> list[Doc]:
     return [document for document in made if document["kind"] == kind]
+
+
+def _containers(pod: Doc) -> list[Doc]:
+    return [*pod.get("initContainers", ()), *pod["containers"]]
 
 
 def _workloads(made: list[Doc]) -> list[Doc]:
@@ -87,7 +98,7 @@ def test_what_is_referred_to_is_there(made) -> None:
                     assert reference["key"] in SECRETS[reference["name"]]
             assert {one["secretRef"]["name"] for one in container.get("envFrom", ())} <= SECRETS.keys()
     for document in [*_of(made, "RoleBinding"), *_of(made, "ClusterRoleBinding")]:
-        namespace = document["metadata"].get("namespace", "")
+        namespace = "" if document["roleRef"]["kind"] == "ClusterRole" else document["metadata"]["namespace"]
         assert (document["roleRef"]["kind"], namespace, document["roleRef"]["name"]) in there
         for subject in document["subjects"]:
             assert (subject["kind"], subject["namespace"], subject["name"]) in there
@@ -107,6 +118,8 @@ def test_selectors_find_their_pods(made) -> None:
         assert {port["targetPort"] for port in service["spec"]["ports"]} <= names
     for document in [*_of(made, "PodDisruptionBudget"), *_of(made, "NetworkPolicy")]:
         selector = document["spec"].get("selector") or document["spec"]["podSelector"]
+        if not selector:
+            continue  # everything in its namespace
         assert any(selector["matchLabels"].items() <= one.items() for one in labels)
 
 
@@ -123,7 +136,50 @@ def test_nothing_runs_as_root_or_writes_where_it_should_not(made) -> None:
             assert own["capabilities"] == {"drop": ["ALL"]}
             assert {"cpu", "memory"} <= container["resources"]["requests"].keys()
             assert "memory" in container["resources"]["limits"]
-            assert re.fullmatch(r"[a-z0-9./-]+:[A-Za-z0-9._-]+", container["image"])
+            assert re.fullmatch(r"[a-z0-9./-]+(:[A-Za-z0-9._-]+|@sha256:[0-9a-f]{64})", container["image"])
+
+
+@pytest.mark.parametrize("name", [name for name in FOLDERS if name != "base"])
+def test_what_is_meant_to_stay_runs_images_by_their_digests(name) -> None:
+    images = {one["image"] for pod in _pods(build(FOLDERS[name])) for one in _containers(pod["spec"])}
+    assert images
+    assert all(re.search(r"@sha256:[0-9a-f]{64}\Z", image) for image in images), images
+
+
+def test_no_password_is_on_a_command_line(made) -> None:
+    """Nor one that Kubernetes would put there from a variable."""
+    for pod in _pods(made):
+        for container in _containers(pod["spec"]):
+            secret = {one["name"] for one in container.get("env", ()) if "secretKeyRef" in one.get("valueFrom", {})}
+            line = " ".join([*container.get("command", ()), *container.get("args", ())])
+            assert "://" not in line.replace("https://127.0.0.1", "")
+            assert not any(f"$({name})" in line for name in secret), line
+            assert "--allow-insecure" not in line
+
+
+def test_jobs_are_fenced_in(made) -> None:
+    """Everybody's pods but the servers' are in namespaces with a standard to keep and a policy of the network."""
+    server = {"matchLabels": {"kubernetes.io/metadata.name": "muster"}}
+    for namespace in _of(made, "Namespace"):
+        labels, name = namespace["metadata"]["labels"], namespace["metadata"]["name"]
+        assert labels["pod-security.kubernetes.io/enforce"] in ("baseline", "restricted")
+        if labels.get("muster.dev/jobs") != "true":
+            continue
+        assert labels["pod-security.kubernetes.io/warn"] == "restricted"
+        (policy,) = [one for one in _of(made, "NetworkPolicy") if one["metadata"]["namespace"] == name]
+        assert (policy["spec"]["podSelector"], policy["spec"]["policyTypes"]) == ({}, ["Ingress", "Egress"])
+        assert policy["spec"]["ingress"] == []
+        peers = [peer for rule in policy["spec"]["egress"] for peer in rule["to"]]
+        assert server in [peer.get("namespaceSelector") for peer in peers]
+        for block in [peer["ipBlock"] for peer in peers if "ipBlock" in peer]:
+            outside = [ipaddress.ip_network(one) for one in block["except"]]
+            for address in ("10.1.2.3", "169.254.169.254", "192.168.1.1", "fd00::1", "fe80::1"):
+                known = ipaddress.ip_address(address)
+                if known.version == ipaddress.ip_network(block["cidr"]).version:
+                    assert any(known in one for one in outside), address
+    (ingress,) = [one for one in _of(made, "NetworkPolicy") if one["metadata"]["name"] == "muster"]
+    allowed = [one["namespaceSelector"]["matchLabels"] for one in ingress["spec"]["ingress"][0]["from"]]
+    assert {"muster.dev/jobs": "true"} in allowed
 
 
 def test_the_server_is_probed_where_it_answers(made) -> None:
@@ -133,17 +189,24 @@ def test_the_server_is_probed_where_it_answers(made) -> None:
     container = server["spec"]["template"]["spec"]["containers"][0]
     for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
         assert container[probe]["httpGet"]["path"] in paths
-        assert container[probe]["httpGet"]["port"] == container["ports"][0]["name"]
+        assert container[probe]["httpGet"]["port"] == container["ports"][0]["name"] == "https"
+        assert container[probe]["httpGet"]["scheme"] == "HTTPS"
 
 
 def test_the_settings_can_be_read_and_lead_where_the_objects_are(made, tmp_path) -> None:
     (config,) = _of(made, "ConfigMap")
-    (tmp_path / "config.toml").write_text(config["data"]["config.toml"])
+    text = config["data"]["config.toml"]
+    (server,) = _of(made, "Deployment")
+    (volume,) = [one for one in server["spec"]["template"]["spec"]["volumes"] if one["name"] == "tls"]
+    for item in volume["secret"]["items"]:
+        assert f'"/etc/muster/tls/{item["path"]}"' in text
+        (tmp_path / item["path"]).touch()
+    (tmp_path / "config.toml").write_text(text.replace("/etc/muster/tls", str(tmp_path)))
     settings = Settings.load(tmp_path, {"store_url": "postgresql://muster@muster-postgres/muster"})
     (service,) = [one for one in _of(made, "Service") if one["metadata"]["name"] == "muster"]
     about = service["metadata"]
-    assert settings.advertised == (f"http://{about['name']}.{about['namespace']}.svc:{settings.port}",)
-    (server,) = _of(made, "Deployment")
+    assert not settings.allow_insecure
+    assert settings.advertised == (f"https://{about['name']}.{about['namespace']}.svc:{settings.port}",)
     container = server["spec"]["template"]["spec"]["containers"][0]
     assert container["ports"][0]["containerPort"] == settings.port == service["spec"]["ports"][0]["port"]
     mounts = [mount["mountPath"] for mount in container["volumeMounts"]]
@@ -151,10 +214,12 @@ def test_the_settings_can_be_read_and_lead_where_the_objects_are(made, tmp_path)
     table = {key: value for key, value in check_engines(settings.engines)["kubernetes"].items() if key != "kind"}
     engine = read_config("kubernetes", table, Home(tmp_path, "0123456789", lambda: ()))
     there = {identity(document) for document in made}
-    assert ("Namespace", "", engine.namespace) in there
-    assert ("ServiceAccount", engine.namespace, engine.settings.service_account) in there
-    (role,) = [one for one in _of(made, "Role") if one["metadata"]["namespace"] == engine.namespace]
-    assert role["metadata"]["name"] == "muster-engine"
+    assert engine.settings.network_policy
+    bound = {one["metadata"]["namespace"]: one["roleRef"]["name"] for one in _of(made, "RoleBinding")}
+    for namespace in (engine.namespace, *engine.namespaces):
+        assert ("Namespace", "", namespace) in there
+        assert ("ServiceAccount", namespace, engine.settings.service_account) in there
+        assert bound[namespace] == "muster-engine"
 
 
 def _allowed(role: Doc) -> dict[tuple[str, str], set[str]]:
@@ -167,10 +232,11 @@ def _allowed(role: Doc) -> dict[tuple[str, str], set[str]]:
 
 
 def test_the_engine_has_the_rights_that_it_uses(made) -> None:
-    (role,) = [one for one in _of(made, "Role") if one["metadata"]["name"] == "muster-engine"]
-    (wide,) = _of(made, "ClusterRole")
+    (role,) = [one for one in _of(made, "ClusterRole") if one["metadata"]["name"] == "muster-engine"]
+    (wide,) = [one for one in _of(made, "ClusterRole") if one["metadata"]["name"] == "muster-nodes"]
+    assert [one["roleRef"]["name"] for one in _of(made, "ClusterRoleBinding")] == ["muster-nodes"]
     inside, outside = _allowed(role), _allowed(wide)
-    for group, resource, verbs in doctor.NEEDED:
+    for group, resource, verbs in (*doctor.NEEDED, *doctor.FENCING):
         assert set(verbs) <= inside[group, resource], resource
     for group, resource, verbs in doctor.WIDE:
         assert set(verbs) <= outside[group, resource]
@@ -179,10 +245,11 @@ def test_the_engine_has_the_rights_that_it_uses(made) -> None:
     for form in FORMS:
         for scheduler in ("", "volcano"):
             options = {"form": form, "scheduler": scheduler}
-            for document in manifests(a_gang(options=options), KubeSettings(), "{}", b"zip"):
+            for document in manifests(a_gang(options=options), KubeSettings(network_policy=True), "{}", b"zip"):
                 group = document["apiVersion"].rpartition("/")[0]
                 # Server-side apply of something new takes both.
-                assert {"create", "patch"} <= inside[group, f"{document['kind'].lower()}s"], document["kind"]
+                plural = f"{document['kind'].lower()}s".replace("policys", "policies")
+                assert {"create", "patch"} <= inside[group, plural], document["kind"]
     assert not any("*" in verbs for verbs in [*inside.values(), *outside.values()])
     assert not any("get" in verbs or "list" in verbs for (_, name), verbs in inside.items() if name == "secrets")
 
@@ -192,6 +259,8 @@ def test_the_image_is_what_the_manifests_expect() -> None:
     (server,) = _of(build(FOLDERS["base"]), "Deployment")
     user = server["spec"]["template"]["spec"]["securityContext"]["runAsUser"]
     assert f"USER {user}:{user}" in text
+    assert '\nCMD ["up"]\n' in text
+    assert "insecure" not in text
     assert f"EXPOSE {Settings(Path('/')).port}" in text
     extras = re.search(r"\.\[([a-z,]+)\]", text)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -250,10 +319,13 @@ def test_the_pod_of_the_server_that_leads_is_marked(tmp_path) -> None:
     """A real server, and the real process that runs beside it in the pod."""
     (deployment,) = _of(build(FOLDERS["base"]), "Deployment")
     beside = deployment["spec"]["template"]["spec"]["containers"][1]
+    assert beside["command"][3:] == ["https://127.0.0.1:6878", "/etc/muster/tls/tls.crt"]
     assert beside["command"][:3] == ["python", "-m", "muster.engines.kubernetes.leader"]
-    with live_server(tmp_path / "home") as server, _api(tmp_path) as (kubeconfig, marks):
+    both = str(self_signed(tmp_path))
+    tls = ("--tls-cert", both, "--tls-key", both)
+    with live_server(tmp_path / "home", *tls, ca=both) as server, _api(tmp_path) as (kubeconfig, marks):
         env = {**os.environ, "KUBECONFIG": str(kubeconfig), "POD_NAME": "muster-0", "POD_NAMESPACE": "muster"}
-        process = subprocess.Popen([sys.executable, *beside["command"][1:3], server.url], env=env)
+        process = subprocess.Popen([sys.executable, *beside["command"][1:3], server.url, both], env=env)
         try:
             path = "/api/v1/namespaces/muster/pods/muster-0"
             until(lambda: (path, {LABEL: "true"}) in marks, "the mark of the leader")
@@ -263,3 +335,11 @@ def test_the_pod_of_the_server_that_leads_is_marked(tmp_path) -> None:
         finally:
             process.send_signal(signal.SIGTERM)
             assert process.wait(30) == 0
+
+
+def test_the_database_is_taken_from_the_variable_that_the_manifests_set(made, tmp_path, monkeypatch) -> None:
+    (server,) = _of(made, "Deployment")
+    (variable,) = server["spec"]["template"]["spec"]["containers"][0]["env"]
+    monkeypatch.setenv(variable["name"], "postgresql://muster:of-the-secret@muster-postgres/muster")
+    assert Settings.load(tmp_path, {}).url_of_store == "postgresql://muster:of-the-secret@muster-postgres/muster"
+    assert Settings.load(tmp_path, {"store_url": "sqlite:///x"}).url_of_store == "sqlite:///x"

@@ -60,7 +60,7 @@ def test_manifests_are_printed_as_yaml_that_is_valid(muster, form) -> None:
     made = list(yaml.safe_load_all(got.out))
     all_valid(made)
     assert made[-1]["kind"].lower() == form
-    assert "Secret muster-gpt-small-0-1-" in got.err
+    assert "Secret muster-gang-" in got.err
     assert "LocalQueue team-a" in got.err
     for word in ("train.py", "HF_TOKEN", "3e-4"):
         assert word not in got.out

@@ -42,6 +42,7 @@ KINDS = [
     Kind("v1", "Secret", "secrets", status=False),
     Kind("v1", "ConfigMap", "configmaps", status=False),
     Kind("v1", "Event", "events", status=False),
+    Kind("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies", status=False),
     Kind("batch/v1", "Job", "jobs"),
     Kind("jobset.x-k8s.io/v1alpha2", "JobSet", "jobsets", custom=True),
     Kind("kueue.x-k8s.io/v1beta1", "Workload", "workloads", custom=True),

@@ -54,7 +54,8 @@ def _from_here(home: Path, name: str) -> Iterator[Check]:
 
 def _home(home: Path, settings: Settings) -> Home:
     urls = settings.advertised or (f"http://{settings.host}:{settings.port}",)
-    return Home(home, load_keyring(home / "key").installation, lambda: urls, home / "server.json")
+    keyring = load_keyring(home / "key")
+    return Home(home, keyring.installation, lambda: urls, home / "server.json", key=keyring.engines)
 
 
 def _check(found: dict[str, Any]) -> Check:

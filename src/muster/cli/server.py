@@ -30,7 +30,7 @@ def up(
         list[str] | None,
         typer.Option(metavar="NAME", help="Run jobs on it: ray, slurm, kubernetes, or local. Repeatable."),
     ] = None,
-    store: Annotated[str | None, typer.Option(metavar="URL", help="Database; SQLite in the home if unset.")] = None,
+    store: Annotated[str | None, typer.Option(metavar="URL", help="Database; else MUSTER_STORE, else SQLite.")] = None,
     policy: Annotated[Path | None, typer.Option(metavar="FILE", help="Policy file to put in force first.")] = None,
     tls_cert: Annotated[Path | None, typer.Option(help="Certificate, to listen with TLS.")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Key of the certificate.")] = None,

@@ -23,6 +23,8 @@ class Keyring:
         self._fernet = Fernet(base64.urlsafe_b64encode(_derive(master, b"secrets at rest")))
         self._attempts = _derive(master, b"attempt tokens")
         self._others = _derive(master, b"keys of other tools")
+        # From which engines derive names and signatures in clusters that others use too.
+        self.engines = _derive(master, b"engines")
         # A public mark of this Muster, by which it knows its own work in a cluster that others use too.
         self.installation = _derive(master, b"installation").hex()[:10]
 

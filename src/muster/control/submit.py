@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
-from muster.control.admission import CHECKS, Context, Growth
+from muster.control.admission import CHECKS, Context, Growth, Objections
+from muster.control.admission.base import no_objections
 from muster.core.errors import Invalid, NotFound, Refused
 from muster.core.event import Event
 from muster.core.history import groups_of
@@ -44,11 +45,12 @@ def submit(
     whole: bool = False,
     admitted: bool = False,
     growth: Growth = MappingProxyType({}),
+    objections: Objections = no_objections,
 ) -> Proposal:
     """Accepts the job in one event, or nothing when its key was used since `earlier` was asked.
 
-    `local`, `growth`: see `admission.Context`. `whole`: the event carries the spec as it is, for a store that encodes
-    nothing. `admitted`: one just like it was, and neither nodes nor rules have changed since.
+    `local`, `growth`, `objections`: see `admission.Context`. `whole`: the event carries the spec as it is, for a store
+    that encodes nothing. `admitted`: one just like it was, and neither nodes nor rules have changed since.
     """
 
     def propose(state: State) -> Entry:
@@ -56,7 +58,8 @@ def submit(
         if submission.key and (user, submission.key) in state.keys:
             return Entry()
         if not admitted:
-            admit(submission, Context(state, user, lambda p, n: store.secret(p, n) is not None, local, growth))
+            has_secret = _secrets(store)
+            admit(submission, Context(state, user, has_secret, local, growth, objections))
         number = state.next_number
         data: dict[str, Any] = {
             "number": number,
@@ -104,8 +107,9 @@ def stop(job_id: str, actor: str, now: float, grace: float | None, why: Reason |
 
 
 def resume(
-    store: Store, job_id: str, actor: str, now: float, local: bool, growth: Growth = MappingProxyType({})
-) -> Proposal:
+    store: Store, job_id: str, actor: str, now: float, local: bool, growth: Growth = MappingProxyType({}),
+    objections: Objections = no_objections,
+) -> Proposal:  # fmt: skip
     """Queues a stopped or failed job again: the same run goes on from its last checkpoint."""
 
     def propose(state: State) -> Entry:
@@ -117,7 +121,7 @@ def resume(
             raise NotFound(f"There is no job {job_id!r}.", "See `muster ls --all`.")
         if job.phase == "succeeded":
             raise Invalid(f"Job {job_id} has succeeded.", "Submit it again to run it once more.")
-        context = Context(state, actor, lambda p, n: store.secret(p, n) is not None, local, growth)
+        context = Context(state, actor, _secrets(store), local, growth, objections)
         admit(Submission(job.spec, job.user), context)
         data = {
             "doc": job.to_doc(),
@@ -137,6 +141,10 @@ def peek(into: list[Any], look: Callable[[State], Any]) -> Proposal:
         return Entry()
 
     return propose
+
+
+def _secrets(store: Store) -> Callable[[str, str], bool]:
+    return lambda project, name: store.secret(project, name) is not None
 
 
 def _job_event(kind: str, job: Job, now: float, actor: str, **data: Any) -> Event:

@@ -118,6 +118,12 @@ _KINDS = [
         "Ask for less, use another queue, or ask for a higher limit; see `muster queue rules`.",
     ),
     ReasonKind(
+        "engine_forbids",
+        "refusal",
+        "it asks an engine for what the engine's settings don't allow",
+        "Leave it out, or have an administrator allow it; see docs/kubernetes.md.",
+    ),
+    ReasonKind(
         "pool_not_allowed",
         "refusal",
         "the rules let it into no pool that it would go to",

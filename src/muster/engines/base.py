@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
+from muster.core.errors import Problem
 from muster.core.estate import NodeRole
 from muster.core.resources import Resources
 from muster.core.seat import Seat as Seat
 from muster.wire import WorkerExit
+
+if TYPE_CHECKING:  # nodes have what this file needs, but not what reads job files
+    from muster.core.spec import JobSpec
 
 # `pending`: the engine has it in a queue of its own and says itself when it starts.
 # `lost`: it was started, it is gone, and it left no word of how it ended.
@@ -205,6 +209,14 @@ class Growing(Protocol):
 
     def most(self) -> Mapping[str, tuple[Resources, int]]:
         """Pool → what a node of it is like that does not exist yet, and how many nodes there may be in all."""
+
+
+@runtime_checkable
+class Judging(Protocol):
+    """An engine whose settings say what job files may ask of it."""
+
+    def objections(self, spec: JobSpec, pool: str) -> Sequence[Problem]:
+        """What a job asks for and may not have there, in a pool as the engine calls it. Asks nobody."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from muster.core.errors import EngineError
@@ -21,6 +21,7 @@ class Home:
     urls_file: Path | None = None  # holds the same, newer, as JSON {"urls": [...]}: for launchers on this machine
     ca_file: str | None = None
     log_limit: int = 64 << 20  # bytes of output kept a rank
+    key: bytes = field(default=b"", repr=False)  # secret of this Muster: names and signatures that nobody can guess
 
 
 def launch_of(

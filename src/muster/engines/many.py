@@ -7,14 +7,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from muster.core.errors import EngineError, NotFound
+from muster.core.errors import EngineError, NotFound, Problem
 from muster.core.resources import Resources
+from muster.core.spec import JobSpec
 from muster.engines.base import (
     Condition,
     Diagnosing,
     Draining,
     GangLaunch,
     Growing,
+    Judging,
     Knowing,
     Member,
     NodeInfo,
@@ -148,6 +150,11 @@ class Engines:
             member.cause(job, attempt, worker) for member in self._members.values() if isinstance(member, Knowing)
         )
         return next((found for found in knowing if found is not None), None)
+
+    def objections(self, spec: JobSpec, pool: str) -> Sequence[Problem]:
+        owner, there = self._names.pool(pool)
+        member = self._members.get(owner)
+        return member.objections(spec, there) if isinstance(member, Judging) else ()
 
     def drain(self, node: str, why: str) -> None:
         engine, there = self._drains(node)

@@ -13,10 +13,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
-from muster.core.errors import EngineError, MusterError
+from muster.core.errors import EngineError, MusterError, Problem
 from muster.core.faults import point
 from muster.core.resources import Resources
+from muster.core.spec import JobSpec
 from muster.engines.base import Condition, Finding, GangLaunch, NodeInfo, Usage, Wait, WorkerReport
+from muster.engines.rendering import gang_of
 from muster.wire import WorkerExit
 
 AGAIN_FIRST: Final = 1.0  # seconds before a cluster that does not answer is asked again, doubled each time
@@ -199,6 +201,11 @@ class RemoteEngine:
 
     def most(self) -> Mapping[str, tuple[Resources, int]]:
         return self._adapter.most()
+
+    def objections(self, spec: JobSpec, pool: str) -> Sequence[Problem]:
+        """See `muster.engines.base.Judging`; most adapters have none."""
+        judge: Callable[[GangLaunch], Sequence[Problem]] | None = getattr(self._adapter, "objections", None)
+        return judge(replace(gang_of(spec, self.kind), pool=pool)) if judge is not None else ()
 
     def usage(self, since: float) -> Iterable[Usage]:
         return self._adapter.usage(since)

@@ -162,7 +162,8 @@ def make_engines(settings: Settings, keyring: Keyring, urls: Sequence[str], log_
     """This machine, unless others are named and it is not."""
     ca_file = os.path.abspath(settings.tls_cert) if settings.tls_cert else None  # noqa: PTH100  (keeps links)
     reached = settings.advertised or tuple(urls)
-    home = Home(settings.home, keyring.installation, lambda: reached, settings.home / "server.json", ca_file, log_limit)
+    urls_file = settings.home / "server.json"
+    home = Home(settings.home, keyring.installation, lambda: reached, urls_file, ca_file, log_limit, keyring.engines)
     named = check_engines(settings.engines) or {LOCAL: {}}
     return [
         LocalEngine(engine_config(settings, log_limit)) if name == LOCAL else make_engine(name, given, home)

@@ -1,4 +1,7 @@
-"""How a server is set up: the defaults, `config.toml` in the home folder, then the command line, each over the last."""
+"""How a server is set up: the defaults, `config.toml` in the home folder, then the command line, each over the last.
+
+The database's address, which may hold a password, is also taken from MUSTER_STORE: a command line is everybody's.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from muster.core.errors import ConfigError
 from muster.core.units import parse_duration
 from muster.engines.registry import check_engines
+
+STORE: Final = "MUSTER_STORE"
 
 
 def default_home() -> Path:
@@ -53,6 +58,8 @@ class Settings:
                 values = tomllib.loads(path.read_text())
             except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
                 raise ConfigError(f"{path} is not valid TOML: {error}.", "Mend the line that it names.") from error
+        if os.environ.get(STORE):
+            values["store_url"] = os.environ[STORE]
         given = {name: value for name, value in overrides.items() if value is not None}
         return cls._checked(home, {**values, **given, **_with_engines(values, given)}, str(path))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from muster.control.admission import (
     capacity,
     command,
+    engine,
     limits,
     pools,
     priority,
@@ -16,7 +17,7 @@ from muster.control.admission import (
     turns,
     workdir,
 )
-from muster.control.admission.base import Check, Context, Growth
+from muster.control.admission.base import Check, Context, Growth, Objections
 
 CHECKS: tuple[Check, ...] = (
     project.check,
@@ -26,6 +27,7 @@ CHECKS: tuple[Check, ...] = (
     pools.check,
     capacity.check,
     topology.check,
+    engine.check,
     turns.check,
     limits.check,
     secrets.check,
@@ -33,4 +35,4 @@ CHECKS: tuple[Check, ...] = (
     command.check,
 )
 
-__all__ = ["CHECKS", "Check", "Context", "Growth"]
+__all__ = ["CHECKS", "Check", "Context", "Growth", "Objections"]

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from muster.core.errors import Problem
 from muster.core.reasons import Reason
 from muster.core.resources import Resources
 from muster.core.spec import JobSpec
 from muster.core.state import State
 
 Growth = Mapping[str, tuple[Resources, int]]
+Objections = Callable[[JobSpec, str], Sequence[Problem]]  # of the engine that has the pool
+
+
+def no_objections(spec: JobSpec, pool: str) -> Sequence[Problem]:
+    return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +30,7 @@ class Context:
     # Pools that grow when somebody waits → what a node of theirs is like, and how many there may be in all.
     growth: Growth = field(default_factory=dict)
     python: str = ""  # the path of the interpreter that submits, on the machine where that runs
+    objections: Objections = no_objections
 
 
 Check = Callable[[JobSpec, Context], Reason | None]

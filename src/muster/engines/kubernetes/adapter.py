@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from muster.core.errors import EngineError, Invalid
+from muster.core.errors import EngineError, Invalid, Problem
 from muster.core.resources import Resources
 from muster.engines.base import Finding, GangLaunch, Usage, Wait, WorkerReport
 from muster.engines.describe import Home
@@ -23,6 +23,7 @@ from muster.engines.kubernetes.handover import Answer, clear, hand_over, path_of
 from muster.engines.kubernetes.link import Link
 from muster.engines.kubernetes.machines import DRAINED, Growth
 from muster.engines.kubernetes.render import namespace_of
+from muster.engines.kubernetes.render_allowed import refusals
 from muster.engines.kubernetes.settings import KubeSettings, PoolSettings, worker_of
 from muster.engines.remote import Key, Look, Order
 
@@ -41,11 +42,16 @@ class KubeConfig:
     kubeconfig: str = ""
     context: str = ""
     namespace: str = ""  # "" is the context's own
-    namespaces: tuple[str, ...] = ()  # in which jobs may ask to be, beside that
     growth: Mapping[str, Growth] = field(default_factory=dict)  # by pool
     depth: float = 2.0  # slots of a pool for each of its machines
     refuse_after: float = 120.0  # seconds that a container may fail to start before the job is given up
     node_lost_after: float = 30.0  # seconds that a node may be not ready before what it ran counts as lost
+
+    @property
+    def namespaces(self) -> tuple[str, ...]:
+        """Further ones in which jobs may be: by what they ask for, or by their project."""
+        own = (project.namespace for project in self.settings.projects.values() if project.namespace)
+        return tuple(dict.fromkeys([*self.settings.namespaces, *own]))
 
 
 class KubernetesAdapter:
@@ -197,15 +203,22 @@ class KubernetesAdapter:
             raise failed  # all are handed over again, and those that are there already stay as they are
         return refused
 
+    def objections(self, gang: GangLaunch) -> Sequence[Problem]:
+        """What the engine's settings don't allow of it. Asks nobody, so it may be called from any thread."""
+        settings = self._settings
+        if not gang.options and not gang.image and settings.unlisted_projects == "default":
+            return ()  # a job of every engine: the usual one
+        try:
+            return refusals(gang, settings, self._name)
+        except Invalid:
+            return ()  # no cluster would take it: said where it is handed over
+
     def _allowed(self, gang: GangLaunch, settings: KubeSettings) -> str:
-        namespace = namespace_of(gang, settings)
-        watched = (settings.namespace, *self._config.namespaces)
-        if namespace not in watched:
+        if problems := refusals(gang, settings, self._name):
             raise Invalid(
-                f"The job asks for the namespace {namespace!r}, and this engine has {', '.join(watched)}.",
-                f"Leave it out, or add it to `namespaces` of [engines.{self._name}].",
+                "\n".join(str(problem) for problem in problems), "See docs/kubernetes.md for what jobs may ask."
             )
-        return namespace
+        return namespace_of(gang, settings)
 
     def _hand_over(self, client: Client, gang: GangLaunch, settings: KubeSettings) -> Answer:
         key = (gang.job, gang.attempt)
@@ -242,13 +255,14 @@ class KubernetesAdapter:
         link = self._linked()
         gangs = link.gangs()
         for key in attempts:
-            gang, namespace = gangs.get(key), self._settings.namespace
+            gang, namespaces = gangs.get(key), (self._settings.namespace, *self._config.namespaces)
             if gang is not None and gang.main is not None:
-                namespace = gang.main["metadata"]["namespace"]
+                namespaces = (gang.main["metadata"]["namespace"],)
                 link.client.delete(path_of(link.client, gang.main), uid=gang.main["metadata"]["uid"])
             memo = self._memos.get(key)
             if memo is None or not memo.owned:
-                clear(link.client, self._settings, namespace, *key)
+                for namespace in dict.fromkeys(namespaces):
+                    clear(link.client, self._settings, namespace, *key)
             with self._lock:
                 self._memos.pop(key, None)
                 self._forgotten[key] = time.monotonic()

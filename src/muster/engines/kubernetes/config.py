@@ -13,19 +13,23 @@ from muster.core.resources import Resources
 from muster.core.units import PRIORITIES, Unfit, parse_accelerators, parse_duration, parse_size
 from muster.engines.describe import Home
 from muster.engines.kubernetes.adapter import KubeConfig, KubernetesAdapter
+from muster.engines.kubernetes.allow import ANY_SETTINGS, LISTED_SETTINGS, LISTS, Allow, ProjectSettings
 from muster.engines.kubernetes.machines import Growth
-from muster.engines.kubernetes.render_options import toleration
 from muster.engines.kubernetes.settings import FORMS, PORT, TOPOLOGY, KubeSettings, PoolSettings
+from muster.engines.kubernetes.toleration import toleration
 
 _TEXTS: Final = (
     "kubeconfig", "context", "namespace", "form", "image", "python", "package", "service_account", "checkpoints",
-    "scratch", "shared_memory", "scheduler", "queue",
+    "scratch", "shared_memory", "scheduler", "queue", "unlisted_projects",
 )  # fmt: skip
 _LISTS: Final = ("namespaces", "pull_secrets")
-_TABLES: Final = ("labels", "annotations", "topology", "priority_classes", "pools")
+_WORDS: Final = ("labels", "annotations", "topology", "priority_classes")
+_TABLES: Final = ("pools", "allow", "projects")
+_FLAGS: Final = ("run_as_non_root", "network_policy")
 _NUMBERS: Final = ("port", "depth")
 _TIMES: Final = ("refuse_after", "node_lost_after")
-KEYS: Final = (*_TEXTS, *_LISTS, *_TABLES, *_NUMBERS, *_TIMES)
+KEYS: Final = (*_TEXTS, *_LISTS, *_WORDS, *_TABLES, *_FLAGS, *_NUMBERS, *_TIMES)
+ALLOW_KEYS: Final = (*LISTS, "pod_settings")
 POOL_KEYS: Final = ("selector", "queue", "accelerator", "resource", "tolerations", "node", "max_nodes")
 NODE_KEYS: Final = ("cpus", "memory", "accelerators", "accelerator_memory")
 
@@ -40,7 +44,8 @@ def read_config(name: str, given: Mapping[str, Any], home: Home) -> KubeConfig:
     _known(where, given, KEYS)
     values: dict[str, Any] = {key: _text(where, key, given[key]) for key in _TEXTS if key in given}
     values |= {key: _texts(where, key, given[key]) for key in _LISTS if key in given}
-    values |= {key: _words(where, key, given[key]) for key in _TABLES[:-1] if key in given}
+    values |= {key: _words(where, key, given[key]) for key in _WORDS if key in given}
+    values |= {key: _flag(where, key, given[key]) for key in _FLAGS if key in given}
     values |= {key: _duration(where, key, given[key]) for key in _TIMES if key in given}
     values["topology"] = {**TOPOLOGY, **values.get("topology", {})}
     _check(where, values)
@@ -49,7 +54,17 @@ def read_config(name: str, given: Mapping[str, Any], home: Home) -> KubeConfig:
     pools, growth = _pools(where, given.get("pools", {}))
     own = {field.name for field in fields(KubeSettings)}
     kept = {key: values.pop(key) for key in list(values) if key in own and key != "namespace"}
-    made = KubeSettings(installation=home.installation, port=int(port), pools=pools, **kept)
+    allow = _allow(f"{where}.allow", given.get("allow", {}))
+    projects = _projects(where, given.get("projects", {}))
+    made = KubeSettings(
+        installation=home.installation,
+        key=home.key,
+        port=int(port),
+        pools=pools,
+        allow=allow,
+        projects=projects,
+        **kept,
+    )
     kubeconfig = values.pop("kubeconfig", "")
     if kubeconfig:
         kubeconfig = str(home.folder / Path(kubeconfig).expanduser())  # a relative one starts from the home folder
@@ -64,12 +79,39 @@ def _check(where: str, values: Mapping[str, Any]) -> None:
                 f"{where}.priority_classes: {level!r} is no priority.",
                 f"Use {', '.join(PRIORITIES)} or a number to 100.",
             )
+    others = values.get("unlisted_projects", "default")
+    _refuse(where, "unlisted_projects", others, others in ("default", "refuse"), "`default` or `refuse`")
     if form not in FORMS:
         raise ConfigError(f"{where}.form is {form!r}.", f"There are: {', '.join(FORMS)}.")
     if kept and "://" not in kept and not kept.startswith(("pvc:", "hostPath:/")):
         raise ConfigError(
             f"{where}.checkpoints is {kept!r}.", "Write `pvc:NAME`, `hostPath:/FOLDER` or a URL such as s3://bucket/x."
         )
+
+
+def _allow(where: str, given: Any) -> Allow:
+    _refuse(where, "", given, isinstance(given, Mapping), "a table of lists")
+    _known(where, given, ALLOW_KEYS)
+    values: dict[str, Any] = {key: _texts(where, key, given[key]) for key in LISTS if key in given}
+    _tolerations(where, list(values.get("tolerations", ())))
+    for path in values.get("host_paths", ()):
+        _refuse(where, "host_paths", path, path.startswith("/"), "a whole path")
+    chosen = given.get("pod_settings", LISTED_SETTINGS)
+    _refuse(where, "pod_settings", chosen, chosen in (LISTED_SETTINGS, ANY_SETTINGS), "`listed` or `any`")
+    return Allow(**values, pod_settings=chosen)
+
+
+def _projects(where: str, given: Any) -> dict[str, ProjectSettings]:
+    _refuse(where, "projects", given, isinstance(given, Mapping), f"tables such as [{where}.projects.language]")
+    found = {}
+    for project, raw in given.items():
+        place = f"{where}.projects.{project}"
+        _refuse(where, f"projects.{project}", raw, isinstance(raw, Mapping), "a table")
+        _known(place, raw, ("namespace", *ALLOW_KEYS))
+        namespace = _text(place, "namespace", raw.get("namespace", ""))
+        allow = _allow(place, {key: value for key, value in raw.items() if key != "namespace"})
+        found[str(project)] = ProjectSettings(namespace, allow)
+    return found
 
 
 def _pools(where: str, given: Any) -> tuple[dict[str, PoolSettings], dict[str, Growth]]:
@@ -144,6 +186,11 @@ def _words(where: str, key: str, value: Any) -> dict[str, str]:
     return dict(value)
 
 
+def _flag(where: str, key: str, value: Any) -> bool:
+    _refuse(where, key, value, isinstance(value, bool), "`true` or `false`")
+    return bool(value)
+
+
 def _number(where: str, key: str, value: Any, least: float, most: float) -> float:
     fits = isinstance(value, (int, float)) and not isinstance(value, bool) and least <= value <= most
     _refuse(where, key, value, fits, f"a number from {least:g} to {most:g}")
@@ -171,4 +218,5 @@ def _tolerations(where: str, value: Any) -> tuple[str, ...]:
 
 def _refuse(where: str, key: str, value: Any, fits: bool, wanted: str) -> None:
     if not fits:
-        raise ConfigError(f"{where}.{key} is {value!r}; {wanted} is expected.", "Correct it in config.toml.")
+        place = f"{where}.{key}" if key else where
+        raise ConfigError(f"{place} is {value!r}; {wanted} is expected.", "Correct it in config.toml.")

@@ -26,6 +26,7 @@ NEEDED: Final = (
     ("", "services", ("create", "patch", "delete")),
     ("batch", "jobs", ("get", "list", "watch", "create", "patch", "delete")),
 )
+FENCING: Final = (("networking.k8s.io", "networkpolicies", ("create", "patch", "delete")),)  # with `network_policy`
 WIDE: Final = (("", "nodes", ("list", "watch")),)
 USEFUL: Final = (
     ("", "nodes", "patch", "`muster nodes drain` can't cordon"),
@@ -61,7 +62,7 @@ def _cluster(client: Client, access: Access, settings: KubeSettings, namespaces:
     own = [name or access.namespace for name in namespaces]
     for namespace in dict.fromkeys(own):
         yield _namespace(client, namespace)
-        yield from _rights(client, namespace)
+        yield from _rights(client, namespace, (*NEEDED, *(FENCING if settings.network_policy else ())))
     yield from _wide_rights(client)
     yield from _nodes(client, settings)
     yield from _queues(client, settings, own[0])
@@ -79,10 +80,10 @@ def _namespace(client: Client, name: str) -> Finding:
     return Finding("ok", "namespace", name)
 
 
-def _rights(client: Client, namespace: str) -> Iterator[Finding]:
+def _rights(client: Client, namespace: str, needed: Sequence[tuple[str, str, tuple[str, ...]]]) -> Iterator[Finding]:
     missing = [
         f"{verb} {kind}"
-        for group, kind, verbs in NEEDED
+        for group, kind, verbs in needed
         for verb in verbs
         if not _may(client, namespace, group, kind, verb)
     ]

@@ -13,12 +13,14 @@ from muster.engines.base import GangLaunch
 from muster.engines.describe import Home, launch_of
 from muster.engines.kubernetes.client import Client, KubeError, Resource
 from muster.engines.kubernetes.gangs import WORKERS
-from muster.engines.kubernetes.render import gang_json, manifests, object_name, package_map, package_name
+from muster.engines.kubernetes.render import gang_json, manifests, object_name, package_map, package_name, secret_name
 from muster.engines.kubernetes.settings import GANG_FOLDER, KubeSettings, checkpoint_dir
 from muster.engines.package import worker_package
 
 CA_FILE: Final = "ca.pem"
-_PARTS: Final = (Resource("v1", "secrets"), Resource("v1", "services"))
+_SECRETS: Final = Resource("v1", "secrets")
+_SERVICES: Final = Resource("v1", "services")
+_POLICIES: Final = Resource("networking.k8s.io/v1", "networkpolicies")
 Object = dict[str, Any]
 
 
@@ -59,7 +61,8 @@ def ship_package(client: Client, namespace: str, settings: KubeSettings) -> None
 def clear(client: Client, settings: KubeSettings, namespace: str, job: str, attempt: int) -> None:
     """Parts of a gang that nobody owns, because its server was killed before it could say who does."""
     name = object_name(settings.installation, job, attempt)
-    for resource in _PARTS:
+    client.delete(_SECRETS.path(namespace, secret_name(settings.key, job, attempt)))
+    for resource in (_SERVICES, _POLICIES) if settings.network_policy else (_SERVICES,):
         client.delete(resource.path(namespace, name))
 
 

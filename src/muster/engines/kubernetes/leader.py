@@ -1,6 +1,6 @@
 """Marks the pod of the server that leads, so that a Service finds it; runs beside each server in a cluster.
 
-    python -m muster.engines.kubernetes.leader http://127.0.0.1:6878
+    python -m muster.engines.kubernetes.leader https://127.0.0.1:6878 CERTIFICATE
 
 Both servers are healthy, so being ready can't tell them apart without standing in the way of rollouts and budgets.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import ssl
 import sys
 import threading
 from collections.abc import Callable
@@ -32,7 +33,7 @@ def main() -> int:
     try:
         url, pod, namespace = sys.argv[1], os.environ["POD_NAME"], os.environ["POD_NAMESPACE"]
     except (IndexError, KeyError):
-        sys.stderr.write("usage: leader URL, with POD_NAME and POD_NAMESPACE in the environment\n")
+        sys.stderr.write("usage: leader URL [CERTIFICATE], with POD_NAME and POD_NAMESPACE in the environment\n")
         return 2
     stopped = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopped.set())
@@ -41,7 +42,8 @@ def main() -> int:
     def mark(leads: bool) -> None:
         cluster.merge(PODS.path(namespace, pod), {"metadata": {"labels": {LABEL: "true" if leads else "false"}}})
 
-    with httpx.Client(base_url=url, timeout=3.0, trust_env=False) as server:
+    trust = ssl.create_default_context(cafile=sys.argv[2]) if len(sys.argv) > 2 else True
+    with httpx.Client(base_url=url, timeout=3.0, trust_env=False, verify=trust) as server:
         follow(lambda: _leads(server), mark, stopped)
     cluster.close()
     return 0

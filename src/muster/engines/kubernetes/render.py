@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import hmac
 import json
 import re
 from dataclasses import asdict
@@ -28,6 +29,9 @@ from muster.wire import Launch
 
 # The longest name that comes of one is a JobSet's pod, `NAME-node-0-9999-abcde`, and may have 63 characters.
 NAME_MAX: Final = 45
+# How the Secrets of gangs begin; and the names that they had before they had one of their own.
+SECRET_PREFIX: Final = "muster-gang-"  # noqa: S105  (a name, no value)
+_SECRETS: Final = re.compile(rf"{SECRET_PREFIX}.*|muster-(.*-)?[0-9]+-[0-9a-f]{{8}}\Z", re.DOTALL)
 _LABEL: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?\Z")
 
 
@@ -44,17 +48,20 @@ def manifests(
     name = object_name(settings.installation, gang.job, gang.attempt)
     labels = gang_labels(settings.installation, gang.job, gang.attempt)
     held = package_name(settings, package) if isinstance(package, bytes) else package or settings.package
+    secret = secret_name(settings.key, gang.job, gang.attempt)
     parts = Parts(
         name=name,
         count=len(gang.seats),
         options=options,
         labels=labels,
         annotations=_annotations(gang),
-        template=lambda env: pod_template(gang, settings, options, name, held, labels, env),
+        template=lambda env: pod_template(gang, settings, options, name, secret, held, labels, env),
     )
     made = [package_map(settings, package, options.namespace)] if isinstance(package, bytes) else []
     if launch_json is not None:
-        made.append(_secret(parts, launch_json))
+        made.append(_secret(parts, secret, launch_json))
+    if settings.network_policy:
+        made.append(_network(parts))
     return made + documents(parts)
 
 
@@ -69,6 +76,20 @@ def object_name(installation: str, job: str, attempt: int) -> str:
     tail = f"-{attempt}-{digest}"
     slug = re.sub(r"[^a-z0-9]+", "-", job.lower()).strip("-")[: NAME_MAX - len("muster-") - len(tail)].strip("-")
     return f"muster-{slug}{tail}" if slug else f"muster{tail}"
+
+
+def secret_name(key: bytes, job: str, attempt: int) -> str:
+    """Of the Secret with the attempt's token: always the same for those who have the key, and nobody else can tell.
+
+    It is not derived from the gang's own name, which neighbours in the cluster learn from its DNS.
+    """
+    digest = hmac.new(key, f"kubernetes secret\0{job}\0{attempt}".encode(), hashlib.sha256).digest()
+    return SECRET_PREFIX + base64.b32encode(digest).decode().lower()[:26]  # 130 bits
+
+
+def is_gang_secret(name: str) -> bool:
+    """Whether a Secret of that name may be some gang's."""
+    return _SECRETS.match(name) is not None
 
 
 def gang_labels(installation: str, job: str, attempt: int) -> dict[str, str]:
@@ -110,13 +131,29 @@ def namespace_of(gang: GangLaunch, settings: KubeSettings) -> str:
     return options_of(gang, settings).namespace
 
 
-def _secret(parts: Parts, launch_json: str) -> Doc:
+def _secret(parts: Parts, name: str, launch_json: str) -> Doc:
     return {
         "apiVersion": "v1",
         "kind": "Secret",
-        "metadata": metadata(parts),
+        "metadata": {**metadata(parts), "name": name},
         "type": "Opaque",  # not immutable: a server that moved before it had handed everything over writes it anew
         "data": {GANG_FILE: base64.b64encode(launch_json.encode()).decode()},
+    }
+
+
+def _network(parts: Parts) -> Doc:
+    """The gang's pods talk to each other on any port; who else may is said by other policies of the namespace."""
+    own = [{"podSelector": {"matchLabels": dict(parts.labels)}}]
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": metadata(parts),
+        "spec": {
+            "podSelector": {"matchLabels": dict(parts.labels)},
+            "policyTypes": ["Ingress", "Egress"],
+            "ingress": [{"from": own}],
+            "egress": [{"to": own}],
+        },
     }
 
 

@@ -12,7 +12,8 @@ from muster.core.units import ANY_ACCELERATOR
 from muster.engines.base import GangLaunch
 from muster.engines.describe import Home
 from muster.engines.kubernetes.config import read_config
-from muster.engines.kubernetes.render import manifests, object_name
+from muster.engines.kubernetes.render import SECRET_PREFIX, manifests
+from muster.engines.kubernetes.render_allowed import refusals
 from muster.engines.kubernetes.render_check import check
 from muster.engines.kubernetes.render_options import KAI, Options, options_of, pool_of
 from muster.engines.kubernetes.settings import KubeSettings
@@ -39,8 +40,12 @@ def render(asked: Asked) -> Rendered:
         documents=documents,
         about=f"{asked.spec.name} as {options.form} for Kubernetes: what Muster applies, but for the Secret",
         lost=tuple(_lost(asked.spec, gang, settings, options)),
-        notes=tuple(_notes(gang, settings, options)),
+        notes=(*_notes(gang, settings, options), *_refused(gang, settings)),
     )
+
+
+def _refused(gang: GangLaunch, settings: KubeSettings) -> list[str]:
+    return [f"An engine with these settings refuses it. {problem}" for problem in refusals(gang, settings)]
 
 
 def _settings(asked: Asked) -> KubeSettings:
@@ -70,10 +75,10 @@ def _lost(spec: JobSpec, gang: GangLaunch, settings: KubeSettings, options: Opti
 
 
 def _notes(gang: GangLaunch, settings: KubeSettings, options: Options) -> list[str]:
-    name = object_name(settings.installation, gang.job, gang.attempt)
     said = [
-        f"Secret {name} (the command, the environment and the attempt's token) and ConfigMap {settings.package} (the "
-        "launcher) are made by the server when it launches the job.",
+        f"Secret {SECRET_PREFIX}... (the command, the environment and the attempt's token) and ConfigMap "
+        f"{settings.package} (the launcher) are made by the server when it launches the job; its key gives the Secret "
+        "another name than the one that stands here.",
         "The 0 in the job's id stands for the number that the server gives it.",
     ]
     if needed := _NEEDS[options.form]:

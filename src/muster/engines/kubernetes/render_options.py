@@ -12,6 +12,7 @@ from muster.core.resources import WHOLE
 from muster.core.units import ANY_ACCELERATOR, by_priority
 from muster.engines.base import GangLaunch
 from muster.engines.kubernetes.settings import FORMS, Form, KubeSettings, PoolSettings
+from muster.engines.kubernetes.toleration import toleration
 
 VOLCANO: Final = "volcano"
 KAI: Final = "kai-scheduler"
@@ -20,7 +21,6 @@ KEYS: Final = (
     "form", "namespace", "queue", "scheduler", "service_account", "node_selector", "tolerations", "priority_class",
     "shared_memory", "volumes", "pull_secrets", "topology", "labels", "annotations", "pod",
 )  # fmt: skip
-_EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +65,10 @@ def options_of(gang: GangLaunch, settings: KubeSettings) -> Options:
             "whole ones.",
             "Ask for a whole one, or set kubernetes.scheduler to kai-scheduler, which shares them.",
         )
-    tolerations = [*pool.tolerations, *_texts(given.get("tolerations"))]
+    tolerations = dict.fromkeys([*pool.tolerations, *_texts(given.get("tolerations"))])
     return Options(
         form=_form(given.get("form"), settings, gang, scheduler),
-        namespace=str(given.get("namespace") or settings.namespace),
+        namespace=str(given.get("namespace") or settings.namespaces_of(gang.project)[0]),
         image=gang.image or settings.image,
         resource=pool.resource,
         queue=str(given.get("queue") or pool.queue or settings.queue),
@@ -96,18 +96,6 @@ def pool_of(gang: GangLaunch, settings: KubeSettings) -> PoolSettings:
     if kind and kind != ANY_ACCELERATOR:
         return next((pool for pool in settings.pools.values() if pool.accelerator == kind), PoolSettings())
     return PoolSettings()
-
-
-def toleration(text: str) -> dict[str, str]:
-    """`key=value:Effect` or `key:Effect`; without an effect, of all of them."""
-    what, _, effect = text.rpartition(":") if text.endswith(tuple(f":{one}" for one in _EFFECTS)) else (text, "", "")
-    key, equals, value = what.partition("=")
-    if not key or ":" in what:
-        raise Invalid(
-            f"{text!r} is no toleration.", "Write `key=value:Effect` or `key:Effect`, as in `gpu:NoSchedule`."
-        )
-    made = {"key": key, "operator": "Equal", "value": value} if equals else {"key": key, "operator": "Exists"}
-    return {**made, "effect": effect} if effect else made
 
 
 def quantity(value: object) -> str:

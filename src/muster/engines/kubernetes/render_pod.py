@@ -31,28 +31,32 @@ KAI_FRACTION: Final = "gpu-fraction"
 SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108  (where it is in every Linux container)
 _READABLE: Final = 0o444  # by whatever user the image runs as; nobody else is in the container
 # What a list of the pod is merged by, as in the API's own strategic merge; others are replaced.
-_MERGE_KEYS: Final = {
+MERGE_KEYS: Final = {
     "containers": "name", "initContainers": "name", "volumes": "name", "env": "name", "volumeMounts": "mountPath",
     "imagePullSecrets": "name", "ports": "containerPort",
 }  # fmt: skip
 
 
 def pod_template(
-    gang: GangLaunch, settings: KubeSettings, options: Options, name: str, package: str, labels: Mapping[str, str],
-    env: Sequence[Doc],
+    gang: GangLaunch, settings: KubeSettings, options: Options, name: str, secret: str, package: str,
+    labels: Mapping[str, str], env: Sequence[Doc],
 ) -> Doc:  # fmt: skip
-    """`name` is that of the gang's Secret and PodGroup, `package` the ConfigMap's; `env` tells a worker its place."""
+    """`name` is the PodGroup's, `secret` the gang's Secret's, `package` the ConfigMap's; `env` tells its place."""
     spec = {
         "restartPolicy": "Never",  # a restart is a new attempt, with objects of its own
         "terminationGracePeriodSeconds": math.ceil(gang.stop_grace) + GRACE,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
+        "securityContext": {
+            **({"runAsNonRoot": True} if settings.run_as_non_root else {}),
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
         **_where(gang, options, labels),
         **({"serviceAccountName": options.service_account} if options.service_account else {}),
         **({"priorityClassName": options.priority_class} if options.priority_class else {}),
         **({"imagePullSecrets": [{"name": one} for one in options.pull_secrets]} if options.pull_secrets else {}),
         "containers": [_container(gang, settings, options, env)],
-        "volumes": _volumes(settings, options, name, package),
+        "volumes": _volumes(settings, options, secret, package),
     }
     annotations = {**options.annotations, **_annotations(gang, options, name)}
     own = {KAI_QUEUE: options.queue} if options.scheduler == KAI and options.queue else {}
@@ -67,8 +71,11 @@ def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> Doc:
         old = made.get(key)
         if isinstance(old, Mapping) and isinstance(value, Mapping):
             made[key] = merged(old, value)
-        elif key in _MERGE_KEYS and isinstance(old, list) and isinstance(value, (list, tuple)):
-            made[key] = _merged_list(old, value, _MERGE_KEYS[key])
+        elif isinstance(old, Mapping) or (isinstance(old, list) and not isinstance(value, (list, tuple))):
+            kind = "a list" if isinstance(old, list) else "a mapping"
+            raise Invalid(f"kubernetes.pod: {key} is {value!r}, {kind} is expected.", "Correct it, or leave it out.")
+        elif key in MERGE_KEYS and isinstance(old, list):
+            made[key] = _merged_list(old, value, MERGE_KEYS[key])
         else:
             made[key] = value
     return made
@@ -93,6 +100,7 @@ def _container(gang: GangLaunch, settings: KubeSettings, options: Options, env: 
         "command": [settings.python, f"{PACKAGE_FOLDER}/{PACKAGE_FILE}", "kubernetes", GANG_FOLDER],
         "env": [{"name": "MUSTER_NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}, *env],
         "volumeMounts": _mounts(settings, options),
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
     }
     wants = resources_of(gang, options)
     return {**made, "resources": wants} if wants else made
@@ -155,10 +163,10 @@ def _mounts(settings: KubeSettings, options: Options) -> list[Doc]:
     return made + [{"name": f"mount-{i}", "mountPath": path} for i, path in enumerate(options.volumes)]
 
 
-def _volumes(settings: KubeSettings, options: Options, name: str, package: str) -> list[Doc]:
+def _volumes(settings: KubeSettings, options: Options, secret: str, package: str) -> list[Doc]:
     memory = {"medium": "Memory", **({"sizeLimit": options.shared_memory} if options.shared_memory else {})}
     made: list[Doc] = [
-        {"name": "gang", "secret": {"secretName": name, "defaultMode": _READABLE}},
+        {"name": "gang", "secret": {"secretName": secret, "defaultMode": _READABLE}},
         {"name": "package", "configMap": {"name": package, "defaultMode": _READABLE}},
         {"name": "scratch", "emptyDir": {"sizeLimit": settings.scratch} if settings.scratch else {}},
         {"name": "shared-memory", "emptyDir": memory},
@@ -192,7 +200,7 @@ def _merged_list(base: list[Any], over: Sequence[Any], key: str) -> list[Any]:
     named = {one[key]: one for one in base}
     for one in over:
         name = one.get(key) if isinstance(one, Mapping) else None
-        if name is None:
+        if not isinstance(name, (str, int)):
             raise Invalid(f"kubernetes.pod: {one!r} has no `{key}`.", "Lists of the pod are merged by it.")
         named[name] = merged(named.get(name, {}), one)
     return list(named.values())

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
+from muster.engines.kubernetes.allow import Allow, ProjectSettings
+
 Form = Literal["job", "jobset", "trainjob", "pytorchjob"]
 FORMS: Final[tuple[Form, ...]] = ("job", "jobset", "trainjob", "pytorchjob")
 
@@ -50,7 +52,14 @@ class PoolSettings:
 @dataclass(frozen=True, slots=True)
 class KubeSettings:
     installation: str = ""  # mark of this Muster: see `Home.installation`
+    key: bytes = field(default=b"", repr=False)  # see `Home.key`: names of Secrets come of it
     namespace: str = "default"
+    namespaces: tuple[str, ...] = ()  # that any job may ask for, beside the one that it has
+    allow: Allow = field(default_factory=Allow)  # what job files may ask for, of any project
+    projects: Mapping[str, ProjectSettings] = field(default_factory=dict)
+    unlisted_projects: str = "default"  # `refuse`: jobs of projects without settings of their own
+    run_as_non_root: bool = False  # the kubelet starts no container as root
+    network_policy: bool = False  # a NetworkPolicy for each gang: only its own pods reach it
     form: Form = "job"
     image: str = "python:3.12-slim"  # of jobs that name none
     python: str = "python3"  # 3.11 or newer, in the image
@@ -69,6 +78,15 @@ class KubeSettings:
     annotations: Mapping[str, str] = field(default_factory=dict)  # of the pods
     pools: Mapping[str, PoolSettings] = field(default_factory=dict)
     topology: Mapping[str, str] = field(default_factory=lambda: dict(TOPOLOGY))  # level of a job's → nodes' label
+
+    def allowed(self, project: str) -> Allow:
+        own = self.projects.get(project)
+        return self.allow | own.allow if own is not None else self.allow
+
+    def namespaces_of(self, project: str) -> tuple[str, ...]:
+        """Where a project's jobs may be; the first is where they are unless they say."""
+        own = self.projects.get(project)
+        return (own.namespace if own is not None and own.namespace else self.namespace, *self.namespaces)
 
 
 def checkpoint_dir(settings: KubeSettings, job: str) -> str:

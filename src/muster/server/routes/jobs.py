@@ -191,8 +191,8 @@ def resume_job(ref: Ref, leader: Leading, asking: Asking) -> View:
     job = find_job(leader, asking, ref, "member")
     if leader.track is not None and job.id in leader.track.purged:
         raise Invalid(f"The run of {job.id} was deleted, with its checkpoints.", "Submit it again.")
-    now, growth = leader.clock.now(), leader.engine.most()
-    leader.propose(resume(leader.store, job.id, asking.user, now, leader.local, growth))
+    now, engine = leader.clock.now(), leader.engine
+    leader.propose(resume(leader.store, job.id, asking.user, now, leader.local, engine.most(), engine.objections))
     return view_of(leader, asking, job.id)
 
 
@@ -234,11 +234,12 @@ def _context(leader: Leader, asking: Identity, state: State) -> Context:
     def has_secret(project: str, name: str) -> bool:
         return leader.store.secret(project, name) is not None
 
-    return Context(state, asking.user, has_secret, leader.local, leader.engine.most())
+    return Context(state, asking.user, has_secret, leader.local, leader.engine.most(), leader.engine.objections)
 
 
 def _accept(leader: Leader, submission: Submission, now: float) -> Proposal:
-    return submit(leader.store, submission, now, leader.local, growth=leader.engine.most())
+    engine = leader.engine
+    return submit(leader.store, submission, now, leader.local, growth=engine.most(), objections=engine.objections)
 
 
 def _known(leader: Leader, submission: Submission) -> bool:

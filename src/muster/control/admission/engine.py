@@ -1,0 +1,26 @@
+"""A job that asks an engine for what the engine's settings don't allow is refused before anything is launched."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from muster.control.admission.base import Context
+from muster.control.admission.pools import open_pools
+from muster.core.reasons import Reason, reason
+from muster.core.spec import JobSpec
+
+
+def check(spec: JobSpec, context: Context) -> Reason | None:
+    """Every pool counts that it may go to: a job that would fail in one of them has to name another."""
+    found = {pool: context.objections(spec, pool) for pool in sorted(open_pools(context, spec))}
+    pools = [pool for pool, problems in found.items() if problems]
+    if not pools:
+        return None
+    problems = list(dict.fromkeys(problem for pool in pools for problem in found[pool]))
+    told = "; ".join(f"{problem.where}: got {problem.given}, expected {problem.expected}" for problem in problems)
+    mends = list(dict.fromkeys(problem.mend for problem in problems))
+    if len(pools) < len(found):
+        mends.append(f"Or name a pool of another engine: {', '.join(found.keys() - set(pools))}.")
+    message = f"the settings of the engine of {', '.join(pools)} don't allow it: {told}"
+    data = {"pools": pools, "problems": [asdict(problem) for problem in problems]}
+    return reason("engine_forbids", message, " ".join(mends), **data)
