@@ -54,6 +54,8 @@ class Leader:
         self._on_events = on_events
         self.clock = SteadyClock()
         self.log_limit = int(parse_size(settings.log_limit))
+        # What holds for everybody is not too much for anybody.
+        self.log_limit_max = max(self.log_limit, int(parse_size(settings.log_limit_max)))
         self.commit = GroupCommit(store, on_commit=self._committed)
         self.engine = Engines(make_engines(settings, keyring, urls, self.log_limit))
         # Whether jobs run on this machine, so that the folders and commands of those that do can be looked at.
@@ -61,7 +63,7 @@ class Leader:
         self.controller = Controller(self.commit, self.engine, self.clock, keyring.attempt_token, may_act)
         self.track = open_tracking(store, self.commit, self.clock.now, settings.home, settings.artifacts)
         intake = self.track.intake if self.track is not None else None
-        self.ingest = Ingest(store, self.commit, self.clock, self.log_limit, intake, self.engine.cause)
+        self.ingest = Ingest(store, self.commit, self.clock, self.log_limit, intake, self.engine.cause, self._secrets)
         self.recorder = Recorder(store, self.commit, self.clock, may_act)
         self.outlook = Outlook(self.commit, lambda: self.controller.board, self.clock, may_act)
 
@@ -115,6 +117,16 @@ class Leader:
         engines = {pool.name: pool.engine for pool in state.pools.values()}
         nodes = [*state.nodes.values(), *state.machines.values()]
         self.engine.recall(engines, [(node.name, engines.get(node.pool, "")) for node in nodes])
+
+    def _secrets(self, project: str, names: Sequence[str]) -> list[str]:
+        """Those that can be read: a secret that was sealed with another key, no rank has got either."""
+        found = []
+        for name in names:
+            cipher = self.store.secret(project, name)
+            if cipher is not None:
+                with suppress(ConfigError):
+                    found.append(self.keyring.unseal(cipher))
+        return found
 
     def _first_rules(self) -> None:
         """Puts the policy file of the settings in force; what does not suit the cluster yet is told in the log."""

@@ -34,7 +34,8 @@ class Settings:
     cpus: float | None = None  # of each
     memory: str | None = None  # of each, such as "64GB"
     policy: str | None = None  # a policy file that is put in force when the server begins to lead
-    log_limit: str = "64MB"  # output kept of each rank
+    log_limit: str = "64MB"  # output kept of each rank, unless its job file says otherwise
+    log_limit_max: str = "1GB"  # the most that a job file may say
     # Engines beyond this machine, by name: see `muster.engines.registry`. With any, this machine is one if it is named.
     engines: Mapping[str, Any] = field(default_factory=dict)
     advertise: str = ""  # where nodes reach this server, several divided by commas; where it listens when empty
