@@ -75,7 +75,10 @@ class _Attempt:
 
 
 class Ingest:
-    """`secrets` gives the values that are masked in what ranks report. `intake` is None where there is no record: then metrics and documents leave no trace but the run's document."""
+    """`secrets` gives the values that are masked in what ranks report.
+
+    `intake` is None where there is no record: then metrics and documents leave no trace but the run's document.
+    """
 
     def __init__(
         self,

@@ -42,11 +42,12 @@ def submit(
     whole: bool = False,
     admitted: bool = False,
     growth: Growth = MappingProxyType({}),
+    log_limit_max: int | None = None,
 ) -> Proposal:
     """Accepts the job in one event, or nothing when its key was used since `earlier` was asked.
 
-    `local`, `growth`: see `admission.Context`. `whole`: the event carries the spec as it is, for a store that encodes
-    nothing. `admitted`: one just like it was, and neither nodes nor rules have changed since.
+    `local`, `growth`, `log_limit_max`: see `admission.Context`. `whole`: the event carries the spec as it is, for a
+    store that encodes nothing. `admitted`: one just like it was, and neither nodes nor rules have changed since.
     """
 
     def propose(state: State) -> Entry:
@@ -54,7 +55,8 @@ def submit(
         if submission.key and (user, submission.key) in state.keys:
             return Entry()
         if not admitted:
-            admit(submission, Context(state, user, lambda p, n: store.secret(p, n) is not None, local, growth))
+            context = Context(state, user, lambda p, n: store.secret(p, n) is not None, local, growth, log_limit_max)
+            admit(submission, context)
         number = state.next_number
         data: dict[str, Any] = {
             "number": number,

@@ -6,6 +6,7 @@ import gc
 import logging
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TypeVar
 
 from muster.control.bootstrap import first_events, new_token, token_event
@@ -17,6 +18,7 @@ from muster.control.record import Recorder
 from muster.control.rules import problems_here, read_policy, set_rules
 from muster.control.secrets import Keyring
 from muster.control.submit import peek
+from muster.core.errors import ConfigError
 from muster.core.event import SYSTEM, Event
 from muster.core.state import State
 from muster.core.units import parse_size

@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from muster.core.errors import ConfigError
+from muster.core.units import Unfit, parse_size
 from muster.engines.registry import check_engines
 
 
@@ -74,6 +75,8 @@ class Settings:
             raise ConfigError(
                 f"nodes is {self.nodes!r}, a number from 1 is expected.", "Choose how many logical nodes."
             )
+        for name in ("log_limit", "log_limit_max"):
+            _check_size(name, getattr(self, name))
         check_engines(self.engines)
         for url in self.advertised:
             if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
@@ -110,6 +113,15 @@ class Settings:
     @property
     def url_of_store(self) -> str:
         return self.store_url or f"sqlite:///{self.home / 'muster.db'}"
+
+
+def _check_size(name: str, given: object) -> None:
+    try:
+        enough = isinstance(given, str) and parse_size(given) >= 4096
+    except Unfit:
+        enough = False
+    if not enough:
+        raise ConfigError(f"{name} is {given!r}, a size of 4KiB or more is expected.", 'Write it like "64MB".')
 
 
 def _with_engines(values: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

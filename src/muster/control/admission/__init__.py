@@ -6,6 +6,7 @@ from muster.control.admission import (
     capacity,
     command,
     limits,
+    output,
     pools,
     priority,
     project,
@@ -29,6 +30,7 @@ CHECKS: tuple[Check, ...] = (
     turns.check,
     limits.check,
     secrets.check,
+    output.check,
     workdir.check,
     command.check,
 )

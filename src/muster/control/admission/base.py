@@ -23,6 +23,7 @@ class Context:
     local: bool  # jobs run on this machine: folders and commands of those that do can be looked at now
     # Pools that grow when somebody waits → what a node of theirs is like, and how many there may be in all.
     growth: Growth = field(default_factory=dict)
+    log_limit_max: int | None = None  # bytes of output of a rank that a job may ask to be kept; None: any number
 
 
 Check = Callable[[JobSpec, Context], Reason | None]

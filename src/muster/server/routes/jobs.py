@@ -23,6 +23,7 @@ from muster.sched.whatif import newcomer, what_if
 from muster.server.auth import Identity
 from muster.server.context import Asking, Leading, Ref, find_job, job_views, sees, view_of
 from muster.server.leader import Leader
+from muster.server.log_reader import output_view
 from muster.server.views import View, attempt_view
 from muster.store.base import JobFilter, Proposal
 from muster.track.snapshots import Code
@@ -150,7 +151,9 @@ def list_jobs(
 
 @router.get("/jobs/{ref}")
 def get_job(ref: Ref, leader: Leading, asking: Asking) -> View:
-    return job_views(leader, asking, [find_job(leader, asking, ref)])[0]
+    """The job, and how much of its output is kept."""
+    job = find_job(leader, asking, ref)
+    return {**job_views(leader, asking, [job])[0], "output": output_view(leader, job)}
 
 
 @router.get("/jobs/{ref}/spec")
@@ -216,11 +219,12 @@ def _context(leader: Leader, asking: Identity, state: State) -> Context:
     def has_secret(project: str, name: str) -> bool:
         return leader.store.secret(project, name) is not None
 
-    return Context(state, asking.user, has_secret, leader.local, leader.engine.most())
+    return Context(state, asking.user, has_secret, leader.local, leader.engine.most(), leader.log_limit_max)
 
 
 def _accept(leader: Leader, submission: Submission, now: float) -> Proposal:
-    return submit(leader.store, submission, now, leader.local, growth=leader.engine.most())
+    most = leader.engine.most()
+    return submit(leader.store, submission, now, leader.local, growth=most, log_limit_max=leader.log_limit_max)
 
 
 def _known(leader: Leader, submission: Submission) -> bool:
