@@ -31,7 +31,7 @@ class RankPrinter:
         self._stream.flush()
 
     def styled(self, line: LogLine) -> Text:
-        """The line for a terminal, with the rank's colours and no other sequence; a new attempt is announced above it."""
+        """The line for a terminal, with the rank's colours but no other sequence; a new attempt is said above it."""
         parts = [Text.from_ansi(colours_only(line.text))]
         if self._named:
             parts.insert(0, Text(f"[r{line.rank}] ", COLOURS[line.rank % len(COLOURS)]))

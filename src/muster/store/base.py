@@ -47,6 +47,7 @@ class StreamWrite:
     columns: dict[str, Column] = field(default_factory=dict)  # of a spool or host stream: for who keeps the record
     shapes: dict[int, tuple[str, ...]] = field(default_factory=dict)  # every shape that the stream has declared so far
     keep: int | None = None  # bytes of a log that are kept: see `log_limit`
+    gap: bool = False  # whether output is missing between what was stored and this; the store finds out
 
 
 @dataclass(slots=True)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 CHUNK: Final = 64 << 10  # bytes of output in one row: what the reader of a single line has to unpack
 _PAGE: Final = 32  # chunks looked at in one go
+_NEWEST: Final = 2**62  # an id that no chunk has
 _LINE_CHUNKS: Final = 16  # chunks in which the end of a line is looked for
 
 
@@ -56,6 +57,12 @@ def parts(write: StreamWrite) -> list[tuple[int, bytes]]:
         line = data.find(b"\n", ends - 1, ends + each) + 1
         ends = line or _whole_character(data, ends)
     return _cut(data[:begins], write.start, each) + _cut(data[ends:], write.start + ends, each)
+
+
+def end_line(chunks: Chunks, write: StreamWrite, mark: Mark) -> None:
+    """Before a write that leaves a gap: the line that is stored last is cut short by it, and goes."""
+    if write.gap:
+        mark.kept -= _end_with_a_line(chunks, _NEWEST, CHUNK if write.keep is None else _each(write.keep))
 
 
 def prune(chunks: Chunks, write: StreamWrite, mark: Mark) -> None:

@@ -51,9 +51,10 @@ class Marks:
             elif whole:
                 raise Conflict(f"{_name(write)} has been stored meanwhile.", "Send what is new again.")
         for write in fresh:
-            mark = self.get(write)
+            mark, stored = self.get(write), parts(write)
+            write.gap = write.gap or bool(stored and 0 < mark.acked < stored[0][0])
             mark.acked = write.end
-            mark.kept += sum(len(data) for _, data in parts(write))
+            mark.kept += sum(len(data) for _, data in stored)
         return fresh
 
     def get(self, write: StreamWrite) -> Mark:

@@ -15,7 +15,7 @@ from muster.core.state import Changes, State
 from muster.store import codec
 from muster.store.base import EventFilter, JobFilter, Lease, LogChunk, LogSize, StreamState, StreamWrite
 from muster.store.fold import Batch, FoldStore
-from muster.store.log_limit import parts, prune
+from muster.store.log_limit import end_line, parts, prune
 from muster.store.log_list import ListedChunks, window, within
 from muster.store.marks import Mark, Marked
 from muster.store.past import Level, LevelFilter, Rollup, RollupMark, levels_of
@@ -229,6 +229,7 @@ class MemoryStore(FoldStore):
         streams[(write.rank, write.stream)] = StreamState(write.end, dict(write.shapes))
         if write.log:
             chunks = self._logs.setdefault((write.job, write.attempt), {}).setdefault(write.rank, [])
+            end_line(ListedChunks(chunks), write, self._marks.get(write))
             for start, data in parts(write):
                 self._last_chunk += 1
                 chunks.append(LogChunk(write.rank, start, bytes(data), self._last_chunk))
