@@ -104,7 +104,7 @@ def test_more_than_the_server_allows_is_refused_with_the_setting_that_helps(live
     (tmp_path / "job.yaml").write_text("run: 'true'\nlog_limit: 2GB\n")
     refused = at_home("submit", "job.yaml", "--json")
     assert refused.code != 0
-    (reason,) = refused.json["error"]["reasons"]
+    (reason,) = refused.json["jobs"][0]["error"]["reasons"]
     assert reason["code"] == "log_limit_too_large"
     assert "1GB at most" in reason["message"]
     assert "log_limit_max" in reason["mend"]
