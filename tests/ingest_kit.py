@@ -39,6 +39,7 @@ class Attempt:
     exits: dict[int, wire.WorkerExit] = field(default_factory=dict)
     first_log_at: float | None = None  # perf_counter
     command_seen: int = 0
+    missing: dict[int, int] = field(default_factory=dict)  # by rank, bytes of its log that were dropped on the way
 
 
 class IngestServer:
@@ -111,6 +112,7 @@ class IngestServer:
             if order == "drop":
                 return None
             acked = {key: len(data) for key, data in attempt.streams.items()}
+            acked |= {(rank, "log"): acked[rank, "log"] + lost for rank, lost in attempt.missing.items()}
             reply = wire.Reply(acked, self.commands.get(token), done=batch.state == "ended")  # type: ignore[arg-type]
             return 200, reply.to_json().encode()
 
@@ -139,10 +141,13 @@ class IngestServer:
 
     def _store(self, attempt: Attempt, piece: wire.Piece, arrived: float) -> None:
         stream = attempt.streams.setdefault((piece.rank, piece.stream), bytearray())
-        if piece.offset > len(stream):
+        missing = attempt.missing.get(piece.rank, 0) if piece.stream == "log" else 0
+        if piece.stream == "log" and piece.offset > len(stream) + missing:
+            missing = attempt.missing[piece.rank] = piece.offset - len(stream)
+        if piece.offset > len(stream) + missing:
             self.problems.append(f"gap in {piece.stream} of rank {piece.rank}: {len(stream)} to {piece.offset}")
             return
-        stream += piece.data[len(stream) - piece.offset :]
+        stream += piece.data[len(stream) + missing - piece.offset :]
         if piece.stream == "log" and attempt.first_log_at is None:
             attempt.first_log_at = arrived
 

@@ -15,7 +15,7 @@ from muster.core.event import Event
 from muster.core.reasons import reason
 from muster.core.rules import Rules
 from muster.core.state import State
-from muster.store.base import Column, Entry, EventFilter, JobFilter, RunPatch, SecretWrite, Store, StreamWrite
+from muster.store.base import Column, Entry, EventFilter, JobFilter, LogSize, RunPatch, SecretWrite, Store, StreamWrite
 from muster.store.past import LevelFilter, Rollup, RollupMark, targets_of
 from muster.store.registry import open_store
 from store_kit import History, check_against_log, picture
@@ -394,23 +394,25 @@ class TestLogs:
         assert store.logs("j", 1, None, everything[0].id, 1) == everything[1:2]
         assert store.logs("j", 1, None, everything[2].id, 9) == []
 
-    @pytest.mark.parametrize("reloaded", [False, True])
-    def test_the_oldest_go_but_the_first_stays(self, store: Store, reloaded: bool) -> None:
-        write(store, log(0, b"other rank", rank=1, keep=30))
-        for index in range(50):
-            write(store, log(index * 10, f"line {index:03}.\n".encode(), keep=30))
-            if reloaded:
-                store.reload()
-        assert [c.offset for c in store.logs("j", 1, 0, 0, 99)] == [0, 480, 490]
-        assert [c.data for c in store.logs("j", 1, 1, 0, 99)] == [b"other rank"]
+    def test_pages_of_so_many_bytes_forwards_and_backwards(self, store: Store) -> None:
+        write(store, *[log(index * 10, f"line {index:03}.\n".encode(), rank=index % 2) for index in range(20)])
+        everything = store.logs("j", 1, None, 0, 99)
+        assert store.logs("j", 1, None, 0, 99, most=35) == everything[:3]
+        assert store.logs("j", 1, None, 0, 99, most=1) == everything[:1]
+        assert store.logs("j", 1, None, everything[3].id, 99, before=everything[7].id) == everything[4:7]
+        assert store.logs("j", 1, None, 0, 99, last=True, most=35) == everything[:-4:-1]
+        assert store.logs("j", 1, 1, 0, 2, last=True, before=everything[9].id) == [everything[7], everything[5]]
+        assert store.logs("j", 1, 7, 0, 9, last=True) == []
 
-    def test_many_go_at_once_and_the_newest_never(self, store: Store) -> None:
-        chunks = [log(index * 10, b"0123456789") for index in range(1200)]
-        write(store, *chunks)
-        write(store, log(12000, b"x" * 500, keep=100))
-        assert [c.offset for c in store.logs("j", 1, 0, 0, 9999)] == [0, 12000]
-        write(store, log(12500, b"yy", keep=100))
-        assert [c.offset for c in store.logs("j", 1, 0, 0, 9999)] == [0, 12500]
+    def test_each_chunk_knows_where_the_one_before_it_ends(self, store: Store) -> None:
+        write(store, log(0, b"begin\n"), log(0, b"other\n", rank=1), log(100, b"end\n"))
+        write(store, log(104, b"more\n"))
+        assert [(c.rank, c.offset, c.before) for c in store.logs("j", 1, None, 0, 9)] == [
+            (0, 0, 0), (1, 0, 0), (0, 100, 6), (0, 104, 104),
+        ]  # fmt: skip
+        assert [c.before for c in store.logs("j", 1, 0, 3, 9)] == [104]
+        assert store.log_sizes("j") == [LogSize(1, 0, 109, 15), LogSize(1, 1, 6, 6)]
+        assert store.log_sizes("k") == []
 
 
 class TestSecrets:

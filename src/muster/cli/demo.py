@@ -24,7 +24,7 @@ from muster.cli import daemon
 from muster.cli.call import Json, home_folder
 from muster.cli.demo_view import Doc, Line, Result, Screen, last_screen, progress_line, tell, write_picture
 from muster.cli.init import copy, find
-from muster.cli.output import emit
+from muster.cli.output import SafeConsole, emit
 from muster.client import Client, Job
 from muster.core.errors import ConfigError, MusterError, NotFound, Unavailable
 
@@ -63,7 +63,7 @@ def demo(
         mend = f"Install it: {sys.executable} -m pip install 'muster-ml[train]'."
         raise ConfigError("The demo trains with PyTorch, which this Python has not.", mend)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # whatever ends the demo, it leaves nothing running
-    console = Console(stderr=json_, highlight=False)
+    console = SafeConsole(stderr=json_, highlight=False)
     home = home_folder() / "demo"
     plan = Plan(steps, drill)
     stays = keep_server or daemon.find(home) is not None  # one that runs already is not ours to stop

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from muster.core.units import format_accelerators
+from muster.core.units import format_accelerators, format_size
 
 _BAR = 20  # characters
 
@@ -44,6 +44,14 @@ def size(count: float | None) -> str:
             return f"{count:.3g} {unit}"
         count /= 1000
     return f"{count:.4g} PB"
+
+
+def output_kept(output: Mapping[str, Any] | None) -> str:
+    """How much of a job's output is kept, if not all of it is; empty when it is."""
+    if not output or not output["dropped"]:
+        return ""
+    limit = format_size(output["limit"])
+    return f"{size(output['kept'])} kept, {size(output['dropped'])} dropped: `log_limit` is {limit} for each rank"
 
 
 def number(value: float | None) -> str:

@@ -12,6 +12,7 @@ import typer
 
 from muster.cli.call import Json, Usage
 from muster.cli.output import emit, note
+from muster.cli.terminal import stdout
 from muster.core.errors import Invalid, NotFound
 from muster.core.parse import parse_job
 from muster.core.spec import dump_job
@@ -47,7 +48,7 @@ def import_(
         emit(_document(written, found, notes, output))
         return
     if not target:
-        sys.stdout.write(written)
+        stdout().write(written)
     _tell(found, notes)
     if target:
         note(("wrote ", "green"), f"{output}; try it with `muster submit {output} --dry-run`.")

@@ -15,6 +15,7 @@ from muster.cli import complete, format
 from muster.cli.call import Json, Usage
 from muster.cli.connect import client
 from muster.cli.output import emit, note, out
+from muster.cli.terminal import stdout
 
 _STYLES = {"note": "bold", "alert": "bold red", "end": "green", "restart": "yellow", "preemption": "yellow"}
 
@@ -53,7 +54,7 @@ def logbook(
 
 def _export(document: str, path: Path) -> None:
     if str(path) == "-":
-        typer.echo(document, nl=False)
+        stdout().write(document)
         return
     try:
         path.write_text(document)

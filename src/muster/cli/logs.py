@@ -10,7 +10,7 @@ import typer
 from muster.cli.call import Json
 from muster.cli.connect import client
 from muster.cli.jobs import JobRef
-from muster.cli.output import emit, note
+from muster.cli.output import emit, line_doc, note
 from muster.cli.ranks import RankPrinter
 
 
@@ -22,7 +22,9 @@ def logs(
     tail: Annotated[int | None, typer.Option("--tail", "-n", min=0, help="Only the last so many lines.")] = None,
     json: Json = False,
 ) -> None:
-    """Print what a job wrote, every attempt in order; with --json one object a line: attempt, rank, text."""
+    """Print what a job wrote, every attempt in order; with --json one object a line: attempt, rank, text.
+
+    Past the limit of a rank (`log_limit`) the first and the last part are there, and a line between them."""
     with client() as to:
         job = to.job(ref)
         printer = RankPrinter(sys.stdout, named=job.ranks > 1 and rank is None)
@@ -30,7 +32,7 @@ def logs(
         for line in to.logs(job.id, follow=follow, rank=rank, attempt=attempt, tail=tail):
             empty = False
             if json:
-                emit({"attempt": line.attempt, "rank": line.rank, "text": line.text})
+                emit(line_doc(line))
             else:
                 printer.write(line)
         if empty and not json:

@@ -19,6 +19,7 @@ from muster import __version__
 from muster.cli import call
 from muster.cli.call import CALL, Usage
 from muster.cli.lazy import Verb, lazy_app, load
+from muster.cli.terminal import plain
 from muster.core.errors import MusterError
 
 _JOBS, _PLATFORM, _PEOPLE, _START = "Jobs", "What jobs run on", "Who may do what", "Begin here"
@@ -139,7 +140,7 @@ def _crash(error: Exception, words: list[str]) -> int:
     if _json_wanted(words):
         sys.stdout.write(json.dumps({"error": told}) + "\n")
     else:
-        sys.stderr.write(f"{told['message']}\n{told['mend']}\n")
+        sys.stderr.write(f"{plain(told['message'])}\n{told['mend']}\n")
     return 1
 
 

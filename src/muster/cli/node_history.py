@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import sys
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import chain
@@ -16,6 +15,7 @@ from muster.cli import format
 from muster.cli.call import Usage
 from muster.cli.connect import client
 from muster.cli.output import emit, note, out, show_table, table
+from muster.cli.terminal import stdout
 from muster.core.units import Unfit, parse_duration
 
 Doc = dict[str, Any]
@@ -168,7 +168,7 @@ def _moment(seconds: float) -> str:
 def _write_csv(pools: Sequence[Doc]) -> None:
     rows = [_flat({"pool": pool["pool"], **bucket}) for pool in pools for bucket in pool["buckets"]]
     names = list(rows[0]) if rows else []
-    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer = csv.writer(stdout(), lineterminator="\n")
     writer.writerows(chain([names], ([row[name] for name in names] for row in rows)))
 
 

@@ -5,12 +5,19 @@ from __future__ import annotations
 import json
 import re
 import sys
-from typing import Any, Final
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.measure import Measurement
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
+
+from muster.cli.terminal import plain
+
+if TYPE_CHECKING:
+    from muster.client import LogLine
 
 PHASE_STYLES = {
     "queued": "yellow",
@@ -24,18 +31,34 @@ PHASE_STYLES = {
 _WIDEST: Final = 10_000  # characters that a table is given where nobody looks at it
 
 
+class SafeConsole(Console):
+    """A console that prints text alone on a terminal: Rich's own sequences are made from styles, after this."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        rendered = super().render(renderable, options)
+        if not self.is_terminal:
+            return rendered
+        return (one if one.control else Segment(plain(one.text), one.style) for one in rendered)
+
+
 def out() -> Console:
-    return Console(highlight=False, soft_wrap=True)
+    return SafeConsole(highlight=False, soft_wrap=True)
 
 
 def err() -> Console:
-    return Console(stderr=True, highlight=False, soft_wrap=True)
+    return SafeConsole(stderr=True, highlight=False, soft_wrap=True)
 
 
 def emit(document: Any) -> None:
     """One JSON document on one line of stdout."""
     sys.stdout.write(json.dumps(document) + "\n")
     sys.stdout.flush()  # a program may be reading along
+
+
+def line_doc(line: LogLine) -> dict[str, Any]:
+    """A line of output for programs; `dropped` is there when the line stands for so many bytes that are missing."""
+    missing = {"dropped": line.dropped} if line.dropped else {}
+    return {"attempt": line.attempt, "rank": line.rank, "text": line.text, **missing}
 
 
 def note(*parts: str | tuple[str, str]) -> None:

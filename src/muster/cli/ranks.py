@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TextIO
 
-from rich.console import Console
 from rich.text import Text
 
+from muster.cli.output import SafeConsole
+from muster.cli.terminal import colours_only
 from muster.client import LogLine
 
 COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "bright_cyan", "bright_magenta", "bright_green")
@@ -18,7 +19,7 @@ class RankPrinter:
     def __init__(self, stream: TextIO, named: bool) -> None:
         self._stream = stream
         self._named = named
-        self._console = Console(file=stream, highlight=False, soft_wrap=True)
+        self._console = SafeConsole(file=stream, highlight=False, soft_wrap=True)
         self._attempt = 1
 
     def write(self, line: LogLine) -> None:
@@ -30,8 +31,8 @@ class RankPrinter:
         self._stream.flush()
 
     def styled(self, line: LogLine) -> Text:
-        """The line for a terminal, with the colours that the rank gave it; a new attempt is announced above it."""
-        parts = [Text.from_ansi(line.text)]
+        """The line for a terminal, with the rank's colours but no other sequence; a new attempt is said above it."""
+        parts = [Text.from_ansi(colours_only(line.text))]
         if self._named:
             parts.insert(0, Text(f"[r{line.rank}] ", COLOURS[line.rank % len(COLOURS)]))
         if line.attempt > self._attempt:

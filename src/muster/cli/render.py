@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json as json_lib
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final
 
@@ -14,6 +13,7 @@ import yaml
 from muster.cli.call import Json, Usage, home_folder
 from muster.cli.output import emit, note
 from muster.cli.prepare import from_file, parse_overrides
+from muster.cli.terminal import stdout
 from muster.engines.registry import check_engines
 from muster.engines.rendering import RENDERERS, Rendered, render_job
 from muster.server.settings import Settings
@@ -51,7 +51,7 @@ def render(
     if json:
         emit(_told(made, engine))
         return
-    sys.stdout.write(as_yaml(made) if output == "yaml" else as_json(made))
+    stdout().write(as_yaml(made) if output == "yaml" else as_json(made))
     if not made.run:
         note((f"{engine}: {NOT_RUN}: made by the published reference of its API.", "yellow"))
     for line in made.lost:

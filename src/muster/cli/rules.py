@@ -14,6 +14,7 @@ from muster.cli import complete
 from muster.cli.call import Json, Usage
 from muster.cli.connect import client
 from muster.cli.output import emit, note, out
+from muster.cli.terminal import stdout
 from muster.core.errors import Invalid, NotFound
 
 
@@ -34,7 +35,7 @@ def rules(
     if json:
         emit(found)
     elif yaml:
-        sys.stdout.write(found["text"])
+        stdout().write(found["text"])
     else:
         _show(found["described"])
 

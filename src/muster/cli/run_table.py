@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import re
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -17,6 +16,7 @@ from muster.cli import complete, format
 from muster.cli.call import Json, Usage
 from muster.cli.connect import client
 from muster.cli.output import emit, note, phase_text, show_table, table
+from muster.cli.terminal import stdout
 from muster.client.run import number
 
 _SHOWN_METRICS, _SHOWN_PARAMS = 3, 4  # columns that are chosen where none are given
@@ -169,7 +169,7 @@ def _print_csv(answer: dict[str, Any]) -> None:
     else:
         spaces = ("params", "metrics", "tags")
         names = [f"{space}.{key}" for space in spaces for key in sorted({key for run in runs for key in run[space]})]
-    rows = csv.writer(sys.stdout, lineterminator="\n")
+    rows = csv.writer(stdout(), lineterminator="\n")
     rows.writerow([*facts, *names])
     for run in runs:
         rows.writerow([*(run[fact] for fact in facts), *(_value(run, name) for name in names)])

@@ -92,6 +92,8 @@ def _facts(run: Run) -> Iterable[Row]:
         yield "command", Text(str(command))
     if folder := doc.get("workdir"):
         yield "folder", Text(str(folder))
+    if missing := format.output_kept(run.raw.get("output")):
+        yield "output", Text(missing, style="yellow")
     if run.parent:
         yield "part of", Text(run.parent)
     for name in ("template", "origin"):

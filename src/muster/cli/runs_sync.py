@@ -9,11 +9,10 @@ from contextlib import suppress
 from typing import Annotated, Any, Final
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from muster.cli.call import CALL, Json, Usage, home_folder
-from muster.cli.output import emit, note, out, show_table, table
+from muster.cli.output import SafeConsole, emit, note, out, show_table, table
 from muster.core.errors import NotFound
 from muster.core.units import Unfit, parse_duration
 from muster.runtime.offline import Parcel, parcels
@@ -63,7 +62,7 @@ def _chosen(runs: list[str]) -> list[tuple[str, Parcel]]:
 def _ship(waiting: list[tuple[str, Parcel]], patience: float, quiet: bool) -> list[dict[str, Any]]:
     results = []
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"))
-    screen = Console(stderr=True)
+    screen = SafeConsole(stderr=True)
     hidden = quiet or not screen.is_terminal or not waiting
     with Progress(*columns, TimeElapsedColumn(), console=screen, transient=True, disable=hidden) as progress:
         bar = progress.add_task("shipping", total=len(waiting))

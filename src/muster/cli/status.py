@@ -87,6 +87,8 @@ def _rows(job: Job, attempts: list[dict[str, Any]]) -> list[tuple[str, Text]]:
         rows.append(("progress", Text(bar)))
         metrics = (job.progress or {}).get("metrics") or {}
         rows.append(("metrics", Text("  ".join(f"{name} {format.number(value)}" for name, value in metrics.items()))))
+    if missing := format.output_kept(job.raw.get("output")):
+        rows.append(("output", Text(missing, style="yellow")))
     if mark := job.checkpoint:
         told = f"step {mark['step']}, {format.since(mark['time'])} ago, {format.size(mark['bytes'])}: {mark['path']}"
         rows.append(("checkpoint", Text(told)))

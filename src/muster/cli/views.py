@@ -6,13 +6,12 @@ import sys
 import time
 from typing import Final, Protocol
 
-from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
 from muster.cli import format
 from muster.cli.connect import say_link
-from muster.cli.output import emit, note, phase_text
+from muster.cli.output import SafeConsole, emit, line_doc, note, phase_text
 from muster.cli.ranks import RankPrinter
 from muster.client import Job, LogLine
 
@@ -34,7 +33,7 @@ class JsonView:
 
     def lines(self, lines: list[LogLine]) -> None:
         for line in lines:
-            emit({"event": "log", "attempt": line.attempt, "rank": line.rank, "text": line.text})
+            emit({"event": "log", **line_doc(line)})
 
     def job(self, job: Job) -> None:
         emit({"event": "job", "job": job.raw})
@@ -82,7 +81,7 @@ class ScreenView:
     """Output above, and below it one line that says where the job stands."""
 
     def __init__(self, named: bool) -> None:
-        self._console = Console(highlight=False)
+        self._console = SafeConsole(highlight=False)
         self._printer = RankPrinter(sys.stdout, named)
         self._live: Live | None = None
         self._job: Job | None = None

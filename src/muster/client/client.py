@@ -192,7 +192,7 @@ class Client(Admin, RecordCalls, RunCalls):
         params = {"rank": rank, "attempt": attempt, "tail": tail}
         for message in self._follow(_job_path(ref, "logs", "stream"), params, None):
             if message.event == "log":
-                yield from lines.feed(message.data["attempt"], message.data["rank"], message.data["text"])
+                yield from lines.take(message.data)
                 continue
             job = self._job(message.data)
             if message.event == "end":
@@ -217,7 +217,7 @@ class Client(Admin, RecordCalls, RunCalls):
         while True:
             page = self._get(_job_path(ref, "logs"), rank=rank, attempt=attempt, tail=tail, after=after)
             for chunk in page["chunks"]:
-                yield from lines.feed(chunk["attempt"], chunk["rank"], chunk["text"])
+                yield from lines.take(chunk)
             after, tail = page["next"], None
             if page["end"] or not page["chunks"]:
                 break

@@ -40,6 +40,7 @@ class LogLine:
     attempt: int
     rank: int
     text: str
+    dropped: int = 0  # bytes of output that are missing here; the text says why
 
 
 def follow(
@@ -114,7 +115,20 @@ class Lines:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._open: dict[tuple[int, int], str] = {}
         self._shown: dict[tuple[int, int], float] = {}
+        self._seen: dict[tuple[int, int], int] = {}  # up to which offset
         self._clock = clock
+
+    def take(self, chunk: Mapping[str, Any]) -> Iterator[LogLine]:
+        """The lines that a chunk of the API completes. What was dropped after it had been seen here is not missing."""
+        key = (chunk["attempt"], chunk["rank"])
+        seen, end = self._seen.get(key, 0), chunk.get("end", 0)
+        self._seen[key] = max(seen, end)
+        if not chunk.get("dropped"):
+            yield from self.feed(*key, chunk["text"])
+        elif end > seen:
+            if key in self._open:
+                yield from self._close(key)
+            yield LogLine(*key, chunk["text"].rstrip("\n"), chunk["dropped"])
 
     def feed(self, attempt: int, rank: int, text: str) -> Iterator[LogLine]:
         """The lines that this piece completes."""

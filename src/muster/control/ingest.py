@@ -23,6 +23,7 @@ from muster.core.errors import Conflict, Invalid, NotFound, Unavailable
 from muster.core.event import SYSTEM, Event
 from muster.core.job import Job
 from muster.core.state import State
+from muster.masking import Masker
 from muster.store.base import Column, Entry, Record, RunPatch, Store, StreamState, StreamWrite
 from muster.store.commit import GroupCommit
 from muster.track.holders import Holder
@@ -30,10 +31,13 @@ from muster.wire import Batch, Command, Piece, Reply, Stream, WorkerExit
 
 _KEPT_ATTEMPTS = 4096  # attempts whose offsets are held in memory
 _OVER = 2**62  # the number of the last command of all; the others are milliseconds since 1970
+_NEVER_MASKED = ("type", "id", "digest")  # of a document: by which it is known, and its content found
 _log = logging.getLogger(__name__)
 
 # Why a worker was told to leave its node, if its engine has heard: see `engines.base.Knowing`.
 Cause = Callable[[str, int, int], tuple[str, str] | None]
+# The values of a project's secrets of these names, as far as there are any.
+SecretValues = Callable[[str, Sequence[str]], Sequence[str]]
 
 
 class Intake(Protocol):
@@ -68,12 +72,17 @@ class _Attempt:
     gang: Gang
     run: dict[str, Any]
     streams: dict[tuple[int, Stream], StreamState]
+    keep: int  # bytes of each rank's output
+    masker: Masker
     lock: threading.Lock = field(default_factory=threading.Lock)
     pace: Pace = field(default_factory=list)
 
 
 class Ingest:
-    """`intake` is None where there is no record: then metrics and documents leave no trace but the run's document."""
+    """`secrets` gives the values that are masked in what ranks report.
+
+    `intake` is None where there is no record: then metrics and documents leave no trace but the run's document.
+    """
 
     def __init__(
         self,
@@ -84,9 +93,10 @@ class Ingest:
         intake: Intake | None = None,
         cause: Cause | None = None,
         late: float = LATE,
+        secrets: SecretValues | None = None,
     ) -> None:
         self._store, self._commit, self._clock, self._log_limit = store, commit, clock, log_limit
-        self._intake, self._cause, self._late = intake, cause, late
+        self._intake, self._cause, self._late, self._secrets = intake, cause, late, secrets
         self._attempts: OrderedDict[tuple[str, int], _Attempt] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -97,7 +107,8 @@ class Ingest:
         """
         if self._gone(job_id):
             return Reply(_ends(batch), None, done=batch.state == "ended")
-        attempt, batch = self._open(job_id, number), self._explained(job_id, number, batch)
+        attempt = self._open(job_id, number)
+        batch = _masked(self._explained(job_id, number, batch), attempt.masker)
         check_ranks(attempt.gang, batch)
         command: Command | None = None
         with attempt.lock:
@@ -167,14 +178,25 @@ class Ingest:
                 return self._attempts[key]
         project, job = self._owner(job_id, number)
         gang, run = gang_of(self._store, job, number), self._store.run(job_id)
-        opened = _Attempt(project, job is not None, gang, run, dict(self._store.streams(job_id, number)))
+        keep = job.spec.log_limit if job is not None else None
+        names = job.spec.secrets if job is not None else ()
+        values = self._secrets(project, names) if names and self._secrets is not None else ()
+        opened = _Attempt(
+            project,
+            job is not None,
+            gang,
+            run,
+            dict(self._store.streams(job_id, number)),
+            self._log_limit if keep is None else keep,
+            Masker(values),
+        )
         with self._lock:
             if len(self._attempts) >= _KEPT_ATTEMPTS:
                 self._attempts.popitem(last=False)
             return self._attempts.setdefault(key, opened)
 
     def _owner(self, job_id: str, number: int) -> tuple[str, Job | None]:
-        """The project that a run belongs to, and the job whose run it is."""
+        """The project that a run belongs to, and the job whose run it is, if it is one's."""
         job = self._store.job(job_id)
         if job is not None:
             if job.attempt is not None and number <= job.attempt.number:
@@ -199,7 +221,7 @@ class Ingest:
         start = max(piece.offset, known.acked)
         data = piece.data[start - piece.offset :]
         if piece.stream == "log":
-            return StreamWrite(job_id, number, piece.rank, "log", start, end, log=data, keep=self._log_limit), []
+            return StreamWrite(job_id, number, piece.rank, "log", start, end, log=data, keep=attempt.keep), []
         name = f"{piece.stream} of rank {piece.rank}"
         if start > known.acked:
             raise Invalid(f"The {name} goes on at {start}; the server has it up to {known.acked}.")
@@ -207,9 +229,18 @@ class Ingest:
             found = decode(data, known.shapes)
         except ValueError as error:
             raise Invalid(f"The {name} is damaged after offset {start}: {error}") from error
+        for doc in found.docs:
+            attempt.masker.mask_doc(doc, _NEVER_MASKED)
         columns = {name: Column(c.steps, c.times, c.values) for name, c in found.columns.items()}
         write = StreamWrite(job_id, number, piece.rank, piece.stream, start, end, columns=columns, shapes=found.shapes)
         return write, found.docs
+
+
+def _masked(batch: Batch, masker: Masker) -> Batch:
+    """How a worker ended quotes its last lines."""
+    if batch.exit is None:
+        return batch
+    return replace(batch, exit=replace(batch.exit, detail=masker.mask(batch.exit.detail)))
 
 
 def _ends(batch: Batch) -> dict[tuple[int, Stream], int]:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
-from typing import Any
+from typing import Any, Unpack
 
-from muster.control.admission import CHECKS, Context, Growth, Objections
-from muster.control.admission.base import no_objections
+from muster.control.admission import CHECKS, Context, Site
 from muster.core.errors import Invalid, NotFound, Refused
 from muster.core.event import Event
 from muster.core.history import groups_of
@@ -44,13 +42,12 @@ def submit(
     local: bool,
     whole: bool = False,
     admitted: bool = False,
-    growth: Growth = MappingProxyType({}),
-    objections: Objections = no_objections,
+    **site: Unpack[Site],
 ) -> Proposal:
     """Accepts the job in one event, or nothing when its key was used since `earlier` was asked.
 
-    `local`, `growth`, `objections`: see `admission.Context`. `whole`: the event carries the spec as it is, for a store
-    that encodes nothing. `admitted`: one just like it was, and neither nodes nor rules have changed since.
+    `local`, `site`: see `admission.Context`. `whole`: the event carries the spec as it is, for a store that encodes
+    nothing. `admitted`: one just like it was, and neither nodes nor rules have changed since.
     """
 
     def propose(state: State) -> Entry:
@@ -58,8 +55,7 @@ def submit(
         if submission.key and (user, submission.key) in state.keys:
             return Entry()
         if not admitted:
-            has_secret = _secrets(store)
-            admit(submission, Context(state, user, has_secret, local, growth, objections))
+            admit(submission, Context(state, user, _secrets(store), local, **site))
         number = state.next_number
         data: dict[str, Any] = {
             "number": number,
@@ -106,10 +102,7 @@ def stop(job_id: str, actor: str, now: float, grace: float | None, why: Reason |
     return propose
 
 
-def resume(
-    store: Store, job_id: str, actor: str, now: float, local: bool, growth: Growth = MappingProxyType({}),
-    objections: Objections = no_objections,
-) -> Proposal:  # fmt: skip
+def resume(store: Store, job_id: str, actor: str, now: float, local: bool, **site: Unpack[Site]) -> Proposal:
     """Queues a stopped or failed job again: the same run goes on from its last checkpoint."""
 
     def propose(state: State) -> Entry:
@@ -121,7 +114,7 @@ def resume(
             raise NotFound(f"There is no job {job_id!r}.", "See `muster ls --all`.")
         if job.phase == "succeeded":
             raise Invalid(f"Job {job_id} has succeeded.", "Submit it again to run it once more.")
-        context = Context(state, actor, _secrets(store), local, growth, objections)
+        context = Context(state, actor, _secrets(store), local, **site)
         admit(Submission(job.spec, job.user), context)
         data = {
             "doc": job.to_doc(),

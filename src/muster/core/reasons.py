@@ -158,6 +158,12 @@ _KINDS = [
         "Set it with `muster project secret set NAME`.",
     ),
     ReasonKind(
+        "log_limit_too_large",
+        "refusal",
+        "the job asks for more output to be kept than the server allows",
+        "Ask for a smaller `log_limit`.",
+    ),
+    ReasonKind(
         "required_missing",
         "refusal",
         "the project requires fields that the job does not have",

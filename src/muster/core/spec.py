@@ -204,9 +204,10 @@ class JobSpec(_Canonical):
     ] = {}  # fmt: skip
     secrets: Annotated[
         tuple[EnvName, ...],
-        Field(description="Names of secrets of the project that the ranks get in their environment. Never values."),
+        Field(description="Names of secrets of the project that the ranks get in their environment. Never values. What they "
+              "print and report is masked as `***`, but not in an encoded form such as base64."),
         Written("list", "names only, such as `[HF_TOKEN]`", "[HF_TOKEN]", item="a name such as `HF_TOKEN`, no value"),
-    ] = ()
+    ] = ()  # fmt: skip
     data: Annotated[
         tuple[DataName, ...],
         Field(description="Datasets that it reads, with their versions; kept with the run to repeat it by."),
@@ -232,6 +233,13 @@ class JobSpec(_Canonical):
         Field(ge=0, le=ONE_DAY, description="Time to save and leave, between the request to stop and the kill."),
         Written("duration", "a duration up to one day, such as `30s` or `2m`", "30s"),
     ] = 30.0
+    log_limit: Annotated[
+        Annotated[int, Field(ge=4096, le=2**50)] | None,
+        Field(description="Output kept of each rank in each attempt. Past it the first and the last half stay, with a "
+              "line between them that says how much is missing. What the server's `log_limit` says (64MB) unless "
+              "given, and at most its `log_limit_max` (1GB)."),
+        Written("size", "a size with its unit, at least `4KiB`, such as `256MB`", "256MB"),
+    ] = None  # fmt: skip
     checkpoint: Annotated[
         Checkpoint,
         Field(description="When it saves. `checkpoint: 15m` is short for `checkpoint: {every: 15m}`."),

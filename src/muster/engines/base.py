@@ -74,6 +74,7 @@ class GangLaunch:
     options: Mapping[str, Any] = field(default_factory=dict)
     image: str = ""  # of the container, where there are any
     code: str = ""  # digest of the snapshot of `workdir`, for nodes that don't have the folder
+    log_limit: int | None = None  # bytes of output kept of each rank; None: as many as the server says
 
 
 @dataclass(slots=True)

@@ -20,7 +20,7 @@ class Home:
     urls: Callable[[], Sequence[str]]  # where launchers reach the servers
     urls_file: Path | None = None  # holds the same, newer, as JSON {"urls": [...]}: for launchers on this machine
     ca_file: str | None = None
-    log_limit: int = 64 << 20  # bytes of output kept a rank
+    log_limit: int = 64 << 20  # bytes of output kept of each rank, unless its job says otherwise
     key: bytes = field(default=b"", repr=False)  # secret of this Muster: names and signatures that nobody can guess
 
 
@@ -59,7 +59,7 @@ def launch_of(
         max_duration=gang.max_duration,
         memory=gang.memory,
         stop_grace=gang.stop_grace,
-        log_limit=home.log_limit,
+        log_limit=home.log_limit if gang.log_limit is None else gang.log_limit,
         ca_file=home.ca_file,
         code=gang.code,
     )

@@ -96,4 +96,5 @@ def gang_of(spec: JobSpec, engine: str) -> GangLaunch:
         prefer=spec.topology.prefer or "",
         options=section(spec, engine),
         image=spec.image or "",
+        log_limit=spec.log_limit,
     )

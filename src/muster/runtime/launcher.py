@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from muster import wire
+from muster.masking import Masker
 from muster.runtime import code, processes, verdict
 from muster.runtime.bell import Bell, Commands
 from muster.runtime.channel import Away, Channel, Gone, fetch_secrets
@@ -24,7 +25,7 @@ from muster.runtime.companion import Companion, Program, plain_environment
 from muster.runtime.folder import Folder
 from muster.runtime.host import FOLDER as HOST
 from muster.runtime.keeper import Keeper
-from muster.runtime.output import Masker, Output
+from muster.runtime.output import Output
 from muster.runtime.ranks import Gang, environment, workdir
 from muster.runtime.segments import LogStore
 from muster.runtime.ship import Shipper
@@ -181,6 +182,7 @@ class Launcher:
 
     def _hand_over(self, ended: wire.WorkerExit, shipper: Shipper, companion: Companion) -> int:
         """Writes the end, and stays until the server has it with everything before it."""
+        ended = replace(ended, detail=Masker(self._secrets.values()).mask(ended.detail))
         processes.fault("before_exit_json")
         written = self._folder.write_exit(ended)
         processes.fault("after_exit_json")

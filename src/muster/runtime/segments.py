@@ -1,8 +1,9 @@
-"""A rank's log on disk: a stream of bytes in segments, rotated within a limit and read by offset for shipping.
+"""A rank's log on disk: a stream of bytes in segments, kept within a limit and read by offset for shipping.
 
-A segment is named by the offset of its first byte in the stream. What the server has is dropped first. When it has not
-been able to take enough, the oldest bytes that were never sent are dropped, a line says how many, and the rest moves
-down: the stream, as the server gets to see it, has no gaps. While the disk refuses writes, segments are kept in memory.
+A segment is named by the offset of its first byte in the stream, and ends where a line does. What the server has is
+dropped first. When it has not been able to take enough, the first half of the limit and the newest bytes are kept, and
+the segments between them go: that is a gap in the offsets, from which the server knows how much is missing. While the
+disk refuses writes, segments are kept in memory.
 """
 
 from __future__ import annotations
@@ -17,10 +18,8 @@ from typing import Final
 SEGMENTS: Final = 8
 MEMORY_LIMIT: Final = 8 << 20  # bytes a rank that are kept when the disk is full
 DISK_RETRY: Final = 1.0  # seconds
-NOTE_LINE: Final = "\n[muster] {:>15} bytes of output were dropped here: the server was away and the log was full\n"
-NOTE_BYTES: Final = len(NOTE_LINE.format(0))
-_EACH_MIN: Final = 4096  # bytes; a segment must be longer than the note that may replace it
-_NEVER: Final = 1 << 62
+LINE_MAX: Final = 64 << 10  # bytes by which a segment may be longer than it should, to end with a line
+_NEWLINE: Final = 10
 
 
 @dataclass(slots=True, eq=False)
@@ -29,7 +28,7 @@ class _Segment:
     size: int = 0
     path: Path | None = None  # None: in memory
     data: bytearray = field(default_factory=bytearray)
-    dropped: int = 0  # a note that stands for this many bytes
+    full: bool = False
 
     @property
     def end(self) -> int:
@@ -42,22 +41,22 @@ class LogStore:
     def __init__(self, folder: Path, limit: int) -> None:
         self._folder = folder
         self._limit = limit
-        self._each = max(_EACH_MIN, limit // SEGMENTS)
+        self._each = max(1, limit // SEGMENTS)
+        self._line = min(LINE_MAX, self._each)
         self._lock = threading.Lock()
         self._segments: list[_Segment] = []
         self._fd = -1
         self._disk_from = 0.0  # monotonic time of the next try to write to disk
         self._acked = 0
-        self._sent = 0  # nothing from this offset on was ever sent, so it may still be renumbered
+        self._held = {True: 0, False: 0}  # bytes on disk, and in memory
 
     def recover(self) -> None:
-        """Takes up what a dead launcher left. A gap is a renumbering that it did not finish: it is closed."""
+        """Takes up what a dead launcher left."""
         names = [p for p in self._folder.glob("log.*") if p.suffix[1:].isdigit()]
         for path in sorted(names, key=lambda p: int(p.suffix[1:])):
-            start = self._segments[-1].end if self._segments else int(path.suffix[1:])
-            place = path if path.name == f"log.{start}" else path.rename(path.with_name(f"log.{start}"))
-            self._segments.append(_Segment(start, place.stat().st_size, place))
-        self._sent = _NEVER
+            if size := path.stat().st_size:
+                self._segments.append(_Segment(int(path.suffix[1:]), size, path, full=True))
+                self._held[True] += size
 
     @property
     def end(self) -> int:
@@ -70,21 +69,21 @@ class LogStore:
                 rest = rest[self._write(rest) :]
             self._trim()
 
-    def read(self, offset: int, limit: int, final: bool) -> tuple[int, bytes]:
-        """Bytes from `offset`, or from the oldest that is left, with their offset.
-
-        While the log grows, no more than a segment's worth: what was once sent can't be dropped to make room.
-        """
+    def read(self, offset: int, limit: int) -> tuple[int, bytes]:
+        """Bytes from `offset`, or from the next that is left, with their offset; up to the next gap."""
         with self._lock:
-            if self._segments:
-                offset = max(offset, self._segments[0].start)
-            parts, at, room = [], offset, limit if final else min(limit, self._each)
+            parts: list[bytes] = []
+            at, room = offset, limit
             for segment in self._segments:
-                if at < segment.end and room > 0:
-                    parts.append(_read(segment, at - segment.start, room))
-                    at += len(parts[-1])
-                    room -= len(parts[-1])
-            self._sent = max(self._sent, at)
+                if at >= segment.end or room <= 0:
+                    continue
+                if at < segment.start:
+                    if parts:
+                        break
+                    offset = at = segment.start
+                parts.append(_read(segment, at - segment.start, room))
+                at += len(parts[-1])
+                room -= len(parts[-1])
             return offset, b"".join(parts)
 
     def ack(self, offset: int) -> None:
@@ -100,26 +99,31 @@ class LogStore:
     def _write(self, data: memoryview) -> int:
         """Appends as much as goes into one segment and returns how much that was."""
         segment = self._current()
+        room = self._each if segment.path else min(self._each, MEMORY_LIMIT // SEGMENTS)
+        size = _fitting(data, room - segment.size, self._line)
         if segment.path is None:
-            part = data[: max(1, MEMORY_LIMIT // SEGMENTS - segment.size)]
-            segment.data += part
-            segment.size += len(part)
-            return len(part)
-        try:
-            written = os.write(self._fd, data[: self._each - segment.size])
-        except OSError:  # full, over quota, gone read-only: output goes to memory until the disk takes it again
-            self._disk_from = time.monotonic() + DISK_RETRY
-            self.close()
-            if not segment.size:
-                self._remove(segment)
-            self._segments.append(_Segment(self.end if self._segments else segment.start))
-            return 0
+            segment.data += data[:size]
+            written = size
+        else:
+            try:
+                written = os.write(self._fd, data[:size])
+            except OSError:  # full, over quota, gone read-only: output goes to memory until the disk takes it again
+                self._disk_from = time.monotonic() + DISK_RETRY
+                self.close()
+                start = segment.end
+                if not segment.size:
+                    self._remove(segment)
+                self._segments.append(_Segment(start))
+                return 0
         segment.size += written
+        self._held[segment.path is not None] += written
+        # It may go on past its size, but only to the end of the line.
+        segment.full = segment.size >= room and (data[written - 1] == _NEWLINE or segment.size >= room + self._line)
         return written
 
     def _current(self) -> _Segment:
         last = self._segments[-1] if self._segments else None
-        if last and last.path and self._fd >= 0 and last.size < self._each:
+        if last and last.path and self._fd >= 0 and not last.full:
             return last
         start = last.end if last else 0
         if time.monotonic() >= self._disk_from:
@@ -131,63 +135,45 @@ class LogStore:
                 return self._segments[-1]
             except OSError:
                 self._disk_from = time.monotonic() + DISK_RETRY
-        if last is None or last.path or last.dropped or last.size >= MEMORY_LIMIT // SEGMENTS:
+        if last is None or last.path or last.full:
             self._segments.append(_Segment(start))
         return self._segments[-1]
 
     def _trim(self) -> None:
-        for on_disk, limit in ((True, self._limit), (False, MEMORY_LIMIT)):
-            while sum(s.size for s in self._segments if (s.path is not None) == on_disk and not s.dropped) > limit:
+        # Two segments more than the limit, so that after either half was cut in whole segments all of it is there.
+        for on_disk, limit in ((True, self._limit + 2 * self._each), (False, MEMORY_LIMIT)):
+            while self._held[on_disk] > limit:
                 if self._segments[0].end <= self._acked and len(self._segments) > 1:
                     self._remove(self._segments[0])
-                elif not self._squeeze(on_disk):
+                elif (victim := self._victim(on_disk)) is not None:
+                    self._remove(victim)
+                else:
                     break
 
-    def _squeeze(self, on_disk: bool) -> bool:
-        """Drops the oldest segment that was never sent, leaving a note in its place. False when there is none."""
-        for at, victim in enumerate(self._segments[:-1]):
-            if victim.start < self._sent or victim.dropped or (victim.path is not None) != on_disk:
-                continue
-            before = self._segments[at - 1] if at else None
-            if before and before.dropped and before.start >= self._sent:
-                before.dropped += victim.size
-                self._write_note(before)
-                self._remove(victim)
-            elif victim.size >= _EACH_MIN:
-                victim.dropped = victim.size
-                self._write_note(victim)
-            else:
-                continue
-            self._close_gaps()
-            return True
-        return False
-
-    def _write_note(self, note: _Segment) -> None:
-        text = NOTE_LINE.format(note.dropped).encode()
-        note.size, note.data = len(text), bytearray()
-        if note.path is None:
-            note.data = bytearray(text)
-            return
-        try:
-            draft = note.path.with_name(".note")
-            draft.write_bytes(text)
-            draft.replace(note.path)
-        except OSError:
-            note.path.unlink(missing_ok=True)
-            note.path, note.data = None, bytearray(text)
-
-    def _close_gaps(self) -> None:
-        """Renumbers from the oldest on, so that a crash half-way leaves the order right and nothing overlapping."""
-        for before, segment in zip(self._segments, self._segments[1:], strict=False):
-            if segment.start != before.end:
-                segment.start = before.end
-                if segment.path:
-                    segment.path = segment.path.rename(segment.path.with_name(f"log.{segment.start}"))
+    def _victim(self, on_disk: bool) -> _Segment | None:
+        """The oldest segment past the first half of the limit that is not written to any more."""
+        head = self._limit // 2 if on_disk else min(self._limit, MEMORY_LIMIT) // 2
+        for segment in self._segments[:-1]:
+            if segment.start >= head and (segment.path is not None) == on_disk:
+                return segment
+        return None
 
     def _remove(self, segment: _Segment) -> None:
         self._segments.remove(segment)
+        self._held[segment.path is not None] -= segment.size
         if segment.path:
             segment.path.unlink(missing_ok=True)
+
+
+def _fitting(data: memoryview, room: int, line: int) -> int:
+    """How many of these bytes a segment takes that has so much room: up to the last end of a line that fits, else to
+    the first one after it."""
+    if len(data) <= room:
+        return len(data)
+    if fits := bytes(data[: max(0, room)]).rfind(b"\n") + 1:
+        return fits
+    beyond = max(1, room) + line
+    return bytes(data[:beyond]).find(b"\n") + 1 or min(len(data), beyond)
 
 
 def _read(segment: _Segment, at: int, limit: int) -> bytes:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from muster import wire
-from muster.runtime.segments import LogStore
+from muster.runtime.segments import LINE_MAX, LogStore
 from muster.runtime.spool import SpoolDamaged, SpoolReader
 
 _FILLER_BYTES: Final = wire.DOC_MAX // 4
@@ -71,7 +71,9 @@ class LogSource:
         self._store = store
 
     def read(self, offset: int, limit: int, final: bool) -> tuple[int, bytes]:
-        start, data = self._store.read(offset, limit, final)
+        start, data = self._store.read(offset, limit)
+        if len(data) >= limit and (whole := data.rfind(b"\n", len(data) - LINE_MAX) + 1):
+            return start, data[:whole]  # whole lines, while more follows
         return start, data[: len(data) - _cut_short(data)] if len(data) > _CHARACTER_MAX else data
 
     def end(self) -> int:

@@ -6,8 +6,10 @@ import gc
 import logging
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TypeVar
 
+from muster.control.admission import Site
 from muster.control.bootstrap import first_events, new_token, token_event
 from muster.control.clock import SteadyClock
 from muster.control.ingest import Ingest
@@ -17,6 +19,7 @@ from muster.control.record import Recorder
 from muster.control.rules import problems_here, read_policy, set_rules
 from muster.control.secrets import Keyring
 from muster.control.submit import peek
+from muster.core.errors import ConfigError
 from muster.core.estate import reserved
 from muster.core.event import SYSTEM, Event
 from muster.core.state import State
@@ -56,6 +59,8 @@ class Leader:
         self._on_events = on_events
         self.clock = SteadyClock()
         self.log_limit = int(parse_size(settings.log_limit))
+        # What holds for everybody is not too much for anybody.
+        self.log_limit_max = max(self.log_limit, int(parse_size(settings.log_limit_max)))
         self.commit = GroupCommit(store, on_commit=self._committed)
         self.engine = Engines(make_engines(settings, keyring, urls, self.log_limit))
         # Whether jobs run on this machine, so that the folders and commands of those that do can be looked at.
@@ -64,7 +69,9 @@ class Leader:
         self.track = open_tracking(store, self.commit, self.clock.now, settings.home, settings.artifacts)
         intake = self.track.intake if self.track is not None else None
         late = parse_duration(settings.late_reports)
-        self.ingest = Ingest(store, self.commit, self.clock, self.log_limit, intake, self.engine.cause, late)
+        self.ingest = Ingest(
+            store, self.commit, self.clock, self.log_limit, intake, self.engine.cause, late, self._secrets
+        )
         self.sign_ins = SignIns(self.commit, self.clock.now, lambda token: token in store.state().tokens, may_act)
         self.recorder = Recorder(store, self.commit, self.clock, may_act)
         self.outlook = Outlook(self.commit, lambda: self.controller.board, self.clock, may_act)
@@ -110,6 +117,14 @@ class Leader:
         self.propose(peek(found, look))
         return found[0]
 
+    def site(self) -> Site:
+        """What admission is told of this server."""
+        return {
+            "growth": self.engine.most(),
+            "objections": self.engine.objections,
+            "log_limit_max": self.log_limit_max,
+        }
+
     def _committed(self, events: Sequence[Event]) -> None:
         self.controller.on_commit(events)
         self.outlook.on_commit(events)
@@ -122,6 +137,16 @@ class Leader:
         engines = {pool.name: pool.engine for pool in state.pools.values()}
         nodes = [*state.nodes.values(), *state.machines.values()]
         self.engine.recall(engines, [(node.name, engines.get(node.pool, "")) for node in nodes])
+
+    def _secrets(self, project: str, names: Sequence[str]) -> list[str]:
+        """Those that can be read: a secret that was sealed with another key, no rank has got either."""
+        found = []
+        for name in names:
+            cipher = self.store.secret(project, name)
+            if cipher is not None:
+                with suppress(ConfigError):
+                    found.append(self.keyring.unseal(cipher))
+        return found
 
     def _first_rules(self) -> None:
         """Puts the policy file of the settings in force; what does not suit the cluster yet is told in the log."""

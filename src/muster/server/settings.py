@@ -16,7 +16,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from muster.core.errors import ConfigError
-from muster.core.units import parse_duration
+from muster.core.units import Unfit, parse_duration, parse_size
 from muster.engines.registry import check_engines
 
 STORE: Final = "MUSTER_STORE"
@@ -40,7 +40,8 @@ class Settings:
     cpus: float | None = None  # of each
     memory: str | None = None  # of each, such as "64GB"
     policy: str | None = None  # a policy file that is put in force when the server begins to lead
-    log_limit: str = "64MB"  # output kept of each rank
+    log_limit: str = "64MB"  # output kept of each rank, unless its job file says otherwise
+    log_limit_max: str = "1GB"  # the most that a job file may say
     late_reports: str = "7d"  # how long after the end of an attempt its launchers may still deliver the rest
     # Engines beyond this machine, by name: see `muster.engines.registry`. With any, this machine is one if it is named.
     engines: Mapping[str, Any] = field(default_factory=dict)
@@ -86,6 +87,8 @@ class Settings:
             parse_duration(self.late_reports)
         except (ValueError, AttributeError) as error:
             raise ConfigError(f"late_reports is {self.late_reports!r}: {error}.", 'Write it like "7d".') from error
+        for name in ("log_limit", "log_limit_max"):
+            _check_size(name, getattr(self, name))
         check_engines(self.engines)
         for url in self.advertised:
             if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
@@ -122,6 +125,15 @@ class Settings:
     @property
     def url_of_store(self) -> str:
         return self.store_url or f"sqlite:///{self.home / 'muster.db'}"
+
+
+def _check_size(name: str, given: object) -> None:
+    try:
+        enough = isinstance(given, str) and parse_size(given) >= 4096
+    except Unfit:
+        enough = False
+    if not enough:
+        raise ConfigError(f"{name} is {given!r}, a size of 4KiB or more is expected.", 'Write it like "64MB".')
 
 
 def _with_engines(values: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

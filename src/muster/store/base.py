@@ -46,7 +46,8 @@ class StreamWrite:
     log: bytes = b""  # of a log stream
     columns: dict[str, Column] = field(default_factory=dict)  # of a spool or host stream: for who keeps the record
     shapes: dict[int, tuple[str, ...]] = field(default_factory=dict)  # every shape that the stream has declared so far
-    keep: int | None = None  # bytes of a log that are kept; the oldest beyond it go
+    keep: int | None = None  # bytes of a log that are kept: see `log_limit`
+    gap: bool = False  # whether output is missing between what was stored and this; the store finds out
 
 
 @dataclass(slots=True)
@@ -101,6 +102,21 @@ class LogChunk:
     offset: int
     data: bytes
     id: int  # grows in the order of arrival over all ranks of a job
+    before: int = 0  # where the chunk of the rank before it ends: what is between them was dropped
+
+    @property
+    def end(self) -> int:
+        return self.offset + len(self.data)
+
+
+@dataclass(frozen=True, slots=True)
+class LogSize:
+    """How much a rank wrote in an attempt, and how much of it is stored; in bytes."""
+
+    attempt: int
+    rank: int
+    written: int
+    kept: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,8 +204,24 @@ class Store(Protocol):
 
     def streams(self, job_id: str, attempt: int) -> Mapping[tuple[int, Stream], StreamState]: ...
 
-    def logs(self, job_id: str, attempt: int, rank: int | None, after: int, limit: int) -> list[LogChunk]:
-        """Chunks with an id above `after`, in order of arrival."""
+    def logs(
+        self,
+        job_id: str,
+        attempt: int,
+        rank: int | None,
+        after: int,
+        limit: int,
+        *,
+        before: int | None = None,
+        most: int | None = None,
+        last: bool = False,
+    ) -> list[LogChunk]:
+        """Chunks with an id above `after`, and below `before`, in order of arrival; the newest first with `last`.
+
+        At most `limit` of them, and `most` bytes if there is more than one: nothing beyond is read."""
+
+    def log_sizes(self, job_id: str) -> list[LogSize]:
+        """Of each rank that wrote, in the order of attempts and ranks."""
 
     def secret(self, project: str, name: str) -> bytes | None: ...
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from muster.core.errors import Conflict, Invalid
 from muster.store.base import StreamWrite
 from muster.store.codec import check_text
+from muster.store.log_limit import parts
 from muster.wire import Stream
 
 _ATTEMPTS: Final = 16_384  # remembered; those not written to for longest are forgotten, and read again when needed
@@ -21,6 +22,7 @@ _RANK_MAX: Final = 2**31 - 1
 class Mark:
     acked: int = 0
     kept: int = 0  # bytes of a log that are stored, before compression
+    edge: int | None = None  # id of the last chunk of a log before those that may be dropped; None: not looked for yet
 
 
 Marked = dict[tuple[int, Stream], Mark]
@@ -49,9 +51,10 @@ class Marks:
             elif whole:
                 raise Conflict(f"{_name(write)} has been stored meanwhile.", "Send what is new again.")
         for write in fresh:
-            mark = self.get(write)
+            mark, stored = self.get(write), parts(write)
+            write.gap = write.gap or bool(stored and 0 < mark.acked < stored[0][0])
             mark.acked = write.end
-            mark.kept += len(write.log)
+            mark.kept += sum(len(data) for _, data in stored)
         return fresh
 
     def get(self, write: StreamWrite) -> Mark:
@@ -70,17 +73,6 @@ class Marks:
 
     def clear(self) -> None:
         self._known.clear()
-
-
-def beyond(chunks: Iterable[tuple[int, int]], over: int) -> tuple[list[int], int]:
-    """The oldest of these (id, length), as many as it takes to free `over` bytes, and the bytes that they free."""
-    gone, freed = [], 0
-    for chunk, length in chunks:
-        if freed >= over:
-            break
-        gone.append(chunk)
-        freed += length
-    return gone, freed
 
 
 def _brings_news(write: StreamWrite, acked: int) -> bool:

@@ -6,15 +6,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from heapq import merge
 from itertools import islice
+from operator import attrgetter
 from typing import Any
 
 from muster.core.event import Event
 from muster.core.job import Attempt, Job
 from muster.core.state import Changes, State
 from muster.store import codec
-from muster.store.base import EventFilter, JobFilter, Lease, LogChunk, StreamState, StreamWrite
+from muster.store.base import EventFilter, JobFilter, Lease, LogChunk, LogSize, StreamState, StreamWrite
 from muster.store.fold import Batch, FoldStore
-from muster.store.marks import Mark, Marked, beyond
+from muster.store.log_limit import end_line, parts, prune
+from muster.store.log_list import ListedChunks, window, within
+from muster.store.marks import Mark, Marked
 from muster.store.past import Level, LevelFilter, Rollup, RollupMark, levels_of
 from muster.wire import Stream
 
@@ -95,12 +98,32 @@ class MemoryStore(FoldStore):
             found = self._streams.get((job_id, attempt), {})
             return {key: StreamState(stream.acked, dict(stream.shapes)) for key, stream in found.items()}
 
-    def logs(self, job_id: str, attempt: int, rank: int | None, after: int, limit: int) -> list[LogChunk]:
+    def logs(
+        self,
+        job_id: str,
+        attempt: int,
+        rank: int | None,
+        after: int,
+        limit: int,
+        *,
+        before: int | None = None,
+        most: int | None = None,
+        last: bool = False,
+    ) -> list[LogChunk]:
         with self._lock:
             ranks = self._logs.get((job_id, attempt), {})
             lists = ranks.values() if rank is None else [ranks.get(rank, [])]
-            newer = (chunk for chunk in merge(*lists, key=lambda chunk: chunk.id) if chunk.id > after)
-            return list(islice(newer, limit))
+            found = merge(*(window(one, after, before, last) for one in lists), key=attrgetter("id"), reverse=last)
+            return within(islice(found, limit), most, lambda chunk: len(chunk.data))
+
+    def log_sizes(self, job_id: str) -> list[LogSize]:
+        with self._lock:
+            return [
+                LogSize(attempt, rank, state.acked, sum(len(c.data) for c in self._logs[(job, attempt)].get(rank, [])))
+                for (job, attempt), streams in sorted(self._streams.items())
+                for (rank, stream), state in sorted(streams.items())
+                if job == job_id and stream == "log"
+            ]
 
     def secret(self, project: str, name: str) -> bytes | None:
         return self._secrets.get((project, name))
@@ -179,7 +202,8 @@ class MemoryStore(FoldStore):
         for write in batch.streams:
             self._write_stream(write)
         for write in batch.tips():
-            self._prune(write)
+            if write.stream == "log":
+                prune(ListedChunks(self._logs[(write.job, write.attempt)][write.rank]), write, self._marks.get(write))
         for (job_id, key), text in batch.values.items():
             self._runs.setdefault(job_id, {})[key] = text
         for name, cipher in batch.secrets.items():
@@ -204,18 +228,11 @@ class MemoryStore(FoldStore):
         streams = self._streams.setdefault((write.job, write.attempt), {})
         streams[(write.rank, write.stream)] = StreamState(write.end, dict(write.shapes))
         if write.log:
-            self._last_chunk += 1
-            chunk = LogChunk(write.rank, write.start, bytes(write.log), self._last_chunk)
-            self._logs.setdefault((write.job, write.attempt), {}).setdefault(write.rank, []).append(chunk)
-
-    def _prune(self, write: StreamWrite) -> None:
-        mark = self._marks.get(write)
-        if write.stream != "log" or write.keep is None or mark.kept <= write.keep:
-            return
-        chunks = self._logs[(write.job, write.attempt)][write.rank]
-        gone, freed = beyond(((chunk.id, len(chunk.data)) for chunk in chunks[1:-1]), mark.kept - write.keep)
-        mark.kept -= freed
-        del chunks[1 : 1 + len(gone)]
+            chunks = self._logs.setdefault((write.job, write.attempt), {}).setdefault(write.rank, [])
+            end_line(ListedChunks(chunks), write, self._marks.get(write))
+            for start, data in parts(write):
+                self._last_chunk += 1
+                chunks.append(LogChunk(write.rank, start, bytes(data), self._last_chunk))
 
 
 def _copy(job: Job) -> Job:

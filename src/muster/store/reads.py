@@ -9,8 +9,8 @@ from sqlalchemy import ColumnElement, Row, func, literal, select
 
 from muster.core.event import Event
 from muster.core.job import Attempt, Job
-from muster.store import codec, tables
-from muster.store.base import EventFilter, JobFilter, LogChunk, StreamState
+from muster.store import codec, log_rows, tables
+from muster.store.base import EventFilter, JobFilter, LogChunk, LogSize, StreamState
 from muster.store.connect import Database
 from muster.wire import Stream
 
@@ -78,15 +78,27 @@ class SqlReads:
             rows = connection.execute(query.where(streams.job == job_id, streams.attempt == attempt)).all()
         return {(rank, stream): StreamState(acked, codec.shapes_from(shapes)) for rank, stream, acked, shapes in rows}
 
-    def logs(self, job_id: str, attempt: int, rank: int | None, after: int, limit: int) -> list[LogChunk]:
-        chunks = tables.log_chunks.c
-        query = select(chunks.rank, chunks.start, chunks.length, chunks.data, chunks.id)
-        query = query.where(chunks.job == job_id, chunks.attempt == attempt, chunks.id > after)
-        if rank is not None:
-            query = query.where(chunks.rank == rank)
+    def logs(
+        self,
+        job_id: str,
+        attempt: int,
+        rank: int | None,
+        after: int,
+        limit: int,
+        *,
+        before: int | None = None,
+        most: int | None = None,
+        last: bool = False,
+    ) -> list[LogChunk]:
         with self._db.reading() as connection:
-            rows = connection.execute(query.order_by(chunks.id).limit(limit)).all()
-        return [LogChunk(of_rank, start, codec.unpack(data, length), id_) for of_rank, start, length, data, id_ in rows]
+            return log_rows.read(connection, log_rows.page(job_id, attempt, rank, after, limit, before, last), most)
+
+    def log_sizes(self, job_id: str) -> list[LogSize]:
+        streams = tables.streams.c
+        query = select(streams.attempt, streams.rank, streams.acked, streams.kept)
+        query = query.where(streams.job == job_id, streams.stream == "log").order_by(streams.attempt, streams.rank)
+        with self._db.reading() as connection:
+            return [LogSize(*row) for row in connection.execute(query)]
 
     def secret(self, project: str, name: str) -> bytes | None:
         secrets = tables.secrets.c

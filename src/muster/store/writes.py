@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
-from sqlalchemy import Connection, Dialect, Table, bindparam, delete, func, insert, select, update
+from sqlalchemy import Connection, Dialect, Table, bindparam, delete, insert, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql.dml import UpdateBase
 
@@ -20,10 +20,10 @@ from muster.store import tables
 from muster.store.base import StreamWrite
 from muster.store.codec import dumps, entity_text, job_text, pack
 from muster.store.fold import Batch
-from muster.store.marks import Mark, beyond
+from muster.store.log_limit import end_line, parts, prune
+from muster.store.log_rows import StoredChunks
+from muster.store.marks import Mark
 from muster.store.past import Rollup
-
-_PAGE: Final = 500  # chunks looked at in one go when a log is pruned
 
 Row = tuple[Any, ...]
 
@@ -48,7 +48,6 @@ class Writes:
         self._add_job = self._insert(tables.jobs)
         self._set_job = self._update(tables.jobs, ["phase", "finished_at", "doc"], ["number"])
         self._add_log = self._insert(tables.log_chunks, without="id")
-        self._drop_log = self._delete(tables.log_chunks, ["id"])
         self._set_attempt = self._upsert(tables.attempts)
         self._set_entity = self._upsert(tables.entities)
         self._drop_entity = self._delete(tables.entities, ["kind", "id"])
@@ -79,8 +78,11 @@ class Writes:
         entities = batch.changes.entities.items()
         run(self._set_entity, [(*key, entity_text(entity)) for key, entity in entities if entity is not None])
         run(self._drop_entity, [key for key, entity in entities if entity is None])
-        run(self._add_log, [_log_row(write) for write in batch.streams if write.log])
-        run(self._drop_log, [(gone,) for write in batch.tips() for gone in _pruned(connection, write, mark(write))])
+        for write in batch.streams:
+            end_line(StoredChunks(connection, write), write, mark(write))
+        run(self._add_log, [row for write in batch.streams for row in _log_rows(write)])
+        for write in batch.tips():
+            prune(StoredChunks(connection, write), write, mark(write))
         run(self._set_stream, [_stream_row(write, mark(write)) for write in batch.tips()])
         run(self._set_value, [(*key, text) for key, text in batch.values.items()])
         run(self._set_secret, [(*key, cipher) for key, cipher in batch.secrets.items() if cipher is not None])
@@ -147,30 +149,9 @@ def _rollup_row(rollup: Rollup) -> Row:
     return rollup.resolution, rollup.start, rollup.pool, rollup.seq, rollup.until, rollup.data
 
 
-def _log_row(write: StreamWrite) -> Row:
-    return write.job, write.attempt, write.rank, write.start, len(write.log), pack(write.log)
+def _log_rows(write: StreamWrite) -> list[Row]:
+    return [(write.job, write.attempt, write.rank, start, len(data), pack(data)) for start, data in parts(write)]
 
 
 def _stream_row(write: StreamWrite, mark: Mark) -> Row:
     return write.job, write.attempt, write.rank, write.stream, mark.acked, mark.kept, dumps(write.shapes)
-
-
-def _pruned(connection: Connection, write: StreamWrite, mark: Mark) -> list[int]:
-    """Ids of the chunks of a log that must go: the oldest beyond `keep` bytes, but never the first, nor the newest."""
-    if write.stream != "log" or write.keep is None or mark.kept <= write.keep:
-        return []
-    chunks = tables.log_chunks.c
-    of_rank = (chunks.job == write.job) & (chunks.attempt == write.attempt) & (chunks.rank == write.rank)
-    first, newest = connection.execute(select(func.min(chunks.id), func.max(chunks.id)).where(of_rank)).one()
-    gone: list[int] = []
-    last = first
-    while mark.kept > write.keep:
-        page = select(chunks.id, chunks.length).where(of_rank, chunks.id > last, chunks.id < newest)
-        oldest = connection.execute(page.order_by(chunks.id).limit(_PAGE))
-        ids, freed = beyond(((chunk, length) for chunk, length in oldest), mark.kept - write.keep)
-        if not ids:
-            break
-        gone += ids
-        mark.kept -= freed
-        last = ids[-1]
-    return gone

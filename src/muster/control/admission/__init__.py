@@ -7,6 +7,7 @@ from muster.control.admission import (
     command,
     engine,
     limits,
+    output,
     pools,
     priority,
     project,
@@ -17,7 +18,7 @@ from muster.control.admission import (
     turns,
     workdir,
 )
-from muster.control.admission.base import Check, Context, Growth, Objections
+from muster.control.admission.base import Check, Context, Growth, Objections, Site
 
 CHECKS: tuple[Check, ...] = (
     project.check,
@@ -31,8 +32,9 @@ CHECKS: tuple[Check, ...] = (
     turns.check,
     limits.check,
     secrets.check,
+    output.check,
     workdir.check,
     command.check,
 )
 
-__all__ = ["CHECKS", "Check", "Context", "Growth", "Objections"]
+__all__ = ["CHECKS", "Check", "Context", "Growth", "Objections", "Site"]

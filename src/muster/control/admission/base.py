@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypedDict
 
 from muster.core.errors import Problem
 from muster.core.reasons import Reason
@@ -19,6 +20,14 @@ def no_objections(spec: JobSpec, pool: str) -> Sequence[Problem]:
     return ()
 
 
+class Site(TypedDict, total=False):
+    """What a server tells of itself, whatever the job: see `Context`."""
+
+    growth: Growth
+    objections: Objections
+    log_limit_max: int | None
+
+
 @dataclass(frozen=True, slots=True)
 class Context:
     """The world that a job wants to enter."""
@@ -29,8 +38,9 @@ class Context:
     local: bool  # jobs run on this machine: folders and commands of those that do can be looked at now
     # Pools that grow when somebody waits → what a node of theirs is like, and how many there may be in all.
     growth: Growth = field(default_factory=dict)
-    python: str = ""  # the path of the interpreter that submits, on the machine where that runs
     objections: Objections = no_objections
+    log_limit_max: int | None = None  # bytes of output of a rank that a job may ask to be kept; None: any number
+    python: str = ""  # the path of the interpreter that submits, on the machine where that runs
 
 
 Check = Callable[[JobSpec, Context], Reason | None]

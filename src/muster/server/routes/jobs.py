@@ -25,6 +25,7 @@ from muster.sched.whatif import newcomer, what_if
 from muster.server.auth import Identity
 from muster.server.context import Asking, Leading, Ref, find_job, job_views, sees, view_of
 from muster.server.leader import Leader
+from muster.server.log_reader import output_view
 from muster.server.record_context import holder_of
 from muster.server.views import View, attempt_view
 from muster.store.base import JobFilter, Proposal
@@ -160,7 +161,9 @@ def list_jobs(
 
 @router.get("/jobs/{ref}")
 def get_job(ref: Ref, leader: Leading, asking: Asking) -> View:
-    return job_views(leader, asking, [find_job(leader, asking, ref)])[0]
+    """The job, and how much of its output is kept."""
+    job = find_job(leader, asking, ref)
+    return {**job_views(leader, asking, [job])[0], "output": output_view(leader, job)}
 
 
 @router.get("/jobs/{ref}/spec")
@@ -191,8 +194,8 @@ def resume_job(ref: Ref, leader: Leading, asking: Asking) -> View:
     job = find_job(leader, asking, ref, "member")
     if leader.track is not None and job.id in leader.track.purged:
         raise Invalid(f"The run of {job.id} was deleted, with its checkpoints.", "Submit it again.")
-    now, engine = leader.clock.now(), leader.engine
-    leader.propose(resume(leader.store, job.id, asking.user, now, leader.local, engine.most(), engine.objections))
+    now, site = leader.clock.now(), leader.site()
+    leader.propose(resume(leader.store, job.id, asking.user, now, leader.local, **site))
     return view_of(leader, asking, job.id)
 
 
@@ -234,12 +237,11 @@ def _context(leader: Leader, asking: Identity, state: State) -> Context:
     def has_secret(project: str, name: str) -> bool:
         return leader.store.secret(project, name) is not None
 
-    return Context(state, asking.user, has_secret, leader.local, leader.engine.most(), leader.engine.objections)
+    return Context(state, asking.user, has_secret, leader.local, **leader.site())
 
 
 def _accept(leader: Leader, submission: Submission, now: float) -> Proposal:
-    engine = leader.engine
-    return submit(leader.store, submission, now, leader.local, growth=engine.most(), objections=engine.objections)
+    return submit(leader.store, submission, now, leader.local, **leader.site())
 
 
 def _known(leader: Leader, submission: Submission) -> bool:

@@ -15,18 +15,21 @@ from fastapi.responses import StreamingResponse
 from muster.monitor.cost import cost_of
 from muster.monitor.goodput import Trail, summarise
 from muster.server.context import Asking, Leading, Ref, Serving, Tracked, find_job, view_of
-from muster.server.leader import Leader
+from muster.server.log_reader import LogReader, output_view
 from muster.server.stream import frame, stream
 from muster.server.views import View, column_view
-from muster.store.base import Column, LogChunk
+from muster.store.base import Column
 from muster.track.metrics.append import SYSTEM
 from muster.track.tracking import Tracking
 
 router = APIRouter(prefix="/v1/jobs/{ref}", tags=["jobs"])
 
 Small = Annotated[int | None, Query(ge=0, le=1_000_000)]
+Tail = Annotated[
+    int | None,
+    Query(ge=0, le=100_000, description="only the last lines of each rank, of 1,024 ranks and 8 MiB at most"),
+]
 ChunkId = Annotated[int, Query(ge=0, le=2**53)]
-_PAGE = 256  # chunks read at a time
 
 
 @router.get("/logs")
@@ -38,10 +41,11 @@ def logs(
     rank: Small = None,
     after: ChunkId = 0,
     limit: Annotated[int, Query(ge=1, le=8 << 20, description="bytes, roughly")] = 1 << 20,
-    tail: Annotated[int | None, Query(ge=0, le=100_000, description="only the last lines")] = None,
+    tail: Tail = None,
 ) -> View:
+    """Output in the order of arrival; where a chunk has `dropped`, so many bytes are missing, and its text says why."""
     job = find_job(leader, asking, ref)
-    reader = _Logs(leader, job.id, attempt, rank, after)
+    reader = LogReader(leader, job, attempt, rank, after)
     if tail is not None:
         chunks, end = reader.tail(tail), True
     else:
@@ -58,23 +62,23 @@ def logs_stream(
     attempt: Small = None,
     rank: Small = None,
     after: ChunkId = 0,
-    tail: Annotated[int | None, Query(ge=0, le=100_000)] = None,
+    tail: Tail = None,
     last_event_id: Annotated[str | None, Header(max_length=20)] = None,
 ) -> StreamingResponse:
     """Output as it comes, changes of phase between it, and `end` when the job is over and everything was sent."""
     job = find_job(leader, asking, ref)
     resumed = int(last_event_id) if last_event_id and last_event_id.isdigit() else 0
-    reader = _Logs(leader, job.id, attempt, rank, max(after, resumed))
+    reader = LogReader(leader, job, attempt, rank, max(after, resumed))
     first = reader.tail(tail) if tail is not None and not resumed else []
     shown: list[Any] = [None]
 
     def look() -> tuple[list[bytes], bool]:
         # The job is looked at before its output: when it is over by then, what is read next is all there is.
         view = view_of(leader, asking, job.id)
-        parts = [frame("log", c, c["id"]) for c in first]
+        parts = [_log_frame(view) for view in first]
         first.clear()
         found, complete = reader.read(1 << 20)
-        parts += [frame("log", c, c["id"]) for c in found]
+        parts += [_log_frame(view) for view in found]
         state = (view["phase"], view["attempt"])
         if state != shown[0]:
             shown[0] = state
@@ -157,58 +161,13 @@ def summary(ref: Ref, leader: Leading, track: Tracked, asking: Asking) -> View:
     names_of = ("attempts", "steps", "steps_repeated", "seconds_total", "seconds_training", "seconds_lost", "goodput")
     cost = asdict(cost_of(attempts, lambda pool: rules.pool(pool).price, end))
     values = {name: getattr(found, name) for name in names_of}
-    return {"id": job.id, "phase": job.phase, **values, "restarts": restarts, "cost": cost}
+    told = {"restarts": restarts, "cost": cost, "output": output_view(leader, job)}
+    return {"id": job.id, "phase": job.phase, **values, **told}
 
 
-class _Logs:
-    """Reads a job's output on from where it stopped."""
-
-    def __init__(self, leader: Leader, job: str, attempt: int | None, rank: int | None, after: int) -> None:
-        self._store, self._job, self._attempt, self._rank, self.after = leader.store, job, attempt, rank, after
-
-    def read(self, limit: int) -> tuple[list[View], bool]:
-        """Views of about `limit` bytes, and whether that was all there is now."""
-        views: list[View] = []
-        size = 0
-        while size < limit:
-            found = self._page(self.after)
-            for attempt, chunk in found:
-                views.append(_chunk_view(attempt, chunk))
-                size += len(chunk.data)
-                self.after = chunk.id
-                if size >= limit:
-                    break
-            if len(found) < _PAGE and size < limit:
-                return views, True
-        return views, False
-
-    def tail(self, lines: int) -> list[View]:
-        """The last lines of each rank; reading goes on after them."""
-        kept: dict[tuple[int, int], str] = {}
-        marks: dict[tuple[int, int], int] = {}
-        complete = False
-        while not complete:
-            views, complete = self.read(1 << 20)
-            for view in views:
-                key = (view["attempt"], view["rank"])
-                text = kept.get(key, "") + view["text"]
-                kept[key] = _last_lines(text, lines)
-                marks[key] = view["id"]
-        newest = max((attempt for attempt, _ in kept), default=0)
-        return [
-            {"id": marks[key], "attempt": key[0], "rank": key[1], "text": text}
-            for key, text in sorted(kept.items(), key=lambda item: marks[item[0]])
-            if key[0] == newest and text
-        ]
-
-    def _page(self, after: int) -> list[tuple[int, LogChunk]]:
-        numbers = [self._attempt] if self._attempt is not None else [a.number for a in self._store.attempts(self._job)]
-        found = [
-            (number, chunk)
-            for number in numbers
-            for chunk in self._store.logs(self._job, number, self._rank, after, _PAGE)
-        ]
-        return sorted(found, key=lambda item: item[1].id)[:_PAGE]
+def _log_frame(view: View) -> bytes:
+    """What stands for missing output has no id: whoever comes back after it goes on where they were."""
+    return frame("log", view, None if "dropped" in view else view["id"])
 
 
 def _names(track: Tracking, job_id: str) -> list[str]:
@@ -226,14 +185,3 @@ def _columns(track: Tracking, job_id: str, name: str, rank: int | None = None) -
             steps, times, values = (part.tobytes() for part in parts)
             columns[int(found.attempt[begin])] = Column(array("q", steps), array("d", times), array("d", values))
     return columns
-
-
-def _last_lines(text: str, lines: int) -> str:
-    """Lines as a terminal has them: only a line feed ends one."""
-    whole = text.split("\n")
-    unfinished = 1 if whole[-1] else 0
-    return "\n".join(whole[-(lines + 1 - unfinished) :]) if lines else ""
-
-
-def _chunk_view(attempt: int, chunk: LogChunk) -> View:
-    return {"id": chunk.id, "attempt": attempt, "rank": chunk.rank, "text": chunk.data.decode(errors="replace")}

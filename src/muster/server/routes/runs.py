@@ -14,6 +14,7 @@ from muster.core.errors import Invalid, NotFound
 from muster.core.job import Phase
 from muster.core.spec import Kind
 from muster.server.context import Asking, Leading, Tracked
+from muster.server.log_reader import output_view
 from muster.server.record_context import RunRef, find_run
 from muster.server.views import View
 from muster.store import record_tables as tables
@@ -87,8 +88,11 @@ def create_run(body: RunBody, leader: Leading, track: Tracked, asking: Asking) -
 
 @router.get("/{ref}")
 def get_run(ref: RunRef, leader: Leading, track: Tracked, asking: Asking) -> View:
-    """Everything that was captured of it, its parameters, tags, data and the summary of every metric."""
-    return run_view(track, find_run(leader, track, asking, ref))
+    """Everything that was captured of it, its parameters, tags, data and the summary of every metric; of a job, how
+    much of its output is kept."""
+    run = find_run(leader, track, asking, ref)
+    job = leader.store.job(run.id)
+    return {**run_view(track, run), "output": output_view(leader, job) if job is not None else None}
 
 
 @router.patch("/{ref}")

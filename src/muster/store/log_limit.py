@@ -1,0 +1,161 @@
+"""Which part of a rank's output is stored: all of it up to a limit; past it the first half, and the newest.
+
+Offsets are those of the rank's own stream, so what is missing shows as a gap between two chunks, and nowhere else. Both
+sides of a gap are ends of lines, unless a line is longer than an eighth of the limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, Protocol
+
+from muster.store.base import StreamWrite
+
+if TYPE_CHECKING:
+    from muster.store.marks import Mark
+
+CHUNK: Final = 64 << 10  # bytes of output in one row: what the reader of a single line has to unpack
+_PAGE: Final = 32  # chunks looked at in one go
+_NEWEST: Final = 2**62  # an id that no chunk has
+_LINE_CHUNKS: Final = 16  # chunks in which the end of a line is looked for
+
+
+class Chunks(Protocol):
+    """The stored chunks of one rank, in the order of their ids, which is that of their offsets."""
+
+    def last_within(self, offset: int) -> int:
+        """The id of the last chunk that ends at this offset or before it; 0 when there is none."""
+
+    def after(self, chunk: int, limit: int) -> Sequence[tuple[int, int]]:
+        """Ids and lengths of those after this one, oldest first."""
+
+    def upto(self, chunk: int, limit: int) -> Sequence[tuple[int, int]]:
+        """Ids and lengths of this one and those before it, newest first."""
+
+    def data(self, chunk: int) -> bytes: ...
+
+    def drop(self, chunks: Sequence[int]) -> None: ...
+
+    def shorten(self, chunk: int, start: int, stop: int) -> None:
+        """Leaves these of its bytes."""
+
+
+def parts(write: StreamWrite) -> list[tuple[int, bytes]]:
+    """What is stored of a write, with the offset of each part; what the limit would drop at once is left out."""
+    data, keep = write.log, write.keep
+    if not data:
+        return []
+    if keep is None:
+        return _cut(data, write.start, CHUNK)
+    each, head = _each(keep), _head(keep)
+    if write.end <= head:
+        return _cut(data, write.start, each)
+    begins = max(0, head - write.start)  # where the first half ends within this write
+    begins = data.rfind(b"\n", max(0, begins - each), begins) + 1 or _whole_character(data, begins)
+    ends = max(begins, len(data) - (keep - head))  # what is before it can't stay
+    if ends > begins:
+        line = data.find(b"\n", ends - 1, ends + each) + 1
+        ends = line or _whole_character(data, ends)
+    return _cut(data[:begins], write.start, each) + _cut(data[ends:], write.start + ends, each)
+
+
+def end_line(chunks: Chunks, write: StreamWrite, mark: Mark) -> None:
+    """Before a write that leaves a gap: the line that is stored last is cut short by it, and goes."""
+    if write.gap:
+        mark.kept -= _end_with_a_line(chunks, _NEWEST, CHUNK if write.keep is None else _each(write.keep))
+
+
+def prune(chunks: Chunks, write: StreamWrite, mark: Mark) -> None:
+    """Drops what is past the limit of the log that this write, which is stored, belongs to."""
+    if write.stream != "log" or write.keep is None or mark.kept <= write.keep:
+        return
+    first = mark.edge is None
+    head = edge = chunks.last_within(_head(write.keep)) if mark.edge is None else mark.edge
+    last = 0
+    while mark.kept > write.keep:
+        gone = []
+        for chunk, length in chunks.after(edge, _PAGE)[:-1]:  # never the newest
+            if mark.kept <= write.keep:
+                break
+            gone.append(chunk)
+            mark.kept -= length
+        if not gone:
+            break
+        edge = gone[-1]
+        if mark.kept <= write.keep:
+            last = gone.pop()  # how it ends tells whether the next one begins a line
+        chunks.drop(gone)
+    mark.edge = edge
+    if last:
+        ended = chunks.data(last).endswith(b"\n")
+        chunks.drop([last])
+        mark.kept -= 0 if ended else _begin_with_a_line(chunks, last, _each(write.keep))
+    if first:
+        mark.kept -= _end_with_a_line(chunks, head, _each(write.keep))
+
+
+def _begin_with_a_line(chunks: Chunks, after: int, most: int) -> int:
+    """Drops the rest of a line at the beginning of the chunks after this one; the bytes that went, at most so many."""
+    found = chunks.after(after, _LINE_CHUNKS)
+    gone: list[int] = []
+    freed = 0
+    for chunk, length in found:
+        at = chunks.data(chunk).find(b"\n") + 1
+        if freed + (at or length) > most:
+            break
+        if 0 < at < length:
+            chunks.drop(gone)
+            chunks.shorten(chunk, at, length)
+            return freed + at
+        if chunk == found[-1][0]:
+            break  # it may be the newest, which stays
+        gone.append(chunk)
+        freed += length
+        if at:
+            chunks.drop(gone)
+            return freed
+    return 0
+
+
+def _end_with_a_line(chunks: Chunks, last: int, most: int) -> int:
+    """Drops the beginning of a line at the end of the chunks up to this one; the bytes that went, at most so many."""
+    gone: list[int] = []
+    freed = 0
+    for chunk, length in chunks.upto(last, _LINE_CHUNKS):
+        stop = chunks.data(chunk).rfind(b"\n") + 1
+        if freed + length - stop > most:
+            break
+        if stop:
+            chunks.drop(gone)
+            if stop < length:
+                chunks.shorten(chunk, 0, stop)
+            return freed + length - stop
+        gone.append(chunk)
+        freed += length
+    return 0
+
+
+def _cut(data: bytes, offset: int, each: int) -> list[tuple[int, bytes]]:
+    """Chunks of at most so many bytes, each up to the end of a line where it holds one."""
+    found, at = [], 0
+    while len(data) - at > each:
+        stop = data.rfind(b"\n", at, at + each) + 1 or max(at + 1, _whole_character(data, at + each))
+        found.append((offset + at, data[at:stop]))
+        at = stop
+    return [*found, (offset + at, data[at:])] if at < len(data) else found
+
+
+def _head(keep: int) -> int:
+    return keep // 2
+
+
+def _each(keep: int) -> int:
+    return min(CHUNK, max(1, keep // 8))
+
+
+def _whole_character(data: bytes, at: int) -> int:
+    """This place or the one before it where a UTF-8 character begins."""
+    for back in range(min(3, at) + 1):
+        if at - back >= len(data) or data[at - back] & 0xC0 != 0x80:
+            return at - back
+    return at
