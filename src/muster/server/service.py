@@ -13,9 +13,12 @@ from muster.control.lease import Leadership
 from muster.control.secrets import Keyring
 from muster.core.errors import Unavailable
 from muster.core.event import Event
+from muster.server.hosts import Hosts
 from muster.server.leader import Leader
+from muster.server.limits import Limits
 from muster.server.settings import Settings
 from muster.server.stream import Hub
+from muster.server.turns import Turns
 from muster.store.base import Lease, Store
 
 log = logging.getLogger("muster.server")
@@ -28,7 +31,10 @@ class Service:
         self, settings: Settings, store: Store, keyring: Keyring, urls: Sequence[str], announce: Callable[[], None]
     ) -> None:
         self.settings, self.store, self.urls = settings, store, tuple(urls)
+        self.limits = Limits.of(settings.limits)
+        self.hosts = Hosts.of(settings)
         self.hub = Hub()
+        self.turns = Turns(self.limits)
         self.leader: Leader | None = None
         self.started_at = time.time()
         self.failure: Exception | None = None  # why leading did not work
@@ -59,6 +65,12 @@ class Service:
     @property
     def ready(self) -> bool:
         return self.leads and self.leader is not None
+
+    def not_leading(self) -> Unavailable:
+        where = f" {', '.join(self.lease.urls)} does." if self.lease is not None and self.lease.urls else ""
+        return Unavailable(
+            f"This server does not hold the lease.{where}", "Ask the one that does, or try again shortly."
+        )
 
     def _lead(self, lease: Lease) -> None:
         # Loading a large state takes longer than the lease lasts unrenewed, so it does not hold up the lease's thread.

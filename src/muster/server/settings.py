@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from muster.core.errors import ConfigError
 from muster.engines.registry import check_engines
+from muster.server.limits import Limits
 
 
 def default_home() -> Path:
@@ -38,6 +39,8 @@ class Settings:
     # Engines beyond this machine, by name: see `muster.engines.registry`. With any, this machine is one if it is named.
     engines: Mapping[str, Any] = field(default_factory=dict)
     advertise: str = ""  # where nodes reach this server, several divided by commas; where it listens when empty
+    allowed_hosts: str = ""  # further names under which it may be asked, divided by commas; see `muster.server.hosts`
+    limits: Mapping[str, Any] = field(default_factory=dict)  # see `muster.server.limits`
     artifacts: str = ""  # where content is kept: a folder, or s3://bucket/prefix; `blobs` in the home folder when empty
     log_level: str = "info"
 
@@ -74,6 +77,7 @@ class Settings:
                 f"nodes is {self.nodes!r}, a number from 1 is expected.", "Choose how many logical nodes."
             )
         check_engines(self.engines)
+        Limits.of(self.limits)
         for url in self.advertised:
             if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
                 raise ConfigError(f"advertise has {url!r}, which is no address.", "Write it like https://HOST:6878.")

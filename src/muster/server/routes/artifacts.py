@@ -12,7 +12,7 @@ from starlette.concurrency import run_in_threadpool
 
 from muster.core.errors import NotFound
 from muster.server.content import Served, receive, send
-from muster.server.context import Asking, Leading, Tracked
+from muster.server.context import HEAVY, Asking, Leading, Tracked
 from muster.server.record_context import RunRef, find_run
 from muster.server.routes.blobs import Hex
 from muster.server.views import View
@@ -42,7 +42,7 @@ class About:
     world: Annotated[int | None, Query(ge=0, lt=2**53, description="ranks that wrote it")] = None
 
 
-@router.get("/artifacts")
+@router.get("/artifacts", dependencies=HEAVY)
 def list_artifacts(
     ref: RunRef, leader: Leading, track: Tracked, asking: Asking, prefix: Prefix = "", flat: bool = False
 ) -> View:

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Header, Query
 from fastapi.responses import StreamingResponse
 
 from muster.server.auth import Identity
-from muster.server.context import Asking, Leading, Serving, find_job
+from muster.server.context import HEAVY, Asking, Leading, Serving, find_job
 from muster.server.leader import Leader
 from muster.server.routes.jobs import Text
 from muster.server.stream import ALL, frame, stream
@@ -21,7 +21,7 @@ router = APIRouter(prefix="/v1/events", tags=["events"])
 Seq = Annotated[int, Query(ge=0, le=2**53)]
 
 
-@router.get("")
+@router.get("", dependencies=HEAVY)
 def list_events(
     leader: Leading,
     asking: Asking,

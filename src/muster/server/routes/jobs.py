@@ -21,7 +21,7 @@ from muster.core.state import State
 from muster.sched.snapshot import Snapshot, take
 from muster.sched.whatif import newcomer, what_if
 from muster.server.auth import Identity
-from muster.server.context import Asking, Leading, Ref, find_job, job_views, sees, view_of
+from muster.server.context import HEAVY, Asking, Leading, Ref, find_job, job_views, sees, view_of
 from muster.server.leader import Leader
 from muster.server.views import View, attempt_view
 from muster.store.base import JobFilter, Proposal
@@ -123,7 +123,7 @@ def submit_batch(body: BatchBody, leader: Leading, asking: Asking) -> View:
     return {"jobs": results}
 
 
-@router.get("/jobs")
+@router.get("/jobs", dependencies=HEAVY)
 def list_jobs(
     leader: Leading,
     asking: Asking,

@@ -14,7 +14,7 @@ from fastapi.responses import StreamingResponse
 
 from muster.monitor.cost import cost_of
 from muster.monitor.goodput import Trail, summarise
-from muster.server.context import Asking, Leading, Ref, Serving, Tracked, find_job, view_of
+from muster.server.context import HEAVY, Asking, Leading, Ref, Serving, Tracked, find_job, view_of
 from muster.server.leader import Leader
 from muster.server.stream import frame, stream
 from muster.server.views import View, column_view
@@ -29,7 +29,7 @@ ChunkId = Annotated[int, Query(ge=0, le=2**53)]
 _PAGE = 256  # chunks read at a time
 
 
-@router.get("/logs")
+@router.get("/logs", dependencies=HEAVY)
 def logs(
     ref: Ref,
     leader: Leading,
@@ -111,12 +111,12 @@ def job_stream(ref: Ref, leader: Leading, asking: Asking, service: Serving) -> S
     return stream(service.hub, job.id, send, pause=0.1)
 
 
-@router.get("/metrics")
+@router.get("/metrics", dependencies=HEAVY)
 def metric_names(ref: Ref, leader: Leading, track: Tracked, asking: Asking) -> View:
     return {"names": _names(track, find_job(leader, asking, ref).id)}
 
 
-@router.get("/metrics/{name:path}")
+@router.get("/metrics/{name:path}", dependencies=HEAVY)
 def metric(
     ref: Ref,
     name: Annotated[str, Path(max_length=256, pattern=r"^[^\x00]*$")],
@@ -133,7 +133,7 @@ def metric(
     return {"name": name, "attempts": attempts}
 
 
-@router.get("/summary")
+@router.get("/summary", dependencies=HEAVY)
 def summary(ref: Ref, leader: Leading, track: Tracked, asking: Asking) -> View:
     """What the run took, and what its restarts cost."""
     job = find_job(leader, asking, ref)
