@@ -16,6 +16,7 @@ from muster.sched.explain import Explainer
 from muster.server.auth import Identity, authenticate
 from muster.server.leader import Leader
 from muster.server.service import Service
+from muster.server.stream import Watcher
 from muster.server.views import View, job_view
 from muster.store.base import JobFilter
 from muster.track.tracking import Tracking
@@ -54,10 +55,25 @@ async def heavy(
         yield
 
 
+async def watcher(
+    service: Annotated[Service, Depends(service)],
+    leader: Annotated[Leader, Depends(leader)],
+    asking: Annotated[Identity, Depends(identity)],
+    authorization: Annotated[str | None, Header(max_length=500, include_in_schema=False)] = None,
+) -> Watcher:
+    """For routes that stream: their token is looked at again with each look."""
+
+    def identify() -> Identity:
+        return authenticate(authorization, leader.store.state(), leader.clock.now())
+
+    return Watcher(asking.user, identify, lambda: service.leader is leader and service.leads)
+
+
 Serving = Annotated[Service, Depends(service)]
 Leading = Annotated[Leader, Depends(leader)]
 Asking = Annotated[Identity, Depends(identity)]
 Tracked = Annotated[Tracking, Depends(tracking)]
+Watching = Annotated[Watcher, Depends(watcher)]
 HEAVY = [Depends(heavy)]  # as `dependencies` of a route
 Ref = Annotated[
     str, Path(min_length=1, max_length=100, description="A job's id, its number, or a name (its newest job)")

@@ -17,12 +17,13 @@ from muster.server.hosts import Hosts
 from muster.server.leader import Leader
 from muster.server.limits import Limits
 from muster.server.settings import Settings
-from muster.server.stream import Hub
+from muster.server.stream import Hub, Streams
 from muster.server.turns import Turns
 from muster.store.base import Lease, Store
 
 log = logging.getLogger("muster.server")
 
+_RIGHTS = frozenset({"token.revoked", "project.member", "project.set"})  # who may see what may be another since
 _AGAIN = 1.0  # seconds before leading is tried again
 
 
@@ -35,6 +36,7 @@ class Service:
         self.hosts = Hosts.of(settings)
         self.hub = Hub()
         self.turns = Turns(self.limits)
+        self.streams = Streams(self.hub, self.turns, self.limits.streams_per_user)
         self.leader: Leader | None = None
         self.started_at = time.time()
         self.failure: Exception | None = None  # why leading did not work
@@ -106,4 +108,6 @@ class Service:
                 leader.close()
 
     def _news(self, events: Sequence[Event]) -> None:
+        if any(event.kind in _RIGHTS for event in events):
+            self.hub.tell_all()
         self.hub.tell({event.job for event in events if event.job})

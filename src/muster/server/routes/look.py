@@ -8,15 +8,15 @@ from itertools import pairwise
 from typing import Annotated, Any
 
 import numpy as np
-from anyio import to_thread
 from fastapi import APIRouter, Header, Path, Query
 from fastapi.responses import StreamingResponse
 
 from muster.monitor.cost import cost_of
 from muster.monitor.goodput import Trail, summarise
-from muster.server.context import HEAVY, Asking, Leading, Ref, Serving, Tracked, find_job, view_of
+from muster.server.auth import Identity
+from muster.server.context import HEAVY, Asking, Leading, Ref, Serving, Tracked, Watching, find_job, view_of
 from muster.server.leader import Leader
-from muster.server.stream import frame, stream
+from muster.server.stream import frame
 from muster.server.views import View, column_view
 from muster.store.base import Column, LogChunk
 from muster.track.metrics.append import SYSTEM
@@ -55,6 +55,7 @@ def logs_stream(
     leader: Leading,
     asking: Asking,
     service: Serving,
+    watching: Watching,
     attempt: Small = None,
     rank: Small = None,
     after: ChunkId = 0,
@@ -65,14 +66,15 @@ def logs_stream(
     job = find_job(leader, asking, ref)
     resumed = int(last_event_id) if last_event_id and last_event_id.isdigit() else 0
     reader = _Logs(leader, job.id, attempt, rank, max(after, resumed))
-    first = reader.tail(tail) if tail is not None and not resumed else []
+    begin = [tail] if tail is not None and not resumed else []
     shown: list[Any] = [None]
 
-    def look() -> tuple[list[bytes], bool]:
+    def look(asking: Identity) -> tuple[list[bytes], bool]:
+        asking.need(leader.store.state(), job.project, "viewer")
         # The job is looked at before its output: when it is over by then, what is read next is all there is.
         view = view_of(leader, asking, job.id)
-        parts = [frame("log", c, c["id"]) for c in first]
-        first.clear()
+        parts = [frame("log", c, c["id"]) for lines in begin for c in reader.tail(lines)]
+        begin.clear()
         found, complete = reader.read(1 << 20)
         parts += [frame("log", c, c["id"]) for c in found]
         state = (view["phase"], view["attempt"])
@@ -86,29 +88,24 @@ def logs_stream(
             service.hub.tell([job.id])
         return parts, over
 
-    async def send() -> tuple[list[bytes], bool]:
-        return await to_thread.run_sync(look)
-
-    return stream(service.hub, job.id, send)
+    return service.streams.follow(watching, job.id, look)
 
 
 @router.get("/stream", response_class=StreamingResponse)
-def job_stream(ref: Ref, leader: Leading, asking: Asking, service: Serving) -> StreamingResponse:
+def job_stream(ref: Ref, leader: Leading, asking: Asking, service: Serving, watching: Watching) -> StreamingResponse:
     """The job's view whenever it changes, at most ten times a second."""
     job = find_job(leader, asking, ref)
     shown: list[View | None] = [None]
 
-    def look() -> tuple[list[bytes], bool]:
+    def look(asking: Identity) -> tuple[list[bytes], bool]:
+        asking.need(leader.store.state(), job.project, "viewer")
         view = view_of(leader, asking, job.id)
         over = view["phase"] in ("succeeded", "failed", "stopped")
         parts = [frame("job", view)] if view != shown[0] else []
         shown[0] = view
         return [*parts, *([frame("end", view)] if over else [])], over
 
-    async def send() -> tuple[list[bytes], bool]:
-        return await to_thread.run_sync(look)
-
-    return stream(service.hub, job.id, send, pause=0.1)
+    return service.streams.follow(watching, job.id, look, pause=0.1)
 
 
 @router.get("/metrics", dependencies=HEAVY)
