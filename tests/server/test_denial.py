@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import socket
 import ssl
+import struct
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,6 +17,7 @@ import pytest
 
 from certificate import self_signed
 from live import LiveServer, live_server, stop_everything, until
+from muster.control.secrets import load_keyring
 
 SHORT = """
 [limits]
@@ -295,3 +298,27 @@ def test_the_description_loads_nothing_from_outside(server: LiveServer) -> None:
     assert "/v1/jobs/{ref}/logs" in answer.text
     assert "script-src" not in answer.headers["content-security-policy"]
     assert "default-src 'none'" in answer.headers["content-security-policy"]
+
+
+@pytest.mark.parametrize("depth", [80, 500, 900, 100_000])
+def test_deep_json_is_no_bug(server: LiveServer, depth: int) -> None:
+    deep = '{"a":' * depth + "1" + "}" * depth
+    bodies = {
+        "/v1/jobs": '{"spec":%s}' % deep,
+        "/v1/jobs/batch": '{"jobs":[{"spec":%s}]}' % deep,
+        "/v1/runs": '{"name":"deep","params":%s}' % deep,
+        "/v1/runs/external": '{"id":"deep-%d","key":"%s","params":%s}' % (depth, "0" * 32, deep),
+        "/v1/runs/search": '{"query":%s}' % json.dumps("(" * min(depth, 19_000)),
+        "/v1/compare": deep,
+    }
+    with server.http() as http:
+        for path, body in bodies.items():
+            answer = http.post(path, content=body.encode(), headers={"Content-Type": "application/json"})
+            assert answer.status_code < 500, (path, answer.text)
+        cursor = base64.urlsafe_b64encode(b"[" * 7000).decode()
+        assert http.get("/v1/runs", params={"after": cursor}).status_code == 400
+        assert http.get("/v1/runs").status_code == 200
+    token = load_keyring(server.home / "key").attempt_token("x-1", 1)
+    with server.http(token) as http:
+        head = b"[" * depth
+        assert http.post("/v1/ingest", content=struct.pack("<I", len(head)) + head).status_code == 400
