@@ -303,12 +303,13 @@ def test_the_description_loads_nothing_from_outside(server: LiveServer) -> None:
 @pytest.mark.parametrize("depth", [80, 500, 900, 100_000])
 def test_deep_json_is_no_bug(server: LiveServer, depth: int) -> None:
     deep = '{"a":' * depth + "1" + "}" * depth
+    key = "0" * 32
     bodies = {
-        "/v1/jobs": '{"spec":%s}' % deep,
-        "/v1/jobs/batch": '{"jobs":[{"spec":%s}]}' % deep,
-        "/v1/runs": '{"name":"deep","params":%s}' % deep,
-        "/v1/runs/external": '{"id":"deep-%d","key":"%s","params":%s}' % (depth, "0" * 32, deep),
-        "/v1/runs/search": '{"query":%s}' % json.dumps("(" * min(depth, 19_000)),
+        "/v1/jobs": f'{{"spec":{deep}}}',
+        "/v1/jobs/batch": f'{{"jobs":[{{"spec":{deep}}}]}}',
+        "/v1/runs": f'{{"name":"deep","params":{deep}}}',
+        "/v1/runs/external": f'{{"id":"deep-{depth}","key":"{key}","params":{deep}}}',
+        "/v1/runs/search": json.dumps({"query": "(" * min(depth, 19_000)}),
         "/v1/compare": deep,
     }
     with server.http() as http:

@@ -20,6 +20,10 @@ class Quota:
     bytes_per_project: int | None = None
     own_bytes: Mapping[str, int] = field(default_factory=dict)  # project → its limit, in place of the usual one
 
+    @property
+    def limits_bytes(self) -> bool:
+        return self.bytes_per_project is not None or bool(self.own_bytes)
+
     def bytes_of(self, project: str) -> int | None:
         return self.own_bytes.get(project, self.bytes_per_project)
 

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from muster.control.admission import CHECKS, Context, Growth
+from muster.control.quota import UNLIMITED, Quota
 from muster.core.errors import Invalid, NotFound, Refused
 from muster.core.event import Event
 from muster.core.history import groups_of
@@ -42,11 +43,12 @@ def submit(
     whole: bool = False,
     admitted: bool = False,
     growth: Growth = MappingProxyType({}),
+    quota: Quota = UNLIMITED,
 ) -> Proposal:
     """Accepts the job in one event, or nothing when its key was used since `earlier` was asked.
 
-    `local`, `growth`: see `admission.Context`. `whole`: the event carries the spec as it is, for a store that encodes
-    nothing. `admitted`: one just like it was, and neither nodes nor rules have changed since.
+    `local`, `growth`, `quota`: see `admission.Context`. `whole`: the event carries the spec as it is, for a store that
+    encodes nothing. `admitted`: one just like it was, and neither nodes nor rules have changed since.
     """
 
     def propose(state: State) -> Entry:
@@ -54,7 +56,7 @@ def submit(
         if submission.key and (user, submission.key) in state.keys:
             return Entry()
         if not admitted:
-            admit(submission, Context(state, user, lambda p, n: store.secret(p, n) is not None, local, growth))
+            admit(submission, Context(state, user, lambda p, n: store.secret(p, n) is not None, local, growth, quota))
         number = state.next_number
         data: dict[str, Any] = {
             "number": number,
@@ -102,7 +104,13 @@ def stop(job_id: str, actor: str, now: float, grace: float | None, why: Reason |
 
 
 def resume(
-    store: Store, job_id: str, actor: str, now: float, local: bool, growth: Growth = MappingProxyType({})
+    store: Store,
+    job_id: str,
+    actor: str,
+    now: float,
+    local: bool,
+    growth: Growth = MappingProxyType({}),
+    quota: Quota = UNLIMITED,
 ) -> Proposal:
     """Queues a stopped or failed job again: the same run goes on from its last checkpoint."""
 
@@ -115,7 +123,7 @@ def resume(
             raise NotFound(f"There is no job {job_id!r}.", "See `muster ls --all`.")
         if job.phase == "succeeded":
             raise Invalid(f"Job {job_id} has succeeded.", "Submit it again to run it once more.")
-        context = Context(state, actor, lambda p, n: store.secret(p, n) is not None, local, growth)
+        context = Context(state, job.user, lambda p, n: store.secret(p, n) is not None, local, growth, quota)
         admit(Submission(job.spec, job.user), context)
         data = {
             "doc": job.to_doc(),

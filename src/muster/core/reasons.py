@@ -118,6 +118,12 @@ _KINDS = [
         "Ask for less, use another queue, or ask for a higher limit; see `muster queue rules`.",
     ),
     ReasonKind(
+        "over_quota",
+        "refusal",
+        "the user or the project has as much as the server's limits allow",
+        "Wait until some of it is over or remove some, or ask for more in `[limits]` of the server's config.toml.",
+    ),
+    ReasonKind(
         "pool_not_allowed",
         "refusal",
         "the rules let it into no pool that it would go to",

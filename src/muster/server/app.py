@@ -10,13 +10,14 @@ from contextlib import asynccontextmanager
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import HTMLResponse, JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from muster import __version__
 from muster.core.errors import Invalid, MusterError
 from muster.server.answers import answer, error_answer
+from muster.server.docs_page import POLICY, page
 from muster.server.guard import Guard
 from muster.server.mlflow.gate import Gate
 from muster.server.routes import (
@@ -64,6 +65,8 @@ def create_app(service: Service) -> FastAPI:
         title="Muster",
         version=__version__,
         lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
         responses=dict.fromkeys((400, 401, 403, 404, 409, 413, 421, 422, 429, 503), _ERROR),
     )
     app.state.service = service
@@ -94,6 +97,14 @@ def create_app(service: Service) -> FastAPI:
         runs,
     ):
         app.include_router(module.router)
+    described: list[str] = []  # made when it is first asked for
+
+    @app.get("/docs", include_in_schema=False)
+    async def docs() -> HTMLResponse:
+        if not described:
+            described.append(page(app.openapi()))
+        return HTMLResponse(described[0], headers={"Content-Security-Policy": POLICY})
+
     app.mount("/mlflow", Gate())
     app.add_middleware(Guard, service=service)
     app.add_exception_handler(MusterError, _muster_error)

@@ -13,6 +13,7 @@ from muster.control.clock import SteadyClock
 from muster.control.ingest import Ingest
 from muster.control.loop import Controller
 from muster.control.outlook import Outlook
+from muster.control.quota import UNLIMITED, Quota
 from muster.control.record import Recorder
 from muster.control.rules import problems_here, read_policy, set_rules
 from muster.control.secrets import Keyring
@@ -25,6 +26,8 @@ from muster.engines.describe import Home
 from muster.engines.local import LocalConfig, LocalEngine, describe_machine
 from muster.engines.many import Engines
 from muster.engines.registry import LOCAL, check_engines, make_engine
+from muster.server.auth import Identity
+from muster.server.limits import Limits
 from muster.server.settings import Settings
 from muster.store.base import Entry, Lease, Proposal, Store
 from muster.store.commit import GroupCommit
@@ -54,12 +57,14 @@ class Leader:
         self._on_events = on_events
         self.clock = SteadyClock()
         self.log_limit = int(parse_size(settings.log_limit))
+        self.quota = Limits.of(settings.limits).quota()
         self.commit = GroupCommit(store, on_commit=self._committed)
         self.engine = Engines(make_engines(settings, keyring, urls, self.log_limit))
         # Whether jobs run on this machine, so that the folders and commands of those that do can be looked at.
         self.local = LOCAL in self.engine.members()
         self.controller = Controller(self.commit, self.engine, self.clock, keyring.attempt_token, may_act)
-        self.track = open_tracking(store, self.commit, self.clock.now, settings.home, settings.artifacts)
+        limit_of = self.quota.bytes_of if self.quota.limits_bytes else None
+        self.track = open_tracking(store, self.commit, self.clock.now, settings.home, settings.artifacts, limit_of)
         intake = self.track.intake if self.track is not None else None
         self.ingest = Ingest(store, self.commit, self.clock, self.log_limit, intake, self.engine.cause)
         self.recorder = Recorder(store, self.commit, self.clock, may_act)
@@ -102,6 +107,10 @@ class Leader:
         found: list[T] = []
         self.propose(peek(found, look))
         return found[0]
+
+    def quota_of(self, asking: Identity) -> Quota:
+        """Administrators have none."""
+        return UNLIMITED if asking.superuser else self.quota
 
     def _committed(self, events: Sequence[Event]) -> None:
         self.controller.on_commit(events)

@@ -50,7 +50,7 @@ class Limits:
         try:
             usual = int(parse_size(self.bytes_per_project)) if self.bytes_per_project else None
             own = {project: int(parse_size(size)) for project, size in dict(self.bytes).items()}
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, AttributeError) as error:
             raise ConfigError(f"limits: {error}", 'Write sizes like "500GB".') from error
         return Quota(self.jobs_per_user, self.jobs_per_project, self.tokens_per_user, usual, own)
 

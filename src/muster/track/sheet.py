@@ -190,7 +190,8 @@ def _artifact(sheet: Sheet, rank: int, doc: Doc) -> None:
         sheet.run, str(doc["path"]), str(doc["digest"]), size, kind, attempt=sheet.attempt, doc=about,
         time=float(doc["time"]),
     )  # fmt: skip
-    sheet.files.append(made)
+    with sheet.artifacts.usage.room(sheet.run, sheet.artifacts.blobs.size(made.digest) or 0):
+        sheet.files.append(made)
 
 
 def _environment_doc(sheet: Sheet, rank: int, doc: Doc) -> None:

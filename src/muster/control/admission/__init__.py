@@ -10,6 +10,7 @@ from muster.control.admission import (
     priority,
     project,
     queue,
+    quotas,
     required,
     secrets,
     topology,
@@ -20,6 +21,7 @@ from muster.control.admission.base import Check, Context, Growth
 
 CHECKS: tuple[Check, ...] = (
     project.check,
+    quotas.check,
     queue.check,
     required.check,
     priority.check,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from muster.control.quota import UNLIMITED, Quota
 from muster.core.reasons import Reason
 from muster.core.resources import Resources
 from muster.core.spec import JobSpec
@@ -23,6 +24,7 @@ class Context:
     local: bool  # jobs run on this machine: folders and commands of those that do can be looked at now
     # Pools that grow when somebody waits → what a node of theirs is like, and how many there may be in all.
     growth: Growth = field(default_factory=dict)
+    quota: Quota = UNLIMITED  # of whoever the job belongs to
 
 
 Check = Callable[[JobSpec, Context], Reason | None]

@@ -87,6 +87,8 @@ async def put_artifact(
     check_path(path)
     sent = request.headers.get("content-type", "application/octet-stream")[:200]
     mime = _mime(path) if sent == "application/octet-stream" else sent
+    declared = request.headers.get("content-length", "")
+    await run_in_threadpool(track.artifacts.usage.check, run.project, int(declared) if declared.isdigit() else 0)
     doc: dict[str, Any] = {"mime": mime or None, "by": asking.user, **asdict(said)}
     named = digest or (await receive(request, track.blobs, None))[0]
     known = {name: value for name, value in doc.items() if value is not None}

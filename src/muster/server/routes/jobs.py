@@ -86,7 +86,7 @@ def submit_job(
         response.status_code = 200
         return {"ok": True, "spec": spec.model_dump(mode="json"), "yaml": dump_job(spec), **_dry(leader, asking, spec)}
     if not _known(leader, submission):
-        events = leader.propose(_accept(leader, submission, leader.clock.now()))
+        events = leader.propose(_accept(leader, asking, submission, leader.clock.now()))
         if events:
             return view_of(leader, asking, events[0].job)
     response.status_code = 200
@@ -106,7 +106,7 @@ def submit_batch(body: BatchBody, leader: Leading, asking: Asking) -> View:
             spec = parse_job(item.spec, source=f"job {index}")
             asking.need(state, spec.project, "member")
             submission = _submission(leader, spec, asking.user, item.key, item.code, checked)
-            proposal = _accept(leader, submission, now)
+            proposal = _accept(leader, asking, submission, now)
             pending.append((index, submission, None if item.key in known else leader.commit.submit(proposal)))
         except MusterError as error:
             results[index] = {"error": error.to_dict()}
@@ -182,7 +182,8 @@ def resume_job(ref: Ref, leader: Leading, asking: Asking) -> View:
     if leader.track is not None and job.id in leader.track.purged:
         raise Invalid(f"The run of {job.id} was deleted, with its checkpoints.", "Submit it again.")
     now, growth = leader.clock.now(), leader.engine.most()
-    leader.propose(resume(leader.store, job.id, asking.user, now, leader.local, growth))
+    quota = leader.quota_of(asking)
+    leader.propose(resume(leader.store, job.id, asking.user, now, leader.local, growth, quota))
     return view_of(leader, asking, job.id)
 
 
@@ -216,11 +217,12 @@ def _context(leader: Leader, asking: Identity, state: State) -> Context:
     def has_secret(project: str, name: str) -> bool:
         return leader.store.secret(project, name) is not None
 
-    return Context(state, asking.user, has_secret, leader.local, leader.engine.most())
+    return Context(state, asking.user, has_secret, leader.local, leader.engine.most(), leader.quota_of(asking))
 
 
-def _accept(leader: Leader, submission: Submission, now: float) -> Proposal:
-    return submit(leader.store, submission, now, leader.local, growth=leader.engine.most())
+def _accept(leader: Leader, asking: Identity, submission: Submission, now: float) -> Proposal:
+    growth, quota = leader.engine.most(), leader.quota_of(asking)
+    return submit(leader.store, submission, now, leader.local, growth=growth, quota=quota)
 
 
 def _known(leader: Leader, submission: Submission) -> bool:
