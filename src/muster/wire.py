@@ -89,6 +89,7 @@ KIND_SHAPE: Final = 2  # argument: shape id; then a JSON list of metric names, z
 KIND_DOC: Final = 3  # argument: 0; then a JSON object with "type" and "time", zero padded
 ROW_FIXED: Final = 24  # bytes of a row before its values
 DOC_MAX: Final = 1 << 20
+HEAD_MAX: Final = 1 << 20  # bytes of a batch's header
 NAME_MAX: Final = 256
 SHAPES_MAX: Final = 4096
 
@@ -248,6 +249,8 @@ class Batch:
         """Raises ValueError, with what is wrong, for anything that `encode` would not have written."""
         try:
             (head_len,) = struct.unpack_from("<I", body)
+            if head_len > HEAD_MAX:
+                raise ValueError(f"its header has {head_len} bytes, of at most {HEAD_MAX}")
             header = json.loads(body[4 : 4 + head_len])
             at, pieces = 4 + head_len, []
             for rank, stream, offset, length in header["pieces"]:
@@ -264,7 +267,7 @@ class Batch:
             ended = WorkerExit.from_dict(header["exit"]) if header["exit"] else None
             whole = header.get("whole") is True  # launchers of older versions don't say
             return cls(int(header["worker"]), header["state"], ended, tuple(pieces), int(header["command_seen"]), whole)
-        except (struct.error, KeyError, TypeError, UnicodeDecodeError, AttributeError) as error:
+        except (struct.error, KeyError, TypeError, UnicodeDecodeError, AttributeError, RecursionError) as error:
             raise ValueError(f"not a batch: {error!r}") from error
 
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from muster.track.query import And, Compare, Field, Has, Not, Or, QueryError, Sort, Span, parse, parse_field, parse_sort
 from muster.track.query.fields import PLAIN
-from muster.track.query.regex import BadPattern, Matcher
+from muster.track.query.functions import Patterns
+from muster.track.query.regex import BadPattern, Budget, Matcher, Spent
 
 LR = Field("param", "lr")
 WORDS = "metrics.a params.b tags.`c` ( ) and or not in has = != < ~ , 1 2.5 'x' \"y\" failed valid data -7d"
@@ -220,14 +221,43 @@ class TestPatterns:
     def test_they_match_as_pythons_do(self, pattern: str, text: str) -> None:
         # `\Z` is what `$` means here: the end of the whole text, not before its last line break.
         peer = re.compile(re.sub(r"(?<!\\)\$", r"\\Z", pattern), re.I | re.S)
-        assert Matcher.of(pattern).occurs(text) == (peer.search(text) is not None)
+        assert Matcher.of(pattern, Budget(10**9)).occurs(text) == (peer.search(text) is not None)
 
     def test_one_that_hangs_others_does_not_hang(self) -> None:
-        assert not Matcher.of("(a*)*(a|a)*$b").occurs("a" * 5000)
-        assert Matcher.of("(a|aa)+$").occurs("a" * 5000)
+        assert not Matcher.of("(a*)*(a|a)*$b", Budget(10**9)).occurs("a" * 5000)
+        assert Matcher.of("(a|aa)+$", Budget(10**9)).occurs("a" * 5000)
+
+    @pytest.mark.parametrize(
+        ("pattern", "text"),
+        [
+            ("(a|b)*a(a|b){200}c", "".join("ab"[number.bit_count() % 2] for number in range(99_000))),
+            ("((a?){9}){9}b", "".join("ab"[number.bit_count() % 2] for number in range(99_000)).replace("b", "aac")),
+            ("[" + "".join(chr(0x4E00 + number) for number in range(190)) + "]{150}", "\u4ebd" * 99_000),
+            ("(a*)*b", "".join(chr(0x100 + number % 50_000) for number in range(2_000_000))),
+        ],
+    )
+    def test_work_ends_within_its_budget(self, pattern: str, text: str) -> None:
+        """Counted where it is done: between two looks at the budget there is no more than one step of the program."""
+        budget = Budget(200_000)
+        with pytest.raises(Spent):
+            Matcher.of(pattern, budget).occurs(text)
+        largest = 4 * 1000 * 200  # instructions, each with a class of many members
+        assert -largest - len(text) <= budget.left < 0
+
+    def test_it_says_so_when_a_pattern_took_too_long(self) -> None:
+        patterns = Patterns()
+        text = "".join("ab"[number.bit_count() % 2] for number in range(99_000))
+        for _ in range(1000):
+            patterns("(a|b)*a(a|b){200}c", text)
+        assert patterns.spent
+
+    @pytest.mark.parametrize("pattern", ["a" * 3000 + "*", "[" + "".join(map(chr, range(0x100, 0x300))) + "]"])
+    def test_patterns_are_bounded(self, pattern: str) -> None:
+        with pytest.raises(BadPattern):
+            Matcher.of(pattern, Budget(10**9))
 
     def test_memory_is_bounded(self) -> None:
-        matcher = Matcher.of("(a|b)*a(a|b){14}c")
+        matcher = Matcher.of("(a|b)*a(a|b){14}c", Budget(10**9))
         for i in range(300):
             matcher.occurs(f"{i:020b}".replace("0", "a").replace("1", "b") * 20)
         assert len(matcher._sets) <= 500
@@ -254,4 +284,4 @@ class TestPatterns:
     )
     def test_what_is_refused(self, pattern: str) -> None:
         with pytest.raises(BadPattern):
-            Matcher.of(pattern)
+            Matcher.of(pattern, Budget(10**9))

@@ -17,12 +17,22 @@ import httpx
 from muster import __version__
 from muster.client.target import START_A_SERVER, Target, find_target, is_loopback
 from muster.core import errors
-from muster.core.errors import ConfigError, MusterError, Problem, Refused, SpecError, Unauthenticated, Unavailable
+from muster.core.errors import (
+    ConfigError,
+    MusterError,
+    Problem,
+    Refused,
+    SpecError,
+    TooMany,
+    Unauthenticated,
+    Unavailable,
+)
 from muster.core.reasons import Reason
 
 ROUNDS: Final = 3  # times that every server is asked while at least one of them answers "not now"
 LONGEST_WAIT: Final = 2.0  # seconds between two rounds, whatever Retry-After says
 SHORT_WAIT: Final = 0.2
+BUSY_FOR: Final = 60.0  # seconds for which a server is asked again that says one has too much under way
 SLOWEST: Final = 2e6  # bytes a second: what is sent is waited for accordingly
 _LOST: Final = "See `muster doctor`; before you repeat it, look whether it was done."
 
@@ -107,7 +117,8 @@ class Transport:
         raise failure
 
     def _send(self, method: str, path: str, parts: dict[str, Any], repeatable: bool, stream: bool) -> httpx.Response:
-        for turn in range(ROUNDS):
+        turn, busy_until = 0, time.monotonic() + BUSY_FOR
+        while True:
             target = self.target()
             if target.token is None:
                 raise Unauthenticated(f"No token for {target.urls[0]}.", "Set MUSTER_TOKEN to one that is valid there.")
@@ -131,13 +142,14 @@ class Transport:
                 response.read()
                 response.close()
                 failure = error_from(response, url)
-                if response.status_code != 503:
+                if response.status_code not in (429, 503):
                     raise failure
                 wait = _retry_after(response)
-            if wait is None or turn == ROUNDS - 1:
+            # One that has too much under way has done nothing of this, and will once the rest is through.
+            turn += not isinstance(failure, TooMany)
+            if wait is None or turn == ROUNDS or time.monotonic() > busy_until:
                 raise failure
             time.sleep(wait)
-        raise AssertionError("the last round returns or raises")
 
     def _in_turn(self, target: Target) -> list[str]:
         return sorted(target.urls, key=lambda url: url != self._preferred)
@@ -243,6 +255,7 @@ _CLASSES: Final[dict[str, type[MusterError]]] = {
         errors.NotAllowed,
         errors.Invalid,
         errors.Conflict,
+        errors.TooMany,
         errors.Unavailable,
         errors.EngineError,
         errors.ConfigError,

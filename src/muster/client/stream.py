@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import httpx
 
-from muster.client.http import Transport
+from muster.client.http import Transport, error_body
 from muster.core.errors import Unavailable
 from muster.core.lines import byte_lines
 
@@ -67,6 +67,8 @@ def follow(
                 lost_at, delay = None, FIRST_DELAY
                 if message is None or (message.id is not None and last_id is not None and message.id <= last_id):
                     continue
+                if message.event == "error":
+                    raise error_body(message.data)
                 last_id = last_id if message.id is None else message.id
                 yield message
                 if message.event == "end":

@@ -11,12 +11,14 @@ import math
 import re
 import struct
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, NoReturn
 
 from muster import wire
 
+DEPTH: Final = 64  # levels of a document; what Muster's own side writes has 20 at most
+DROPPED: Final = "dropped"  # the type of a document that stands for one that was not kept
 _FAR: Final = 7  # rows; a run that is not longer is taken row by row, which is faster then
 _FIRST_WINDOW: Final = 16  # headers compared at once at first; doubled while they agree
 _LAST_WINDOW: Final = 1 << 14
@@ -156,6 +158,10 @@ def _shape(payload: bytes, at: int, shape: int) -> tuple[str, ...]:
 
 
 def _doc(payload: bytes, at: int) -> dict[str, Any]:
+    if _too_deep(payload):
+        # Refusing it would hold up all that the rank wrote after it, for ever.
+        why = f"{len(payload):,} bytes of JSON, nested more than {DEPTH} deep"
+        return {"type": DROPPED, "time": 0.0, "why": why}
     doc = _json(payload, at)
     if doc == {}:
         return {}
@@ -165,6 +171,25 @@ def _doc(payload: bytes, at: int) -> dict[str, Any]:
     if not isinstance(time, int | float) or isinstance(time, bool) or not abs(time) < 1e18:  # seconds
         raise ValueError(f"at byte {at}: a document without a time")
     return doc
+
+
+def _too_deep(payload: bytes) -> bool:
+    """Brackets in texts count, too, so this only looks further where there are many."""
+    if payload.count(b"[") + payload.count(b"{") <= DEPTH:
+        return False
+    try:
+        level = [json.loads(payload.rstrip(b"\0"))]
+    except RecursionError:
+        return True
+    except ValueError:
+        return False  # `_json` says what is wrong
+    for _ in range(DEPTH + 1):
+        level = [inner for one in level for inner in _inside(one)]
+    return bool(level)
+
+
+def _inside(value: Any) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
 
 
 def _json(payload: bytes, at: int) -> Any:

@@ -114,7 +114,7 @@ def resume(store: Store, job_id: str, actor: str, now: float, local: bool, **sit
             raise NotFound(f"There is no job {job_id!r}.", "See `muster ls --all`.")
         if job.phase == "succeeded":
             raise Invalid(f"Job {job_id} has succeeded.", "Submit it again to run it once more.")
-        context = Context(state, actor, _secrets(store), local, **site)
+        context = Context(state, job.user, _secrets(store), local, **site)
         admit(Submission(job.spec, job.user), context)
         data = {
             "doc": job.to_doc(),

@@ -8,6 +8,7 @@ MusterError                 what happened, and what to do
 ├── NotAllowed              a token whose role is too low
 ├── Invalid                 a request that makes no sense in the present state
 ├── Conflict                somebody else changed the state first
+├── TooMany                 one's own share of the server is in use: wait, and ask again
 ├── Unavailable             not now: no leader, a full disk, a server that is away
 ├── EngineError             what runs the workers refused or failed
 └── ConfigError             a setting, a file or an installation that must be mended
@@ -97,6 +98,10 @@ class Invalid(MusterError):
 
 class Conflict(MusterError):
     code = "conflict"
+
+
+class TooMany(MusterError):
+    code = "too_many"
 
 
 class Unavailable(MusterError):

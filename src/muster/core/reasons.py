@@ -124,6 +124,12 @@ _KINDS = [
         "Leave it out, or have an administrator allow it; see docs/kubernetes.md.",
     ),
     ReasonKind(
+        "over_quota",
+        "refusal",
+        "the user or the project has as much as the server's limits allow",
+        "Wait until some of it is over or remove some, or ask for more in `[limits]` of the server's config.toml.",
+    ),
+    ReasonKind(
         "pool_not_allowed",
         "refusal",
         "the rules let it into no pool that it would go to",

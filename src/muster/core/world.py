@@ -60,6 +60,7 @@ class State:
     lines: dict[str, dict[str, None]] = field(default_factory=dict)  # queue name → ids of its queued jobs, unordered
     active: dict[str, None] = field(default_factory=dict)  # ids of jobs that hold resources, oldest first
     keys: dict[tuple[str, str], str] = field(default_factory=dict)  # (user, idempotency key) → job, the newest of them
+    live: Counter[tuple[str, str]] = field(default_factory=Counter)  # ("user" or "project", name) → its unfinished jobs
     by_number: dict[int, str] = field(default_factory=dict)
     kinds: Counter[tuple[str, Resources]] = field(default_factory=Counter)  # (pool, whole node) → how many there are
     journal: Journal = field(default_factory=Journal, compare=False)
@@ -70,6 +71,8 @@ class State:
 
     def add_job(self, job: Job) -> None:
         """Takes in a job as it is: used by `apply`, and by a store that loads what it saved."""
+        if job.id not in self.jobs:
+            self._count_live(job, +1)
         self.jobs[job.id] = job
         self.by_number[job.number] = job.id
         self.next_number = max(self.next_number, job.number + 1)
@@ -170,6 +173,13 @@ class State:
 
     def remove(self, job: Job) -> None:
         del self.jobs[job.id], self.by_number[job.number]
+        self._count_live(job, -1)
+
+    def _count_live(self, job: Job, sign: int) -> None:
+        for name in (("user", job.user), ("project", job.project)):
+            self.live[name] += sign
+            if not self.live[name]:
+                del self.live[name]
 
     def _remember_key(self, user: str, key: str, job_id: str) -> None:
         """Beyond the job's own life: a job may end between a look into the store and the commit that relies on it."""

@@ -7,30 +7,18 @@ import logging
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import HTMLResponse, JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from muster import __version__
-from muster.core.errors import (
-    ConfigError,
-    Conflict,
-    EngineError,
-    Invalid,
-    MusterError,
-    NotAllowed,
-    NotFound,
-    Refused,
-    SpecError,
-    Unauthenticated,
-    Unavailable,
-)
-from muster.server.headers import Headers
-from muster.server.limits import Limits
+from muster.core.errors import Invalid, MusterError
+from muster.server.answers import answer, error_answer
+from muster.server.docs_page import POLICY, page
+from muster.server.guard import Guard
 from muster.server.mlflow.gate import Gate
 from muster.server.routes import (
     access,
@@ -63,18 +51,8 @@ from muster.server.sign_ins import WatchSignIns
 
 log = logging.getLogger("muster.server")
 
-STATUS: dict[type[MusterError], int] = {
-    SpecError: 422,
-    Refused: 409,
-    NotFound: 404,
-    Unauthenticated: 401,
-    NotAllowed: 403,
-    Invalid: 400,
-    Conflict: 409,
-    Unavailable: 503,
-    EngineError: 502,
-    ConfigError: 500,
-}
+DEPTH = 64  # levels of a request that are promised
+_MOST_PROBLEMS = 100  # of one request that are told
 _ERROR = {"description": "what went wrong, and what to do: {error: {code, message, mend}}"}
 
 
@@ -88,7 +66,9 @@ def create_app(service: Service) -> FastAPI:
         title="Muster",
         version=__version__,
         lifespan=lifespan,
-        responses=dict.fromkeys((400, 401, 403, 404, 409, 413, 422, 503), _ERROR),
+        docs_url=None,
+        redoc_url=None,
+        responses=dict.fromkeys((400, 401, 403, 404, 409, 413, 421, 422, 429, 503), _ERROR),
     )
     app.state.service = service
     for module in (
@@ -118,27 +98,29 @@ def create_app(service: Service) -> FastAPI:
         runs,
     ):
         app.include_router(module.router)
+    described: list[str] = []  # made when it is first asked for
+
+    @app.get("/docs", include_in_schema=False)
+    async def docs() -> HTMLResponse:
+        if not described:
+            described.append(page(app.openapi()))
+        return HTMLResponse(described[0], headers={"Content-Security-Policy": POLICY})
+
     app.mount("/mlflow", Gate())
-    app.add_middleware(Limits)
+    app.add_middleware(Guard, service=service)
     app.add_middleware(WatchSignIns)
-    app.add_middleware(Headers)
     app.add_exception_handler(MusterError, _muster_error)
     app.add_exception_handler(RequestValidationError, _bad_request)
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(ClientDisconnect, _gone)
+    app.add_exception_handler(RecursionError, _too_deep)
     app.add_exception_handler(Exception, _our_bug)
     return app
 
 
-def _answer(status: int, body: dict[str, Any], headers: dict[str, str] | None = None) -> JSONResponse:
-    return JSONResponse({"error": body}, status, {**(headers or {}), "X-Content-Type-Options": "nosniff"})
-
-
 async def _muster_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, MusterError)
-    status = STATUS.get(type(error), 400)
-    headers = {"Retry-After": "1"} if status == 503 else {"WWW-Authenticate": "Bearer"} if status == 401 else None
-    return _answer(status, error.to_dict(), headers)
+    return error_answer(error)
 
 
 async def _bad_request(request: Request, error: Exception) -> JSONResponse:
@@ -151,29 +133,32 @@ async def _bad_request(request: Request, error: Exception) -> JSONResponse:
             "expected": found["msg"],
             "mend": "See /docs for what this route takes.",
         }
-        for found in error.errors()
+        for found in error.errors()[:_MOST_PROBLEMS]
     ]
     where = ", ".join(problem["where"] for problem in problems)
     body = Invalid(f"The request is not valid: {where}.", "Mend what `problems` names.").to_dict()
-    return _answer(400, {**body, "problems": problems})
+    return answer(400, {**body, "problems": problems})
 
 
 async def _http_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
     codes = {404: "not_found", 405: "method_not_allowed", 413: "too_large"}
     body = {"code": codes.get(error.status_code, "invalid"), "message": str(error.detail), "mend": "See /docs."}
-    return _answer(error.status_code, body, dict(error.headers or {}))
+    return answer(error.status_code, body, dict(error.headers or {}))
 
 
 async def _gone(request: Request, error: Exception) -> JSONResponse:
     """Whoever asked went away in the middle: nobody hears this answer, and nothing is wrong here."""
-    return _answer(400, {"code": "invalid", "message": "The request was cut off.", "mend": "Send it again."})
+    return answer(400, {"code": "invalid", "message": "The request was cut off.", "mend": "Send it again."})
+
+
+async def _too_deep(request: Request, error: Exception) -> JSONResponse:
+    log.warning("%s %s was nested too deeply", request.method, request.url.path)
+    return error_answer(Invalid("The request is nested too deeply.", f"Send at most {DEPTH} levels."))
 
 
 async def _our_bug(request: Request, error: Exception) -> JSONResponse:
     mark = uuid.uuid4().hex[:12]
     log.error("bug %s in %s %s", mark, request.method, request.url.path, exc_info=error)
     message = f"Something went wrong inside Muster (mark {mark})."
-    return _answer(
-        500, {"code": "bug", "message": message, "mend": "The server's log has the details under that mark."}
-    )
+    return answer(500, {"code": "bug", "message": message, "mend": "The server's log has the details under that mark."})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Annotated, Any
 
 from fastapi import Depends, Header, Path, Request
@@ -16,44 +16,65 @@ from muster.sched.explain import Explainer
 from muster.server.auth import Identity, authenticate
 from muster.server.leader import Leader
 from muster.server.service import Service
+from muster.server.stream import Watcher
 from muster.server.views import View, job_view
 from muster.store.base import JobFilter
 from muster.track.tracking import Tracking
 
 
-def service(request: Request) -> Service:
+async def service(request: Request) -> Service:
     found: Service = request.app.state.service
     return found
 
 
-def leader(service: Annotated[Service, Depends(service)]) -> Leader:
+async def leader(service: Annotated[Service, Depends(service)]) -> Leader:
     """The parts that only the server with the lease has."""
     if service.leader is None or not service.leads:
-        lease = service.lease
-        where = f" {', '.join(lease.urls)} does." if lease is not None and lease.urls else ""
-        raise Unavailable(
-            f"This server does not hold the lease.{where}", "Ask the one that does, or try again shortly."
-        )
+        raise service.not_leading()
     return service.leader
 
 
-def identity(
+async def identity(
     leader: Annotated[Leader, Depends(leader)], authorization: Annotated[str | None, Header(max_length=500)] = None
 ) -> Identity:
     return authenticate(authorization, leader.store.state(), leader.clock.now())
 
 
-def tracking(leader: Annotated[Leader, Depends(leader)]) -> Tracking:
+async def tracking(leader: Annotated[Leader, Depends(leader)]) -> Tracking:
     """The record."""
     if leader.track is None:
         raise Unavailable("This server's store keeps no record of runs.", "Start it with SQLite or PostgreSQL.")
     return leader.track
 
 
+async def heavy(
+    service: Annotated[Service, Depends(service)], asking: Annotated[Identity, Depends(identity)]
+) -> AsyncIterator[None]:
+    """For routes that read much: their turn, before they take a thread."""
+    async with service.turns.turn(asking.user):
+        yield
+
+
+async def watcher(
+    service: Annotated[Service, Depends(service)],
+    leader: Annotated[Leader, Depends(leader)],
+    asking: Annotated[Identity, Depends(identity)],
+    authorization: Annotated[str | None, Header(max_length=500, include_in_schema=False)] = None,
+) -> Watcher:
+    """For routes that stream: their token is looked at again with each look."""
+
+    def identify() -> Identity:
+        return authenticate(authorization, leader.store.state(), leader.clock.now())
+
+    return Watcher(asking.user, identify, lambda: service.leader is leader and service.leads)
+
+
 Serving = Annotated[Service, Depends(service)]
 Leading = Annotated[Leader, Depends(leader)]
 Asking = Annotated[Identity, Depends(identity)]
 Tracked = Annotated[Tracking, Depends(tracking)]
+Watching = Annotated[Watcher, Depends(watcher)]
+HEAVY = [Depends(heavy)]  # as `dependencies` of a route
 Ref = Annotated[
     str, Path(min_length=1, max_length=100, description="A job's id, its number, or a name (its newest job)")
 ]

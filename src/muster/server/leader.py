@@ -15,6 +15,7 @@ from muster.control.clock import SteadyClock
 from muster.control.ingest import Ingest
 from muster.control.loop import Controller
 from muster.control.outlook import Outlook
+from muster.control.quota import UNLIMITED, Quota
 from muster.control.record import Recorder
 from muster.control.rules import problems_here, read_policy, set_rules
 from muster.control.secrets import Keyring
@@ -29,6 +30,8 @@ from muster.engines.describe import Home
 from muster.engines.local import LocalConfig, LocalEngine, describe_machine
 from muster.engines.many import Engines
 from muster.engines.registry import LOCAL, check_engines, make_engine
+from muster.server.auth import Identity
+from muster.server.limits import Limits
 from muster.server.settings import Settings
 from muster.server.sign_ins import SignIns
 from muster.store.base import Entry, Lease, Proposal, Store
@@ -61,12 +64,14 @@ class Leader:
         self.log_limit = int(parse_size(settings.log_limit))
         # What holds for everybody is not too much for anybody.
         self.log_limit_max = max(self.log_limit, int(parse_size(settings.log_limit_max)))
+        self.quota = Limits.of(settings.limits).quota()
         self.commit = GroupCommit(store, on_commit=self._committed)
         self.engine = Engines(make_engines(settings, keyring, urls, self.log_limit))
         # Whether jobs run on this machine, so that the folders and commands of those that do can be looked at.
         self.local = LOCAL in self.engine.members()
         self.controller = Controller(self.commit, self.engine, self.clock, keyring.attempt_token, may_act)
-        self.track = open_tracking(store, self.commit, self.clock.now, settings.home, settings.artifacts)
+        limit_of = self.quota.bytes_of if self.quota.limits_bytes else None
+        self.track = open_tracking(store, self.commit, self.clock.now, settings.home, settings.artifacts, limit_of)
         intake = self.track.intake if self.track is not None else None
         late = parse_duration(settings.late_reports)
         self.ingest = Ingest(
@@ -117,13 +122,18 @@ class Leader:
         self.propose(peek(found, look))
         return found[0]
 
-    def site(self) -> Site:
+    def site(self, asking: Identity) -> Site:
         """What admission is told of this server."""
         return {
             "growth": self.engine.most(),
             "objections": self.engine.objections,
             "log_limit_max": self.log_limit_max,
+            "quota": self.quota_of(asking),
         }
+
+    def quota_of(self, asking: Identity) -> Quota:
+        """Administrators have none."""
+        return UNLIMITED if asking.superuser else self.quota
 
     def _committed(self, events: Sequence[Event]) -> None:
         self.controller.on_commit(events)

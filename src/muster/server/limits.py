@@ -1,63 +1,59 @@
-"""Bounds the size of requests before anything reads them."""
+"""The limits of a server: the table `[limits]` of its settings, read once and checked."""
 
 from __future__ import annotations
 
-import json
-import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
+from typing import Any
 
-from starlette.exceptions import HTTPException
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
-SMALL = 2 << 20  # bytes
-LARGE = 32 << 20  # of what launchers ship and of batches of jobs
-CONTENT = 1 << 40  # of one file, which goes to its place in blocks
-_LARGE_PATHS = ("/v1/ingest", "/v1/jobs/batch", "/v1/blobs/missing", "/v1/blobs/bundle")
-_CONTENT = re.compile(r"/v1/(ingest/)?blobs/[0-9a-f]{64}|/v1/runs/[^/]+/artifacts/.+|/mlflow/.*/mlflow-artifacts/.+")
+from muster.control.quota import Quota
+from muster.core.errors import ConfigError
+from muster.core.units import parse_size
 
 
+@dataclass(frozen=True, slots=True)
 class Limits:
-    """Refuses a body that says it is too large, and stops reading one that turns out to be."""
+    """Times are in seconds. Administrators' tokens have no limit of jobs, content or tokens."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
+    header_timeout: float = 10.0  # for a TLS handshake, and again for all headers of a request
+    body_timeout: float = 60.0  # in which a body, or whoever is answered, must get on
+    connections: int = 10_000  # of everybody together
+    connections_without_token: int = 1_000  # of one address; of more, the one that is open longest is closed
+    reads_per_user: int = 4  # heavy reads of one user that run at once; others wait in line
+    reads: int = 24  # of all users
+    read_wait: float = 10.0  # in line, before a read is refused with 429
+    streams_per_user: int = 64
+    jobs_per_user: int = 20_000  # that are not over
+    jobs_per_project: int = 50_000
+    tokens_per_user: int = 1_000  # that are valid
+    bytes_per_project: str = ""  # of artifacts and kept output, such as "10TB"; no limit when empty
+    bytes: Mapping[str, str] = field(default_factory=dict)  # project → its own, in place of that
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        limit = _limit(scope["method"], scope["path"])
-        declared = dict(scope["headers"]).get(b"content-length", b"0")
-        if declared.isdigit() and int(declared) > limit:
-            await _refuse(send, limit)
-            return
-        read = 0
+    @classmethod
+    def of(cls, table: Mapping[str, Any]) -> Limits:
+        """Raises ConfigError for what is no limit."""
+        known = {one.name: one for one in fields(cls)}
+        for name, value in table.items():
+            if name not in known:
+                near = get_close_matches(name, known, n=1)
+                mend = f"Did you mean `{near[0]}`?" if near else f"There are: {', '.join(sorted(known))}."
+                raise ConfigError(f"limits: `{name}` is not a limit.", mend)
+            if name not in ("bytes", "bytes_per_project") and not _positive(value):
+                raise ConfigError(f"limits: {name} is {value!r}, a number above 0 is expected.", "Correct it.")
+        found = cls(**table)
+        found.quota()
+        return found
 
-        async def counted() -> Message:
-            nonlocal read
-            message = await receive()
-            read += len(message.get("body", b""))
-            if read > limit:
-                raise HTTPException(413, _words(limit))
-            return message
-
-        await self._app(scope, counted, send)
-
-
-def _limit(method: str, path: str) -> int:
-    if method == "PUT" and _CONTENT.fullmatch(path):
-        return CONTENT
-    return LARGE if path in _LARGE_PATHS or path.startswith("/mlflow/") else SMALL
+    def quota(self) -> Quota:
+        """What is counted where work and content enter the record."""
+        try:
+            usual = int(parse_size(self.bytes_per_project)) if self.bytes_per_project else None
+            own = {project: int(parse_size(size)) for project, size in dict(self.bytes).items()}
+        except (ValueError, TypeError, AttributeError) as error:
+            raise ConfigError(f"limits: {error}", 'Write sizes like "500GB".') from error
+        return Quota(self.jobs_per_user, self.jobs_per_project, self.tokens_per_user, usual, own)
 
 
-def _words(limit: int) -> str:
-    return f"The request is larger than {limit >> 20} MiB."
-
-
-async def _refuse(send: Send, limit: int) -> None:
-    message = f"The request is larger than {limit >> 20} MiB."
-    body = json.dumps(
-        {"error": {"code": "too_large", "message": message, "mend": "Send it in smaller parts."}}
-    ).encode()
-    headers = [(b"content-type", b"application/json"), (b"connection", b"close")]
-    await send({"type": "http.response.start", "status": 413, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+def _positive(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0

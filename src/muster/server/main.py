@@ -7,6 +7,7 @@ import contextlib
 import json
 import logging
 import os
+import resource
 import signal
 import socket
 import stat
@@ -21,6 +22,8 @@ from muster.core.errors import ConfigError, MusterError
 from muster.engines.local_worker import boot_id
 from muster.server import logs
 from muster.server.app import create_app
+from muster.server.limits import Limits
+from muster.server.protocol import HEADER_BYTES, Connection, Connections, parser
 from muster.server.service import Service
 from muster.server.settings import Settings
 from muster.store.registry import open_store
@@ -30,6 +33,7 @@ log = logging.getLogger("muster.server")
 _BACKLOG = 2048
 # Files of the home that hold tokens, passwords, encrypted secrets, or what people ran.
 _PRIVATE = ("token", "muster.db", "muster.db-wal", "muster.db-shm", "mlflow.db", "config.toml", "server.log")
+_FILES = 65_536  # that may be open, where the machine lets a process have so many
 
 
 def serve(settings: Settings) -> None:
@@ -76,14 +80,55 @@ async def _serve(settings: Settings, service: Service, listening: socket.socket)
         ssl_keyfile=settings.tls_key,
         timeout_graceful_shutdown=5,
         server_header=False,
-        h11_max_incomplete_event_size=64 << 10,
+        http=parser(),
+        ws="none",
+        h11_max_incomplete_event_size=HEADER_BYTES,
+        backlog=_BACKLOG,
     )
-    server = uvicorn.Server(config)
+    server = _Server(config, service.limits)
     service.start()
     watching = asyncio.create_task(_watch(service, server))
     with _own_signals(server, service):
         await server.serve(sockets=[listening])
     watching.cancel()
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's, but for how it listens."""
+
+    def __init__(self, config: uvicorn.Config, limits: Limits) -> None:
+        super().__init__(config)
+        self._limits = limits
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets=[])
+        config, loop = self.config, asyncio.get_running_loop()
+        connections = Connections(self._limits, _open_files())
+
+        def connection() -> Connection:
+            made = config.http_protocol_class(
+                config=config,
+                server_state=self.server_state,
+                app_state=self.lifespan.state,  # type: ignore[call-arg]
+            )
+            return Connection(made, connections)
+
+        patience = self._limits.header_timeout if config.ssl else None
+        for listening in sockets or ():
+            made = await loop.create_server(
+                connection, sock=listening, ssl=config.ssl, backlog=config.backlog, ssl_handshake_timeout=patience
+            )
+            self.servers.append(made)
+        self._watching = loop.create_task(connections.watch())
+
+
+def _open_files() -> int:
+    """As many as may be: every launcher keeps a connection."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _FILES if hard == resource.RLIM_INFINITY else min(_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return max(wanted, soft)
 
 
 async def _watch(service: Service, server: uvicorn.Server) -> None:

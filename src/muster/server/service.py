@@ -13,13 +13,17 @@ from muster.control.lease import Leadership
 from muster.control.secrets import Keyring
 from muster.core.errors import Unavailable
 from muster.core.event import Event
+from muster.server.hosts import Hosts
 from muster.server.leader import Leader
+from muster.server.limits import Limits
 from muster.server.settings import Settings
-from muster.server.stream import Hub
+from muster.server.stream import Hub, Streams
+from muster.server.turns import Turns
 from muster.store.base import Lease, Store
 
 log = logging.getLogger("muster.server")
 
+_RIGHTS = frozenset({"token.revoked", "project.member", "project.set"})  # who may see what may be another since
 _AGAIN = 1.0  # seconds before leading is tried again
 
 
@@ -28,7 +32,11 @@ class Service:
         self, settings: Settings, store: Store, keyring: Keyring, urls: Sequence[str], announce: Callable[[], None]
     ) -> None:
         self.settings, self.store, self.urls = settings, store, tuple(urls)
+        self.limits = Limits.of(settings.limits)
+        self.hosts = Hosts.of(settings)
         self.hub = Hub()
+        self.turns = Turns(self.limits)
+        self.streams = Streams(self.hub, self.turns, self.limits.streams_per_user)
         self.leader: Leader | None = None
         self.started_at = time.time()
         self.failure: Exception | None = None  # why leading did not work
@@ -59,6 +67,12 @@ class Service:
     @property
     def ready(self) -> bool:
         return self.leads and self.leader is not None
+
+    def not_leading(self) -> Unavailable:
+        where = f" {', '.join(self.lease.urls)} does." if self.lease is not None and self.lease.urls else ""
+        return Unavailable(
+            f"This server does not hold the lease.{where}", "Ask the one that does, or try again shortly."
+        )
 
     def _lead(self, lease: Lease) -> None:
         # Loading a large state takes longer than the lease lasts unrenewed, so it does not hold up the lease's thread.
@@ -94,4 +108,6 @@ class Service:
                 leader.close()
 
     def _news(self, events: Sequence[Event]) -> None:
+        if any(event.kind in _RIGHTS for event in events):
+            self.hub.tell_all()
         self.hub.tell({event.job for event in events if event.job})

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 from muster.core.errors import ConfigError
 from muster.core.units import Unfit, parse_duration, parse_size
 from muster.engines.registry import check_engines
+from muster.server.limits import Limits
 
 STORE: Final = "MUSTER_STORE"
 
@@ -46,6 +47,8 @@ class Settings:
     # Engines beyond this machine, by name: see `muster.engines.registry`. With any, this machine is one if it is named.
     engines: Mapping[str, Any] = field(default_factory=dict)
     advertise: str = ""  # where nodes reach this server, several divided by commas; where it listens when empty
+    allowed_hosts: str = ""  # further names under which it may be asked, divided by commas; see `muster.server.hosts`
+    limits: Mapping[str, Any] = field(default_factory=dict)  # see `muster.server.limits`
     artifacts: str = ""  # where content is kept: a folder, or s3://bucket/prefix; `blobs` in the home folder when empty
     log_level: str = "info"
 
@@ -90,6 +93,7 @@ class Settings:
         for name in ("log_limit", "log_limit_max"):
             _check_size(name, getattr(self, name))
         check_engines(self.engines)
+        Limits.of(self.limits)
         for url in self.advertised:
             if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
                 raise ConfigError(f"advertise has {url!r}, which is no address.", "Write it like https://HOST:6878.")

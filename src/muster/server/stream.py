@@ -1,20 +1,30 @@
-"""Server-sent events: a hub that wakes whoever waits for news, and the frames that they are sent."""
+"""Server-sent events: a hub that wakes whoever waits for news, the frames that they are sent, and who may have them."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
+from anyio import to_thread
 from fastapi.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
-PING_EVERY: Final = 10.0  # seconds
+from muster.core.errors import MusterError, TooMany
+from muster.server.answers import error_answer
+from muster.server.auth import Identity
+from muster.server.turns import Turns
+
+PING_EVERY: Final = 10.0  # seconds; whoever listens is asked for the token again as often
 ALL: Final = ""  # the topic that hears of everything
+_AGAIN: Final = 1.0  # seconds before a look that found no turn
 
-Send = Callable[[], Coroutine[Any, Any, tuple[list[bytes], bool]]]
+# New frames for whoever it is by now, and whether these were the last. Raises MusterError when they may not have them.
+Look = Callable[[Identity], tuple[list[bytes], bool]]
 
 
 @dataclass(slots=True)
@@ -62,6 +72,11 @@ class Hub:
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._ring, [*topics, ALL])
 
+    def tell_all(self) -> None:
+        """Wakes everybody, whatever they listen for: rights have changed. Called from any thread."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(lambda: self._ring(list(self._topics)))
+
     def close(self) -> None:
         """Ends every stream, so that the server can stop; called on the event loop."""
         self.closed = True
@@ -90,18 +105,59 @@ def frame(event: str, data: object, id_: str | int | None = None) -> bytes:
     return f"{head}event: {event}\ndata: {json.dumps(data, separators=(',', ':'))}\n\n".encode()
 
 
-def stream(hub: Hub, topic: str, send: Send, pause: float = 0.0) -> StreamingResponse:
-    """Calls `send` for new frames at once and whenever the topic has news, until it says that it is done.
+@dataclass(frozen=True, slots=True)
+class Watcher:
+    """Somebody who follows a stream: `identify` says who it is by now, or raises; `leads` whether it can go on here."""
 
-    `pause`: the least seconds between two looks, so that a chatty job does not keep the server busy.
-    """
+    user: str
+    identify: Callable[[], Identity]
+    leads: Callable[[], bool]
 
-    async def frames() -> AsyncIterator[bytes]:
-        with hub.listen(topic) as news:
+
+@dataclass(slots=True)
+class Streams:
+    """The open streams of each user; only the event loop's thread uses it."""
+
+    hub: Hub
+    turns: Turns
+    per_user: int
+    _open: Counter[str] = field(default_factory=Counter)
+
+    @contextmanager
+    def opened(self, user: str) -> Iterator[None]:
+        if self._open[user] >= self.per_user:
+            raise TooMany(
+                f"{user} has {self._open[user]} streams open, and may have {self.per_user}.",
+                "Close some; `streams_per_user` in `[limits]` of the server's config.toml sets how many.",
+            )
+        self._open[user] += 1
+        try:
+            yield
+        finally:
+            self._open[user] -= 1
+            if not self._open[user]:
+                del self._open[user]
+
+    def follow(self, watcher: Watcher, topic: str, look: Look, pause: float = 0.0) -> StreamingResponse:
+        """Calls `look` in a thread at once and whenever the topic has news, until it says that it is done.
+
+        `pause`: the least seconds between two looks, so that a chatty job does not keep the server busy.
+        """
+        return _Stream(self, watcher, self._frames(watcher, topic, look, pause))
+
+    async def _frames(self, watcher: Watcher, topic: str, look: Look, pause: float) -> AsyncIterator[bytes]:
+        with self.hub.listen(topic) as news:
             yield b": muster\n\n"
-            while not hub.closed:
+            while not self.hub.closed and watcher.leads():
                 seen = news.count
-                parts, done = await send()
+                try:
+                    async with self.turns.turn(watcher.user):
+                        parts, done = await to_thread.run_sync(look, watcher.identify())
+                except TooMany:
+                    await asyncio.sleep(_AGAIN)
+                    continue
+                except MusterError as error:
+                    parts, done = [frame("error", error.to_dict())], True
                 if parts:
                     yield b"".join(parts)
                 if done:
@@ -111,5 +167,18 @@ def stream(hub: Hub, topic: str, send: Send, pause: float = 0.0) -> StreamingRes
                 if pause:
                     await asyncio.sleep(pause)
 
-    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    return StreamingResponse(frames(), media_type="text/event-stream", headers=headers)
+
+class _Stream(StreamingResponse):
+    """Counted while it is open."""
+
+    def __init__(self, streams: Streams, watcher: Watcher, frames: AsyncIterator[bytes]) -> None:
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        super().__init__(frames, media_type="text/event-stream", headers=headers)
+        self._streams, self._watcher = streams, watcher
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            with self._streams.opened(self._watcher.user):
+                await super().__call__(scope, receive, send)
+        except TooMany as error:
+            await error_answer(error)(scope, receive, send)

@@ -19,6 +19,7 @@ from muster.store.record_tables import artifacts, blobs
 from muster.track.blobs import Blobs, check_digest, unknown
 from muster.track.book import Book
 from muster.track.paths import check_path
+from muster.track.usage import Usage
 
 __all__ = ["KINDS", "Artifact", "Artifacts", "Folder", "check_path"]
 
@@ -65,8 +66,8 @@ Level = list[Artifact | Folder]
 
 
 class Artifacts:
-    def __init__(self, book: Book, blobs: Blobs) -> None:
-        self.book, self.blobs = book, blobs
+    def __init__(self, book: Book, blobs: Blobs, usage: Usage | None = None) -> None:
+        self.book, self.blobs, self.usage = book, blobs, usage or Usage(book)
 
     def put(
         self,
@@ -82,8 +83,8 @@ class Artifacts:
     ) -> Artifact:
         """Names content that is there already; another content at the same path takes its place. `events` say who.
 
-        Raises Invalid for a path or kind that can't be, NotFound when the content is not there, and Conflict where a
-        folder and a file would have one name.
+        Raises Invalid for a path or kind that can't be, NotFound when the content is not there, Conflict where a
+        folder and a file would have one name, and Refused when the project has no room for it.
         """
         made = self.make(run, path, digest, bytes, kind, attempt=attempt, doc=doc)
         with self.book.holding(run):
@@ -93,7 +94,8 @@ class Artifacts:
                 raise unknown(digest)
             if bytes is not None and bytes != size:
                 raise Invalid(f"{path}: {bytes} bytes were given; the content has {size}.", "Give its size, or none.")
-            self.book.write(self.record(made), events=events)
+            with self.usage.room(run, size):
+                self.book.write(self.record(made), events=events)
             found = self.get(run, path)
         if found is None or found.digest != digest:
             raise unknown(digest)  # it was collected between the look and the write

@@ -261,7 +261,7 @@ def _read_cursor(text: str, mark: int, length: int) -> list[Any]:
     try:
         found = json.loads(base64.urlsafe_b64decode(text.encode()))
         good = isinstance(found, list) and found[0] == mark and len(found) == length + 1
-    except (ValueError, IndexError):
+    except (ValueError, IndexError, RecursionError):
         good = False
     if not good or any(not isinstance(one, str | int | float | None) for one in found):
         raise Invalid("The cursor is not one of this question.", "Ask for the first page again, with the same sort.")

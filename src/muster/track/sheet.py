@@ -204,14 +204,21 @@ def _artifact(sheet: Sheet, rank: int, doc: Doc) -> None:
         sheet.run, str(doc["path"]), str(doc["digest"]), size, kind, attempt=sheet.attempt, doc=about,
         time=float(doc["time"]),
     )  # fmt: skip
-    sheet.files.append(made)
+    with sheet.artifacts.usage.room(sheet.run, sheet.artifacts.blobs.size(made.digest) or 0):
+        sheet.files.append(made)
 
 
 def _environment_doc(sheet: Sheet, rank: int, doc: Doc) -> None:
     sheet.environments[rank] = {key: value for key, value in doc.items() if key not in ("type", "time")}
 
 
+def _dropped(sheet: Sheet, rank: int, doc: Doc) -> None:
+    """It stands for a document that could not be read; see `muster.control.decode`."""
+    sheet.problems.append(f"a document from rank {rank} was not kept: {doc['why']}"[:500])
+
+
 _READERS: Final = {
+    "dropped": _dropped,
     "params": _params,
     "tags": _tags,
     "note": _note,

@@ -30,16 +30,17 @@ from muster.track.runs import Runs
 from muster.track.saved import SavedQueries
 from muster.track.search import Search
 from muster.track.snapshots import Snapshots
+from muster.track.usage import LimitOf, Usage
 
 
 class Tracking:
     """`home` is the server's folder; what is too large for the database is kept under it unless told otherwise."""
 
-    def __init__(self, book: Book, store: Store, home: Path, artifacts: str = "") -> None:
+    def __init__(self, book: Book, store: Store, home: Path, artifacts: str, limit_of: LimitOf | None) -> None:
         self.book, self.home = book, home
         self.metrics = Metrics(book)
         self.blobs = Blobs(book, open_shelf(artifacts, home), in_use)
-        self.artifacts = Artifacts(book, self.blobs)
+        self.artifacts = Artifacts(book, self.blobs, Usage(book, limit_of))
         self.snapshots = Snapshots(self.artifacts)
         self.experiments = Experiments(book)
         self.logbook = Logbook(book)
@@ -84,7 +85,15 @@ def _folders(home: Path) -> list[Path]:
 
 
 def open_tracking(
-    store: Store, commit: Commit, now: Callable[[], float], home: Path, artifacts: str = ""
+    store: Store,
+    commit: Commit,
+    now: Callable[[], float],
+    home: Path,
+    artifacts: str = "",
+    limit_of: LimitOf | None = None,
 ) -> Tracking | None:
-    """None where the store has no database to keep a record in. `artifacts` as in the settings."""
-    return Tracking(Book(store.database, commit, now), store, home, artifacts) if store.database is not None else None
+    """None where the store has no database to keep a record in. `artifacts` as in the settings; `limit_of`: the most
+    bytes that a project's artifacts may have."""
+    if store.database is None:
+        return None
+    return Tracking(Book(store.database, commit, now), store, home, artifacts, limit_of)

@@ -12,6 +12,7 @@ from muster.control.admission import (
     priority,
     project,
     queue,
+    quotas,
     required,
     secrets,
     topology,
@@ -22,6 +23,7 @@ from muster.control.admission.base import Check, Context, Growth, Objections, Si
 
 CHECKS: tuple[Check, ...] = (
     project.check,
+    quotas.check,
     queue.check,
     required.check,
     priority.check,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypedDict
 
+from muster.control.quota import UNLIMITED, Quota
 from muster.core.errors import Problem
 from muster.core.reasons import Reason
 from muster.core.resources import Resources
@@ -26,6 +27,7 @@ class Site(TypedDict, total=False):
     growth: Growth
     objections: Objections
     log_limit_max: int | None
+    quota: Quota
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,7 @@ class Context:
     growth: Growth = field(default_factory=dict)
     objections: Objections = no_objections
     log_limit_max: int | None = None  # bytes of output of a rank that a job may ask to be kept; None: any number
+    quota: Quota = UNLIMITED  # of whoever the job belongs to
     python: str = ""  # the path of the interpreter that submits, on the machine where that runs
 
 

@@ -71,7 +71,7 @@ class ServerAsker:
 def desk_for(service: Service, authorization: str | None, *, writing: bool) -> Desk:
     """Raises Unauthenticated, and Unavailable where this server does not lead or keeps no record."""
     leader = leader_of(service)
-    asking = authenticate(_bearer(authorization), leader.store.state(), leader.clock.now())
+    asking = authenticate(bearer(authorization), leader.store.state(), leader.clock.now())
     if leader.track is None:
         raise Unavailable("This server's store keeps no record of runs.", "Start it with SQLite or PostgreSQL.")
     return Desk(leader.track, ServerAsker(asking, leader.store.state(), writing))
@@ -94,7 +94,7 @@ def leader_of(service: Service) -> Leader:
     return service.leader
 
 
-def _bearer(header: str | None) -> str | None:
+def bearer(header: str | None) -> str | None:
     """What `authenticate` reads: MLflow's clients send Basic when they are given a user and a password."""
     scheme, _, given = (header or "").partition(" ")
     if scheme.lower() != "basic":

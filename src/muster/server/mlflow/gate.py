@@ -42,7 +42,11 @@ _POLICY: Final = (
     "font-src 'self' data:; media-src 'self' data: blob:; connect-src 'self' data: blob:; worker-src 'self' blob:; "
     "frame-src 'self' blob:; object-src 'none'; base-uri 'self'; form-action 'self'; frame-ancestors 'self'"
 )
-_PAGE: Final = {b"content-security-policy": _POLICY.encode()}  # beside what every answer has
+_PAGE: Final = {  # beside what every answer has
+    b"content-security-policy": _POLICY.encode(),
+    b"x-frame-options": b"SAMEORIGIN",
+    b"referrer-policy": b"same-origin",
+}
 
 
 class Gate:

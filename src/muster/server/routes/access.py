@@ -9,6 +9,7 @@ from fastapi import APIRouter, Path
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
 from muster.control.bootstrap import new_token, token_event
+from muster.control.quota import check_tokens
 from muster.core.errors import Conflict, Invalid, NotAllowed, NotFound
 from muster.core.estate import Project, Role, lower, reserved, within
 from muster.core.event import Event
@@ -142,7 +143,12 @@ def create_token(body: TokenBody, leader: Leading, asking: Asking) -> View:
     if most is not None:
         expires = min(expires or most, most)
     event = token_event(identity, body.name, user, kept, role, body.superuser, expires, asking.user, now)
-    leader.propose(lambda state: Entry([event]))
+
+    def propose(state: State) -> Entry:
+        check_tokens(state, user, now, leader.quota_of(asking))
+        return Entry([event])
+
+    leader.propose(propose)
     return {**token_view(leader.look(lambda state: state.tokens[identity])), "token": shown}
 
 

@@ -12,7 +12,7 @@ from starlette.concurrency import run_in_threadpool
 
 from muster.core.errors import NotFound
 from muster.server.content import Served, receive, send
-from muster.server.context import Asking, Leading, Tracked
+from muster.server.context import HEAVY, Asking, Leading, Tracked
 from muster.server.record_context import RunRef, find_run, holder_of
 from muster.server.routes.blobs import Hex
 from muster.server.views import View
@@ -43,7 +43,7 @@ class About:
     world: Annotated[int | None, Query(ge=0, lt=2**53, description="ranks that wrote it")] = None
 
 
-@router.get("/artifacts")
+@router.get("/artifacts", dependencies=HEAVY)
 def list_artifacts(
     ref: RunRef, leader: Leading, track: Tracked, asking: Asking, prefix: Prefix = "", flat: bool = False
 ) -> View:
@@ -90,6 +90,8 @@ async def put_artifact(
     check_path(path)
     sent = request.headers.get("content-type", "application/octet-stream")[:200]
     mime = _mime(path) if sent == "application/octet-stream" else sent
+    declared = request.headers.get("content-length", "")
+    await run_in_threadpool(track.artifacts.usage.check, run.project, int(declared) if declared.isdigit() else 0)
     doc: dict[str, Any] = {"mime": mime or None, "by": asking.user, **asdict(said)}
     holder = holder_of(leader, asking)
     if digest is not None and await run_in_threadpool(track.blobs.missing, [digest], holder):

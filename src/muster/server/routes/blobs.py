@@ -66,7 +66,7 @@ def collect(track: Tracked, asking: Asking, dry_run: bool = False) -> View:
 async def put_bundle(request: Request, leader: Leading, track: Tracked, asking: Asking) -> View:
     """Many small ones in one body: for each 64 characters of its digest, 8 of its size in hex, and its bytes."""
     _need_member(leader, asking)
-    items = _unbundled(await request.body())
+    items = await run_in_threadpool(_unbundled, await request.body())
     await run_in_threadpool(track.blobs.put_many, items, holder_of(leader, asking).owner)
     return {"blobs": len(items)}
 

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import to_json
 
 from muster.core.errors import Invalid
-from muster.server.context import Asking, Leading, Tracked
+from muster.server.context import HEAVY, Asking, Leading, Tracked
 from muster.server.record_context import find_run
 from muster.server.routes.search import SearchBody, Text, find
 from muster.track.compare import MOST
@@ -38,7 +38,7 @@ class CompareBody(BaseModel):
     lines: bool = Field(default=False, description="the changed lines of the code")
 
 
-@router.post("", response_class=Response, responses=_JSON)
+@router.post("", response_class=Response, responses=_JSON, dependencies=HEAVY)
 def compare(body: CompareBody, leader: Leading, track: Tracked, asking: Asking) -> Response:
     """What differs first: parameters, configuration, environment, code, data; then metrics, and significance."""
     ids = [find_run(leader, track, asking, ref).id for ref in body.runs]

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from anyio import to_thread
 from fastapi import APIRouter, Header, Query
 from fastapi.responses import StreamingResponse
 
 from muster.server.auth import Identity
-from muster.server.context import Asking, Leading, Serving, find_job
+from muster.server.context import HEAVY, Asking, Leading, Serving, Watching, find_job
 from muster.server.leader import Leader
 from muster.server.routes.jobs import Text
-from muster.server.stream import ALL, frame, stream
+from muster.server.stream import ALL, frame
 from muster.server.views import View, event_view
 from muster.store.base import EventFilter
 
@@ -21,7 +20,7 @@ router = APIRouter(prefix="/v1/events", tags=["events"])
 Seq = Annotated[int, Query(ge=0, le=2**53)]
 
 
-@router.get("")
+@router.get("", dependencies=HEAVY)
 def list_events(
     leader: Leading,
     asking: Asking,
@@ -43,6 +42,7 @@ def stream_events(
     leader: Leading,
     asking: Asking,
     service: Serving,
+    watching: Watching,
     project: Text = None,
     job: Text = None,
     actor: Text = None,
@@ -53,19 +53,19 @@ def stream_events(
     """Events as they are committed; from now on unless `after` or Last-Event-ID says where to begin."""
     begin = after if after is not None else leader.store.state().version
     at = [int(last_event_id) if last_event_id and last_event_id.isdigit() else begin]
-    want = _want(leader, asking, project, job, actor, kind, 0, False, 500)
+    topic = find_job(leader, asking, job).id if job else ALL
 
-    def look() -> tuple[list[bytes], bool]:
-        found = leader.store.events(EventFilter(want.projects, want.job, want.actor, want.kind, at[0], False, 500))
+    def look(asking: Identity) -> tuple[list[bytes], bool]:
+        if project is not None:
+            asking.need(leader.store.state(), project, "viewer")
+        wanted = topic if job else None
+        found = leader.store.events(_want(leader, asking, project, wanted, actor, kind, at[0], False, 500))
         if found:
             at[0] = found[-1].seq
             service.hub.tell([])
         return [frame("event", event_view(event), event.seq) for event in found], False
 
-    async def send() -> tuple[list[bytes], bool]:
-        return await to_thread.run_sync(look)
-
-    return stream(service.hub, want.job or ALL, send)
+    return service.streams.follow(watching, topic, look)
 
 
 def _want(

@@ -14,7 +14,7 @@ from muster.sched.forecast import foretell
 from muster.sched.offers import offers
 from muster.sched.snapshot import Snapshot, take
 from muster.server.auth import Identity
-from muster.server.context import Asking, Leading, Ref, explainer_for, find_job
+from muster.server.context import HEAVY, Asking, Leading, Ref, explainer_for, find_job
 from muster.server.leader import Leader
 from muster.server.views import View
 
@@ -24,7 +24,7 @@ _MONTH: Final = 30 * 86_400.0
 QueueName = Annotated[str | None, Query(min_length=1, max_length=63, pattern=r"^[^\x00]*$")]
 
 
-@router.get("/forecast")
+@router.get("/forecast", dependencies=HEAVY)
 def forecasts(
     leader: Leading, asking: Asking, queue: QueueName = None, limit: Annotated[int, Query(ge=1, le=200)] = 20
 ) -> View:
@@ -36,7 +36,7 @@ def forecasts(
     return {"now": shot.now, "jobs": jobs}
 
 
-@router.get("/forecast/calibration")
+@router.get("/forecast/calibration", dependencies=HEAVY)
 def scores(
     leader: Leading,
     asking: Asking,

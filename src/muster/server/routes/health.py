@@ -15,12 +15,12 @@ router = APIRouter(tags=["server"])
 
 
 @router.get("/healthz")
-def healthz() -> View:
+async def healthz() -> View:
     return {"status": "ok"}
 
 
 @router.get("/readyz", responses={503: {"description": "this server does not hold the lease"}})
-def readyz(service: Serving, response: Response) -> View:
+async def readyz(service: Serving, response: Response) -> View:
     lease = service.lease
     response.status_code = 200 if service.ready else 503
     return {

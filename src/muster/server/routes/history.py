@@ -12,7 +12,7 @@ from muster.core.state import State
 from muster.monitor.history import grouped, history, resolution_for, step_for
 from muster.monitor.rollup import DAY, KEPT, MINUTE, from_text, start_of
 from muster.server.auth import Identity
-from muster.server.context import Asking, Leading
+from muster.server.context import HEAVY, Asking, Leading
 from muster.server.leader import Leader
 from muster.server.views import View
 from muster.store.past import Level, LevelFilter, LevelKey, Rollup, targets_of
@@ -35,7 +35,7 @@ Step = Annotated[
 ]
 
 
-@router.get("/nodes/history")
+@router.get("/nodes/history", dependencies=HEAVY)
 def nodes_history(
     leader: Leading, asking: Asking, pool: Name = None, since: Span = _QUARTER_YEAR, every: Step = None
 ) -> View:
@@ -60,7 +60,7 @@ def nodes_history(
     return {"since": now - since, "now": now, "every": step, "kept": KEPT[resolution], "pools": pools}
 
 
-@router.get("/slo")
+@router.get("/slo", dependencies=HEAVY)
 def service_levels(leader: Leading, asking: Asking, queue: Name = None, since: Span = _WEEK) -> View:
     """Whether jobs that started since, and those that wait now, were held to their targets, which are today's."""
     now = leader.clock.now()

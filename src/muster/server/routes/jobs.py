@@ -23,7 +23,7 @@ from muster.core.state import State
 from muster.sched.snapshot import Snapshot, take
 from muster.sched.whatif import newcomer, what_if
 from muster.server.auth import Identity
-from muster.server.context import Asking, Leading, Ref, find_job, job_views, sees, view_of
+from muster.server.context import HEAVY, Asking, Leading, Ref, find_job, job_views, sees, view_of
 from muster.server.leader import Leader
 from muster.server.log_reader import output_view
 from muster.server.record_context import holder_of
@@ -97,7 +97,7 @@ def submit_job(
         told = _dry(leader, asking, submission)
         return {"ok": True, "spec": spec.model_dump(mode="json"), "yaml": dump_job(spec), **told}
     if not _known(leader, submission):
-        events = leader.propose(_accept(leader, submission, leader.clock.now()))
+        events = leader.propose(_accept(leader, asking, submission, leader.clock.now()))
         if events:
             return view_of(leader, asking, events[0].job)
     response.status_code = 200
@@ -117,7 +117,7 @@ def submit_batch(body: BatchBody, leader: Leading, asking: Asking, python: Pytho
             spec = parse_job(item.spec, source=f"job {index}")
             asking.need(state, spec.project, "member")
             submission = _submission(leader, spec, asking, item.key, item.code, checked, python)
-            proposal = _accept(leader, submission, now)
+            proposal = _accept(leader, asking, submission, now)
             pending.append((index, submission, None if item.key in known else leader.commit.submit(proposal)))
         except MusterError as error:
             results[index] = {"error": error.to_dict()}
@@ -134,7 +134,7 @@ def submit_batch(body: BatchBody, leader: Leading, asking: Asking, python: Pytho
     return {"jobs": results}
 
 
-@router.get("/jobs")
+@router.get("/jobs", dependencies=HEAVY)
 def list_jobs(
     leader: Leading,
     asking: Asking,
@@ -194,7 +194,7 @@ def resume_job(ref: Ref, leader: Leading, asking: Asking) -> View:
     job = find_job(leader, asking, ref, "member")
     if leader.track is not None and job.id in leader.track.purged:
         raise Invalid(f"The run of {job.id} was deleted, with its checkpoints.", "Submit it again.")
-    now, site = leader.clock.now(), leader.site()
+    now, site = leader.clock.now(), leader.site(asking)
     leader.propose(resume(leader.store, job.id, asking.user, now, leader.local, **site))
     return view_of(leader, asking, job.id)
 
@@ -237,11 +237,11 @@ def _context(leader: Leader, asking: Identity, state: State) -> Context:
     def has_secret(project: str, name: str) -> bool:
         return leader.store.secret(project, name) is not None
 
-    return Context(state, asking.user, has_secret, leader.local, **leader.site())
+    return Context(state, asking.user, has_secret, leader.local, **leader.site(asking))
 
 
-def _accept(leader: Leader, submission: Submission, now: float) -> Proposal:
-    return submit(leader.store, submission, now, leader.local, **leader.site())
+def _accept(leader: Leader, asking: Identity, submission: Submission, now: float) -> Proposal:
+    return submit(leader.store, submission, now, leader.local, **leader.site(asking))
 
 
 def _known(leader: Leader, submission: Submission) -> bool:

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Path, Query
 
 from muster.core.errors import NotFound
 from muster.server.auth import Identity
-from muster.server.context import Asking, Leading, Tracked
+from muster.server.context import HEAVY, Asking, Leading, Tracked
 from muster.server.leader import Leader
 from muster.server.record_context import find_run
 from muster.server.views import View
@@ -28,7 +28,7 @@ Ref = Annotated[
 ]
 
 
-@router.get("/{ref:path}")
+@router.get("/{ref:path}", dependencies=HEAVY)
 def lineage(
     ref: Ref,
     leader: Leading,

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from muster.core.errors import Invalid, NotFound
-from muster.server.context import Asking, Leading, Tracked
+from muster.server.context import HEAVY, Asking, Leading, Tracked
 from muster.server.record_context import RunRef, find_run
 from muster.server.routes.cluster import Name
 from muster.server.views import View
@@ -41,7 +41,7 @@ class ProjectNoteBody(BaseModel):
     text: str = Field(max_length=TEXT_MAX, description="Markdown, kept as it is written")
 
 
-@router.get("/runs/{ref}/notes")
+@router.get("/runs/{ref}/notes", dependencies=HEAVY)
 def run_notes(
     ref: RunRef,
     leader: Leading,
@@ -67,14 +67,16 @@ def add_note(ref: RunRef, body: NoteBody, leader: Leading, track: Tracked, askin
     return asdict(made)
 
 
-@router.get("/runs/{ref}/logbook", response_class=Response, responses={200: {"content": {_MARKDOWN: {}}}})
+@router.get(
+    "/runs/{ref}/logbook", response_class=Response, responses={200: {"content": {_MARKDOWN: {}}}}, dependencies=HEAVY
+)
 def run_logbook(ref: RunRef, leader: Leading, track: Tracked, asking: Asking) -> Response:
     """All of it as one Markdown document."""
     run = find_run(leader, track, asking, ref)
     return Response(track.logbook.export(run=run), media_type=_MARKDOWN)
 
 
-@router.get("/projects/{project}/notes")
+@router.get("/projects/{project}/notes", dependencies=HEAVY)
 def project_notes(
     project: Name,
     leader: Leading,
@@ -101,7 +103,12 @@ def add_project_note(project: Name, body: ProjectNoteBody, leader: Leading, trac
     return asdict(track.logbook.add(project, "", asking.user, body.text))
 
 
-@router.get("/projects/{project}/logbook", response_class=Response, responses={200: {"content": {_MARKDOWN: {}}}})
+@router.get(
+    "/projects/{project}/logbook",
+    response_class=Response,
+    responses={200: {"content": {_MARKDOWN: {}}}},
+    dependencies=HEAVY,
+)
 def project_logbook(project: Name, leader: Leading, track: Tracked, asking: Asking) -> Response:
     _see(leader, asking, project, "viewer")
     track.fold.catch_up()

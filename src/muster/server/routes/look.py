@@ -8,15 +8,15 @@ from itertools import pairwise
 from typing import Annotated, Any
 
 import numpy as np
-from anyio import to_thread
 from fastapi import APIRouter, Header, Path, Query
 from fastapi.responses import StreamingResponse
 
 from muster.monitor.cost import cost_of
 from muster.monitor.goodput import Trail, summarise
-from muster.server.context import Asking, Leading, Ref, Serving, Tracked, find_job, view_of
+from muster.server.auth import Identity
+from muster.server.context import HEAVY, Asking, Leading, Ref, Serving, Tracked, Watching, find_job, view_of
 from muster.server.log_reader import LogReader, output_view
-from muster.server.stream import frame, stream
+from muster.server.stream import frame
 from muster.server.views import View, column_view
 from muster.store.base import Column
 from muster.track.metrics.append import SYSTEM
@@ -32,7 +32,7 @@ Tail = Annotated[
 ChunkId = Annotated[int, Query(ge=0, le=2**53)]
 
 
-@router.get("/logs")
+@router.get("/logs", dependencies=HEAVY)
 def logs(
     ref: Ref,
     leader: Leading,
@@ -59,6 +59,7 @@ def logs_stream(
     leader: Leading,
     asking: Asking,
     service: Serving,
+    watching: Watching,
     attempt: Small = None,
     rank: Small = None,
     after: ChunkId = 0,
@@ -69,14 +70,15 @@ def logs_stream(
     job = find_job(leader, asking, ref)
     resumed = int(last_event_id) if last_event_id and last_event_id.isdigit() else 0
     reader = LogReader(leader, job, attempt, rank, max(after, resumed))
-    first = reader.tail(tail) if tail is not None and not resumed else []
+    begin = [tail] if tail is not None and not resumed else []
     shown: list[Any] = [None]
 
-    def look() -> tuple[list[bytes], bool]:
+    def look(asking: Identity) -> tuple[list[bytes], bool]:
+        asking.need(leader.store.state(), job.project, "viewer")
         # The job is looked at before its output: when it is over by then, what is read next is all there is.
         view = view_of(leader, asking, job.id)
-        parts = [_log_frame(view) for view in first]
-        first.clear()
+        parts = [_log_frame(view) for lines in begin for view in reader.tail(lines)]
+        begin.clear()
         found, complete = reader.read(1 << 20)
         parts += [_log_frame(view) for view in found]
         state = (view["phase"], view["attempt"])
@@ -90,37 +92,32 @@ def logs_stream(
             service.hub.tell([job.id])
         return parts, over
 
-    async def send() -> tuple[list[bytes], bool]:
-        return await to_thread.run_sync(look)
-
-    return stream(service.hub, job.id, send)
+    return service.streams.follow(watching, job.id, look)
 
 
 @router.get("/stream", response_class=StreamingResponse)
-def job_stream(ref: Ref, leader: Leading, asking: Asking, service: Serving) -> StreamingResponse:
+def job_stream(ref: Ref, leader: Leading, asking: Asking, service: Serving, watching: Watching) -> StreamingResponse:
     """The job's view whenever it changes, at most ten times a second."""
     job = find_job(leader, asking, ref)
     shown: list[View | None] = [None]
 
-    def look() -> tuple[list[bytes], bool]:
+    def look(asking: Identity) -> tuple[list[bytes], bool]:
+        asking.need(leader.store.state(), job.project, "viewer")
         view = view_of(leader, asking, job.id)
         over = view["phase"] in ("succeeded", "failed", "stopped")
         parts = [frame("job", view)] if view != shown[0] else []
         shown[0] = view
         return [*parts, *([frame("end", view)] if over else [])], over
 
-    async def send() -> tuple[list[bytes], bool]:
-        return await to_thread.run_sync(look)
-
-    return stream(service.hub, job.id, send, pause=0.1)
+    return service.streams.follow(watching, job.id, look, pause=0.1)
 
 
-@router.get("/metrics")
+@router.get("/metrics", dependencies=HEAVY)
 def metric_names(ref: Ref, leader: Leading, track: Tracked, asking: Asking) -> View:
     return {"names": _names(track, find_job(leader, asking, ref).id)}
 
 
-@router.get("/metrics/{name:path}")
+@router.get("/metrics/{name:path}", dependencies=HEAVY)
 def metric(
     ref: Ref,
     name: Annotated[str, Path(max_length=256, pattern=r"^[^\x00]*$")],
@@ -137,7 +134,7 @@ def metric(
     return {"name": name, "attempts": attempts}
 
 
-@router.get("/summary")
+@router.get("/summary", dependencies=HEAVY)
 def summary(ref: Ref, leader: Leading, track: Tracked, asking: Asking) -> View:
     """What the run took, and what its restarts cost."""
     job = find_job(leader, asking, ref)

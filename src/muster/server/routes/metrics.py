@@ -10,7 +10,7 @@ from fastapi import APIRouter, Path, Query, Response
 from pydantic_core import to_json
 
 from muster.core.errors import NotFound
-from muster.server.context import Asking, Leading, Tracked
+from muster.server.context import HEAVY, Asking, Leading, Tracked
 from muster.server.record_context import RunRef, find_run
 from muster.track.metrics.shapes import Axis, Curve, Series
 from muster.track.metrics.store import BUCKETS_MAX
@@ -25,7 +25,7 @@ Edge = Annotated[float | None, Query(ge=-(2**63), le=2**63, allow_inf_nan=False)
 _JSON: dict[int | str, dict[str, Any]] = {200: {"content": {"application/json": {}}}}
 
 
-@router.get("", response_class=Response, responses=_JSON)
+@router.get("", response_class=Response, responses=_JSON, dependencies=HEAVY)
 def series(ref: RunRef, leader: Leading, track: Tracked, asking: Asking, rank: Rank = None) -> Response:
     """Every series with its last value, extremes and counts; those of the run first."""
     run = find_run(leader, track, asking, ref)
@@ -33,7 +33,7 @@ def series(ref: RunRef, leader: Leading, track: Tracked, asking: Asking, rank: R
     return _answer({"id": run.id, "series": [{"name": s.name, "rank": s.rank, **asdict(s.summary)} for s in found]})
 
 
-@router.get("/{name:path}", response_class=Response, responses=_JSON)
+@router.get("/{name:path}", response_class=Response, responses=_JSON, dependencies=HEAVY)
 def curve(
     ref: RunRef,
     name: MetricName,

@@ -6,7 +6,7 @@ from fastapi import APIRouter
 
 from muster.core.errors import Invalid
 from muster.core.spec import dump_job
-from muster.server.context import Asking, Leading, Tracked
+from muster.server.context import HEAVY, Asking, Leading, Tracked
 from muster.server.record_context import RunRef, find_run
 from muster.server.views import View
 from muster.track.reproduction import known
@@ -14,7 +14,7 @@ from muster.track.reproduction import known
 router = APIRouter(prefix="/v1/runs/{ref}", tags=["content"])
 
 
-@router.get("/reproduction")
+@router.get("/reproduction", dependencies=HEAVY)
 def reproduction(ref: RunRef, leader: Leading, track: Tracked, asking: Asking) -> View:
     """The spec, the snapshot's files, and the environment, seeds and data of the run."""
     run = find_run(leader, track, asking, ref)

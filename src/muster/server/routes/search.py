@@ -11,7 +11,7 @@ from pydantic_core import to_json
 
 from muster.core.errors import Invalid
 from muster.server.auth import Identity
-from muster.server.context import Asking, Leading, Tracked
+from muster.server.context import HEAVY, Asking, Leading, Tracked
 from muster.server.leader import Leader
 from muster.server.views import View
 from muster.track.query.lex import LONGEST
@@ -56,7 +56,7 @@ class SaveBody(BaseModel):
     project: Short = Field(default="", description="shared with its members; empty: yours alone")
 
 
-@router.get("/runs", response_class=Response, responses=_JSON)
+@router.get("/runs", response_class=Response, responses=_JSON, dependencies=HEAVY)
 def list_runs(
     leader: Leading,
     track: Tracked,
@@ -70,7 +70,7 @@ def list_runs(
     return _answer(find(leader, track, asking, SearchBody(query=query, sort=sort, limit=limit, after=after)))
 
 
-@router.post("/runs/search", response_class=Response, responses=_JSON)
+@router.post("/runs/search", response_class=Response, responses=_JSON, dependencies=HEAVY)
 def search(body: SearchBody, leader: Leading, track: Tracked, asking: Asking) -> Response:
     """Runs that the query means, the newest first unless sorted, with their parameters, tags, metrics and data."""
     return _answer(find(leader, track, asking, body))

@@ -14,7 +14,7 @@ from starlette.concurrency import run_in_threadpool
 from muster.core.errors import Conflict, Invalid, NotFound
 from muster.core.job import FINAL
 from muster.server.auth import Identity
-from muster.server.context import Asking, Leading, Tracked
+from muster.server.context import HEAVY, Asking, Leading, Tracked
 from muster.server.leader import Leader
 from muster.server.record_context import RunRef, find_run, holder_of
 from muster.server.views import View
@@ -79,7 +79,7 @@ def begin_import(body: ImportBody, leader: Leading, track: Tracked, asking: Aski
     return {"id": run, "attempt": origin["attempt"], "done": origin["done"]}
 
 
-@router.post("/{ref}/import")
+@router.post("/{ref}/import", dependencies=HEAVY)
 async def take_in(
     ref: RunRef,
     request: Request,
@@ -99,7 +99,7 @@ async def take_in(
     return Response(reply, media_type="application/json")
 
 
-@router.get("/{ref}/points/{name:path}", response_class=Response)
+@router.get("/{ref}/points/{name:path}", response_class=Response, dependencies=HEAVY)
 def points(
     ref: RunRef,
     name: Name,
@@ -128,7 +128,7 @@ def points(
     return Response(body, media_type="application/octet-stream")
 
 
-@router.get("/{ref}/media")
+@router.get("/{ref}/media", dependencies=HEAVY)
 def list_media(
     ref: RunRef,
     leader: Leading,

@@ -57,11 +57,7 @@ Speaking = Annotated[tuple[str, int], Depends(attempt)]
 )
 async def ingest(request: Request, leader: Leading, service: Serving, speaking: Speaking) -> Response:
     """Stores a batch (see `muster.wire.Batch`) once, however often it is sent."""
-    body = await request.body()
-    try:
-        batch = Batch.decode(body)
-    except ValueError as error:
-        raise Invalid(f"The body is not a batch: {error}.") from error
+    batch = await run_in_threadpool(_batch, await request.body())
     job, number = speaking
     try:
         reply = await run_in_threadpool(leader.ingest.accept, job, number, batch)
@@ -103,6 +99,13 @@ async def code_bundle(request: Request, leader: Leading, track: Tracked, speakin
         raise Invalid(f"The body is no list of digests: {error.errors()[0]['msg']}.") from error
     sizes = await run_in_threadpool(_sizes, leader, track, speaking, wanted)
     return StreamingResponse(_bundle(track.blobs, wanted, sizes), media_type="application/octet-stream")
+
+
+def _batch(body: bytes) -> Batch:
+    try:
+        return Batch.decode(body)
+    except ValueError as error:
+        raise Invalid(f"The body is not a batch: {error}.") from error
 
 
 def _sizes(leader: Leader, track: Tracking, speaking: tuple[str, int], wanted: Sequence[str]) -> dict[str, int]:

@@ -54,7 +54,7 @@ def page_offset(token: str | None) -> int:
         raise Fault("Invalid page token, could not base64-decode") from None
     try:
         return max(0, int(json.loads(decoded)["offset"]))
-    except (ValueError, KeyError, TypeError, OverflowError):
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         raise Fault(f"Invalid page token, decoded value={decoded!r}") from None
 
 

@@ -12,12 +12,12 @@ from typing import Any, Final
 from sqlalchemy import ARRAY, JSON, ColumnElement, Connection, Double, Numeric, Text, case, cast, func, literal
 from sqlalchemy.dialects.postgresql import aggregate_order_by
 
-from muster.track.query.regex import Matcher, is_plain
+from muster.track.query.regex import Budget, Matcher, Spent, is_plain
 
 # What both databases turn into the same number: PostgreSQL refuses to read one that a double can't hold.
 _NUMBER: Final = r"^[+-]?([0-9]{1,30}(\.[0-9]{0,30})?|\.[0-9]{1,30})([eE][+-]?[0-9]{1,2})?$"
 _NUMBER_HERE: Final = re.compile(_NUMBER)
-_MOST_WORK: Final = 100_000_000  # of one pattern in one query: some ten seconds
+MOST_WORK: Final = 40_000_000  # of all patterns in one query: some ten seconds
 _RELEASE: Final = re.compile(r"[vV]?([0-9]{1,18}(?:\.[0-9]{1,18})*)", re.ASCII)
 _RELEASE_THERE: Final = r"^[vV]?([0-9]{1,18}(?:\.[0-9]{1,18})*)"
 
@@ -92,17 +92,22 @@ class Patterns:
 
     def __init__(self) -> None:
         self._made: dict[str, Matcher] = {}
-        self.spent = False
+        self._budget = Budget(MOST_WORK)
+
+    @property
+    def spent(self) -> bool:
+        return self._budget.left < 0
 
     def __call__(self, pattern: str, value: object) -> bool:
         if value is None or self.spent:
             return False
-        matcher = self._made.get(pattern)
-        if matcher is None:
-            matcher = self._made[pattern] = Matcher.of(pattern)
-        found = matcher.occurs(str(value))
-        self.spent = matcher.work > _MOST_WORK
-        return found
+        try:
+            matcher = self._made.get(pattern)
+            if matcher is None:
+                matcher = self._made[pattern] = Matcher.of(pattern, self._budget)
+            return matcher.occurs(str(value))
+        except Spent:
+            return False
 
 
 def register(connection: Connection) -> Patterns:

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+LONGEST: Final = 2000  # characters of a pattern
 LARGEST: Final = 1000  # instructions of a program
+MOST_MEMBERS: Final = 200  # of one class
 MOST_REPEATS: Final = 255  # PostgreSQL's own limit
 
 # Told a character as it stands, and then in its other cases.
@@ -34,10 +36,13 @@ class Step:
     first: int = 0
     second: int = 0
     test: Test | None = None
+    cost: int = 1  # tests that it makes of a character: one for each member of a class
 
 
 def program(pattern: str) -> list[Step]:
     """The program of a pattern, which begins at 0. Raises BadPattern for what is none, or is too large."""
+    if len(pattern) > LONGEST:
+        raise BadPattern(f"more than {LONGEST:,} characters", LONGEST)
     return _Compiler(pattern).program()
 
 
@@ -49,7 +54,7 @@ class _Compiler:
     """Reads a pattern by descent. Pieces are written from the end to the front, so that every jump is known."""
 
     def __init__(self, pattern: str) -> None:
-        self._pattern, self._at, self._size, self._depth = pattern, 0, 0, 0
+        self._pattern, self._at, self._size, self._depth, self._members = pattern, 0, 0, 0, 1
 
     def program(self) -> list[Step]:
         piece = self._choice()
@@ -109,7 +114,9 @@ class _Compiler:
         if letter in "*+?{":
             raise BadPattern("nothing before it that could be repeated; write a backslash before it to mean itself", at)
         self._count(1)
-        return _one("test", self._test(letter, at)), True
+        self._members = 1
+        test = self._test(letter, at)
+        return _one("test", test, self._members), True
 
     def _test(self, letter: str, at: int) -> Test:
         if letter == ".":
@@ -146,7 +153,10 @@ class _Compiler:
             if letter == "[" and self._pattern[self._at + 1 : self._at + 2] in (":", ".", "="):
                 raise BadPattern("a named class; write \\d, \\w or \\s", self._at)
             tests.append(self._member(letter))
+            if len(tests) > MOST_MEMBERS:
+                raise BadPattern(f"a class of more than {MOST_MEMBERS} members", at)
         self._at += 1
+        self._members = len(tests)
         return _none_of(tests) if negative else _any_of(tests)
 
     def _member(self, letter: str) -> Test:
@@ -203,8 +213,8 @@ def _add(steps: list[Step], step: Step) -> int:
     return len(steps) - 1
 
 
-def _one(kind: str, test: Test | None) -> _Piece:
-    return lambda steps, after: _add(steps, Step(kind, after, test=test))
+def _one(kind: str, test: Test | None, cost: int = 1) -> _Piece:
+    return lambda steps, after: _add(steps, Step(kind, after, test=test, cost=cost))
 
 
 def _either(one: _Piece, other: _Piece) -> _Piece:
@@ -241,6 +251,6 @@ def _rooted(steps: list[Step], start: int) -> list[Step]:
     moved = len(steps)
     at = {index: index for index in range(len(steps))} | {0: moved}
     program = [*steps, steps[0]]
-    program = [Step(step.kind, at[step.first], at[step.second], step.test) for step in program]
+    program = [Step(step.kind, at[step.first], at[step.second], step.test, step.cost) for step in program]
     program[0] = Step("split", at[start], at[start])
     return program

@@ -2,7 +2,8 @@
 
 The syntax is what Python and PostgreSQL read alike: literals, `.`, classes, `\\d \\w \\s`, groups, `|`, `* + ? {m,n}`,
 `^` and `$` for the ends of the whole text. Letters match in either case. A pattern becomes a small program, which is
-run over all of its threads at once; sets of threads that were seen before are remembered as states.
+run over all of its threads at once; sets of threads that were seen before are remembered as states. Every test and
+every step of a program is paid from a budget, so that the longest text ends within it, too.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ from typing import Final
 
 from muster.track.query.pattern import BadPattern, Step, program
 
-__all__ = ["BadPattern", "Matcher", "check", "is_plain"]
+__all__ = ["BadPattern", "Budget", "Matcher", "Spent", "check", "is_plain"]
 
 _REMEMBERED: Final = 500  # states
+_STEP: Final = 4  # what a test or a step of a program costs next to a character that is only passed over
+_MOVES: Final = 20_000  # from one state by one letter to another, that are remembered
 _SPECIAL: Final = frozenset("\\^$.|?*+()[]{}")
 
 
@@ -28,22 +31,41 @@ def check(pattern: str) -> None:
     program(pattern)
 
 
+class Spent(Exception):
+    """A pattern has done as much work as it may."""
+
+
+@dataclass(slots=True)
+class Budget:
+    """Work that is left, in characters that are passed over: some four million in a second."""
+
+    left: int
+
+    def spend(self, work: int) -> None:
+        self.left -= work
+        if self.left < 0:
+            raise Spent
+
+
 @dataclass(slots=True)
 class Matcher:
-    """Says whether a pattern occurs in a text; for one thread. `work` grows with the time that it took so far."""
+    """Says whether a pattern occurs in a text; for one thread. Raises Spent when the budget is at its end."""
 
     program: list[Step]
-    work: int = 0
+    budget: Budget
+    _known: int = 0
     _numbers: dict[frozenset[int], int] = field(default_factory=dict)
     _sets: list[frozenset[int]] = field(default_factory=list)
     _next: list[dict[str, int]] = field(default_factory=list)
 
     @classmethod
-    def of(cls, pattern: str) -> Matcher:
-        return cls(program(pattern))
+    def of(cls, pattern: str, budget: Budget) -> Matcher:
+        steps = program(pattern)
+        budget.spend(_STEP * len(steps))
+        return cls(steps, budget)
 
     def occurs(self, text: str) -> bool:
-        self.work += len(text)
+        self.budget.spend(len(text))
         state = self._number(self._closure({0}, begin=True))
         for letter in text:
             if self._accepts(state):
@@ -61,16 +83,20 @@ class Matcher:
     def _move(self, state: int, letter: str) -> int:
         cases = (letter, letter.lower(), letter.upper())
         reached = {0}  # it may begin at any place
+        work = 0
         for at in self._sets[state]:
             step = self.program[at] if at >= 0 else None
-            if step is not None and step.test is not None and step.test(cases):
-                reached.add(step.first)
-        self.work += 10 * len(self._sets[state])
+            if step is not None and step.test is not None:
+                work += step.cost
+                if step.test(cases):
+                    reached.add(step.first)
+        self.budget.spend(_STEP * work)
         closed = self._closure(reached)
-        if len(self._sets) < _REMEMBERED:
+        self._known += 1
+        if len(self._sets) < _REMEMBERED and self._known < _MOVES:
             after = self._next[state][letter] = self._number(closed)
             return after
-        self._numbers, self._sets, self._next = {}, [], []
+        self._numbers, self._sets, self._next, self._known = {}, [], [], 0
         return self._number(closed)
 
     def _number(self, threads: frozenset[int]) -> int:
@@ -99,4 +125,5 @@ class Matcher:
                 waiting.append(step.first)
             elif step.kind in ("test", "end"):
                 found.add(at)
+        self.budget.spend(_STEP * len(seen))
         return frozenset(found)

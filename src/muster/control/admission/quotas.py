@@ -1,0 +1,22 @@
+"""A user, and a project, may have so many jobs that are not over: whatever more comes is refused at once."""
+
+from __future__ import annotations
+
+from muster.control.admission.base import Context
+from muster.core.reasons import Reason, reason
+from muster.core.spec import JobSpec
+
+
+def check(spec: JobSpec, context: Context) -> Reason | None:
+    live, quota = context.state.live, context.quota
+    limits = (
+        ("user", context.user, quota.jobs_per_user, f"{context.user} has"),
+        ("project", spec.project, quota.jobs_per_project, f"project {spec.project!r} has"),
+    )
+    for kind, name, most, whose in limits:
+        used = live[(kind, name)] if most is not None else 0
+        if most is not None and used >= most:
+            message = f"{whose} {used:,} jobs that are not over, and may have {most:,}"
+            mend = "Wait until some are over or stop some, or ask for a higher limit of the server."
+            return reason("over_quota", message, mend, used=used, limit=most, **{kind: name})
+    return None

@@ -1,0 +1,133 @@
+"""What every request passes before anything else: whom it asks, who asks, and how much it sends.
+
+All of it goes by the headers. Nothing of a body is read for those who have no token.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from muster.core.errors import MusterError, TooMany, Unauthenticated
+from muster.server.answers import answer, error_answer
+from muster.server.auth import authenticate
+from muster.server.mlflow.asker import bearer
+from muster.server.service import Service
+from muster.server.sizes import HEADERS, bounded, has_body, too_large
+from muster.track.mlflow.faults import Fault, fault_of
+
+CONNECTION: Final = "muster.connection"  # in the scope: the connection that the request came by; see `protocol`
+PUBLIC: Final = frozenset({"/healthz", "/readyz", "/mlflow/health", "/mlflow/version"})  # under any host
+# The API's own description holds nothing of anybody.
+_DESCRIPTION: Final = frozenset({"/docs", "/openapi.json"})
+_OF_ATTEMPTS: Final = re.compile(r"/v1/ingest(/.*)?|/v1/runs/external/beat")
+_TOKEN_LENGTH: Final = 500
+# MLflow's calls that read many rows, by the last part of their path.
+_HEAVY: Final = re.compile(r"/mlflow/.*/(search|query|graphql|get-history|calculate)[^/]*")
+_MLFLOW: Final = re.compile(r"/mlflow(/.*)?")
+
+_COMMON: Final = [(b"x-content-type-options", b"nosniff"), (b"referrer-policy", b"no-referrer")]
+_OWN: Final = [
+    *_COMMON,
+    (b"x-frame-options", b"DENY"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+    (b"cache-control", b"no-store"),
+]
+
+
+class Guard:
+    def __init__(self, app: ASGIApp, service: Service) -> None:
+        self._app, self._service = app, service
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers: dict[bytes, bytes] = dict(reversed(scope["headers"]))  # of several, the first, as routes read them
+        path: str = scope["path"]
+        send = _labelled(path, send, close=path in PUBLIC and has_body(headers))
+        refusal = self._refusal(scope, path, headers)
+        if refusal is not None:
+            refusal.headers["connection"] = "close"
+            await refusal(scope, receive, send)
+            return
+        receive = bounded(scope, headers, receive)
+        if not _HEAVY.fullmatch(path):
+            await self._app(scope, receive, send)
+            return
+        try:
+            async with self._service.turns.turn(scope["state"]["user"]):
+                await self._app(scope, receive, send)
+        except TooMany as error:
+            await _refused(path, error)(scope, receive, send)
+
+    def _refusal(self, scope: Scope, path: str, headers: dict[bytes, bytes]) -> Response | None:
+        if len(scope["headers"]) > HEADERS:
+            return answer(431, _error("too_large", f"The request has more than {HEADERS} headers.", "Send fewer."))
+        if path in PUBLIC:
+            return None
+        if not self._service.hosts.allow(headers.get(b"host", b"").decode("latin-1")):
+            message = "The server is not known under the name that the Host header gives."
+            mend = "Add the name to `allowed_hosts` in the server's config.toml, or ask by address."
+            return answer(421, _error("wrong_host", message, mend))
+        if path not in _DESCRIPTION or has_body(headers):
+            try:
+                scope.setdefault("state", {})["user"] = self._user(path, headers)
+            except MusterError as error:
+                return _refused(path, error)
+            connection = scope.get("extensions", {}).get(CONNECTION)
+            if connection is not None:
+                connection.known = True
+        words = too_large(scope, headers)
+        return answer(413, _error("too_large", words, "Send it in smaller parts.")) if words else None
+
+    def _user(self, path: str, headers: dict[bytes, bytes]) -> str:
+        """Who asks, by a user's token or an attempt's. Each route asks again, for what it needs itself."""
+        leader, given = self._service.leader, headers.get(b"authorization", b"")[: _TOKEN_LENGTH + 1].decode("latin-1")
+        if leader is None or not self._service.leads:
+            raise self._service.not_leading()
+        if len(given) > _TOKEN_LENGTH:
+            raise Unauthenticated("The token is not valid.")
+        if _OF_ATTEMPTS.fullmatch(path):
+            if leader.keyring.attempt_of(given.removeprefix("Bearer ").strip()) is None:
+                raise Unauthenticated("The attempt's token is not valid.")
+            return ""
+        header = bearer(given) if _MLFLOW.fullmatch(path) else given
+        return authenticate(header, leader.store.state(), leader.clock.now()).user
+
+
+def _refused(path: str, error: MusterError) -> Response:
+    """In the words of whoever asks there."""
+    if not _MLFLOW.fullmatch(path):
+        return error_answer(error)
+    fault = Fault(str(error), "TEMPORARILY_UNAVAILABLE") if isinstance(error, TooMany) else fault_of(error)
+    headers = {"WWW-Authenticate": 'Basic realm="Muster: any name, and a token as the password"'}
+    status = 429 if isinstance(error, TooMany) else fault.status
+    given = headers if status == 401 else {"Retry-After": "1"} if status in (429, 503) else None
+    return Response(fault.to_json(), status, given, "application/json")
+
+
+def _labelled(path: str, send: Send, close: bool) -> Send:
+    """Answers with the headers that keep browsers from reading more into them than is there."""
+    labels = _COMMON if _MLFLOW.fullmatch(path) else _OWN
+
+    async def labelled(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            given: list[tuple[bytes, bytes]] = list(message.get("headers", ()))
+            names = {name.lower() for name, _ in given}
+            if b"etag" in names:
+                names.add(b"cache-control")  # content by its digest may be kept, and asked for anew
+            given += [(name, value) for name, value in labels if name not in names]
+            if close:
+                given.append((b"connection", b"close"))
+            message = {**message, "headers": given}
+        await send(message)
+
+    return labelled
+
+
+def _error(code: str, message: str, mend: str) -> dict[str, Any]:
+    return {"code": code, "message": message, "mend": mend}

@@ -1,0 +1,59 @@
+"""The names under which a server may be asked: a page on a name of a stranger must not reach it from a browser."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Iterable
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from cryptography import x509
+
+from muster.server.settings import Settings
+
+
+class Hosts:
+    """Addresses are always right, since only a name can be made to point somewhere else; `*.` begins a whole zone."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._names = {name.strip().rstrip(".").lower() for name in names} - {""}
+        self._zones = tuple(name[1:] for name in self._names if name.startswith("*."))
+
+    @classmethod
+    def of(cls, settings: Settings) -> Hosts:
+        advertised = [urlsplit(url).hostname or "" for url in settings.advertised]
+        names = ["localhost", socket.gethostname(), settings.host, *advertised, *settings.allowed_hosts.split(",")]
+        return cls([*names, *(certificate_names(Path(settings.tls_cert)) if settings.tls_cert else ())])
+
+    def allow(self, header: str) -> bool:
+        """Whether a Host header is one of ours, with any port."""
+        name = _without_port(header.strip().lower()).rstrip(".")
+        if _is_address(name) or name in self._names or "*" in self._names:
+            return bool(name)
+        return name.endswith(self._zones) if self._zones else False
+
+
+def certificate_names(path: Path) -> list[str]:
+    """The names of the first certificate of a file; none when it can't be read, which starting with TLS will tell."""
+    try:
+        found = x509.load_pem_x509_certificate(path.read_bytes())
+        names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (OSError, ValueError, x509.ExtensionNotFound):
+        return []
+    return list(names.get_values_for_type(x509.DNSName))
+
+
+def _without_port(host: str) -> str:
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    name, colon, port = host.rpartition(":")
+    return name if colon and (port.isdigit() or not port) else host
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,68 @@
+"""How large a request may be, and the reading of its body within that."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from starlette.exceptions import HTTPException
+from starlette.types import Message, Receive, Scope
+
+SMALL: Final = 2 << 20  # bytes
+LARGE: Final = 32 << 20  # of what launchers ship and of batches of jobs
+CONTENT: Final = 1 << 40  # of one file, which goes to its place in blocks
+# Reading JSON holds up everybody else, for a time that goes by how many values it has rather than by its bytes.
+VALUES: Final = 100_000
+MANY_VALUES: Final = 500_000  # of a large request
+HEADERS: Final = 200  # of one request
+_LARGE_PATHS: Final = ("/v1/ingest", "/v1/jobs/batch", "/v1/blobs/bundle")
+_CONTENT: Final = re.compile(
+    r"/v1/(ingest/)?blobs/[0-9a-f]{64}|/v1/runs/[^/]+/artifacts/.+|/mlflow/.*/mlflow-artifacts/.+"
+)
+_STRUCTURE: Final = (b",", b"[", b"{")
+
+
+def has_body(headers: dict[bytes, bytes]) -> bool:
+    return headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in headers
+
+
+def too_large(scope: Scope, headers: dict[bytes, bytes]) -> str | None:
+    """What is wrong with the size that the headers tell, if anything is."""
+    limit = _limit(scope["method"], scope["path"])
+    declared = headers.get(b"content-length", b"0")
+    too_long = len(declared) > 19 or (declared.isdigit() and int(declared) > limit)
+    return _words(limit) if too_long else None
+
+
+def bounded(scope: Scope, headers: dict[bytes, bytes], receive: Receive) -> Receive:
+    """Reads on while the body stays within its size; then HTTPException 413."""
+    limit = _limit(scope["method"], scope["path"])
+    kind = headers.get(b"content-type", b"").lower()
+    values_left = VALUES if limit == SMALL else MANY_VALUES
+    json = limit != CONTENT and (not kind or b"json" in kind)
+    read = values = 0
+
+    async def counted() -> Message:
+        nonlocal read, values
+        message = await receive()
+        body: bytes = message.get("body", b"")
+        read += len(body)
+        if read > limit:
+            raise HTTPException(413, _words(limit), {"Connection": "close"})
+        if json and body:
+            values += sum(body.count(mark) for mark in _STRUCTURE)
+            if values > values_left:
+                raise HTTPException(413, f"The JSON has more than {values_left:,} values.", {"Connection": "close"})
+        return message
+
+    return counted
+
+
+def _limit(method: str, path: str) -> int:
+    if method == "PUT" and _CONTENT.fullmatch(path):
+        return CONTENT
+    return LARGE if path in _LARGE_PATHS or path.startswith("/mlflow/") else SMALL
+
+
+def _words(limit: int) -> str:
+    return f"The request is larger than {limit >> 20} MiB."

@@ -1,0 +1,86 @@
+"""How many bytes the artifacts of each project have, against its limit: summed up once, then counted on in memory.
+
+Only the server that leads writes, so what it has counted is all there is. What was removed meanwhile is seen when
+something would be refused: then the project is summed up anew.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from sqlalchemy import func, select
+
+from muster.core.errors import Refused
+from muster.core.reasons import reason
+from muster.core.units import format_size
+from muster.store.record_tables import artifacts, runs
+from muster.track.book import Book
+
+LimitOf = Callable[[str], int | None]
+_AGAIN: Final = 10.0  # seconds before a full project is summed up anew
+
+
+class Usage:
+    """`limit_of`: the most bytes of a project; None where no project has a limit, which costs nothing."""
+
+    def __init__(self, book: Book, limit_of: LimitOf | None = None) -> None:
+        self._book, self._limit_of = book, limit_of
+        self._used: dict[str, int] = {}
+        self._summed: dict[str, float] = {}  # when
+        self._pending: Counter[str] = Counter()  # counted, and perhaps not yet written
+        self._lock = threading.Lock()
+
+    def check(self, project: str, size: int) -> None:
+        """Raises Refused when so much more would be too much."""
+        limit = self._limit_of(project) if self._limit_of is not None else None
+        if limit is not None:
+            with self._lock:
+                self._need(project, size, limit)
+
+    @contextmanager
+    def room(self, run: str, size: int) -> Iterator[None]:
+        """For what a run is given meanwhile. Raises Refused when its project has no room for it."""
+        project = self._project(run) if self._limit_of is not None else None
+        limit = self._limit_of(project) if self._limit_of is not None and project is not None else None
+        if project is None or limit is None:
+            yield
+            return
+        with self._lock:
+            self._need(project, size, limit)
+            self._used[project] += size
+            self._pending[project] += size
+        try:
+            yield
+        except BaseException:
+            with self._lock:
+                self._used[project] -= size
+            raise
+        finally:
+            with self._lock:
+                self._pending[project] -= size
+
+    def _need(self, project: str, size: int, limit: int) -> None:
+        now = self._book.now()
+        known = self._used.get(project)
+        full = known is not None and known + size > limit and now - self._summed[project] >= _AGAIN
+        if known is None or full:
+            known = self._used[project] = self._sum(project) + self._pending[project]
+            self._summed[project] = now
+        if known + size > limit:
+            message = f"the artifacts of project {project!r} have {format_size(known)} of {format_size(limit)}"
+            mend = "Remove some (`muster runs artifacts RUN rm PATH`), or ask for a higher limit of the server."
+            raise Refused([reason("over_quota", message, mend, used=known, limit=limit, project=project)])
+
+    def _project(self, run: str) -> str | None:
+        with self._book.reading() as connection:
+            found: str | None = connection.scalar(select(runs.c.project).where(runs.c.id == run))
+        return found
+
+    def _sum(self, project: str) -> int:
+        total = select(func.coalesce(func.sum(artifacts.c.bytes), 0)).join(runs, runs.c.id == artifacts.c.run)
+        with self._book.reading() as connection:
+            return int(connection.execute(total.where(runs.c.project == project)).scalar_one())
