@@ -108,4 +108,5 @@ def gang_of(job: Job, token: str) -> GangLaunch:
         options=sections(spec),
         image=spec.image or "",
         code=job.code,
+        trusted=job.trusted,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 from muster.control.admission import CHECKS, Context, Growth
 from muster.core.errors import Invalid, NotFound, Refused
@@ -17,6 +17,8 @@ from muster.core.spec import JobSpec
 from muster.core.state import State
 from muster.store.base import Entry, Proposal, Record, Store
 
+_NO_REFUSAL: Final = str  # called without arguments: nothing stands against it
+
 
 @dataclass(frozen=True, slots=True)
 class Submission:
@@ -24,6 +26,7 @@ class Submission:
     user: str
     key: str | None = None
     code: Mapping[str, Any] | None = None  # what the client captured; see `muster.track.snapshots.Code`
+    trusted: bool = False  # by an administrator
     records: Callable[[str], Sequence[Record]] = field(default=lambda job: (), compare=False)  # written with the job
 
 
@@ -42,11 +45,12 @@ def submit(
     whole: bool = False,
     admitted: bool = False,
     growth: Growth = MappingProxyType({}),
+    refusal: Callable[[], str] = _NO_REFUSAL,
 ) -> Proposal:
     """Accepts the job in one event, or nothing when its key was used since `earlier` was asked.
 
-    `local`, `growth`: see `admission.Context`. `whole`: the event carries the spec as it is, for a store that encodes
-    nothing. `admitted`: one just like it was, and neither nodes nor rules have changed since.
+    `local`, `growth`, `refusal`: see `admission.Context`. `whole`: the event carries the spec as it is, for a store
+    that encodes nothing. `admitted`: one just like it was, and neither nodes nor rules have changed since.
     """
 
     def propose(state: State) -> Entry:
@@ -54,7 +58,8 @@ def submit(
         if submission.key and (user, submission.key) in state.keys:
             return Entry()
         if not admitted:
-            admit(submission, Context(state, user, lambda p, n: store.secret(p, n) is not None, local, growth))
+            known = lambda project, name: store.secret(project, name) is not None  # noqa: E731
+            admit(submission, Context(state, user, known, local, growth, submission.trusted, refusal))
         number = state.next_number
         data: dict[str, Any] = {
             "number": number,
@@ -65,6 +70,8 @@ def submit(
             "key": submission.key,
             "expect": expected_run(state, user, spec),
         }
+        if submission.trusted:
+            data["trusted"] = True
         if submission.code is not None:
             data["code"] = dict(submission.code)
         job_id = f"{spec.name}-{number}"
@@ -102,9 +109,19 @@ def stop(job_id: str, actor: str, now: float, grace: float | None, why: Reason |
 
 
 def resume(
-    store: Store, job_id: str, actor: str, now: float, local: bool, growth: Growth = MappingProxyType({})
+    store: Store,
+    job_id: str,
+    actor: str,
+    now: float,
+    local: bool,
+    growth: Growth = MappingProxyType({}),
+    trusted: bool = False,
+    refusal: Callable[[], str] = _NO_REFUSAL,
 ) -> Proposal:
-    """Queues a stopped or failed job again: the same run goes on from its last checkpoint."""
+    """Queues a stopped or failed job again: the same run goes on from its last checkpoint.
+
+    `trusted`: an administrator asks. An administrator's job that somebody else resumes is theirs no more.
+    """
 
     def propose(state: State) -> Entry:
         live = state.jobs.get(job_id)
@@ -115,10 +132,11 @@ def resume(
             raise NotFound(f"There is no job {job_id!r}.", "See `muster ls --all`.")
         if job.phase == "succeeded":
             raise Invalid(f"Job {job_id} has succeeded.", "Submit it again to run it once more.")
-        context = Context(state, actor, lambda p, n: store.secret(p, n) is not None, local, growth)
-        admit(Submission(job.spec, job.user), context)
+        allowed = trusted and job.trusted
+        known = lambda project, name: store.secret(project, name) is not None  # noqa: E731
+        admit(Submission(job.spec, job.user), Context(state, actor, known, local, growth, allowed, refusal))
         data = {
-            "doc": job.to_doc(),
+            "doc": {**job.to_doc(), "trusted": allowed},
             "spec": job.spec.model_dump(mode="json"),
             "reason": reason("resumed", f"resumed by {actor}").to_dict(),
         }

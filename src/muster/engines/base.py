@@ -70,6 +70,7 @@ class GangLaunch:
     options: Mapping[str, Any] = field(default_factory=dict)
     image: str = ""  # of the container, where there are any
     code: str = ""  # digest of the snapshot of `workdir`, for nodes that don't have the folder
+    trusted: bool = False  # an administrator submitted it: it may do what the server may
 
 
 @dataclass(slots=True)

@@ -21,6 +21,8 @@ class Home:
     urls_file: Path | None = None  # holds the same, newer, as JSON {"urls": [...]}: for launchers on this machine
     ca_file: str | None = None
     log_limit: int = 64 << 20  # bytes of output kept a rank
+    trust_members: bool = False  # on every engine; see `muster.engines.isolation`
+    private: tuple[str, ...] = ()  # paths that are the server's alone
 
 
 def launch_of(

@@ -21,7 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from muster.runtime.inherited import inherited
+from muster.inherited import inherited
 from muster.runtime.nvml import open_nvml, visible
 
 PATIENCE: Final = 60.0  # seconds for a Python to say what it has

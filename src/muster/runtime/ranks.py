@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from muster import wire
+from muster.inherited import home_of, inherited
 from muster.runtime import processes
 from muster.runtime.folder import Folder
-from muster.runtime.inherited import home_of, inherited
 from muster.runtime.sandbox import WORK, Sandbox
 
 PIPE_BYTES: Final = 1 << 20  # a rank may write this much before it waits for the launcher

@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import Final
 
 from muster import wire
+from muster.inherited import home_of, inherited
 from muster.runtime import processes
-from muster.runtime.inherited import home_of, inherited
 
 OPEN_SECONDS: Final = 30.0  # it takes milliseconds, on a machine that is not busy
 PRIVATE: Final = ("/tmp", "/var/tmp", "/run", "/dev/shm", "/dev/pts")  # noqa: S108  (what is replaced in any case)

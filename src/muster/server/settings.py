@@ -13,7 +13,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from muster.core.errors import ConfigError
-from muster.engines.registry import check_engines
+from muster.engines.isolation import read_local
+from muster.engines.registry import LOCAL, check_engines
 
 
 def default_home() -> Path:
@@ -38,6 +39,7 @@ class Settings:
     # Engines beyond this machine, by name: see `muster.engines.registry`. With any, this machine is one if it is named.
     engines: Mapping[str, Any] = field(default_factory=dict)
     advertise: str = ""  # where nodes reach this server, several divided by commas; where it listens when empty
+    trust_members: bool = False  # members' jobs run as an administrator's do; see `muster.engines.isolation`
     artifacts: str = ""  # where content is kept: a folder, or s3://bucket/prefix; `blobs` in the home folder when empty
     log_level: str = "info"
 
@@ -73,7 +75,9 @@ class Settings:
             raise ConfigError(
                 f"nodes is {self.nodes!r}, a number from 1 is expected.", "Choose how many logical nodes."
             )
-        check_engines(self.engines)
+        if not isinstance(self.trust_members, bool):
+            raise ConfigError(f"trust_members is {self.trust_members!r}.", "Write true or false.")
+        read_local(check_engines(self.engines).get(LOCAL, {}), self.trust_members)
         for url in self.advertised:
             if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
                 raise ConfigError(f"advertise has {url!r}, which is no address.", "Write it like https://HOST:6878.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from muster.control.admission import (
     capacity,
     command,
+    isolation,
     limits,
     pools,
     priority,
@@ -29,6 +30,7 @@ CHECKS: tuple[Check, ...] = (
     turns.check,
     limits.check,
     secrets.check,
+    isolation.check,
     workdir.check,
     command.check,
 )

@@ -23,6 +23,8 @@ class Context:
     local: bool  # jobs run on this machine: folders and commands of those that do can be looked at now
     # Pools that grow when somebody waits → what a node of theirs is like, and how many there may be in all.
     growth: Growth = field(default_factory=dict)
+    trusted: bool = False  # an administrator asks
+    refusal: Callable[[], str] = str  # why a member's job can't be kept apart on this machine; "" when it can
 
 
 Check = Callable[[JobSpec, Context], Reason | None]

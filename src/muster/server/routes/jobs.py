@@ -81,7 +81,7 @@ def submit_job(
     given: Any = body.spec if body.spec is not None else body.yaml
     spec = parse_job(given, source=body.source, base=Path(body.base) if body.base else None)
     asking.need(leader.store.state(), spec.project, "member")
-    submission = _submission(leader, spec, asking.user, idempotency_key, body.code, {})
+    submission = _submission(leader, spec, asking, idempotency_key, body.code, {})
     if body.dry_run:
         response.status_code = 200
         return {"ok": True, "spec": spec.model_dump(mode="json"), "yaml": dump_job(spec), **_dry(leader, asking, spec)}
@@ -105,7 +105,7 @@ def submit_batch(body: BatchBody, leader: Leading, asking: Asking) -> View:
         try:
             spec = parse_job(item.spec, source=f"job {index}")
             asking.need(state, spec.project, "member")
-            submission = _submission(leader, spec, asking.user, item.key, item.code, checked)
+            submission = _submission(leader, spec, asking, item.key, item.code, checked)
             proposal = _accept(leader, submission, now)
             pending.append((index, submission, None if item.key in known else leader.commit.submit(proposal)))
         except MusterError as error:
@@ -182,21 +182,24 @@ def resume_job(ref: Ref, leader: Leading, asking: Asking) -> View:
     if leader.track is not None and job.id in leader.track.purged:
         raise Invalid(f"The run of {job.id} was deleted, with its checkpoints.", "Submit it again.")
     now, growth = leader.clock.now(), leader.engine.most()
-    leader.propose(resume(leader.store, job.id, asking.user, now, leader.local, growth))
+    leader.propose(
+        resume(leader.store, job.id, asking.user, now, leader.local, growth, asking.superuser, leader.refusal)
+    )
     return view_of(leader, asking, job.id)
 
 
 def _submission(
-    leader: Leader, spec: JobSpec, user: str, key: str | None, code: Code | None, checked: dict[Code, Code]
+    leader: Leader, spec: JobSpec, asking: Identity, key: str | None, code: Code | None, checked: dict[Code, Code]
 ) -> Submission:
     """With its code, as far as its content is here; `checked` has what was looked at before."""
     if code is None or leader.track is None:
-        return Submission(spec, user, key)
+        return Submission(spec, asking.user, key, trusted=asking.superuser)
     snapshots, now = leader.track.snapshots, leader.clock.now()
     if code not in checked:
         checked[code] = snapshots.accept(code)
     kept = checked[code]
-    return Submission(spec, user, key, kept.model_dump(mode="json"), lambda job: snapshots.records(job, kept, now))
+    records = lambda job: snapshots.records(job, kept, now)  # noqa: E731
+    return Submission(spec, asking.user, key, kept.model_dump(mode="json"), asking.superuser, records)
 
 
 def _dry(leader: Leader, asking: Identity, spec: JobSpec) -> View:
@@ -216,11 +219,13 @@ def _context(leader: Leader, asking: Identity, state: State) -> Context:
     def has_secret(project: str, name: str) -> bool:
         return leader.store.secret(project, name) is not None
 
-    return Context(state, asking.user, has_secret, leader.local, leader.engine.most())
+    growth = leader.engine.most()
+    return Context(state, asking.user, has_secret, leader.local, growth, asking.superuser, leader.refusal)
 
 
 def _accept(leader: Leader, submission: Submission, now: float) -> Proposal:
-    return submit(leader.store, submission, now, leader.local, growth=leader.engine.most())
+    growth = leader.engine.most()
+    return submit(leader.store, submission, now, leader.local, growth=growth, refusal=leader.refusal)
 
 
 def _known(leader: Leader, submission: Submission) -> bool:

@@ -12,8 +12,6 @@ from fnmatch import fnmatchcase
 from typing import Final
 from urllib.parse import urlsplit
 
-from muster import wire
-
 _NAMES: Final = frozenset({
     "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TERM", "COLORTERM", "NO_COLOR", "TMPDIR",
     "HOSTNAME", "VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "CONDA_EXE", "LD_LIBRARY_PATH", "LIBRARY_PATH",
@@ -29,7 +27,7 @@ _PROXIES: Final = frozenset({"http_proxy", "https_proxy", "ftp_proxy", "all_prox
 _CREDENTIAL: Final = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|ACCESS_?KEY|PRIVATE|AUTH|JWT|_KEY\b", re.I)
 # What a launcher itself reads; the ranks get Muster's names from the launch alone.
 _LAUNCHERS: Final = (
-    "MUSTER_HOME", "MUSTER_IMAGE", "MUSTER_FAULT_LAUNCHER", "MUSTER_NODE", wire.SCRATCH, wire.SPOT_NOTICE,
+    "MUSTER_HOME", "MUSTER_IMAGE", "MUSTER_FAULT_LAUNCHER", "MUSTER_NODE", "MUSTER_SCRATCH", "MUSTER_SPOT_NOTICE",
 )  # fmt: skip
 
 
