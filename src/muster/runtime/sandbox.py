@@ -215,8 +215,14 @@ def mounts(isolation: wire.Isolation, folder: Path, shown: Mapping[str, bool], e
         real = os.path.realpath(path)
         rules[real] = ["--bind" if written else "--ro-bind", real]
     ordered = sorted(rules, key=lambda path: (path.count("/"), path))
+    made: set[str] = set()
     for path in ordered:
+        for above in reversed([str(one) for one in Path(path).parents]):
+            if above not in made and any(above.startswith(f"{rule}/") for rule in rules):
+                made.add(above)
+                yield from ("--perms", "0755", "--dir", above)  # bubblewrap's own would be open to root alone
         yield from (*rules[path], path)
+        made.add(path)
     for path in ordered:  # what only hides something is no place to write to
         if rules[path] == ["--tmpfs"] and path != "/dev/shm":  # noqa: S108
             yield from ("--remount-ro", path)
