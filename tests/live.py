@@ -42,6 +42,7 @@ class LiveServer:
     config: str = ""  # of config.toml
     env: dict[str, str] = field(default_factory=dict)
     ca: str | None = None  # a certificate to trust
+    around: Sequence[str] = ()  # stands before the command
     process: subprocess.Popen[bytes] | None = None
     ends: list[int] = field(default_factory=list)  # how the processes before this one ended
 
@@ -56,7 +57,7 @@ class LiveServer:
         for name in ("MUSTER_URL", "MUSTER_TOKEN"):
             environment.pop(name, None)
         with (self.home / "server.log").open("ab") as log:
-            command = [sys.executable, "-m", "muster", "up", "--port", "0", *self.options]
+            command = [*self.around, sys.executable, "-m", "muster", "up", "--port", "0", *self.options]
             self.process = subprocess.Popen(command, stdout=log, stderr=log, env=environment, cwd=self.home)
         if wait:
             self.wait_ready()

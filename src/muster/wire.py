@@ -20,6 +20,8 @@ A worker's folder, made by the engine and owned by one launcher:
     rank-N/log.K    segments of the rank's captured output, K being the stream offset of the first byte
     rank-N/host/spool.K  segments of what the launcher itself has to say of the rank: its hardware, its environment
     rank-N/files    files that the rank gave away, each with a note that says what it is; gone once the server has them
+    rank-N/own      holds the rank's spool and files instead, where ranks are kept apart from their launcher
+    home, tmp, work what such ranks have for a home, for temporary files, and for their code
 
 Everything shipped is a byte range of a *stream* (rank, "spool" | "log" | "host"). The offset is the sequence number:
 the server stores bytes and offset in one transaction, acknowledges the offset it has, and drops what it has already. A
@@ -111,6 +113,23 @@ Outcome = Literal["succeeded", "failed", "stopped"]
 
 
 @dataclass(frozen=True, slots=True)
+class Isolation:
+    """Ranks that are kept apart from the server and from other jobs; see `muster.runtime.sandbox`."""
+
+    uid: int  # whom they run as where their launcher is root: one for each project
+    gid: int
+    name: str  # what programs are told that the user is called
+    hidden: tuple[str, ...] = ()  # folders and files that they don't see
+    readable: tuple[str, ...] = ()  # those that they see whatever is hidden around them
+    writable: tuple[str, ...] = ()  # those that they may write to; anything else is read-only
+
+    @classmethod
+    def from_dict(cls, raw: dict[str, Any]) -> Isolation:
+        lists = {name: tuple(raw.get(name, ())) for name in ("hidden", "readable", "writable")}
+        return cls(**{**raw, **lists})
+
+
+@dataclass(frozen=True, slots=True)
 class Launch:
     """All that one launcher needs to start its ranks. `worker` counts the nodes of the gang from 0."""
 
@@ -141,6 +160,8 @@ class Launch:
     code: str = ""  # digest of a snapshot that is fetched from the server where `workdir` does not exist; "" is none
     orders: str | None = None  # a file beyond the folder in which the engine leaves a `Command`, looked at on SIGUSR1
     keeper: tuple[int, int] | None = None  # pid and start ticks of a process with whose end the node is ours no more
+    isolation: Isolation | None = None  # None: an administrator's job, or one of members who are trusted
+    pass_env: tuple[str, ...] | None = None  # names that ranks inherit beside the usual ones; None: they inherit all
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -148,8 +169,9 @@ class Launch:
     @classmethod
     def from_json(cls, text: str) -> Launch:
         raw = json.loads(text)
-        for name in ("secrets", "urls", "devices", "keeper"):
+        for name in ("secrets", "urls", "devices", "keeper", "pass_env"):
             raw[name] = tuple(raw[name]) if raw.get(name) is not None else None
+        raw["isolation"] = Isolation.from_dict(raw["isolation"]) if raw.get("isolation") else None
         return cls(**raw)
 
 

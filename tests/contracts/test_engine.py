@@ -150,6 +150,7 @@ def gang(bench: Bench, kind: str, job: str = "job-a", attempt: int = 1, workers:
         max_duration=None,
         memory=None,
         stop_grace=5.0,
+        trusted=True,
     )
 
 

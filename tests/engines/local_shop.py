@@ -55,6 +55,7 @@ class Shop:
             "max_duration": None,
             "memory": None,
             "stop_grace": 5.0,
+            "trusted": True,
         }
         made = GangLaunch(job=job, attempt=attempt, **{**fields, **changes})
         self._jobs |= {(job, attempt, worker) for worker in range(len(made.seats))}

@@ -14,6 +14,8 @@ from muster.cli import daemon
 from muster.cli.check import Check, Checker
 from muster.cli.connect import client
 from muster.core.errors import ConfigError, MusterError
+from muster.engines.isolation import MEND, read_local, stand
+from muster.engines.registry import LOCAL, check_engines
 from muster.server.settings import Settings
 
 _SKEW = 5.0  # seconds; the server's Date header is cut to whole ones
@@ -82,7 +84,25 @@ def launchers(home: Path) -> Iterator[Check]:
         yield Check("jobs", "warn", detail, "`muster up -d` takes them up again.")
 
 
-CHECKS: Final[tuple[Checker, ...]] = (port, server, launchers)
+def isolation(home: Path) -> Iterator[Check]:
+    """Whether members' jobs on this machine are kept apart, by trying it."""
+    try:
+        settings = Settings.load(home, {})
+    except ConfigError:
+        return  # said above
+    named = check_engines(settings.engines)
+    if named and LOCAL not in named:
+        return
+    found = stand(read_local(named.get(LOCAL, {}), settings.trust_members))
+    if found.kind == "none":
+        yield Check("isolation", "warn", f"{found.detail}; they are refused, and administrators' are not", MEND)
+    elif found.kind == "trusted":
+        yield Check("isolation", "warn", found.detail, "Take `trust_members` away to have them kept apart.")
+    else:
+        yield Check("isolation", "ok", found.detail)
+
+
+CHECKS: Final[tuple[Checker, ...]] = (port, server, launchers, isolation)
 
 
 def _lives(path: Path) -> bool:

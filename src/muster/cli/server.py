@@ -37,6 +37,13 @@ def up(
     allow_insecure: Annotated[
         bool, typer.Option("--allow-insecure", help="Listen beyond this machine without TLS.")
     ] = False,
+    trust_members: Annotated[
+        bool,
+        typer.Option(
+            "--trust-members",
+            help="Run members' jobs as the server's user, with no sandbox: each may read what the server may.",
+        ),
+    ] = False,
     standby: Annotated[
         bool, typer.Option("--standby", help="Beside a server that runs: wait, and take over when it dies.")
     ] = False,
@@ -46,6 +53,7 @@ def up(
     home = home_folder()
     options: dict[str, Any] = {"host": host, "port": port, "nodes": nodes, "accelerators": accelerators}
     options |= {"engines": engine or None, "store_url": store, "allow_insecure": allow_insecure or None}
+    options["trust_members"] = trust_members or None
     # Absolute: a server that is started apart has another current folder.
     options |= {"tls_cert": _absolute(tls_cert), "tls_key": _absolute(tls_key), "policy": _absolute(policy)}
     given = {name: value for name, value in options.items() if value is not None}

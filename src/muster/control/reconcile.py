@@ -109,4 +109,5 @@ def gang_of(job: Job, token: str) -> GangLaunch:
         image=spec.image or "",
         code=job.code,
         log_limit=spec.log_limit,
+        trusted=job.trusted,
     )

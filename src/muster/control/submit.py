@@ -23,13 +23,14 @@ class Submission:
     user: str
     key: str | None = None
     code: Mapping[str, Any] | None = None  # what the client captured; see `muster.track.snapshots.Code`
+    trusted: bool = False  # by an administrator
     records: Callable[[str], Sequence[Record]] = field(default=lambda job: (), compare=False)  # written with the job
     python: str = ""  # see `admission.Context`
 
 
 def admit(submission: Submission, context: Context) -> None:
     """Raises Refused with every reason that stands against the job."""
-    asked = replace(context, python=submission.python)
+    asked = replace(context, python=submission.python, trusted=submission.trusted)
     reasons = [found for check in CHECKS if (found := check(submission.spec, asked)) is not None]
     if reasons:
         raise Refused(reasons)
@@ -66,6 +67,8 @@ def submit(
             "key": submission.key,
             "expect": expected_run(state, user, spec),
         }
+        if submission.trusted:
+            data["trusted"] = True
         if submission.code is not None:
             data["code"] = dict(submission.code)
         job_id = f"{spec.name}-{number}"
@@ -102,8 +105,13 @@ def stop(job_id: str, actor: str, now: float, grace: float | None, why: Reason |
     return propose
 
 
-def resume(store: Store, job_id: str, actor: str, now: float, local: bool, **site: Unpack[Site]) -> Proposal:
-    """Queues a stopped or failed job again: the same run goes on from its last checkpoint."""
+def resume(
+    store: Store, job_id: str, actor: str, now: float, local: bool, trusted: bool = False, **site: Unpack[Site]
+) -> Proposal:
+    """Queues a stopped or failed job again: the same run goes on from its last checkpoint.
+
+    `trusted`: an administrator asks. An administrator's job that somebody else resumes is theirs no more.
+    """
 
     def propose(state: State) -> Entry:
         live = state.jobs.get(job_id)
@@ -114,10 +122,11 @@ def resume(store: Store, job_id: str, actor: str, now: float, local: bool, **sit
             raise NotFound(f"There is no job {job_id!r}.", "See `muster ls --all`.")
         if job.phase == "succeeded":
             raise Invalid(f"Job {job_id} has succeeded.", "Submit it again to run it once more.")
+        allowed = trusted and job.trusted
         context = Context(state, job.user, _secrets(store), local, **site)
-        admit(Submission(job.spec, job.user), context)
+        admit(Submission(job.spec, job.user, trusted=allowed), context)
         data = {
-            "doc": job.to_doc(),
+            "doc": {**job.to_doc(), "trusted": allowed},
             "spec": job.spec.model_dump(mode="json"),
             "reason": reason("resumed", f"resumed by {actor}").to_dict(),
         }

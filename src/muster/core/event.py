@@ -2,7 +2,7 @@
 
 Kinds, and what their `data` holds:
 
-    job.submitted         number, name, queue, user, spec, key, expect
+    job.submitted         number, name, queue, user, spec, key, expect, trusted (of an administrator's)
     job.claimed           seats: kept for the queued job until they are free; none lets go of them
     job.waits             reason: what a queued job waits for now, noted when that changes
     job.forecast          p50, p90: when the queued job was expected to start, for scoring forecasts

@@ -104,6 +104,7 @@ class Job:
     waited: float = 0.0  # seconds that it was queued before its attempts so far
     claim: tuple[Seat, ...] = ()  # seats that are kept for it until those who sit there have left
     code: str = ""  # digest of the snapshot of its `workdir`, where one was taken
+    trusted: bool = False  # an administrator submitted it, or resumed it: it may do what the server may
 
     @property
     def final(self) -> bool:
@@ -144,6 +145,7 @@ class Job:
             "waited": self.waited,
             "claim": [seat.to_doc() for seat in self.claim],
             "code": self.code,
+            "trusted": self.trusted,
         }
 
     @classmethod
@@ -157,6 +159,7 @@ class Job:
             StopOrder(**{**stop, "reason": Reason(**stop["reason"])}) if stop else None,
             CheckpointMark(**mark) if mark else None, doc["ran"], ask(spec), doc.get("expect"), doc.get("waited", 0.0),
             tuple(seat_from(seat) for seat in doc.get("claim", ())), doc.get("code", ""),
+            doc.get("trusted", False),
         )  # fmt: skip
 
 

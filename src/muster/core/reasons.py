@@ -178,6 +178,12 @@ _KINDS = [
     ReasonKind(
         "no_workdir", "refusal", "the working directory does not exist", "Correct `workdir`, or create the directory."
     ),
+    ReasonKind(
+        "isolation_missing",
+        "refusal",
+        "this machine can't keep a member's job apart from the server and from other jobs",
+        "apt-get install bubblewrap on the server's machine, or start it with `muster up --trust-members`.",
+    ),
     ReasonKind("no_command", "refusal", "the command does not exist", "Correct `run`, or install the program."),
     # ends that belong to the node
     ReasonKind("node_lost", "node", "the node went away"),
@@ -228,6 +234,12 @@ _KINDS = [
         "error",
         "the working directory vanished before the launch",
         "Restore the directory, then `muster resume`.",
+    ),
+    ReasonKind(
+        "not_isolated",
+        "error",
+        "the node can't keep a member's job apart from other jobs",
+        "Install bubblewrap on the node, or set `trust_members = true` in the engine's settings.",
     ),
     ReasonKind(
         "launch_failed", "node", "the engine could not start the workers", "See the detail and `muster doctor`."

@@ -40,7 +40,7 @@ def _submitted(state: State, event: Event, changes: Changes) -> None:
     job = Job(
         event.job, data["number"], event.project, data["queue"], data["user"], spec, event.time,
         since=event.time, key=data.get("key"), ask=ask(spec), expect=data.get("expect"),
-        code=(data.get("code") or {}).get("tree", ""),
+        code=(data.get("code") or {}).get("tree", ""), trusted=bool(data.get("trusted")),
     )  # fmt: skip
     state.add_job(job)
     changes.jobs[job.id] = job

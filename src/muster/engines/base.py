@@ -75,6 +75,7 @@ class GangLaunch:
     image: str = ""  # of the container, where there are any
     code: str = ""  # digest of the snapshot of `workdir`, for nodes that don't have the folder
     log_limit: int | None = None  # bytes of output kept of each rank; None: as many as the server says
+    trusted: bool = False  # an administrator submitted it: it may do what the server may
 
 
 @dataclass(slots=True)

@@ -22,6 +22,8 @@ class Home:
     ca_file: str | None = None
     log_limit: int = 64 << 20  # bytes of output kept of each rank, unless its job says otherwise
     key: bytes = field(default=b"", repr=False)  # secret of this Muster: names and signatures that nobody can guess
+    trust_members: bool = False  # on every engine; see `muster.engines.isolation`
+    private: tuple[str, ...] = ()  # paths that are the server's alone
 
 
 def launch_of(

@@ -7,6 +7,7 @@ started. A launcher that died is replaced by a recovering one, which kills what 
 from __future__ import annotations
 
 import logging
+import os
 import shutil
 import threading
 import time
@@ -16,11 +17,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from muster.engines.base import GangLaunch, NodeInfo, WorkerReport
+from muster.engines.isolation import Probe
 from muster.engines.local_launch import LocalConfig, describe_gang, free_port
 from muster.engines.local_nodes import describe_machine
 from muster.engines.local_warm import WarmProcess
 from muster.engines.local_watch import Watcher
 from muster.engines.local_worker import LocalWorker, read_launch, write_new
+from muster.inherited import for_launcher
 from muster.wire import Launch
 
 __all__ = ["LocalConfig", "LocalEngine", "describe_machine"]
@@ -41,7 +44,9 @@ class LocalEngine:
         self._root = config.root.absolute()
         self._workers: dict[tuple[str, int], list[LocalWorker]] = {}
         self._forgotten: set[tuple[str, int]] = set()
-        self._warm = WarmProcess(config.python, config.env)
+        env = config.env if config.env is not None else for_launcher(os.environ, config.isolation.pass_env)
+        self._warm = WarmProcess(config.python, env)
+        self.standing = Probe(config.isolation)
         self._watcher = Watcher(self._changed)
         self._wake: Callable[[], None] | None = None
         self._lock = threading.RLock()

@@ -6,13 +6,14 @@ import random
 import socket
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 from muster.core.errors import EngineError
 from muster.engines.base import GangLaunch, NodeInfo, Seat
 from muster.engines.describe import Home, launch_of
+from muster.engines.isolation import IsolationSettings, isolation_of
 from muster.engines.local_nodes import CUDA_DEVICES
 from muster.wire import Launch
 
@@ -37,7 +38,9 @@ class LocalConfig:
     ca_file: str | None = None
     real_devices: bool = True  # False leaves CUDA_VISIBLE_DEVICES alone even where a node has real GPUs
     python: str = sys.executable
-    env: Mapping[str, str] | None = None  # of the launchers, and so of the ranks; this process's own without it
+    env: Mapping[str, str] | None = None  # of the launchers; what they need of this process's own without it
+    isolation: IsolationSettings = field(default_factory=IsolationSettings)
+    hidden: tuple[str, ...] = ()  # what is the server's alone
 
 
 def describe_gang(config: LocalConfig, gang: GangLaunch) -> list[Launch]:
@@ -52,7 +55,10 @@ def describe_gang(config: LocalConfig, gang: GangLaunch) -> list[Launch]:
         launch_of(gang, number, seat.node, home, str(checkpoints), _devices(config, seat), urls_file)
         for number, seat in enumerate(gang.seats)
     ]
-    return [replace(launch, master_addr=LOOPBACK) for launch in told]
+    hidden = (str(config.root.absolute()), *config.hidden)
+    apart = isolation_of(gang, config.isolation, hidden, config.root / "users.json")
+    passed = config.isolation.pass_env
+    return [replace(launch, master_addr=LOOPBACK, isolation=apart, pass_env=passed) for launch in told]
 
 
 def free_port(taken: Collection[int]) -> int:

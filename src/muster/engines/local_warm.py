@@ -19,7 +19,7 @@ LEAVE_SECONDS: Final = 5.0
 class WarmProcess:
     """Started when first needed, and again when it has died. One thread at a time."""
 
-    def __init__(self, python: str, env: Mapping[str, str] | None = None) -> None:
+    def __init__(self, python: str, env: Mapping[str, str]) -> None:
         self._python = python
         self._env = env
         self._process: subprocess.Popen[bytes] | None = None

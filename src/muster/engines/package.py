@@ -23,10 +23,12 @@ from typing import Final
 import muster
 
 # What the worker's side imports of this package, and nothing that imports the server's.
-PARTS: Final = ("__init__.py", "py.typed", "wire.py", "masking.py", "runtime", "train", "data", "foreign", "objects")
+PARTS: Final = (
+    "__init__.py", "py.typed", "wire.py", "inherited.py", "masking.py", "runtime", "train", "data", "foreign", "objects",
+)  # fmt: skip
 MAIN: Final = "__main__.py"
 # What every launcher imports: for nodes with the same Python.
-COMPILED: Final = ("__init__.py", "wire.py", "masking.py", "runtime")
+COMPILED: Final = ("__init__.py", "wire.py", "inherited.py", "masking.py", "runtime")
 _MAIN_TEXT: Final = b"import sys\n\nfrom muster.runtime.unpack import main\n\nsys.exit(main())\n"
 _NO_TIME: Final = (1980, 1, 1, 0, 0, 0)  # the first that an archive can name, so that equal content is an equal archive
 

@@ -14,6 +14,7 @@ from muster.runtime import processes
 from muster.runtime.boot_gang import BootError, GangFile, Place, worker_name
 from muster.runtime.folder import Folder, write_whole
 
+_LEFT_BEHIND: Final = ("code", "pkg", "reserve", "home", "tmp", "work", "snapshots")
 SWEEP_AFTER: Final = 7 * 86400.0  # seconds after which what a killed worker left on a node is removed
 
 
@@ -84,7 +85,7 @@ def discard(folder: Path) -> None:
 def _carry(folder: Path, shared: Path) -> None:
     draft = shared.with_name(f".{shared.name}.{os.urandom(4).hex()}")
     try:
-        shutil.copytree(folder, draft, ignore=shutil.ignore_patterns("code", "pkg", "reserve"))
+        shutil.copytree(folder, draft, symlinks=True, ignore=shutil.ignore_patterns(*_LEFT_BEHIND))
         processes.fault("after_carrying")
         draft.rename(shared)
     finally:

@@ -35,6 +35,7 @@ class Program:
     workdir: str
     environments: Mapping[int, Mapping[str, str]]  # rank: all that it sees
     secrets: Mapping[str, str]
+    shell: tuple[str, ...] = ()  # by which programs are run for it, where its ranks are kept apart
 
     @property
     def first(self) -> Mapping[str, str]:
@@ -52,6 +53,8 @@ class Companion:
     say: Callable[[int, str], None]
     closed: Callable[[], None]
     leave_out: frozenset[int] = frozenset()  # processes that are no part of the ranks
+    files: Mapping[int, Path] = field(default_factory=dict)  # rank: what it gave away, where not in its folder
+    apart: bool = False  # the ranks may not read what this process may
     _streams: dict[int, HostStream] = field(default_factory=dict)
     _sampler: Sampler | None = None
     _uploader: Uploader | None = None
@@ -63,8 +66,8 @@ class Companion:
             tell = lambda rank, step, values: self._streams[rank].row(step, values)  # noqa: E731
             self._sampler = Sampler(roots, self.program.environments, tell, leave_out=self.leave_out)
             self._sampler.start()
-        files = {rank: folder / "files" for rank, folder in self.ranks.items()}
-        self._uploader = Uploader(files, self.channel, self._document, self._safe, self.say)
+        files = self.files or {rank: folder / "files" for rank, folder in self.ranks.items()}
+        self._uploader = Uploader(files, self.channel, self._document, self._safe, self.say, self.apart)
         threading.Thread(target=self._run, name="companion", daemon=True).start()
 
     def finish(self) -> None:
@@ -89,7 +92,8 @@ class Companion:
         program = self.program
         if program is None or mark.exists():
             return
-        doc = capture(program.command, program.first, program.workdir, program.secrets, cache_folder())
+        cache = None if self.apart else cache_folder()  # where one job's word would be taken for another's
+        doc = capture(program.command, program.first, program.workdir, program.secrets, cache, program.shell)
         if doc["packages"] or last:
             self._document(doc)
             if self._safe():

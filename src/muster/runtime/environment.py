@@ -16,11 +16,12 @@ import shlex
 import shutil
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+from muster.inherited import inherited
 from muster.runtime.nvml import open_nvml, visible
 
 PATIENCE: Final = 60.0  # seconds for a Python to say what it has
@@ -47,11 +48,17 @@ sys.stdout.write(json.dumps({"python": python, "packages": found, "folders": fol
 
 
 def capture(
-    command: str, environment: Mapping[str, str], workdir: str, secrets: Mapping[str, str], cache: Path | None
+    command: str,
+    environment: Mapping[str, str],
+    workdir: str,
+    secrets: Mapping[str, str],
+    cache: Path | None,
+    shell: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """The document, complete but for its time. It takes a fraction of a second, and milliseconds from the cache."""
+    """The document, complete but for its time. It takes a fraction of a second, and milliseconds from the cache.
+    `shell`: reads from stdin what is to be run, for a program that may not be run as this one."""
     python = python_of(command, environment, workdir)
-    found = _packages(python, environment, workdir, cache) if python else {}
+    found = _packages(python, environment, workdir, cache, shell) if python else {}
     nvml = open_nvml()
     doc: dict[str, Any] = {
         "type": "environment",
@@ -156,6 +163,8 @@ def _which(word: str, path: str, workdir: str) -> str | None:
 
 def _first_line(script: Path) -> str | None:
     """The Python in a script's first line."""
+    if not script.is_file():  # a pipe would be waited for
+        return None
     with suppress(OSError), script.open("rb") as file:
         line = file.readline(500).decode(errors="replace").strip()
         words = line[2:].split() if line.startswith("#!") else []
@@ -166,23 +175,35 @@ def _first_line(script: Path) -> str | None:
     return None
 
 
-def _packages(python: str, environment: Mapping[str, str], workdir: str, cache: Path | None) -> dict[str, Any]:
+def _packages(
+    python: str, environment: Mapping[str, str], workdir: str, cache: Path | None, shell: Sequence[str]
+) -> dict[str, Any]:
     kept = cache / _key(python, environment, workdir) if cache else None
     if kept and (found := _remembered(kept)):
         return found
     began = time.time_ns()
     env = {name: value for name, value in environment.items() if not name.startswith(("MUSTER_", "LD_PRELOAD"))}
+    told: dict[str, Any] = {}
     try:
-        asked = [python, "-c", _ASK]
-        answer = subprocess.run(
-            asked, env=env, cwd=workdir, capture_output=True, timeout=PATIENCE, check=True, stdin=subprocess.DEVNULL
-        )
+        if shell:
+            told = {"env": inherited(os.environ), "cwd": "/", "input": _script(python, env, workdir)}
+        else:
+            told = {"env": env, "cwd": workdir, "stdin": subprocess.DEVNULL}
+        asked = shell or [python, "-c", _ASK]
+        answer = subprocess.run(asked, capture_output=True, timeout=PATIENCE, check=True, **told)
         found = dict(json.loads(answer.stdout))
     except (OSError, ValueError, TypeError, subprocess.SubprocessError):
         return {}
     if kept:
         _remember(kept, found, began)
     return found
+
+
+def _script(python: str, environment: Mapping[str, str], workdir: str) -> bytes:
+    """Commands for a shell. The variables are for the Python alone: they are set after everything else."""
+    lines = [f"cd {shlex.quote(workdir)} || exit 1"]
+    lines += [f"export {name}={shlex.quote(value)}" for name, value in environment.items() if name.isidentifier()]
+    return "\n".join([*lines, f"exec {shlex.join([python, '-c', _ASK])}", ""]).encode()
 
 
 def _key(python: str, environment: Mapping[str, str], workdir: str) -> str:

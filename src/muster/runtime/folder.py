@@ -43,6 +43,7 @@ class Folder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.apart = False  # the ranks may write to parts of it alone
         self._lock = -1
         self._control: mmap.mmap | None = None
 
@@ -75,6 +76,7 @@ class Folder:
         link.parent.mkdir(exist_ok=True)
         if not link.is_symlink():
             link.symlink_to(Path(wire.__file__).resolve().parent)
+        (self.path / "control").chmod(0o644)  # ranks that are another user read it too
         (self.path / "reserve").write_bytes(bytes(RESERVE_BYTES))
 
     @property
@@ -84,6 +86,10 @@ class Folder:
 
     def rank_dir(self, rank: int) -> Path:
         return self.path / f"rank-{rank}"
+
+    def given_dir(self, rank: int) -> Path:
+        """What the rank itself writes to. Nothing that it leaves there can stand in the launcher's way."""
+        return self.rank_dir(rank) / "own" if self.apart else self.rank_dir(rank)
 
     def ask_stop(self, deadline: float) -> None:
         """Raises the flag that ranks poll; `deadline` is wall-clock time."""

@@ -11,7 +11,7 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -26,7 +26,8 @@ from muster.runtime.folder import Folder
 from muster.runtime.host import FOLDER as HOST
 from muster.runtime.keeper import Keeper
 from muster.runtime.output import Output
-from muster.runtime.ranks import Gang, environment, workdir
+from muster.runtime.ranks import Gang, environment, gang_environment, make_sandbox, workdir
+from muster.runtime.sandbox import WORK, Sandbox, SandboxError
 from muster.runtime.segments import LogStore
 from muster.runtime.ship import Shipper
 from muster.runtime.streams import LogSource, SpoolSource, Stream
@@ -61,6 +62,7 @@ def run(path: Path, recover: bool = False, keeper: tuple[int, int] | None = None
         return 0
     processes.fault("after_lock")
     _settle(folder)
+    folder.apart = launch.isolation is not None
     launcher = Launcher(folder, replace(launch, keeper=keeper) if keeper else launch)
     return launcher.recover() if recover or folder.started() else launcher.start()
 
@@ -75,7 +77,9 @@ class Launcher:
         self._commands = Commands(folder, self._bell, launch.orders)
         self._keeper = Keeper(launch.keeper)
         self._gang = Gang(launch, folder)
+        self._sandbox: Sandbox | None = None
         self._outputs: dict[int, Output] = {}
+        self._remarks: list[str] = []  # for the ranks' logs
         self._secrets: dict[str, str] = {}
         self._early: wire.WorkerExit | None = None  # how it ended, if that was before a rank was started
 
@@ -88,6 +92,9 @@ class Launcher:
         processes.fault("after_launcher_json")
         ended = self._obstacle()
         self._open_outputs(recover=False)
+        for output in self._outputs.values():
+            for remark in self._remarks:
+                output.say(remark)
         if not ended:
             try:
                 self._gang.start(self._secrets)
@@ -122,9 +129,34 @@ class Launcher:
                 return _failed(verdict.SECRET_MISSING, str(error))
             except Away:
                 pass  # it was told to stop meanwhile, and `_early` says by whom
-        if not self._early and not Path(self._launch.workdir).is_dir():
+        if self._early:
+            return self._early
+        if self._launch.isolation:
+            return self._keep_apart()
+        return None if Path(self._launch.workdir).is_dir() else self._bring_code()
+
+    def _keep_apart(self) -> wire.WorkerExit | None:
+        """Opens the sandbox; the ranks start where the job says only if they may write there."""
+        self._sandbox = make_sandbox(self._launch, self._folder)
+        try:
+            self._sandbox.open(gang_environment(self._launch, self._folder))
+            self._gang = Gang(self._launch, self._folder, self._sandbox)
+            workdir = self._launch.workdir
+            allowed = self._sandbox.enters(workdir) if workdir else "write"
+        except SandboxError as error:
+            return _failed(verdict.NOT_ISOLATED, f"node {self._launch.node} can't keep a member's job apart: {error}")
+        except OSError as error:
+            return _failed(verdict.LAUNCH_FAILED, f"the job can't be kept apart on node {self._launch.node}: {error}")
+        if allowed == "write":
+            return None
+        if self._launch.code:
+            self._remarks.append(f"{workdir} is not open to this job, which starts in a copy of its code")
             return self._bring_code()
-        return self._early
+        if allowed:
+            self._remarks.append(f"{workdir} can be read by this job and not written")
+            return None
+        detail = f"{workdir} is not open to jobs of members on node {self._launch.node}"
+        return _failed(verdict.WORKDIR_MISSING, f"{detail}, and there is no snapshot of it")
 
     def _bring_code(self) -> wire.WorkerExit | None:
         """For a node without the job's folder: its snapshot, where there is one, takes the folder's place."""
@@ -133,8 +165,11 @@ class Launcher:
         if not launch.code:
             return _failed(verdict.WORKDIR_MISSING, missing)
         cache = Path(os.environ.get(wire.SCRATCH) or self._folder.path) / "snapshots"
+        into = self._folder.path / WORK if self._sandbox else self._folder.path
         try:
-            found = code.bring(self._channel(), launch.code, self._folder.path / "code", cache, self._wait)
+            found = code.bring(self._channel(), launch.code, into / "code", cache, self._wait)
+            if self._sandbox:
+                self._sandbox.give(found)
         except Gone as error:
             return _failed(verdict.WORKDIR_MISSING, f"{missing}, and its snapshot can't be had: {error}")
         except OSError as error:
@@ -142,7 +177,7 @@ class Launcher:
         except Away:
             return self._early
         self._launch = replace(launch, workdir=str(found))
-        self._gang = Gang(self._launch, self._folder)
+        self._gang = Gang(self._launch, self._folder, self._sandbox)
         return None
 
     def _wait(self, seconds: float) -> bool:
@@ -219,7 +254,7 @@ class Launcher:
         """Started after the ranks: to fork with a second thread running is not safe."""
         streams = []
         for rank, output in self._outputs.items():
-            streams.append(Stream(rank, "spool", SpoolSource(self._folder.rank_dir(rank), output.say)))
+            streams.append(Stream(rank, "spool", SpoolSource(self._folder.given_dir(rank), output.say)))
             streams.append(Stream(rank, "log", LogSource(output.store)))
             streams.append(Stream(rank, "host", SpoolSource(self._folder.rank_dir(rank) / HOST, output.say)))
         shipper = Shipper(
@@ -240,13 +275,22 @@ class Launcher:
         companion = Companion(
             self._folder.path,
             {rank: self._folder.rank_dir(rank) for rank in self._outputs},
-            Program(launch.run, workdir(launch), seen, {**dict.fromkeys(launch.secrets, ""), **self._secrets}),
+            self._program(seen),
             self._channel(),
             say=lambda rank, text: self._outputs[rank].say(text),
             closed=shipper.close_host,
+            files={rank: self._folder.given_dir(rank) / "files" for rank in self._outputs},
+            apart=launch.isolation is not None,
         )
         companion.start({rank.rank: rank.pid for rank in self._gang.ranks})
         return companion
+
+    def _program(self, seen: Mapping[int, Mapping[str, str]]) -> Program:
+        """A Python of the job's is asked for its packages where the job is: it may be any program."""
+        launch, where = self._launch, workdir(self._launch)
+        sandbox = self._sandbox or (make_sandbox(launch, self._folder) if launch.isolation else None)
+        secrets = {**dict.fromkeys(launch.secrets, ""), **self._secrets}
+        return Program(launch.run, where, seen, secrets, tuple(sandbox.shell()) if sandbox else ())
 
     def _channel(self) -> Channel:
         launch = self._launch

@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from muster import wire
+from muster.inherited import home_of, inherited
 from muster.runtime import processes
 from muster.runtime.folder import Folder
+from muster.runtime.sandbox import WORK, Sandbox
 
 PIPE_BYTES: Final = 1 << 20  # a rank may write this much before it waits for the launcher
 _SHELLS: Final = ("/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash", "/bin/sh")
@@ -41,7 +43,8 @@ def gang_mark(job: str, attempt: int, worker: int, folder: Path) -> str:
 
 def workdir(launch: wire.Launch) -> str:
     """Where the ranks start: where the job says, else at home."""
-    return launch.workdir or os.environ.get("HOME") or "/"
+    home = _own_home(os.environ) if launch.isolation is not None else os.environ.get("HOME")
+    return launch.workdir or home or "/"
 
 
 def environment(
@@ -49,7 +52,11 @@ def environment(
 ) -> dict[str, str]:
     """What one rank sees: the launcher's own, the job's, the secrets, torchrun's names and Muster's, in that order."""
     rank = launch.worker * launch.nproc + local
-    env = {name: value for name, value in base.items() if not name.startswith(_NOT_INHERITED)}
+    seen = base if launch.pass_env is None else inherited(base, launch.pass_env)
+    env = {name: value for name, value in seen.items() if not name.startswith(_NOT_INHERITED)}
+    if launch.isolation is not None:
+        env.pop("TMPDIR", None)  # /tmp is their own
+        env |= {"HOME": _own_home(base), "USER": launch.isolation.name, "LOGNAME": launch.isolation.name}
     if "SLURM_PROCID" in env:
         env |= _as_srun_would(launch, rank, local)
     env |= launch.envs
@@ -67,7 +74,7 @@ def environment(
         wire.ATTEMPT: str(launch.attempt),
         wire.NODE: launch.node,
         wire.GANG: gang_mark(launch.job, launch.attempt, launch.worker, folder.path),
-        wire.RANK_DIR: str(folder.rank_dir(rank)),
+        wire.RANK_DIR: str(folder.given_dir(rank)),
         wire.CONTROL: str(folder.path / "control"),
         wire.CHECKPOINT_DIR: launch.checkpoint_dir,
         wire.CHECKPOINT_KEEP: str(launch.checkpoint_keep),
@@ -82,6 +89,30 @@ def environment(
     env.setdefault("PYTHONUNBUFFERED", "1")  # so that output is seen while it happens
     env["PYTHONPATH"] = os.pathsep.join(filter(None, [env.get("PYTHONPATH"), str(folder.package_dir)]))
     return env
+
+
+def gang_environment(launch: wire.Launch, folder: Folder) -> dict[str, str]:
+    """Of a process that belongs to the worker and to none of its ranks."""
+    return {**inherited(os.environ), wire.GANG: gang_mark(launch.job, launch.attempt, launch.worker, folder.path)}
+
+
+def make_sandbox(launch: wire.Launch, folder: Folder) -> Sandbox:
+    """What the ranks see of their worker's folder is what they need, and of others' nothing."""
+    assert launch.isolation is not None
+    shown = {str(folder.path / name): False for name in ("control", "pkg")} | {str(folder.path / WORK): True}
+    first = launch.worker * launch.nproc
+    for rank in range(first, first + launch.nproc):
+        folder.given_dir(rank).mkdir(parents=True, exist_ok=True)
+        shown[str(folder.given_dir(rank))] = True
+    if "://" not in launch.checkpoint_dir:
+        Path(launch.checkpoint_dir).mkdir(parents=True, exist_ok=True)
+        shown[launch.checkpoint_dir] = True
+    return Sandbox(launch.isolation, folder.path, shown)
+
+
+def _own_home(base: Mapping[str, str]) -> str:
+    """Of ranks that are kept apart: the launcher's, with another folder in its place, or /tmp where it has none."""
+    return base["HOME"] if home_of(base) else "/tmp"  # noqa: S108  (their own)
 
 
 def _as_srun_would(launch: wire.Launch, rank: int, local: int) -> dict[str, str]:
@@ -104,11 +135,13 @@ def _as_srun_would(launch: wire.Launch, rank: int, local: int) -> dict[str, str]
 class Gang:
     """The ranks that this launcher started, and everything that they started."""
 
-    def __init__(self, launch: wire.Launch, folder: Folder) -> None:
+    def __init__(self, launch: wire.Launch, folder: Folder, sandbox: Sandbox | None = None) -> None:
         self.ranks: list[Rank] = []
-        self.children = False  # every process of the worker is a child of this one, or below a child
+        # Every process of the worker is a child of this one, or below a child.
+        self.children = sandbox is not None
         self._launch = launch
         self._folder = folder
+        self._sandbox = sandbox
         self._mark = gang_mark(launch.job, launch.attempt, launch.worker, folder.path)
 
     def start(self, secrets: Mapping[str, str]) -> None:
@@ -118,7 +151,7 @@ class Gang:
             env = environment(self._launch, local, self._folder, secrets, os.environ)
             rank = int(env[wire.RANK])
             self._folder.rank_dir(rank).mkdir(exist_ok=True)
-            self.ranks.append(_start(rank, shell, self._launch, env))
+            self.ranks.append(_start(rank, shell, self._launch, env, self._sandbox))
             self.children = True
             if local == 0:
                 processes.fault("after_first_rank")
@@ -173,7 +206,7 @@ class Gang:
 
     def reporting(self) -> set[int]:
         """The ranks that use `muster.runtime`, and so can see the flag in the control block."""
-        return {r.rank for r in self.ranks if any(self._folder.rank_dir(r.rank).glob("spool.*"))}
+        return {r.rank for r in self.ranks if any(self._folder.given_dir(r.rank).glob("spool.*"))}
 
 
 def likelihood(ended: wire.RankExit | None) -> int:
@@ -186,33 +219,34 @@ def likelihood(ended: wire.RankExit | None) -> int:
     return 0 if ended.signal == signal.SIGKILL else 1
 
 
-def _start(rank: int, shell: str, launch: wire.Launch, env: dict[str, str]) -> Rank:
+def _start(rank: int, shell: str, launch: wire.Launch, env: dict[str, str], sandbox: Sandbox | None) -> Rank:
     read, write = os.pipe()
     with contextlib.suppress(OSError):  # the system's limit for one user's pipes may be reached
         fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
     os.set_blocking(read, False)
     parent = os.getpid()
     try:
-        pid = os.fork()
+        pid = os.fork() if sandbox is None else sandbox.fork()
     except OSError:
         os.close(read)
         os.close(write)
         raise
     if pid == 0:
-        _become(shell, launch, env, write, parent)
+        _become(shell, launch, env, write, parent if sandbox is None else 0)
     os.close(write)
     return Rank(rank, pid, read)
 
 
 def _become(shell: str, launch: wire.Launch, env: dict[str, str], output: int, parent: int) -> NoReturn:
-    """In the child: turns into the shell, which a simple command replaces in its turn."""
+    """In the child: turns into the shell, which a simple command replaces in its turn. `parent` is 0 for one whose
+    parent is outside of what it can see."""
     try:
         signal.set_wakeup_fd(-1)
         for signum in _TO_DEFAULT:
             signal.signal(signum, signal.SIG_DFL)
         os.setsid()
         processes.die_with_parent()
-        if os.getppid() != parent:
+        if parent and os.getppid() != parent:
             os._exit(1)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(output, 1)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from muster import wire
+from muster.runtime.untrusted import open_plain
 
 HEADER_BYTES: Final = wire.SEGMENT_HEADER.size
 CAPACITY: Final = wire.SEGMENT_BYTES - HEADER_BYTES  # bytes of records in one segment
@@ -133,8 +134,11 @@ class SpoolReader:
 
     def _bytes(self, segment: Segment, position: int, length: int) -> bytes:
         try:
-            with segment_path(self._folder, segment.number).open("rb", buffering=0) as file:
-                return os.pread(file.fileno(), length, HEADER_BYTES + position - segment.base)
+            fd = open_plain(self._folder, f"spool.{segment.number}")
+            try:
+                return os.pread(fd, length, HEADER_BYTES + position - segment.base)
+            finally:
+                os.close(fd)
         except OSError as error:
             raise self._damaged(position, f"spool.{segment.number} cannot be read: {error}") from error
 
@@ -164,9 +168,12 @@ def segment_numbers(folder: Path) -> list[int]:
 
 def read_segment(folder: Path, number: int) -> Segment:
     """What a segment's header says; ValueError when it can't be true."""
-    with segment_path(folder, number).open("rb", buffering=0) as file:
-        raw = file.read(HEADER_BYTES)
     name = f"spool.{number}"
+    fd = open_plain(folder, name)
+    try:
+        raw = os.read(fd, HEADER_BYTES)
+    finally:
+        os.close(fd)
     if len(raw) < HEADER_BYTES:
         raise ValueError(f"{name} has {len(raw)} bytes; its header alone has {HEADER_BYTES}")
     magic, said, flags, base, committed = wire.SEGMENT_HEADER.unpack(raw)

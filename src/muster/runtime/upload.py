@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -15,12 +16,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Literal
 
+from muster import wire
 from muster.runtime import processes
 from muster.runtime.channel import BACKOFF_FIRST, BACKOFF_LAST, Away, Channel
+from muster.runtime.untrusted import exists, names, open_plain, read_plain, remove
 
 LOOK: Final = 0.5  # seconds between two looks for files
 ANSWER: Final = 600.0  # seconds that a server may take to make a large file durable
 CHANGES_MAX: Final = 20  # times that a file may change while it is sent before it is left out
+NOTE_MAX: Final = 2 * wire.DOC_MAX  # bytes
 ASKED_FIRST: Final = 1 << 20  # bytes
 _CHUNK: Final = 1 << 20
 _TAKEN: Final = (200, 201, 204)
@@ -38,6 +42,7 @@ class Uploader:
     document: Callable[[dict[str, Any]], None]  # tells what was shipped
     safe: Callable[[], bool]  # whether all that was told is on disk
     say: Callable[[int, str], None]
+    apart: bool = False  # the ranks may not read what this process may: only what they copied is shipped
     _wake: threading.Event = field(default_factory=threading.Event)
     _finishing: bool = False
     _have: set[str] = field(default_factory=set)  # digests that the server took from here
@@ -71,30 +76,32 @@ class Uploader:
         """Ships what there is; True when something is left that is to be tried again."""
         left = False
         for rank, folder in self.folders.items():
-            for note in sorted(folder.glob("*.json")):
+            for note in sorted(folder / name for name in names(folder) if name.endswith(".json")):
                 if note.stem not in self._told and self._one(rank, note, finishing) == "later":
                     left = True
                     break  # what came after it stays after it: both may have the same name
         if self._told and self.safe():
             for paths in self._told.values():
                 for path in paths:
-                    path.unlink(missing_ok=True)
+                    remove(path.parent, path.name)
             self._told.clear()
         return left or bool(self._told)
 
     def _one(self, rank: int, note: Path, finishing: bool) -> State:
         try:
-            told = json.loads(note.read_text())
+            told = json.loads(read_plain(note.parent, note.name, NOTE_MAX))
             doc = {**told["doc"], "rank": rank}
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             return self._lose(rank, note, {}, f"its note can't be read: {error!r}")
         data = note.with_suffix(".data")
-        if not data.exists():
-            if not finishing and _alive(told):
+        if not exists(data.parent, data.name):
+            if not finishing and (self.apart or _alive(told)):  # process ids in a sandbox are others
                 return "later"
-            data = Path(str(told.get("source", "")))
+            if not self.apart:
+                data = Path(str(told.get("source", "")))
         try:
-            with data.open("rb") as file:
+            copied = data == note.with_suffix(".data")
+            with os.fdopen(open_plain(data.parent, data.name), "rb") if copied else data.open("rb") as file:
                 return self._send(rank, note, told, doc, file)
         except (FileNotFoundError, IsADirectoryError):
             return self._lose(rank, note, doc, "the process was killed while it was copied, and the original is gone")
@@ -104,7 +111,7 @@ class Uploader:
     def _send(self, rank: int, note: Path, told: dict[str, Any], doc: dict[str, Any], file: BinaryIO) -> State:
         digest, size = _digest(file)
         doc |= {"digest": digest, "bytes": size}
-        if _changed(told, note.with_suffix(".data"), size):
+        if _changed(told, os.fstat(file.fileno()), size):
             doc["about"] = {**doc.get("about", {}), "changed": True}  # written to after it was given away
         if digest not in self._have and not self._there(digest, size):
             file.seek(0)
@@ -158,17 +165,13 @@ def _digest(file: BinaryIO) -> tuple[str, int]:
     return found.hexdigest(), size
 
 
-def _changed(told: Mapping[str, Any], data: Path, size: int) -> bool:
+def _changed(told: Mapping[str, Any], found: os.stat_result, size: int) -> bool:
     """Only of what is a link, or was never copied, can that be told; a copy has a time of its own."""
     if "mtime_ns" not in told:
         return False
     if size != told["size"]:
         return True
-    try:
-        shared = data.stat().st_nlink > 1
-        return shared and data.stat().st_mtime_ns != told["mtime_ns"]
-    except OSError:
-        return False
+    return found.st_nlink > 1 and found.st_mtime_ns != told["mtime_ns"]
 
 
 def _alive(told: Mapping[str, Any]) -> bool:

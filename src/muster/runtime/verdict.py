@@ -21,6 +21,7 @@ WORKDIR_MISSING: Final = "workdir_missing"
 SECRET_MISSING: Final = "secret_missing"  # noqa: S105
 LAUNCH_FAILED: Final = "launch_failed"
 LAUNCHER_LOST: Final = "launcher_lost"
+NOT_ISOLATED: Final = "not_isolated"
 NODE_LOST: Final = "node_lost"
 MAX_DURATION: Final = "max_duration"
 REASONS: Final = (
@@ -36,6 +37,7 @@ REASONS: Final = (
     SECRET_MISSING,
     LAUNCH_FAILED,
     LAUNCHER_LOST,
+    NOT_ISOLATED,
     NODE_LOST,
     MAX_DURATION,
 )

@@ -27,6 +27,7 @@ from muster.core.state import State
 from muster.core.units import parse_duration, parse_size
 from muster.engines.base import Member
 from muster.engines.describe import Home
+from muster.engines.isolation import read_local, secrets_of
 from muster.engines.local import LocalConfig, LocalEngine, describe_machine
 from muster.engines.many import Engines
 from muster.engines.registry import LOCAL, check_engines, make_engine
@@ -112,6 +113,11 @@ class Leader:
         self.engine.close()
         self.commit.close()
 
+    def refusal(self) -> str:
+        """Why a member's job can't be kept apart on this machine; "" when it can, or when none runs here."""
+        member = self.engine.members().get(LOCAL)
+        return member.standing().refusal if isinstance(member, LocalEngine) else ""
+
     def propose(self, proposal: Proposal) -> list[Event]:
         """Durable on return."""
         return self.commit.submit(proposal).result()
@@ -129,6 +135,7 @@ class Leader:
             "objections": self.engine.objections,
             "log_limit_max": self.log_limit_max,
             "quota": self.quota_of(asking),
+            "refusal": self.refusal,
         }
 
     def quota_of(self, asking: Identity) -> Quota:
@@ -197,8 +204,10 @@ def make_engines(settings: Settings, keyring: Keyring, urls: Sequence[str], log_
     """This machine, unless others are named and it is not."""
     ca_file = os.path.abspath(settings.tls_cert) if settings.tls_cert else None  # noqa: PTH100  (keeps links)
     reached = settings.advertised or tuple(urls)
-    urls_file = settings.home / "server.json"
-    home = Home(settings.home, keyring.installation, lambda: reached, urls_file, ca_file, log_limit, keyring.engines)
+    home = Home(
+        settings.home, keyring.installation, lambda: reached, settings.home / "server.json", ca_file, log_limit,
+        keyring.engines, settings.trust_members, private_paths(settings),
+    )  # fmt: skip
     named = check_engines(settings.engines) or {LOCAL: {}}
     return [
         LocalEngine(engine_config(settings, log_limit)) if name == LOCAL else make_engine(name, given, home)
@@ -215,4 +224,15 @@ def engine_config(settings: Settings, log_limit: int) -> LocalConfig:
         log_limit=log_limit,
         ca_file=settings.tls_cert,
         real_devices=settings.accelerators is None,
+        isolation=read_local(check_engines(settings.engines).get(LOCAL, {}), settings.trust_members),
+        hidden=private_paths(settings),
     )
+
+
+def private_paths(settings: Settings) -> tuple[str, ...]:
+    """What of the server's no job may see: its home, and what its settings put elsewhere."""
+    paths = [str(settings.home), settings.tls_key, settings.artifacts if "://" not in settings.artifacts else None]
+    scheme, _, database = settings.url_of_store.partition(":///")
+    if scheme.startswith("sqlite"):
+        paths += [f"{database}{end}" for end in ("", "-wal", "-shm", "-journal")]
+    return secrets_of(paths)

@@ -17,7 +17,8 @@ from urllib.parse import urlsplit
 
 from muster.core.errors import ConfigError
 from muster.core.units import Unfit, parse_duration, parse_size
-from muster.engines.registry import check_engines
+from muster.engines.isolation import read_local
+from muster.engines.registry import LOCAL, check_engines
 from muster.server.limits import Limits
 
 STORE: Final = "MUSTER_STORE"
@@ -49,6 +50,7 @@ class Settings:
     advertise: str = ""  # where nodes reach this server, several divided by commas; where it listens when empty
     allowed_hosts: str = ""  # further names under which it may be asked, divided by commas; see `muster.server.hosts`
     limits: Mapping[str, Any] = field(default_factory=dict)  # see `muster.server.limits`
+    trust_members: bool = False  # members' jobs run as an administrator's do; see `muster.engines.isolation`
     artifacts: str = ""  # where content is kept: a folder, or s3://bucket/prefix; `blobs` in the home folder when empty
     log_level: str = "info"
 
@@ -92,7 +94,9 @@ class Settings:
             raise ConfigError(f"late_reports is {self.late_reports!r}: {error}.", 'Write it like "7d".') from error
         for name in ("log_limit", "log_limit_max"):
             _check_size(name, getattr(self, name))
-        check_engines(self.engines)
+        if not isinstance(self.trust_members, bool):
+            raise ConfigError(f"trust_members is {self.trust_members!r}.", "Write true or false.")
+        read_local(check_engines(self.engines).get(LOCAL, {}), self.trust_members)
         Limits.of(self.limits)
         for url in self.advertised:
             if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:

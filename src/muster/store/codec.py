@@ -22,7 +22,7 @@ _WORTH_PACKING: Final = 128  # bytes; below it zlib costs time and saves nothing
 _JOB_FIELDS: Final = (
     "id", "number", "project", "queue", "user", "submitted_at", "phase", "since", "reason", "key", "started_at",
     "finished_at", "attempt", "charges", "not_before", "stop", "checkpoint", "ran", "expect",
-    "waited", "claim", "code",
+    "waited", "claim", "code", "trusted",
 )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ from muster.control.admission import (
     capacity,
     command,
     engine,
+    isolation,
     limits,
     output,
     pools,
@@ -35,6 +36,7 @@ CHECKS: tuple[Check, ...] = (
     limits.check,
     secrets.check,
     output.check,
+    isolation.check,
     workdir.check,
     command.check,
 )

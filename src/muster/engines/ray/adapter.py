@@ -12,6 +12,7 @@ from muster.core.errors import EngineError
 from muster.core.resources import Resources
 from muster.engines.base import Finding, GangLaunch, NodeInfo, Usage, Wait, WorkerReport
 from muster.engines.describe import Home, launch_of
+from muster.engines.isolation import isolation_of
 from muster.engines.ray.connect import RaySettings, connect
 from muster.engines.ray.doctor import diagnose
 from muster.engines.ray.link import Link
@@ -19,6 +20,10 @@ from muster.engines.ray.nodes import bundle_of, node_infos, requests_of
 from muster.engines.remote import Key, Look, Order
 from muster.wire import WorkerExit
 
+_OPEN: Final = (
+    "a program that uses Ray itself can run anything as Ray's user, on any node: members' jobs may be one only where "
+    "the engine's settings have `trust_members = true`"
+)
 JOB_CONFIG: Final = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # by which Ray gives a driver its runtime environment
 
 
@@ -151,8 +156,12 @@ class RayAdapter:
         env = dict(gang.options.get("runtime_env") or {})
         seats = [self._nodes.get(seat.node) or {"id": "", "ip": ""} for seat in gang.seats]
         checkpoints = f"{self.settings.checkpoints.rstrip('/')}/{gang.job}" if self.settings.checkpoints else ""
+        apart = isolation_of(gang, self.settings.isolation, self.home.private, self.home.folder / "users.json")
+        asked = (str(name) for name in env.get("env_vars") or {})
+        passed = (*(name for name in asked if name.isidentifier()), *self.settings.isolation.pass_env)
         launches = [
-            launch_of(gang, worker, seat.node, self.home, checkpoints) for worker, seat in enumerate(gang.seats)
+            replace(launch_of(gang, worker, seat.node, self.home, checkpoints), isolation=apart, pass_env=passed)
+            for worker, seat in enumerate(gang.seats)
         ]
         if driver:
             envs = {"RAY_ADDRESS": self._gcs(), **_job_config(env, gang.job), **gang.envs}
@@ -166,7 +175,7 @@ class RayAdapter:
             "bundles": [] if driver else [bundle_of(gang.ask, seat["ip"] or "127.0.0.1") for seat in seats],
             "env": env,
             "driver": driver,
-            "bad": _unfit(env),
+            "bad": _unfit(env) or (_OPEN if driver and apart is not None else ""),
         }
 
     def _gcs(self) -> str:

@@ -123,7 +123,7 @@ class Agent:
 
 def _engine(places: Places, settings: Mapping[str, Any]) -> LocalEngine:
     package = keep_package(places)
-    env = ranks_environment(os.environ, settings["env"], package, places.scratch)
+    env = ranks_environment(os.environ, settings["env"], package, places.scratch, settings.get("pass_env", ()))
     return LocalEngine(LocalConfig(places.root, (), python=sys.executable, env=env))
 
 

@@ -11,6 +11,7 @@ from muster.core.errors import ConfigError
 from muster.core.resources import Resources
 from muster.core.units import Unfit, parse_accelerators, parse_duration, parse_size
 from muster.engines.describe import Home
+from muster.engines.isolation import KEYS, read_isolation
 from muster.engines.ray.adapter import RayAdapter
 from muster.engines.ray.connect import RaySettings
 from muster.engines.ray.nodes import Pool
@@ -23,7 +24,8 @@ _NODE: Final = ("cpus", "memory", "accelerators")
 def read(name: str, settings: Mapping[str, Any], home: Home) -> RayAdapter:
     """Raises ConfigError; connects to nothing."""
     where = f"engines.{name}"
-    _known(where, settings, [field.name for field in fields(RaySettings)])
+    known = {field.name for field in fields(RaySettings)} - {"isolation"} | KEYS
+    _known(where, settings, sorted(known))
     given: dict[str, Any] = {key: _text(f"{where}.{key}", settings[key]) for key in _TEXTS if key in settings}
     checkpoints = given.get("checkpoints", "")
     if checkpoints and "://" not in checkpoints and not checkpoints.startswith("/"):
@@ -36,7 +38,8 @@ def read(name: str, settings: Mapping[str, Any], home: Home) -> RayAdapter:
     if not isinstance(pools, Mapping):
         raise ConfigError(f"{where}.pools is {pools!r}.", f"Write tables such as [{where}.pools.h100].")
     found = tuple(_pool(f"{where}.pools.{key}", key, value) for key, value in pools.items())
-    return RayAdapter(name, RaySettings(**given, pools=found), home)
+    isolation = read_isolation(where, settings, home.trust_members)
+    return RayAdapter(name, RaySettings(**given, pools=found, isolation=isolation), home)
 
 
 def _pool(where: str, name: str, raw: object) -> Pool:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from muster.engines.describe import Home
+from muster.engines.isolation import IsolationSettings
 from muster.engines.package import Package, worker_package
 from muster.engines.ray.link import Link
 from muster.engines.ray.nodes import Pool
@@ -26,6 +27,7 @@ class RaySettings:
     scratch: str = ""  # on every node; under the system's folder for temporary files when empty
     nodes_every: float = 2.0  # seconds between looks at which nodes there are
     pools: tuple[Pool, ...] = ()
+    isolation: IsolationSettings = field(default_factory=IsolationSettings)
 
 
 def connect(
@@ -57,6 +59,7 @@ def _greeting(settings: RaySettings, home: Home, package: Package, place: Path) 
             "scratch": settings.scratch,
             "checkpoints": settings.checkpoints if "://" not in settings.checkpoints else "",
             "package": package.digest,
+            "pass_env": list(settings.isolation.pass_env),
         },
         "urls": list(home.urls()),
         "certificate": Path(home.ca_file).read_text() if home.ca_file else "",

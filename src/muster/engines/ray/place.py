@@ -7,13 +7,14 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import muster
 from muster.core.errors import EngineError
+from muster.inherited import for_launcher
 from muster.wire import SCRATCH
 
 # Ray sets these for its own workers; the ranks have them as the raylet has, or as the job's runtime_env says.
@@ -60,13 +61,18 @@ def keep_package(places: Places) -> Path:
 
 
 def ranks_environment(
-    own: Mapping[str, str], runtime_env: Mapping[str, Any], package: Path, scratch: Path
+    own: Mapping[str, str], runtime_env: Mapping[str, Any], package: Path, scratch: Path, more: Iterable[str] = ()
 ) -> dict[str, str]:
-    """The agent's own without what Ray put there, and with the Python of Ray's workers first on the PATH."""
+    """What launchers need of the agent's own, without what Ray put there, and with the Python of Ray's workers first on
+    the PATH. `more`: names that ranks inherit beside the usual ones."""
     asked = {str(name): str(value) for name, value in (runtime_env.get("env_vars") or {}).items()}
     before = _environment_of(raylet()[0])
     shipped = str(Path(muster.__file__).resolve().parents[1])
-    env = {name: value for name, value in own.items() if not name.startswith("RAY_") and name not in _RAYS_OWN}
+    env = {
+        name: value
+        for name, value in for_launcher(own, more).items()
+        if not name.startswith("RAY_") and name not in _RAYS_OWN
+    }
     env |= {name: before[name] for name in _RAYS_OWN if name in before} | asked
     paths = [part for part in env.get("PYTHONPATH", "").split(os.pathsep) if part and part != shipped]
     env["PYTHONPATH"] = os.pathsep.join([str(package), *paths])

@@ -12,12 +12,13 @@ from muster.core.errors import EngineError
 from muster.core.faults import point
 from muster.engines.base import GangLaunch
 from muster.engines.describe import launch_of
+from muster.engines.isolation import isolation_of
 from muster.engines.slurm.desk import Desk
 from muster.engines.slurm.gang import Gang
 from muster.engines.slurm.model import PENDING, SlurmBusy, SlurmRefused, Submission
 from muster.engines.slurm.shared import Kept, Key
 from muster.engines.slurm.submission import submission_of, together
-from muster.wire import WorkerExit
+from muster.wire import Isolation, WorkerExit
 
 LEAVING: Final = "its last attempt is still leaving"
 LEAVING_MAX: Final = 30.0  # seconds
@@ -92,11 +93,23 @@ class Handover:
         )
         checkpoints = f"{settings.checkpoints.rstrip('/')}/{gang.job}"
         launch = launch_of(gang, 0, "", self._desk.home, checkpoints, None, str(shared.servers))
+        launch = replace(launch, isolation=self._isolation(gang), pass_env=self._passed())
         more = {"scratch": settings.scratch, "port": 0, "address": settings.address, "linger": settings.linger}
         kept = Kept(len(gang.seats), wanted.shape())
         shared.write_gang(key, launch, more, kept)
         self._desk.gangs[key] = Gang(key, kept)
         return wanted
+
+    def _isolation(self, gang: GangLaunch) -> Isolation | None:
+        """The gangs' folders hold tokens; with Slurm's own tools, or a token for them, a job would get out again."""
+        settings, home = self._desk.settings, self._desk.home
+        rest = settings.rest.removeprefix("unix:") if settings.rest.startswith("unix:") else ""
+        hidden = [str(settings.root), settings.checkpoints, settings.scratch, settings.token_file, rest, *home.private]
+        paths = [path for path in hidden if path.startswith("/") and "$" not in path]
+        return isolation_of(gang, settings.isolation, paths, settings.root / "users.json")
+
+    def _passed(self) -> tuple[str, ...]:
+        return (*self._desk.settings.environment, *self._desk.settings.isolation.pass_env)
 
     def _arguments(self, name: str) -> tuple[str, ...]:
         settings = self._desk.settings

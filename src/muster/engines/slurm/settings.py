@@ -13,6 +13,7 @@ from typing import Any, Final
 from muster.core.errors import ConfigError
 from muster.core.units import PRIORITIES, Unfit, parse_duration
 from muster.engines.describe import Home
+from muster.engines.isolation import KEYS, IsolationSettings, read_isolation
 
 # What a job inherits of the server's environment, and nothing else.
 KEPT: Final = (
@@ -67,16 +68,18 @@ class SlurmSettings:
     rest_version: str = "v0.0.38"
     token_file: str = ""  # holds the JWT for slurmrestd
     rest_user: str = ""  # whom the token is of
+    isolation: IsolationSettings = field(default_factory=IsolationSettings)
 
 
 def check(name: str, given: Mapping[str, Any], home: Home) -> SlurmSettings:
     """Raises ConfigError for what makes no sense."""
     where = f"engines.{name}"
-    known = {item.name for item in fields(SlurmSettings)}
+    known = {item.name for item in fields(SlurmSettings)} - {"isolation"} | KEYS
     _no_others(where, given, known)
     values: dict[str, Any] = {"root": home.folder.absolute() / "slurm", "scratch": f"/tmp/muster-{_user()}"}  # noqa: S108
-    for key, value in given.items():
-        values[key] = _value(f"{where}.{key}", key, value)
+    for key in given.keys() - KEYS:
+        values[key] = _value(f"{where}.{key}", key, given[key])
+    values["isolation"] = read_isolation(where, given, home.trust_members)
     found = SlurmSettings(**values)
     if not found.root.is_absolute():
         raise ConfigError(f"{where}.root is {str(found.root)!r}.", "Give a path that begins with `/`.")

@@ -1,0 +1,15 @@
+"""Where jobs run on this machine, those of anybody but an administrator must be kept apart from the server."""
+
+from __future__ import annotations
+
+from muster.control.admission.base import Context
+from muster.control.admission.pools import here
+from muster.core.reasons import Reason, reason
+from muster.core.spec import JobSpec
+
+
+def check(spec: JobSpec, context: Context) -> Reason | None:
+    if context.trusted or not here(spec, context):
+        return None
+    why = context.refusal()
+    return reason("isolation_missing", why) if why else None

@@ -1,0 +1,180 @@
+"""Who is kept apart from whom on machines that jobs share: an engine's settings for it, and what launchers are told.
+
+A job that an administrator submitted runs as the server's own user, since the server is theirs already. A job of
+anybody else is kept apart (see `muster.runtime.sandbox`), unless `trust_members` says that everybody is trusted.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pwd
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from muster.core.errors import ConfigError, EngineError
+from muster.engines.base import GangLaunch
+from muster.inherited import for_launcher
+from muster.wire import Isolation
+
+UID_BASE: Final = 2_000_000  # above the users of any machine, and below what containers are commonly given
+PROBE_SECONDS: Final = 60.0
+MEND: Final = "apt-get install bubblewrap, or `muster up --trust-members`: then any member's job may read all of it."
+_LISTS: Final = ("pass_env", "readable", "writable", "hidden")
+
+Kind = Literal["user", "sandbox", "trusted", "none"]
+
+
+@dataclass(frozen=True, slots=True)
+class IsolationSettings:
+    """A part of an engine's table in config.toml."""
+
+    trust_members: bool = False  # every member's job runs as an administrator's would
+    pass_env: tuple[str, ...] = ()  # names that ranks inherit beside the usual ones; one may end with *
+    readable: tuple[str, ...] = ()  # paths that jobs see whatever is hidden around them
+    writable: tuple[str, ...] = ()  # paths that they may write to as the engine's user; all else is read-only
+    hidden: tuple[str, ...] = ()  # further paths that they don't see
+    users: Mapping[str, str] = field(default_factory=dict)  # project → Unix account, where the launchers are root
+    uid_base: int = UID_BASE  # of projects that have no account
+
+
+KEYS: Final = frozenset(item.name for item in fields(IsolationSettings))
+
+
+def read_isolation(where: str, given: Mapping[str, Any], trust_members: bool = False) -> IsolationSettings:
+    """From the keys of an engine's table that concern it. Raises ConfigError. `trust_members`: for all engines."""
+    found: dict[str, Any] = {}
+    for key in given.keys() & KEYS:
+        value = given[key]
+        if key in _LISTS and isinstance(value, list) and all(isinstance(item, str) for item in value):
+            found[key] = tuple(value)
+        elif key == "users" and isinstance(value, Mapping) and all(isinstance(item, str) for item in value.values()):
+            found[key] = {str(project): _account(f"{where}.users.{project}", name) for project, name in value.items()}
+        elif isinstance(value, bool) if key == "trust_members" else key == "uid_base" and _is_uid(value):
+            found[key] = value
+        else:
+            raise ConfigError(f"{where}.{key} is {value!r}, which is of the wrong kind.", "See docs/engines.md.")
+    for key in ("readable", "writable", "hidden"):
+        for path in found.get(key, ()):
+            if not path.startswith("/") or path.rstrip("/") == "":
+                raise ConfigError(f"{where}.{key} has {path!r}.", "Write whole paths of folders, and not `/` itself.")
+    found["trust_members"] = trust_members or found.get("trust_members", False)
+    return IsolationSettings(**found)
+
+
+def read_local(given: Mapping[str, Any], trust_members: bool) -> IsolationSettings:
+    """[engines.local]. Raises ConfigError for what is no setting."""
+    for key in given.keys() - KEYS - {"kind"}:
+        near = get_close_matches(key, KEYS, n=1)
+        mend = f"Did you mean `{near[0]}`?" if near else f"There are: {', '.join(sorted(KEYS))}."
+        raise ConfigError(f"engines.local.{key} is not a setting.", mend)
+    return read_isolation("engines.local", given, trust_members)
+
+
+def isolation_of(
+    gang: GangLaunch, settings: IsolationSettings, hidden: Iterable[str], numbers: Path
+) -> Isolation | None:
+    """What the launchers of a gang do; None for a job that is not kept apart. `numbers`: where the projects' user ids
+    are kept; `hidden`: what the engine itself hides."""
+    if gang.trusted or settings.trust_members:
+        return None
+    uid, gid = _user(gang.project, settings, numbers)
+    return Isolation(
+        uid, gid, gang.project or "member", (*hidden, *settings.hidden), settings.readable, settings.writable
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What holds on this machine, as trying it has shown."""
+
+    kind: Kind
+    detail: str
+
+    @property
+    def refusal(self) -> str:
+        """Why a member's job can't be run here; "" when it can."""
+        return self.detail if self.kind == "none" else ""
+
+
+def stand(settings: IsolationSettings) -> Standing:
+    """Tries it, in a process of its own."""
+    if settings.trust_members:
+        return Standing("trusted", "members are trusted: their jobs run as the server's user and can read all it can")
+    command = [sys.executable, "-P", "-m", "muster.runtime.sandbox", str(settings.uid_base)]
+    try:
+        done = subprocess.run(
+            command, env=for_launcher(os.environ), capture_output=True, text=True, timeout=PROBE_SECONDS, check=False
+        )
+        why = (done.stdout.strip() or done.stderr.strip()[-500:]) if done.returncode else ""
+    except (OSError, subprocess.TimeoutExpired) as error:
+        why = str(error)
+    if why:
+        return Standing("none", f"jobs of members can't be kept apart here: {why}")
+    if os.geteuid() == 0:
+        return Standing("user", "each project's jobs run as a user of their own, in a sandbox (bubblewrap)")
+    return Standing("sandbox", "members' jobs run in a sandbox (bubblewrap), as the server's user")
+
+
+class Probe:
+    """Tries it when it is first asked, and again as long as it fails."""
+
+    def __init__(self, settings: IsolationSettings, look: Callable[[IsolationSettings], Standing] = stand) -> None:
+        self._settings, self._look = settings, look
+        self._found: Standing | None = None
+
+    def __call__(self) -> Standing:
+        if self._found is None or self._found.refusal:
+            self._found = self._look(self._settings)
+        return self._found
+
+
+def _user(project: str, settings: IsolationSettings, numbers: Path) -> tuple[int, int]:
+    name = settings.users.get(project)
+    if name is None:
+        number = settings.uid_base + _number(project, numbers)
+        return number, number
+    try:
+        found = pwd.getpwnam(name)
+    except KeyError:
+        raise EngineError(f"There is no user {name!r} for project {project!r}.", "Correct `users`.") from None
+    if found.pw_uid == 0:
+        raise EngineError(f"Project {project!r} would run as root.", "Name another account in `users`.")
+    return found.pw_uid, found.pw_gid
+
+
+def _number(project: str, numbers: Path) -> int:
+    """The same for a project for ever, and no other project's: what it owns on disk stays its own."""
+    numbers.parent.mkdir(parents=True, exist_ok=True)
+    with os.fdopen(os.open(numbers, os.O_RDWR | os.O_CREAT, 0o600), "r+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        known: dict[str, int] = json.loads(file.read() or "{}")
+        if project not in known:
+            known[project] = 1 + max(known.values(), default=0)
+            draft = json.dumps(known)
+            file.seek(0)
+            file.write(draft)  # it only ever grows, so that nothing of the old text is left behind it
+            file.flush()
+            os.fsync(file.fileno())
+        return known[project]
+
+
+def _is_uid(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 1000 <= value < 1 << 31
+
+
+def _account(where: str, name: str) -> str:
+    if name == "root" or not name:
+        raise ConfigError(f"{where} is {name!r}.", "Name an account that is not root's.")
+    return name
+
+
+def secrets_of(paths: Sequence[str | None]) -> tuple[str, ...]:
+    """Whole paths of what of the server's is nobody else's business."""
+    return tuple(os.path.abspath(path) for path in paths if path)  # noqa: PTH100  (keeps links)

@@ -1,0 +1,297 @@
+"""Keeps the ranks of a worker apart from the server, from other jobs and from the user whom the launcher runs as.
+
+One bubblewrap process holds the namespaces of a worker: the file system read-only, Muster's folders and the user's home
+hidden, /tmp, /run and /dev/shm its own, and a process tree that sees nobody else's. The launcher stays outside and
+forks its ranks into these namespaces, so that they are its children as ever: signals reach them, and their ends are
+told as they were. Where the launcher is root, the ranks are another user as well, one for each project.
+
+`python -m muster.runtime.sandbox [UID]` tries it and prints what is wrong; nothing when it works.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import pwd
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from muster import wire
+from muster.inherited import home_of, inherited
+from muster.runtime import processes
+
+OPEN_SECONDS: Final = 30.0  # it takes milliseconds, on a machine that is not busy
+PRIVATE: Final = ("/tmp", "/var/tmp", "/run", "/dev/shm", "/dev/pts")  # noqa: S108  (what is replaced in any case)
+WORK: Final = "work"  # in the worker's folder: what the ranks may write to and nobody needs afterwards
+_ON_DISK: Final = {"/tmp": "tmp", "/var/tmp": "tmp"}  # noqa: S108
+_HELD_OFF: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGQUIT)
+_PR_SET_DUMPABLE: Final = 4
+_PR_SET_NO_NEW_PRIVS: Final = 38
+_LIBC: Final = ctypes.CDLL(None, use_errno=True)
+
+
+class SandboxError(Exception):
+    """Why the ranks can't be kept apart on this machine, in a sentence for people."""
+
+
+class Sandbox:
+    """Of one worker, in its folder. `open` it in the main thread, before there are others."""
+
+    def __init__(self, isolation: wire.Isolation, folder: Path, shown: Mapping[str, bool]) -> None:
+        """`shown`: paths that the ranks see whatever is hidden around them → whether they may write there."""
+        self._isolation = isolation
+        self._folder = folder
+        self._shown = dict(shown)
+        self._holder: subprocess.Popen[bytes] | None = None
+        self._namespaces: list[int] = []
+        self._root = os.geteuid() == 0
+
+    def open(self, env: Mapping[str, str]) -> None:
+        """Raises SandboxError when this machine has no such thing, OSError when it refuses for now."""
+        for name in ("tmp", "home", WORK):
+            (self._folder / name).mkdir(mode=0o700, exist_ok=True)
+            self.give(self._folder / name)
+        for path, written in self._shown.items():
+            if written:
+                self.give(Path(path))
+        told, tell = os.pipe()
+        try:
+            command = [*self._bwrap(), "--info-fd", str(tell), "--", "/bin/sh", "-c", "echo; exec sleep infinity"]
+            self._holder = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, pass_fds=[tell],
+                start_new_session=True, env=dict(env), preexec_fn=_hold_off, cwd="/",
+            )  # fmt: skip
+        except FileNotFoundError as error:
+            raise SandboxError("bubblewrap (bwrap) is not installed") from error
+        finally:
+            os.close(tell)
+        try:
+            self._namespaces = self._wait(self._holder, told)
+        finally:
+            os.close(told)
+
+    def close(self) -> None:
+        """Ends everything inside."""
+        for fd in self._namespaces:
+            os.close(fd)
+        self._namespaces = []
+        if self._holder is not None:
+            self._holder.kill()
+            self._holder.communicate()
+            self._holder = None
+
+    def fork(self) -> int:
+        """As `os.fork`, but the child is inside, and is the project's user. Raises OSError."""
+        told, tell = os.pipe()
+        wait, go = os.pipe()
+        middle = os.fork()
+        if middle == 0:
+            self._enter(tell)
+            if os.read(wait, 1):  # the launcher is the parent now, and lives
+                processes.die_with_parent()
+                for fd in (told, tell, wait, go, *self._namespaces):
+                    os.close(fd)
+                return 0
+            os._exit(1)
+        os.close(tell)
+        os.close(wait)
+        try:
+            os.waitpid(middle, 0)
+            word = os.read(told, 4096).decode()
+            if not word.isdecimal():
+                raise OSError(word or "a process could not be started inside the sandbox")
+            os.write(go, b"\1")
+            return int(word)
+        finally:
+            os.close(told)
+            os.close(go)
+
+    def enters(self, workdir: str) -> str:
+        """What the ranks may do in a folder: "write", "read", or nothing at all."""
+        told, tell = os.pipe()
+        pid = self.fork()
+        if pid == 0:
+            word = b""
+            with suppress(OSError):
+                os.chdir(workdir)
+                word = b"write" if os.access(".", os.W_OK) else b"read"
+            os.write(tell, word)
+            os._exit(0)
+        os.close(tell)
+        os.waitpid(pid, 0)
+        try:
+            return os.read(told, 100).decode()
+        finally:
+            os.close(told)
+
+    def shell(self) -> list[str]:
+        """A shell that reads its commands from stdin, in a sandbox like this one, by itself. It must be started with
+        nothing of the job's in its environment: what stands before the shell obeys that too."""
+        command = [*self._bwrap(), "--chdir", "/", "--"]
+        if self._root:
+            who = self._isolation
+            command += [shutil.which("setpriv") or "/usr/bin/setpriv", f"--reuid={who.uid}", f"--regid={who.gid}"]
+            command += ["--clear-groups", "--no-new-privs", "--bounding-set=-all"]
+        return [*command, "/bin/sh", "-s"]
+
+    def give(self, path: Path) -> None:
+        """Makes a folder, with all that is in it, the project's user's, if it is not."""
+        who = self._isolation
+        if not self._root or path.lstat().st_uid == who.uid:
+            return
+        for _, folders, files, at in os.fwalk(path, follow_symlinks=False):
+            for name in (*folders, *files):
+                os.chown(name, who.uid, who.gid, dir_fd=at, follow_symlinks=False)
+        os.chown(path, who.uid, who.gid, follow_symlinks=False)
+        path.chmod(0o700)
+
+    def _bwrap(self) -> list[str]:
+        command = [shutil.which("bwrap") or "bwrap", "--die-with-parent", "--unshare-pid", "--unshare-ipc"]
+        command += [] if self._root else ["--unshare-user"]
+        command += ["--ro-bind", "/", "/", "--dev-bind", "/dev", "/dev", "--proc", "/proc"]
+        return [*command, *mounts(self._isolation, self._folder, self._shown, os.environ)]
+
+    def _wait(self, holder: subprocess.Popen[bytes], told: int) -> list[int]:
+        """The namespaces, once everything is in its place."""
+        assert holder.stdout is not None
+        assert holder.stderr is not None
+        ready, _, _ = select.select([holder.stdout], [], [], OPEN_SECONDS)
+        if not ready or not os.read(holder.stdout.fileno(), 1):
+            holder.kill()
+            why = holder.stderr.read().decode(errors="replace").strip() or "bubblewrap did not answer"
+            raise SandboxError(why)
+        child = int(json.loads(os.read(told, 4096))["child-pid"])
+        kinds = ("mnt", "ipc", "pid") if self._root else ("user", "mnt", "ipc", "pid")
+        return [os.open(f"/proc/{child}/ns/{kind}", os.O_RDONLY) for kind in kinds]
+
+    def _enter(self, tell: int) -> None:
+        """In the process between: goes in, and leaves when it has forked. Returns in the one that it forked."""
+        try:
+            _LIBC.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)  # nobody inside may look into it before its exec
+            for fd in self._namespaces:
+                if _LIBC.setns(fd, 0) != 0:
+                    raise OSError(ctypes.get_errno(), f"setns: {os.strerror(ctypes.get_errno())}")
+            pid = os.fork()
+            if pid:
+                os.write(tell, str(pid).encode())
+                os._exit(0)
+            _LIBC.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+            if self._root:
+                who = self._isolation
+                os.setgroups([])
+                os.setresgid(who.gid, who.gid, who.gid)
+                os.setresuid(who.uid, who.uid, who.uid)
+        except BaseException as error:
+            os.write(tell, f"{error}".encode())
+            os._exit(1)
+
+
+def mounts(isolation: wire.Isolation, folder: Path, shown: Mapping[str, bool], env: Mapping[str, str]) -> Iterator[str]:
+    """bubblewrap's words for what is hidden and what is seen; of two rules the one for the longer path holds."""
+    rules: dict[str, list[str]] = {path: ["--tmpfs"] for path in PRIVATE if os.path.isdir(path)}  # noqa: PTH112
+    rules |= {path: ["--bind", str(folder / name)] for path, name in _ON_DISK.items() if path in rules}
+    hidden = {os.path.realpath(path) for path in (*isolation.hidden, *_always_hidden(folder, env))} - {"/"}
+    for path in hidden:
+        if os.path.exists(path):  # noqa: PTH110
+            rules[path] = ["--tmpfs"] if os.path.isdir(path) else ["--ro-bind", "/dev/null"]  # noqa: PTH112
+    if home := home_of(env):
+        hidden.add(home)
+        rules[home] = ["--bind", str(folder / "home")]
+    for path in _programs(env):
+        _show(rules, hidden, path, written=False)
+    for paths, written in ((isolation.readable, False), (isolation.writable, True)):
+        for path in paths:
+            _show(rules, hidden, path, written)
+    for path, written in shown.items():
+        real = os.path.realpath(path)
+        rules[real] = ["--bind" if written else "--ro-bind", real]
+    ordered = sorted(rules, key=lambda path: (path.count("/"), path))
+    made: set[str] = set()
+    for path in ordered:
+        for above in reversed([str(one) for one in Path(path).parents]):
+            if above not in made and any(above.startswith(f"{rule}/") for rule in rules):
+                made.add(above)
+                yield from ("--perms", "0755", "--dir", above)  # bubblewrap's own would be open to root alone
+        yield from (*rules[path], path)
+        made.add(path)
+    for path in ordered:  # what only hides something is no place to write to
+        if rules[path] == ["--tmpfs"] and path != "/dev/shm":  # noqa: S108
+            yield from ("--remount-ro", path)
+
+
+def _show(rules: dict[str, list[str]], hidden: set[str], path: str, written: bool) -> None:
+    """Never what is hidden itself, nor what is not there; and nothing is to be done for what is seen anyway."""
+    real = os.path.realpath(path)
+    covered = written or any(real.startswith(f"{above}/") for above in rules)
+    if covered and real not in hidden and os.path.exists(real):  # noqa: PTH110
+        rules[real] = ["--bind" if written else "--ro-bind", real]
+
+
+def _always_hidden(folder: Path, env: Mapping[str, str]) -> Iterator[str]:
+    """Where launchers keep things, and the home of the user whom they run as."""
+    yield str(folder.parent)
+    yield from (env[name] for name in (wire.SCRATCH, "MUSTER_HOME") if env.get(name))
+    with suppress(KeyError):
+        yield pwd.getpwuid(os.geteuid()).pw_dir
+
+
+def _programs(env: Mapping[str, str]) -> Iterator[str]:
+    """Programs that may lie in a folder that is hidden: this Python, this package, what is on the PATH; and where
+    the resolver's settings are."""
+    yield from {sys.prefix, sys.base_prefix, str(Path(wire.__file__).resolve().parent)}
+    for name in env.get("PATH", "").split(os.pathsep):
+        above = Path(name).parent
+        if not name.startswith("/") or name == "/":
+            continue
+        whole = (above / "pyvenv.cfg").exists() or (above / "conda-meta").exists()
+        yield str(above) if whole else name
+    if os.path.realpath("/etc/resolv.conf").startswith("/run/"):
+        yield "/etc/resolv.conf"
+
+
+def probe(isolation: wire.Isolation) -> str:
+    """What keeps ranks from being kept apart here, found by trying it; empty when nothing does."""
+    if shutil.which("bwrap") is None:
+        return "bubblewrap (bwrap) is not installed"
+    processes.adopt_orphans()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name) / "worker"
+        folder.mkdir()
+        (Path(name) / "hidden").mkdir()
+        sandbox = Sandbox(isolation, folder, {})
+        try:
+            sandbox.open(inherited(os.environ))
+            if sandbox.enters(f"{name}/hidden"):
+                return "a folder that is hidden can be seen"
+            return "" if sandbox.enters("/") == "read" else "the file system is not as it should be"
+        except (SandboxError, OSError) as error:
+            return str(error)
+        finally:
+            sandbox.close()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    uid = int(given[0]) if given else 65534
+    wrong = probe(wire.Isolation(uid, uid, "nobody"))
+    print(wrong)  # noqa: T201
+    return 1 if wrong else 0
+
+
+def _hold_off() -> None:
+    """A cluster that signals all processes of a worker must not end those that hold the ranks' namespaces."""
+    for signum in _HELD_OFF:
+        signal.signal(signum, signal.SIG_IGN)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

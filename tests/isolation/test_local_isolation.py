@@ -1,0 +1,261 @@
+"""Members' jobs on this machine: what they can't get at, and that they run like any others; as root and as a user."""
+
+from __future__ import annotations
+
+import json
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from isolation_kit import HELD_BY_SERVER, ORDINARY, attack, member, program, server_of, submit
+from live import LiveServer, until
+from muster.client import Client
+
+HELD = "exec sleep 1000"
+
+
+@pytest.fixture(scope="module", params=[0, ORDINARY], ids=["root", "user"])
+def server(request: pytest.FixtureRequest) -> Iterator[LiveServer]:
+    Path("/tmp/seen-by-all").touch()  # noqa: S108
+    with server_of(request.param, '[engines.local]\npass_env = ["HF_HOME"]\n') as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def ada(server: LiveServer) -> str:
+    return member(server, "ada")
+
+
+def rank_pid(server: LiveServer, job: str) -> int:
+    """Of the first rank, seen from outside."""
+    mark = f"MUSTER_JOB={job}".encode()
+
+    def found() -> int:
+        for path in Path("/proc").glob("[0-9]*/environ"):
+            try:
+                words = path.read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if mark in words and b"RANK=0" in words:
+                return int(path.parent.name)
+        return 0
+
+    return until(found, f"a rank of {job}")
+
+
+def launcher_pid(server: LiveServer, job: str) -> int:
+    path = server.home / "local" / "attempts" / job / "1" / "0" / "launcher.json"
+    return int(until(lambda: path.exists() and json.loads(path.read_text()), f"the launcher of {job}")["pid"])
+
+
+def test_a_members_job_gets_at_nothing_of_the_servers_or_of_others(server: LiveServer, ada: str) -> None:
+    eve = member(server, "eve", "vision")
+    with server.http() as http:
+        assert http.put("/v1/projects/default/secrets/DEEP", json={"value": "sentinel-secret"}).status_code < 300
+    held = submit(server, ada, HELD, secrets=["DEEP"])
+    admins = str(server.submit(HELD, workdir="/")["id"])
+    assert server.process is not None
+    pids = [rank_pid(server, held), rank_pid(server, admins)]
+    pids += [launcher_pid(server, held), launcher_pid(server, admins), server.process.pid]
+    person = Path(server.env["HOME"])
+    found = attack(server, eve, pids, person, [], project="vision", queue="vision")
+    assert found == []
+    assert [server.job(job)["phase"] for job in (held, admins)] == ["running", "running"]
+    for job in (held, admins):
+        server.post(f"/v1/jobs/{job}/stop", {"force": True})
+        server.wait(job)
+
+
+def test_neither_ranks_nor_launchers_hold_what_the_server_holds(server: LiveServer, ada: str) -> None:
+    for token in (ada, server.token):
+        job = submit(server, token, f"env; {HELD}")
+        until(lambda job=job: "HF_HOME" in server.output(job), "its output")
+        assert "sentinel" not in server.output(job)
+        assert f"HF_HOME={HELD_BY_SERVER['HF_HOME']}" in server.output(job)
+        pid = launcher_pid(server, job)
+        above = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        for one in (pid, rank_pid(server, job), *([above] if above > 1 else [])):
+            assert b"sentinel-cloud" not in Path(f"/proc/{one}/environ").read_bytes()
+        server.post(f"/v1/jobs/{job}/stop", {"force": True})
+        server.wait(job)
+    warm = [path.parent for path in Path("/proc").glob("[0-9]*/cmdline") if b"muster.runtime.warm" in _read(path)]
+    assert all(b"sentinel" not in _read(path / "environ") for path in warm)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+PLANTS = textwrap.dedent("""
+    import json, os, pathlib, time
+    place, target = pathlib.Path(os.environ["MUSTER_RANK_DIR"]), os.environ["T_TARGET"]
+    files = place / "files"
+    files.mkdir()
+    def note(name, **more):
+        doc = {"type": "artifact", "path": name, "kind": "file", "id": name, "time": time.time()}
+        (files / f"{name}.json").write_text(json.dumps({"doc": doc, **more}))
+    (files / "a.data").symlink_to(target)
+    note("a")
+    note("b", source=target)
+    os.mkfifo(files / "c.data")
+    note("c")
+    (place / "spool.0").symlink_to(target)
+    os.mkfifo(place / "spool.1")
+    for name in ("host", "log.0", "log.1", "launch.json", "exit.json", "done"):
+        (place / name).symlink_to(target)
+""")
+SWAPS = textwrap.dedent("""
+    import os, pathlib
+    place = pathlib.Path(os.environ["MUSTER_RANK_DIR"])
+    (place / "files").symlink_to(os.environ["T_TARGET"])
+""")
+
+
+def test_links_that_a_rank_leaves_lead_the_launcher_nowhere(server: LiveServer, ada: str) -> None:
+    kept = server.token
+    job = submit(server, ada, program(PLANTS), envs={"T_TARGET": str(server.home / "token")})
+    assert server.wait(job)["phase"] == "succeeded", server.output(job)
+    assert server.token == kept
+    assert server.get(f"/v1/runs/{job}/artifacts")["artifacts"] == []
+    assert kept not in server.output(job)
+
+    victim = server.home / "victim"
+    victim.mkdir(exist_ok=True)
+    doc = {"type": "artifact", "path": "x", "kind": "file", "id": "x", "time": 1.0}
+    (victim / "x.json").write_text(json.dumps({"doc": doc}))
+    (victim / "x.data").write_text("another's")
+    job = submit(server, ada, program(SWAPS), envs={"T_TARGET": str(victim)})
+    assert server.wait(job)["phase"] == "succeeded", server.output(job)
+    assert server.get(f"/v1/runs/{job}/artifacts")["artifacts"] == []
+    assert sorted(path.name for path in victim.iterdir()) == ["x.data", "x.json"]
+
+
+def test_a_program_that_stands_in_for_python_is_run_where_the_job_is(server: LiveServer, ada: str) -> None:
+    target = server.home / "token"
+    path = "/tmp/bin:/usr/bin:/bin"  # noqa: S108
+    run = (
+        "mkdir -p /tmp/bin; printf '#!/bin/sh\\ncp %s /tmp/stolen; touch %s.seen; exit 3\\n' $T_TARGET $T_TARGET "
+        ">/tmp/bin/bwrap; cp /tmp/bin/bwrap /tmp/bin/setpriv; cp /tmp/bin/bwrap /tmp/bin/python; chmod 755 /tmp/bin/*"
+    )
+    job = submit(server, ada, run, envs={"PATH": path, "T_TARGET": str(target), "LD_PRELOAD": "/tmp/evil.so"})
+    assert server.wait(job)["phase"] == "succeeded", server.output(job)
+    until(lambda: (server.get(f"/v1/runs/{job}").get("environment")), "its environment")
+    assert not target.with_name("token.seen").exists()
+
+
+TRAINS = textwrap.dedent("""
+    import os, pathlib, signal, sys
+    from muster import runtime
+    attempt = int(os.environ["MUSTER_ATTEMPT"])
+    runtime.report(step=attempt, loss=float(attempt))
+    made = pathlib.Path("/tmp/made"); made.write_text("made"); big = pathlib.Path.home() / "big"
+    big.write_bytes(b"x" * 1_000_000)
+    if attempt == 1:
+        with runtime.checkpoint(7) as folder:
+            (folder / "state").write_text("seven")
+        os.kill(os.getpid(), signal.SIGKILL)
+    runtime.artifact(made, "made.txt")
+    runtime.artifact(big, "big.bin")
+    found = runtime.last_checkpoint()
+    print("goes on from", found.name, (found / "state").read_text())
+""")
+
+
+def test_an_ordinary_job_reports_saves_is_killed_and_goes_on(server: LiveServer, ada: str) -> None:
+    retry = {"max_restarts": 1, "on": ["worker"], "backoff": "0s"}
+    job = submit(server, ada, program(TRAINS), retry=retry)
+    ended = server.wait(job)
+    assert (ended["phase"], ended["attempt"]) == ("succeeded", 2), server.output(job)
+    first = server.get(f"/v1/jobs/{job}/attempts")["attempts"][0]
+    assert first["reason"]["code"] == "killed_by_signal"
+    assert "SIGKILL" in json.dumps(first)
+    assert "goes on from step-000000007 seven" in server.output(job)
+    assert server.metric(job, "loss") == {1: ([1], [1.0]), 2: ([2], [2.0])}
+    kept = {item["path"]: item["bytes"] for item in server.get(f"/v1/runs/{job}/artifacts")["artifacts"]}
+    assert kept == {"made.txt": 4, "big.bin": 1_000_000}
+
+
+STOPS = textwrap.dedent("""
+    import time
+    from muster import runtime
+    runtime.report(step=1, loss=1.0)
+    print("up", flush=True)
+    while not runtime.should_stop():
+        time.sleep(0.05)
+    with runtime.checkpoint(1) as folder:
+        (folder / "state").write_text("x")
+    print("saved", flush=True)
+""")
+PLAIN = "trap 'echo told; exit 0' TERM; echo up; while :; do sleep 0.1; done"
+
+
+@pytest.mark.parametrize(("run", "last"), [(program(STOPS), "saved"), (PLAIN, "told")], ids=["reports", "plain"])
+def test_a_stop_leaves_time_to_save(server: LiveServer, ada: str, run: str, last: str) -> None:
+    job = submit(server, ada, run, nproc=2, stop_grace="60s")
+    until(lambda: server.output(job).count("up") == 2, "its ranks")
+    server.post(f"/v1/jobs/{job}/stop")
+    assert server.wait(job)["phase"] == "stopped"
+    assert last in server.output(job)
+
+
+def test_processes_that_a_rank_leaves_behind_end_with_it(server: LiveServer, ada: str) -> None:
+    run = "env -i setsid sleep 7654321 >/dev/null 2>&1 & sleep 0.2; grep -c . /proc/*/comm >/dev/null"
+    job = submit(server, ada, run)
+    assert server.wait(job)["phase"] == "succeeded"
+    left = [path for path in Path("/proc").glob("[0-9]*/cmdline") if b"7654321" in _read(path)]
+    assert left == []
+
+
+def test_the_job_starts_in_a_copy_of_its_code_where_its_folder_is_closed(server: LiveServer, ada: str) -> None:
+    person = Path(server.env["HOME"])
+    job = submit(server, ada, "ls -a", workdir=str(person))
+    # The home is there, and is not that of the server's user: it holds nothing, and can be written.
+    assert server.wait(job)["phase"] == "succeeded"
+    assert ".bashrc" not in server.output(job)
+    code = person / "code"
+    code.mkdir()
+    (code / "word").write_text("from the snapshot")
+    job = submit(server, ada, "cat word", workdir=str(code))
+    ended = server.wait(job)
+    assert (ended["phase"], ended["reason"]["code"]) == ("failed", "workdir_missing")
+    with Client(server.url, token=ada) as client:
+        job = client.submit({"name": "job", "run": "cat word; touch new && ls", "workdir": str(code)}).id
+    assert server.wait(job)["phase"] == "succeeded", server.output(job)
+    printed = server.output(job)
+    assert "from the snapshot" in printed
+    assert "new" in printed
+    assert f"{code} is not open to this job, which starts in a copy of its code" in printed
+
+
+def test_who_is_not_trusted_is_refused_where_nothing_keeps_jobs_apart(tmp_path: Path) -> None:
+    (tmp_path / "bwrap").write_text("#!/bin/sh\necho no such luck >&2\nexit 1\n")
+    (tmp_path / "bwrap").chmod(0o755)
+    for folder in (tmp_path, *tmp_path.parents):
+        if str(folder).startswith("/tmp/pytest"):  # noqa: S108
+            folder.chmod(0o755)
+    env = {"PATH": f"{tmp_path}:{Path(sys.executable).parent}:/usr/bin:/bin:/usr/sbin:/sbin"}
+    body: dict[str, Any] = {"spec": {"name": "job", "run": "id -u", "workdir": "/"}}
+    with server_of(ORDINARY, "", env) as server:
+        ada = member(server, "ada")
+        with server.http(ada) as http:
+            answer = http.post("/v1/jobs", json=body)
+        assert answer.status_code == 422, answer.text
+        (why,) = answer.json()["error"]["reasons"]
+        assert why["code"] == "isolation_missing"
+        assert "no such luck" in why["message"]
+        assert "--trust-members" in why["mend"]
+        own = server.submit("id -u", workdir="/")["id"]
+        assert server.wait(own)["phase"] == "succeeded"
+    with server_of(ORDINARY, "", env, "--trust-members") as server:
+        ada = member(server, "ada")
+        job = submit(server, ada, f"id -u; env; cat {server.home}/token")
+        assert server.wait(job)["phase"] == "succeeded"
+        assert server.token in server.output(job)
+        assert "sentinel" not in server.output(job)
