@@ -57,9 +57,7 @@ def _check(name: str, value: Any, versions: bool) -> None:
         if versions and plain == "source":
             if not _SOURCE.match(one):
                 raise _refused(name, one)
-        elif plain in _FIELDS:
-            check_place(name, one)
-        elif _TAG.fullmatch(plain) and _PLACE.match(one):
+        elif plain in _FIELDS or (_TAG.fullmatch(plain) and _PLACE.match(one)):
             check_place(name, one)
 
 

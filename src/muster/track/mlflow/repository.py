@@ -16,7 +16,6 @@ from muster.track.mlflow import files
 from muster.track.mlflow.desk import current
 from muster.track.mlflow.entities import ask, told
 
-
 SCHEME: Final = "muster-record"
 
 
