@@ -192,5 +192,5 @@ def test_a_document_that_is_nested_too_deeply_is_dropped_and_the_rest_goes_on(de
 
 def test_a_batch_with_a_header_nested_deeply_is_no_batch() -> None:
     for head in (b"[" * 100_000, b'{"pieces":' + b"[" * 100_000, b" " * (2 << 20)):
-        with pytest.raises(ValueError, match="batch|header"):
+        with pytest.raises(ValueError, match=r"batch|header"):
             wire.Batch.decode(struct.pack("<I", len(head)) + head)
