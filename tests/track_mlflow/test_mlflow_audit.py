@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 
-from live import LiveServer
+from live import PATIENCE, LiveServer
 from mlflow_kit import Table
 from muster.store.base import EventFilter
 
@@ -53,6 +53,7 @@ def test_calls_that_muster_answers_leave_one_event_each(table: Table) -> None:
 def test_what_mlflow_s_own_server_writes_is_told_too(muster: LiveServer) -> None:
     name = f"m-{uuid.uuid4().hex}"
     with muster.http() as http:
+        http.timeout = httpx.Timeout(PATIENCE)  # MLflow's own server is loaded by the first that needs it
         user = http.get("/v1/whoami").json()["user"]
 
         def told(path: str, body: dict[str, Any], method: str = "POST") -> list[tuple[str, Any]]:

@@ -76,7 +76,7 @@ class TestDocuments:
         assert record.track.runs.attempts(job)[1]["environment"]["packages"]["torch"] == "2.12"
 
     def test_the_lowest_rank_writes_for_the_run(self, record: Record) -> None:
-        job = record.submit()
+        job = record.submit(nproc=3)
         record.start(job)
         record.report(job, {"type": "params", "values": {"lr": 9, "only": 1}}, {"type": "note", "text": "hi"}, rank=1)
         assert record.track.runs.params([job])[job] == {"lr": "9", "only": "1"}

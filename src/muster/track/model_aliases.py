@@ -40,7 +40,9 @@ class Aliases:
         with self._book.holding(LOCK):
             self.need_version(name, version)
             row = {"name": name, "alias": alias, "version": version}
-            told = self._book.event("alias.set", actor, self.need(name).project, **row)
+            told = self._book.event(
+                "alias.set", actor, self.need(name).project, name=name, alias=alias, version=version
+            )
             self._book.write(lambda connection: put(connection, tables.model_aliases, [row]), events=[told])
 
     def delete_alias(self, name: str, alias: str, actor: str = SYSTEM) -> None:
