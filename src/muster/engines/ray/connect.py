@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import os
 import sys
 from collections.abc import Callable
@@ -57,6 +59,7 @@ def _greeting(settings: RaySettings, home: Home, package: Package, place: Path) 
             "scratch": settings.scratch,
             "checkpoints": settings.checkpoints if "://" not in settings.checkpoints else "",
             "package": package.digest,
+            "key": hmac.new(home.key, b"ray agents", hashlib.sha256).hexdigest(),
         },
         "urls": list(home.urls()),
         "certificate": Path(home.ca_file).read_text() if home.ca_file else "",
