@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import json
 import os
 import signal
+import tomllib
 from pathlib import Path
 from typing import Any
 
 from cluster_suite import COUNT, HELD, ClusterContract, Rig, hold, submit
 from live import LiveServer, until
+from muster.control.secrets import load_keyring
 from muster.engines.base import Finding
 from muster.engines.describe import Home
 from muster.engines.ray.config import read
-from rigs.ray_rig import HEAD, RayRig
+from rigs.ray_rig import HEAD, NODES, RayRig
 
 PROGRAM = """
 import os
@@ -50,6 +54,61 @@ GIVE_BACK = "from ray.util import get_placement_group, remove_placement_group as
 REQUESTED = """
 from ray.experimental.internal_kv import _internal_kv_get
 print((_internal_kv_get(b"autoscaler_resource_request") or b"[]").decode())
+"""
+
+
+# As somebody would who has read the agent's code, and knows its address.
+REDIRECT = """
+import json
+from ray.util import list_named_actors
+for one in list_named_actors(all_namespaces=True):
+    if not one["name"].startswith("muster-agent:"):
+        continue
+    agent = ray.get_actor(one["name"], namespace=one["namespace"])
+    session, proof = ray.get(agent.introduce.remote("mine"))
+    message = json.dumps({"session": session, "id": "1", "method": "hello", "given": [["http://evil:1"], ""]})
+    for call in (
+        lambda: agent.hello.remote(["http://evil:1"], ""),
+        lambda: agent.ask.remote(message, proof),
+        lambda: agent.ask.remote(message, ""),
+    ):
+        try:
+            print("told", ray.get(call()))
+        except Exception as error:
+            print("told", type(error).__name__, str(error).splitlines()[-1])
+"""
+# Takes the place of agents; what it is asked is counted by another actor.
+TAKE_NAMES = """
+from ray.util import list_named_actors
+@ray.remote(num_cpus=0)
+class Count:
+    number = 0
+    def add(self):
+        self.number += 1
+    def get(self):
+        return self.number
+@ray.remote(num_cpus=0)
+class Squatter:
+    def introduce(self, nonce):
+        return "session", "0" * 64
+    def ask(self, message, signature):
+        ray.get(ray.get_actor("count", namespace="foreign").add.remote())
+    hello = launch = ask
+Count.options(name="count", namespace="foreign", lifetime="detached").remote()
+ray.get(ray.get_actor("count", namespace="foreign").get.remote())
+for one in list_named_actors(all_namespaces=True):
+    if one["name"].startswith("muster-agent:"):
+        ray.kill(ray.get_actor(one["name"], namespace=one["namespace"]), no_restart=True)
+        try:
+            Squatter.options(name=one["name"], namespace=one["namespace"], lifetime="detached").remote()
+            print("taken")
+        except ValueError:
+            print("lost")  # the bridge was quicker
+"""
+HEARD = """
+count = ray.get_actor("count", namespace="foreign")
+print(ray.get(count.get.remote()))
+ray.kill(count)
 """
 
 
@@ -115,6 +174,27 @@ class TestRay(ClusterContract):
         again = server.submit(hold(folder), workdir=str(folder), pool=rig.pool)["id"]
         assert server.wait(again)["phase"] == "succeeded"
 
+    def test_a_foreign_client_neither_redirects_an_agent_nor_takes_its_name(
+        self, rig: RayRig, server: LiveServer, folder: Path
+    ) -> None:
+        """Any client of a Ray cluster finds the agents and can call them: it is refused, and jobs go on as before."""
+        said = rig.ask(REDIRECT).splitlines()
+        told = [line for line in said if line.startswith("told")]
+        assert len(told) >= len(NODES)
+        assert all("Refused" in line or "AttributeError" in line for line in told), told
+        shown = rig.records()
+        kept = list(Path(tomllib.loads(rig.config)["engines"]["ray"]["scratch"]).rglob("urls.json"))
+        assert kept
+        assert not any("evil" in path.read_text() for path in kept)
+        job = submit(rig, server, folder, COUNT, num_nodes=2)
+        assert server.wait(job)["phase"] == "succeeded", server.job(job)
+        taken = rig.ask(TAKE_NAMES).split()
+        assert "taken" in taken, taken
+        other = submit(rig, server, folder, COUNT, num_nodes=3)
+        assert server.wait(other)["phase"] == "succeeded", server.job(other)
+        assert rig.ask(HEARD).split()[-1] == "0", "an actor that only has an agent's name was told something"
+        assert _agents_key(server) not in shown + rig.records()
+
     def test_nothing_of_it_stays_in_ray(self, rig: Any, server: LiveServer, folder: Path) -> None:
         job = submit(rig, server, folder, COUNT)
         assert server.wait(job)["phase"] == "succeeded"
@@ -143,6 +223,11 @@ class TestRay(ClusterContract):
         # It may be given nodes of which nobody has noticed yet that they are gone too; that is no start.
         last = str(ended["attempt"])
         assert sorted((folder / "starts").read_text().split()) == ["1", "1", last, last]
+
+
+def _agents_key(server: LiveServer) -> str:
+    key = load_keyring(server.home / "key").engines
+    return hmac.new(key, b"ray agents", hashlib.sha256).hexdigest()
 
 
 def _waits(server: LiveServer, job: str) -> dict[str, Any] | None:

@@ -109,7 +109,7 @@ class RaySection(_Canonical):
 
 
 class KubernetesSection(_Canonical):
-    """How the job becomes objects of Kubernetes."""
+    """How the job becomes objects of Kubernetes. The engine's settings list which names it may use."""
 
     form: Annotated[
         Literal["job", "jobset", "trainjob", "pytorchjob"] | None,
@@ -181,6 +181,7 @@ class KubernetesSection(_Canonical):
     ] = {}
     pod: Annotated[
         dict[str, Any],
-        Field(description="Whatever else the pod's spec should hold: it is merged in last."),
-        Written("json", "a mapping, as in a pod's `spec`", "{hostNetwork: true}"),
-    ] = {}
+        Field(description="Whatever else the pod's spec should hold, as far as the engine's settings allow it: it is "
+              "merged in last."),
+        Written("json", "a mapping, as in a pod's `spec`", "{securityContext: {runAsUser: 1000}}"),
+    ] = {}  # fmt: skip

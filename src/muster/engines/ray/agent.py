@@ -1,135 +1,34 @@
 """The agent: a detached actor on every Ray node that runs the node's workers, whether a server is there or not.
 
-It is the local engine over a folder of the node's own. The launchers are orphans and outlive the agent; they end with
-the raylet, their keeper. Runs on nodes: the standard library and what is shipped with it alone.
+Any client of a Ray cluster can call any actor of it, so an agent does only what is signed with the key that it shares
+with its server's bridge, and proves to the bridge that it has that key before it is told anything.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import sys
-import threading
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any, Final
 
-from muster.engines.local import LocalEngine
-from muster.engines.local_launch import LocalConfig
-from muster.engines.ray.place import Places, keep_package, make_places, ranks_environment, raylet
-from muster.engines.ray.probe import probe
-from muster.wire import Launch
+from muster.engines.ray.node_workers import NodeWorkers
+from muster.engines.ray.signing import Verifier
 
-TEND_EVERY: Final = 2.0  # seconds between two looks at the workers that nothing asked for
-GANG: Final = "gang.json"  # beside the workers' folders of an attempt: what the agent was told of the whole gang
+METHODS: Final = ("hello", "launch", "stop", "forget", "poll", "probe")  # of NodeWorkers
 
 
 class Agent:
-    """Called by any number of threads. `settings`: node, installation, scratch, checkpoints, package, env, address."""
+    """Called by any number of threads. `settings`: those of `NodeWorkers`, and `key`."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
-        self._settings = dict(settings)
-        self._places = make_places(settings)
-        self._keeper = raylet()
-        self._news = threading.Condition()
-        self._reports: list[dict[str, Any]] = []
-        self._number = 1  # of the reports; grows when they change
-        self._wake = threading.Event()
-        self._engine = _engine(self._places, self._settings)
-        self._engine.on_change(self._wake.set)
-        self._engine.start()
-        self._tend()
-        threading.Thread(target=self._run, name="muster-agent", daemon=True).start()
+        self._verifier = Verifier(str(settings["key"]))
+        self._workers = NodeWorkers({name: value for name, value in settings.items() if name != "key"})
 
-    def hello(self, urls: Sequence[str], certificate: str) -> dict[str, Any]:
-        """Where launchers find the server from now on; answers what the agent is."""
-        if urls or not self._places.urls.exists():
-            _write(self._places.urls, json.dumps({"urls": list(urls)}))
-        if certificate:
-            _write(self._places.certificate, certificate)
-        return {name: self._settings[name] for name in ("package", "env", "node")}
+    def introduce(self, nonce: str) -> tuple[str, str]:
+        """This process's session, and the proof that it has the key."""
+        return self._verifier.session, self._verifier.prove(nonce)
 
-    def launch(self, gang: Mapping[str, Any], launches: Sequence[str]) -> tuple[str, int]:
-        """Starts these workers of one attempt, once; where its rank 0 listens."""
-        told = [self._complete(Launch.from_json(text)) for text in launches]
-        folder = self._places.root / "attempts" / told[0].job / str(told[0].attempt)
-        folder.mkdir(parents=True, exist_ok=True)
-        _write(folder / GANG, json.dumps(dict(gang)))
-        port = self._engine.launch_workers(told)
-        self._wake.set()
-        return told[0].master_addr, port
-
-    def stop(self, job: str, attempt: int, grace: float, reason: str) -> None:
-        self._engine.stop(job, attempt, grace, reason)
-        self._wake.set()
-
-    def forget(self, job: str, attempt: int) -> None:
-        self._engine.forget(job, attempt)
-        self._wake.set()
-
-    def poll(self, seen: int, timeout: float) -> tuple[int, list[dict[str, Any]]]:
-        """All that runs here, as soon as that is something else than the reports of that number."""
-        with self._news:
-            self._news.wait_for(lambda: self._number != seen, timeout)
-            return self._number, self._reports
-
-    def probe(self, marks: str, write: str) -> dict[str, Any]:
-        """What the doctor asks of a node."""
-        return probe(self._places, marks, write)
-
-    def _complete(self, launch: Launch) -> Launch:
-        """With what only the node knows."""
-        checkpoints = launch.checkpoint_dir or str(self._places.checkpoints / launch.job)
-        return replace(
-            launch,
-            master_addr=launch.master_addr or self._settings["address"],
-            urls_file=str(self._places.urls),
-            ca_file=str(self._places.certificate) if launch.ca_file else None,
-            checkpoint_dir=checkpoints,
-            keeper=self._keeper,
-        )
-
-    def _run(self) -> None:
-        while True:
-            self._wake.wait(TEND_EVERY)
-            self._wake.clear()
-            self._tend()
-
-    def _tend(self) -> None:
-        reports = [
-            {
-                "job": report.job,
-                "attempt": report.attempt,
-                "worker": report.worker,
-                "status": report.status,
-                "exit": report.exit.to_dict() if report.exit else None,
-                **self._gang(report.job, report.attempt),
-            }
-            for report in self._engine.poll()
-        ]
-        with self._news:
-            if reports != self._reports:
-                self._reports, self._number = reports, self._number + 1
-                self._news.notify_all()
-
-    def _gang(self, job: str, attempt: int) -> dict[str, Any]:
-        try:
-            found = json.loads((self._places.root / "attempts" / job / str(attempt) / GANG).read_text())
-        except (OSError, ValueError):
-            return {"workers": 0, "driver": False}
-        return {"workers": found["workers"], "driver": found["driver"]}
-
-
-def _engine(places: Places, settings: Mapping[str, Any]) -> LocalEngine:
-    package = keep_package(places)
-    env = ranks_environment(os.environ, settings["env"], package, places.scratch, settings.get("pass_env", ()))
-    return LocalEngine(LocalConfig(places.root, (), python=sys.executable, env=env))
-
-
-def _write(path: Path, text: str) -> None:
-    """Whole or not at all, for its owner alone to read."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
-    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-        file.write(text)
-    draft.replace(path)
+    def ask(self, message: str, signature: str) -> Any:
+        """Calls a method of `NodeWorkers`. Raises Refused for what the bridge has not signed for this session."""
+        method, given = self._verifier.open(message, signature)
+        if method not in METHODS:
+            raise ValueError(f"there is no {method!r}")
+        return getattr(self._workers, method)(*given)

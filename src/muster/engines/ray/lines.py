@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 from muster.engines.ray.cluster import PLAIN, Cluster, RayError, RayTaskError, RuntimeEnvSetupError, env_name
 from muster.engines.ray.gangs import Ledger
 from muster.engines.ray.nodes import gives, name_nodes
+from muster.engines.ray.signing import Refused, SignedAgent, Stranger, agent_key, meet
 
 T = TypeVar("T")
 POLL_SECONDS: Final = 20.0  # for which an agent keeps a question open
@@ -37,7 +38,7 @@ class Line:
     node: str
     name: str
     env: Mapping[str, Any] | None  # None: an agent that was found, and will say
-    agent: Any = None
+    agent: SignedAgent | None = None
     ready: asyncio.Event = field(default_factory=asyncio.Event)
     broken: str = ""
     trouble: str = ""  # what keeps it from answering, when that goes on
@@ -79,9 +80,9 @@ class Lines:
         """What the nodes were called by the bridge before this one, as their agents know it."""
 
         async def ask(node: str) -> str:
-            found = await self._cluster.find_agent(node, PLAIN)
             async with asyncio.timeout(POLL_SECONDS):
-                return str((await found.hello.remote(self._urls, self._certificate))["node"])
+                found = await self._meet(await self._cluster.find_agent(node, PLAIN), node, PLAIN)
+                return str((await found.ask("hello", self._urls, self._certificate))["node"])
 
         told = await asyncio.gather(*[ask(node) for node in nodes], return_exceptions=True)
         return {node: name for node, name in zip(nodes, told, strict=True) if isinstance(name, str)}
@@ -104,11 +105,12 @@ class Lines:
         while True:
             line = self._line(node, env)
             await self._when_ready(line)
+            assert line.agent is not None
             try:
                 async with self._busy:
-                    return await getattr(line.agent, method).remote(*given)
+                    return await line.agent.ask(method, *given)
             except RayError as error:
-                if isinstance(error, RayTaskError):  # the agent answered, with an error
+                if isinstance(error, RayTaskError) and not isinstance(error.cause, Refused):  # the agent's own error
                     raise error.cause from error
                 self._look_now.set()
                 await asyncio.sleep(AGAIN)
@@ -163,6 +165,8 @@ class Lines:
         line = self._lines.get((node, name))
         if line is None or (line.broken and line.task is not None and line.task.done()):
             line = self._begin(Line(node, name, None if isinstance(env, str) else env))
+        if line.env is None and not isinstance(env, str):
+            line.env = env  # the agent that was found may not be one
         line.used_at = time.monotonic()
         return line
 
@@ -208,26 +212,40 @@ class Lines:
                 await asyncio.sleep(min(AGAIN * 2 ** (line.failures - 1), AGAIN_LAST))
 
     async def _greet(self, line: Line) -> None:
-        """Finds or makes the agent; one of another version of Muster is replaced, its launchers stay."""
-        found = await self._agent(line)
-        about = await found.hello.remote(self._urls, self._certificate)
+        """Finds or makes the agent; what has its name and not its key, or another version of Muster, is replaced.
+        Its launchers stay."""
+        handle = await self._agent(line)
+        try:
+            found = await self._meet(handle, line.node, line.name)
+        except (Stranger, AttributeError) as error:
+            line.env = await _told_env(handle, line) if isinstance(error, AttributeError) else line.env
+            line.env = {} if line.name == PLAIN else line.env
+            await self._cluster.kill(handle)
+            raise Stranger(f"replaced: {error}") from error
+        about = await found.ask("hello", self._urls, self._certificate)
         line.env = about["env"]
         if about["package"] != self._settings["package"]:
-            await self._cluster.kill(found)
+            await self._cluster.kill(handle)
             raise KeyError("replaced")
         line.agent = found
+
+    async def _meet(self, handle: Any, node: str, name: str) -> SignedAgent:
+        """Raises Stranger, and AttributeError for an agent from before there was a key."""
+        return await meet(handle, agent_key(self._settings["key"], node, name))
 
     async def _agent(self, line: Line) -> Any:
         if line.env is None:
             return await self._cluster.find_agent(line.node, line.name)
         node = self.nodes[line.node]
         settings = {**self._settings, "node": node["name"], "address": node["ip"], "env": dict(line.env)}
+        settings["key"] = agent_key(self._settings["key"], line.node, line.name)
         return await self._cluster.agent(line.node, line.name, settings)
 
     async def _listen(self, line: Line) -> None:
         seen, line.failures, line.trouble = 0, 0, ""
+        assert line.agent is not None
         while True:
-            number, reports = await line.agent.poll.remote(seen, POLL_SECONDS)
+            number, reports = await line.agent.ask("poll", seen, POLL_SECONDS)
             if number != seen:
                 self.ledger.hear((line.node, line.name), reports)
                 self._changed()
@@ -241,7 +259,16 @@ class Lines:
             elif time.monotonic() - line.used_at > IDLE and line.agent is not None and line.task is not None:
                 del self._lines[key]
                 line.task.cancel()
-                self.spawn(_quietly(self._cluster.kill(line.agent)))
+                self.spawn(_quietly(self._cluster.kill(line.agent.handle)))
+
+
+async def _told_env(handle: Any, line: Line) -> Mapping[str, Any] | None:
+    """The environment of an agent from before there was a key: such an agent says, and its name is made of it."""
+    try:
+        found: Mapping[str, Any] = (await handle.hello.remote([], ""))["env"]
+    except (RayError, AttributeError, KeyError, TypeError):
+        return line.env
+    return found if env_name(found) == line.name else line.env
 
 
 async def _quietly(work: Awaitable[T]) -> None:

@@ -1,0 +1,113 @@
+"""How a server's bridge and its agents know each other in a cluster that others use too: by a key that both have.
+
+Each agent has a key of its own, derived from the server's. Messages are signed for one session, which is one process
+of an agent, and each is taken once. Runs on nodes: standard library only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import secrets
+import threading
+from collections import deque
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from typing import Any, Final
+
+REMEMBERED: Final = 65_536  # messages of a session that are not taken a second time
+
+
+class Refused(PermissionError):
+    """The message is not from this agent's server, or not for this session, or it was taken before."""
+
+
+class Stranger(Exception):
+    """What answers under an agent's name does not have the agent's key."""
+
+
+def agent_key(key: str, node: str, name: str) -> str:
+    """The key of one agent: of a node's id and an environment's name."""
+    return _sign(key, "agent", node, name)
+
+
+class Signer:
+    """The bridge's side of a line to one agent."""
+
+    def __init__(self, key: str) -> None:
+        self._key = key
+        self._session = ""
+        self.nonce = secrets.token_hex(16)
+
+    def meet(self, session: str, proof: str) -> None:
+        """What the agent said to `nonce`. Raises Stranger."""
+        if not hmac.compare_digest(str(proof), _sign(self._key, "proof", self.nonce, str(session))):
+            raise Stranger("an actor with the agent's name does not have the agent's key")
+        self._session = session
+
+    def seal(self, method: str, given: tuple[Any, ...]) -> tuple[str, str]:
+        """A message and its signature."""
+        said = {"session": self._session, "id": secrets.token_hex(8), "method": method, "given": given}
+        message = json.dumps(said)
+        return message, _sign(self._key, "message", message)
+
+
+class Verifier:
+    """The agent's side."""
+
+    def __init__(self, key: str) -> None:
+        self.session = secrets.token_hex(16)
+        self._key = key
+        self._lock = threading.Lock()
+        self._order: deque[str] = deque()
+        self._taken: set[str] = set()
+
+    def prove(self, nonce: str) -> str:
+        return _sign(self._key, "proof", str(nonce), self.session)
+
+    def open(self, message: str, signature: str) -> tuple[str, list[Any]]:
+        """A method and what it is given. Raises Refused."""
+        if not hmac.compare_digest(str(signature), _sign(self._key, "message", str(message))):
+            raise Refused("this agent does what its server has signed, and nothing else")
+        said = json.loads(message)
+        if said["session"] != self.session:
+            raise Refused("this is for another session of the agent")
+        self._take(str(said["id"]))
+        return str(said["method"]), list(said["given"])
+
+    def _take(self, number: str) -> None:
+        with self._lock:
+            if number in self._taken:
+                raise Refused("this was taken before")
+            self._taken.add(number)
+            self._order.append(number)
+            if len(self._order) > REMEMBERED:
+                self._taken.discard(self._order.popleft())
+
+
+@dataclass(frozen=True, slots=True)
+class SignedAgent:
+    """An agent that has proved to be ours."""
+
+    handle: Any  # Ray's
+    signer: Signer
+
+    def ask(self, method: str, *given: Any) -> Awaitable[Any]:
+        """Raises Refused when the agent's process is another by now."""
+        answer: Awaitable[Any] = self.handle.ask.remote(*self.signer.seal(method, given))
+        return answer
+
+
+async def meet(handle: Any, key: str) -> SignedAgent:
+    """Has an actor prove that it is the agent with that key. Raises Stranger."""
+    signer = Signer(key)
+    answer = await handle.introduce.remote(signer.nonce)
+    if not isinstance(answer, (list, tuple)) or len(answer) != len(("session", "proof")):
+        raise Stranger("an actor with the agent's name does not know how agents introduce themselves")
+    signer.meet(str(answer[0]), str(answer[1]))
+    return SignedAgent(handle, signer)
+
+
+def _sign(key: str, *parts: str) -> str:
+    return hmac.new(bytes.fromhex(key), json.dumps(parts).encode(), hashlib.sha256).hexdigest()
