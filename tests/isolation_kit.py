@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 
 import muster
-from live import LiveServer, stop_everything
+from live import LiveServer, stop_everything, until
 
 ORDINARY = 65534  # nobody
 HELD_BY_SERVER = {"AWS_SECRET_ACCESS_KEY": "sentinel-cloud", "PGPASSWORD": "sentinel-database", "HF_HOME": "/models"}
@@ -65,6 +65,24 @@ ATTACK = textwrap.dedent("""
 """)
 
 
+TRAINS = textwrap.dedent("""
+    import os, pathlib, signal, sys
+    from muster import runtime
+    attempt = int(os.environ["MUSTER_ATTEMPT"])
+    runtime.report(step=attempt, loss=float(attempt))
+    made = pathlib.Path("/tmp/made"); made.write_text("made"); big = pathlib.Path.home() / "big"
+    big.write_bytes(b"x" * 1_000_000)
+    if attempt == 1:
+        with runtime.checkpoint(7) as folder:
+            (folder / "state").write_text("seven")
+        os.kill(os.getpid(), signal.SIGKILL)
+    runtime.artifact(made, "made.txt")
+    runtime.artifact(big, "big.bin")
+    found = runtime.last_checkpoint()
+    print("goes on from", found.name, (found / "state").read_text())
+""")
+
+
 def attack(server: LiveServer, token: str, pids: list[int], person: Path, more: list[str], **spec: Any) -> list[str]:
     """What a member's job could do."""
     envs = {"T_HOME": str(server.home), "T_USER_HOME": str(person), "T_PIDS": json.dumps(pids)}
@@ -107,7 +125,7 @@ def member(server: LiveServer, user: str, project: str = "default") -> str:
 @contextmanager
 def server_of(uid: int, config: str = "", env: Mapping[str, str] | None = None, *options: str) -> Iterator[LiveServer]:
     """A server of this user's, with a home of theirs that a file in it tells from an empty one."""
-    base = Path(tempfile.mkdtemp(prefix="muster-isolation-", dir="/var/tmp"))  # noqa: S108
+    base = Path(tempfile.mkdtemp(prefix="muster-isolation-", dir="/var/tmp"))
     person, home = base / "person", base / "muster"
     for folder in (person, home):
         folder.mkdir(mode=0o700)
@@ -149,3 +167,20 @@ def as_user(uid: int) -> tuple[str, ...]:
 def _closed(path: Path) -> Path | None:
     """The first folder above that others can't pass."""
     return next((at for at in reversed((path, *path.parents)) if not at.stat().st_mode & 0o001), None)
+
+
+def rank_pid(job: str) -> int:
+    """Of the first rank, seen from outside."""
+    mark = f"MUSTER_JOB={job}".encode()
+
+    def found() -> int:
+        for path in Path("/proc").glob("[0-9]*/environ"):
+            try:
+                words = path.read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if mark in words and b"RANK=0" in words:
+                return int(path.parent.name)
+        return 0
+
+    return until(found, f"a rank of {job}")

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import subprocess
 import sys
+import tempfile
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from isolation_kit import HELD_BY_SERVER, ORDINARY, attack, member, program, server_of, submit
+from isolation_kit import HELD_BY_SERVER, ORDINARY, TRAINS, attack, member, program, rank_pid, server_of, submit
 from live import LiveServer, until
 from muster.client import Client
 
@@ -20,7 +24,7 @@ HELD = "exec sleep 1000"
 
 @pytest.fixture(scope="module", params=[0, ORDINARY], ids=["root", "user"])
 def server(request: pytest.FixtureRequest) -> Iterator[LiveServer]:
-    Path("/tmp/seen-by-all").touch()  # noqa: S108
+    Path("/tmp/seen-by-all").touch()
     with server_of(request.param, '[engines.local]\npass_env = ["HF_HOME"]\n') as server:
         yield server
 
@@ -30,26 +34,14 @@ def ada(server: LiveServer) -> str:
     return member(server, "ada")
 
 
-def rank_pid(server: LiveServer, job: str) -> int:
-    """Of the first rank, seen from outside."""
-    mark = f"MUSTER_JOB={job}".encode()
-
-    def found() -> int:
-        for path in Path("/proc").glob("[0-9]*/environ"):
-            try:
-                words = path.read_bytes().split(b"\0")
-            except OSError:
-                continue
-            if mark in words and b"RANK=0" in words:
-                return int(path.parent.name)
-        return 0
-
-    return until(found, f"a rank of {job}")
-
-
 def launcher_pid(server: LiveServer, job: str) -> int:
     path = server.home / "local" / "attempts" / job / "1" / "0" / "launcher.json"
     return int(until(lambda: path.exists() and json.loads(path.read_text()), f"the launcher of {job}")["pid"])
+
+
+def handed_over(server: LiveServer, job: str) -> None:
+    """When the launchers have nothing more to tell."""
+    until(lambda: not (server.home / "local" / "attempts" / job).exists(), f"the launchers of {job} to be done")
 
 
 def test_a_members_job_gets_at_nothing_of_the_servers_or_of_others(server: LiveServer, ada: str) -> None:
@@ -59,7 +51,7 @@ def test_a_members_job_gets_at_nothing_of_the_servers_or_of_others(server: LiveS
     held = submit(server, ada, HELD, secrets=["DEEP"])
     admins = str(server.submit(HELD, workdir="/")["id"])
     assert server.process is not None
-    pids = [rank_pid(server, held), rank_pid(server, admins)]
+    pids = [rank_pid(held), rank_pid(admins)]
     pids += [launcher_pid(server, held), launcher_pid(server, admins), server.process.pid]
     person = Path(server.env["HOME"])
     found = attack(server, eve, pids, person, [], project="vision", queue="vision")
@@ -78,7 +70,7 @@ def test_neither_ranks_nor_launchers_hold_what_the_server_holds(server: LiveServ
         assert f"HF_HOME={HELD_BY_SERVER['HF_HOME']}" in server.output(job)
         pid = launcher_pid(server, job)
         above = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-        for one in (pid, rank_pid(server, job), *([above] if above > 1 else [])):
+        for one in (pid, rank_pid(job), *([above] if above > 1 else [])):
             assert b"sentinel-cloud" not in Path(f"/proc/{one}/environ").read_bytes()
         server.post(f"/v1/jobs/{job}/stop", {"force": True})
         server.wait(job)
@@ -122,8 +114,9 @@ def test_links_that_a_rank_leaves_lead_the_launcher_nowhere(server: LiveServer, 
     kept = server.token
     job = submit(server, ada, program(PLANTS), envs={"T_TARGET": str(server.home / "token")})
     assert server.wait(job)["phase"] == "succeeded", server.output(job)
+    handed_over(server, job)
     assert server.token == kept
-    assert server.get(f"/v1/runs/{job}/artifacts")["artifacts"] == []
+    assert server.get(f"/v1/runs/{job}/artifacts")["files"] == []
     assert kept not in server.output(job)
 
     victim = server.home / "victim"
@@ -133,39 +126,23 @@ def test_links_that_a_rank_leaves_lead_the_launcher_nowhere(server: LiveServer, 
     (victim / "x.data").write_text("another's")
     job = submit(server, ada, program(SWAPS), envs={"T_TARGET": str(victim)})
     assert server.wait(job)["phase"] == "succeeded", server.output(job)
-    assert server.get(f"/v1/runs/{job}/artifacts")["artifacts"] == []
+    handed_over(server, job)
+    assert server.get(f"/v1/runs/{job}/artifacts")["files"] == []
     assert sorted(path.name for path in victim.iterdir()) == ["x.data", "x.json"]
 
 
 def test_a_program_that_stands_in_for_python_is_run_where_the_job_is(server: LiveServer, ada: str) -> None:
     target = server.home / "token"
-    path = "/tmp/bin:/usr/bin:/bin"  # noqa: S108
+    path = "/tmp/bin:/usr/bin:/bin"
     run = (
         "mkdir -p /tmp/bin; printf '#!/bin/sh\\ncp %s /tmp/stolen; touch %s.seen; exit 3\\n' $T_TARGET $T_TARGET "
         ">/tmp/bin/bwrap; cp /tmp/bin/bwrap /tmp/bin/setpriv; cp /tmp/bin/bwrap /tmp/bin/python; chmod 755 /tmp/bin/*"
     )
     job = submit(server, ada, run, envs={"PATH": path, "T_TARGET": str(target), "LD_PRELOAD": "/tmp/evil.so"})
     assert server.wait(job)["phase"] == "succeeded", server.output(job)
-    until(lambda: (server.get(f"/v1/runs/{job}").get("environment")), "its environment")
+    handed_over(server, job)
+    assert server.get(f"/v1/runs/{job}/attempts")["attempts"][0]["environment"]["packages"] == {}
     assert not target.with_name("token.seen").exists()
-
-
-TRAINS = textwrap.dedent("""
-    import os, pathlib, signal, sys
-    from muster import runtime
-    attempt = int(os.environ["MUSTER_ATTEMPT"])
-    runtime.report(step=attempt, loss=float(attempt))
-    made = pathlib.Path("/tmp/made"); made.write_text("made"); big = pathlib.Path.home() / "big"
-    big.write_bytes(b"x" * 1_000_000)
-    if attempt == 1:
-        with runtime.checkpoint(7) as folder:
-            (folder / "state").write_text("seven")
-        os.kill(os.getpid(), signal.SIGKILL)
-    runtime.artifact(made, "made.txt")
-    runtime.artifact(big, "big.bin")
-    found = runtime.last_checkpoint()
-    print("goes on from", found.name, (found / "state").read_text())
-""")
 
 
 def test_an_ordinary_job_reports_saves_is_killed_and_goes_on(server: LiveServer, ada: str) -> None:
@@ -178,7 +155,8 @@ def test_an_ordinary_job_reports_saves_is_killed_and_goes_on(server: LiveServer,
     assert "SIGKILL" in json.dumps(first)
     assert "goes on from step-000000007 seven" in server.output(job)
     assert server.metric(job, "loss") == {1: ([1], [1.0]), 2: ([2], [2.0])}
-    kept = {item["path"]: item["bytes"] for item in server.get(f"/v1/runs/{job}/artifacts")["artifacts"]}
+    handed_over(server, job)
+    kept = {item["path"]: item["bytes"] for item in server.get(f"/v1/runs/{job}/artifacts")["files"]}
     assert kept == {"made.txt": 4, "big.bin": 1_000_000}
 
 
@@ -238,7 +216,7 @@ def test_who_is_not_trusted_is_refused_where_nothing_keeps_jobs_apart(tmp_path: 
     (tmp_path / "bwrap").write_text("#!/bin/sh\necho no such luck >&2\nexit 1\n")
     (tmp_path / "bwrap").chmod(0o755)
     for folder in (tmp_path, *tmp_path.parents):
-        if str(folder).startswith("/tmp/pytest"):  # noqa: S108
+        if str(folder).startswith("/tmp/pytest"):
             folder.chmod(0o755)
     env = {"PATH": f"{tmp_path}:{Path(sys.executable).parent}:/usr/bin:/bin:/usr/sbin:/sbin"}
     body: dict[str, Any] = {"spec": {"name": "job", "run": "id -u", "workdir": "/"}}
@@ -259,3 +237,34 @@ def test_who_is_not_trusted_is_refused_where_nothing_keeps_jobs_apart(tmp_path: 
         assert server.wait(job)["phase"] == "succeeded"
         assert server.token in server.output(job)
         assert "sentinel" not in server.output(job)
+
+
+def test_what_the_administrator_opens_is_open_and_the_doctor_says_what_holds(tmp_path: Path) -> None:
+    shared = Path(tempfile.mkdtemp(dir="/var/tmp"))
+    shared.chmod(0o777)
+    try:
+        with server_of(ORDINARY, f'[engines.local]\nwritable = ["{shared}"]\n') as server:
+            ada = member(server, "ada")
+            job = submit(server, ada, "touch made && echo done", workdir=str(shared))
+            assert server.wait(job)["phase"] == "succeeded", server.output(job)
+            assert (shared / "made").exists()
+            env = {**os.environ, **server.env, "MUSTER_HOME": str(server.home)}
+            command = [*server.around, sys.executable, "-m", "muster", "doctor", "--json"]
+            done = subprocess.run(command, env=env, cwd="/", capture_output=True, text=True, check=False)
+            (said,) = [one for one in json.loads(done.stdout)["checks"] if one["name"] == "isolation"]
+            assert (said["status"], "sandbox" in said["detail"]) == ("ok", True)
+    finally:
+        shutil.rmtree(shared)
+
+
+def test_an_administrators_job_that_a_member_resumes_is_kept_apart() -> None:
+    with server_of(0) as server:
+        ada = member(server, "ada")
+        job = str(server.submit("id -u; exit 1", workdir="/")["id"])
+        assert server.wait(job)["phase"] == "failed"
+        with server.http(ada) as http:
+            assert http.post(f"/v1/jobs/{job}/resume").status_code == 200
+        until(lambda: server.job(job)["attempt"] == 2 and server.job(job)["phase"] == "failed", "its second end")
+        words = [server.output(job, attempt=attempt).split()[0] for attempt in (1,)]
+        assert words == ["0"]
+        assert "2000001" in server.output(job, attempt=2)
