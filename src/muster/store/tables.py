@@ -30,7 +30,7 @@ from sqlalchemy import (
     text,
 )
 
-REVISION: Final = "0004"  # the newest in `migrations/versions`
+REVISION: Final = "0005"  # the newest in `migrations/versions`
 VERSION_TABLE: Final = "schema_version"  # not Alembic's default: a database may be shared with other users of Alembic
 
 metadata = MetaData()

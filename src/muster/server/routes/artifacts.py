@@ -94,8 +94,10 @@ async def put_artifact(
     await run_in_threadpool(track.artifacts.usage.check, run.project, int(declared) if declared.isdigit() else 0)
     doc: dict[str, Any] = {"mime": mime or None, "by": asking.user, **asdict(said)}
     holder = holder_of(leader, asking)
-    if digest is not None and await run_in_threadpool(track.blobs.missing, [digest], holder):
-        raise unknown(digest)
+    if digest is not None:
+        lacking = await run_in_threadpool(track.blobs.missing, [digest], holder)
+        if lacking:
+            raise unknown(digest)
     named = digest or (await receive(request, track.blobs, None, holder.owner))[0]
     known = {name: value for name, value in doc.items() if value is not None}
     told = track.book.event("artifact.put", asking.user, run.project, run.id, path=path)
