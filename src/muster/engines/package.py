@@ -24,7 +24,8 @@ import muster
 
 # What the worker's side imports of this package, and nothing that imports the server's.
 PARTS: Final = (
-    "__init__.py", "py.typed", "wire.py", "inherited.py", "masking.py", "runtime", "train", "data", "foreign", "objects",
+    "__init__.py", "py.typed", "wire.py", "inherited.py", "masking.py",
+    "runtime", "train", "data", "foreign", "objects",
 )  # fmt: skip
 MAIN: Final = "__main__.py"
 # What every launcher imports: for nodes with the same Python.
