@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import count, pairwise
 from pathlib import Path
+from random import Random
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -117,3 +118,27 @@ def test_whatever_is_written_and_however_it_is_cut(store: Store, data: st.DataOb
     head, tail = kept_of(store, text, keep, attempt)
     assert head == text if len(text) <= keep else tail
     assert not tail or (text[len(text) - len(tail) - 1 : len(text) - len(tail)] == b"\n" and head.endswith(b"\n"))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_at_every_moment_a_gap_is_between_two_lines(store: Store, seed: int) -> None:
+    random, keep, at = Random(seed), 16_384, 0
+    text = b"".join(b"%d\n" % number for number in range(100_000, 130_000))
+    while at < len(text):
+        size = random.randint(1, random.choice([100, 1_000, 9_000, 60_000]))
+        write(store, log(at, text[at : at + size], keep=keep))
+        at = min(len(text), at + size)
+        for chunk in store.logs("j", 1, 0, 0, 9999):
+            if chunk.offset > chunk.before:
+                assert (text[chunk.before - 1], text[chunk.offset - 1]) == (10, 10)
+
+
+def test_a_line_that_a_gap_cuts_short_is_not_kept(store: Store) -> None:
+    write(store, log(0, b"one\ntwo\nth", keep=4096))
+    write(store, log(100, b"later\n", keep=4096))
+    assert [(chunk.before, chunk.offset, chunk.data) for chunk in store.logs("j", 1, 0, 0, 9)] == [
+        (0, 0, b"one\ntwo\n"),
+        (8, 100, b"later\n"),
+    ]
+    (size,) = store.log_sizes("j")
+    assert (size.written, size.kept) == (106, 14)

@@ -204,8 +204,8 @@ class JobSpec(_Canonical):
     ] = {}  # fmt: skip
     secrets: Annotated[
         tuple[EnvName, ...],
-        Field(description="Names of secrets of the project that the ranks get in their environment. Never values. What they "
-              "print and report is masked as `***`, but not in an encoded form such as base64."),
+        Field(description="Names of secrets of the project that the ranks get in their environment. Never values. What "
+              "they print and report is masked as `***`, but not in an encoded form such as base64."),
         Written("list", "names only, such as `[HF_TOKEN]`", "[HF_TOKEN]", item="a name such as `HF_TOKEN`, no value"),
     ] = ()  # fmt: skip
     data: Annotated[

@@ -61,14 +61,17 @@ def parts(write: StreamWrite) -> list[tuple[int, bytes]]:
 
 def end_line(chunks: Chunks, write: StreamWrite, mark: Mark) -> None:
     """Before a write that leaves a gap: the line that is stored last is cut short by it, and goes."""
-    if write.gap:
-        mark.kept -= _end_with_a_line(chunks, _NEWEST, CHUNK if write.keep is None else _each(write.keep))
+    mark.kept -= _end_with_a_line(chunks, _NEWEST, CHUNK if write.keep is None else _each(write.keep))
+
+
+def is_over(write: StreamWrite, mark: Mark) -> bool:
+    """Whether the stream that this write belongs to is a log past its limit."""
+    return write.stream == "log" and write.keep is not None and mark.kept > write.keep
 
 
 def prune(chunks: Chunks, write: StreamWrite, mark: Mark) -> None:
     """Drops what is past the limit of the log that this write, which is stored, belongs to."""
-    if write.stream != "log" or write.keep is None or mark.kept <= write.keep:
-        return
+    assert write.keep is not None
     first = mark.edge is None
     head = edge = chunks.last_within(_head(write.keep)) if mark.edge is None else mark.edge
     last = 0

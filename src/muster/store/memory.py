@@ -15,7 +15,7 @@ from muster.core.state import Changes, State
 from muster.store import codec
 from muster.store.base import EventFilter, JobFilter, Lease, LogChunk, LogSize, StreamState, StreamWrite
 from muster.store.fold import Batch, FoldStore
-from muster.store.log_limit import end_line, parts, prune
+from muster.store.log_limit import end_line, is_over, parts, prune
 from muster.store.log_list import ListedChunks, window, within
 from muster.store.marks import Mark, Marked
 from muster.store.past import Level, LevelFilter, Rollup, RollupMark, levels_of
@@ -202,8 +202,9 @@ class MemoryStore(FoldStore):
         for write in batch.streams:
             self._write_stream(write)
         for write in batch.tips():
-            if write.stream == "log":
-                prune(ListedChunks(self._logs[(write.job, write.attempt)][write.rank]), write, self._marks.get(write))
+            mark = self._marks.get(write)
+            if is_over(write, mark):
+                prune(ListedChunks(self._logs[(write.job, write.attempt)][write.rank]), write, mark)
         for (job_id, key), text in batch.values.items():
             self._runs.setdefault(job_id, {})[key] = text
         for name, cipher in batch.secrets.items():
@@ -229,7 +230,8 @@ class MemoryStore(FoldStore):
         streams[(write.rank, write.stream)] = StreamState(write.end, dict(write.shapes))
         if write.log:
             chunks = self._logs.setdefault((write.job, write.attempt), {}).setdefault(write.rank, [])
-            end_line(ListedChunks(chunks), write, self._marks.get(write))
+            if write.gap:
+                end_line(ListedChunks(chunks), write, self._marks.get(write))
             for start, data in parts(write):
                 self._last_chunk += 1
                 chunks.append(LogChunk(write.rank, start, bytes(data), self._last_chunk))

@@ -20,7 +20,7 @@ from muster.store import tables
 from muster.store.base import StreamWrite
 from muster.store.codec import dumps, entity_text, job_text, pack
 from muster.store.fold import Batch
-from muster.store.log_limit import end_line, parts, prune
+from muster.store.log_limit import end_line, is_over, parts, prune
 from muster.store.log_rows import StoredChunks
 from muster.store.marks import Mark
 from muster.store.past import Rollup
@@ -79,10 +79,12 @@ class Writes:
         run(self._set_entity, [(*key, entity_text(entity)) for key, entity in entities if entity is not None])
         run(self._drop_entity, [key for key, entity in entities if entity is None])
         for write in batch.streams:
-            end_line(StoredChunks(connection, write), write, mark(write))
+            if write.gap:
+                end_line(StoredChunks(connection, write), write, mark(write))
         run(self._add_log, [row for write in batch.streams for row in _log_rows(write)])
         for write in batch.tips():
-            prune(StoredChunks(connection, write), write, mark(write))
+            if is_over(write, mark(write)):
+                prune(StoredChunks(connection, write), write, mark(write))
         run(self._set_stream, [_stream_row(write, mark(write)) for write in batch.tips()])
         run(self._set_value, [(*key, text) for key, text in batch.values.items()])
         run(self._set_secret, [(*key, cipher) for key, cipher in batch.secrets.items() if cipher is not None])
