@@ -224,7 +224,7 @@ def test_who_is_not_trusted_is_refused_where_nothing_keeps_jobs_apart(tmp_path: 
         ada = member(server, "ada")
         with server.http(ada) as http:
             answer = http.post("/v1/jobs", json=body)
-        assert answer.status_code == 422, answer.text
+        assert answer.status_code == 409, answer.text
         (why,) = answer.json()["error"]["reasons"]
         assert why["code"] == "isolation_missing"
         assert "no such luck" in why["message"]
