@@ -102,8 +102,8 @@ def test_a_launch_and_a_job_of_before_know_nothing_of_it() -> None:
 
 def _launch_json() -> str:
     return (
-        '{"job": "a", "attempt": 1, "worker": 0, "node": "n", "num_nodes": 1, "nproc": 1, "run": "true", "workdir": "/", '
-        '"envs": {}, "secrets": [], "urls": [], "urls_file": null, "token": "t", "master_addr": "", "master_port": 0, '
-        '"checkpoint_dir": "", "checkpoint_keep": 1, "checkpoint_every": null, "devices": null, "max_duration": null, '
-        '"memory": null, "stop_grace": 1.0, "log_limit": 1}'
+        '{"job": "a", "attempt": 1, "worker": 0, "node": "n", "num_nodes": 1, "nproc": 1, "run": "true", '
+        '"workdir": "/", "envs": {}, "secrets": [], "urls": [], "urls_file": null, "token": "t", "master_addr": "", '
+        '"master_port": 0, "checkpoint_dir": "", "checkpoint_keep": 1, "checkpoint_every": null, "devices": null, '
+        '"max_duration": null, "memory": null, "stop_grace": 1.0, "log_limit": 1}'
     )
