@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from cluster_suite import nodes_of
 from isolation_kit import TRAINS, attack, member, program, rank_pid, submit
 from live import LiveServer, until
 from rigs.slurm_rig import SlurmRig
@@ -65,10 +67,10 @@ def test_a_node_that_can_keep_nobody_apart_runs_no_members_job(
     (folder / "bwrap").write_text("#!/bin/sh\necho no such luck >&2\nexit 1\n")
     (folder / "bwrap").chmod(0o755)
     server = LiveServer(tmp_path_factory.mktemp("other"), config=rig.config, env=dict(rig.env))
-    path = f"{folder}:{server.env.get('PATH', '/usr/bin:/bin:/usr/sbin:/sbin')}"
-    server.env["PATH"] = path
+    server.env["PATH"] = f"{folder}:{server.env.get('PATH', os.environ['PATH'])}"
     server.start()
     try:
+        until(lambda: len(nodes_of(server)) >= 4, "the cluster's nodes")
         token = member(server, "ada")
         job = submit(server, token, "id -u")
         ended = server.wait(job)

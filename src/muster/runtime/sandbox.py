@@ -252,7 +252,7 @@ def _programs(env: Mapping[str, str]) -> Iterator[str]:
         above = Path(name).parent
         if not name.startswith("/") or name == "/":
             continue
-        whole = (above / "pyvenv.cfg").exists() or (above / "conda-meta").exists()
+        whole = any(os.path.exists(above / mark) for mark in ("pyvenv.cfg", "conda-meta"))  # noqa: PTH110
         yield str(above) if whole else name
     if os.path.realpath("/etc/resolv.conf").startswith("/run/"):
         yield "/etc/resolv.conf"

@@ -21,8 +21,8 @@ from muster.engines.remote import Key, Look, Order
 from muster.wire import WorkerExit
 
 _OPEN: Final = (
-    "a program that uses Ray itself can run anything as Ray's user, on any node: members' jobs may be one only where "
-    "the engine's settings have `trust_members = true`"
+    "a program that uses Ray itself, and one with a `runtime_env`, can run anything as Ray's user: members' jobs may "
+    "do so only where the engine's settings have `trust_members = true`"
 )
 JOB_CONFIG: Final = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # by which Ray gives a driver its runtime environment
 
@@ -175,7 +175,7 @@ class RayAdapter:
             "bundles": [] if driver else [bundle_of(gang.ask, seat["ip"] or "127.0.0.1") for seat in seats],
             "env": env,
             "driver": driver,
-            "bad": _unfit(env) or (_OPEN if driver and apart is not None else ""),
+            "bad": _unfit(env) or (_OPEN if (driver or env) and apart is not None else ""),
         }
 
     def _gcs(self) -> str:
