@@ -32,7 +32,7 @@ USEFUL: Final = (
     ("", "nodes", "patch", "`muster nodes drain` can't cordon"),
     ("", "pods", "list", "what others use of a node is not shown"),
 )
-_SEE: Final = "docs/kubernetes.md and deploy/ have the roles to bind."
+_SEE: Final = "docs/engines.md and deploy/ have the roles to bind."
 
 
 def diagnose(
