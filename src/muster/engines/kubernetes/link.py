@@ -90,12 +90,14 @@ class Link:
                 raise trouble
 
     def close(self) -> None:
-        for mirror in self._all():
+        """Calls that are under way may end before the connections are closed below them."""
+        mirrors, began = self._all(), time.monotonic()
+        for mirror in mirrors:
             mirror.close(0.0)
-        self.client.close()
-        until = time.monotonic() + CLOSE_SECONDS
-        for mirror in self._all():
-            mirror.close(max(0.0, until - time.monotonic()))
+        for until in (began + CLOSE_SECONDS / 2, began + CLOSE_SECONDS):
+            for mirror in mirrors:
+                mirror.close(max(0.0, until - time.monotonic()))
+            self.client.close()
 
     # --- what is there -----------------------------------------------------------------------------------------------
     def gangs(self) -> dict[Key, Gang]:
