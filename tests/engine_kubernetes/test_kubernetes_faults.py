@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -364,8 +365,10 @@ def test_kinds_that_are_installed_later_are_followed_and_those_that_go_are_let_g
         for item in cluster.store.list("JobSet"):
             cluster.store.delete("JobSet", "training", item["metadata"]["name"])
         cluster.api.breaks.set()
-        until(lambda: end_of(made, "late-1"), "its end")
+        link = made._adapter._link  # type: ignore[attr-defined]
+        until(lambda: len(link.starters()) == 1, "it to be let go")
         cluster.api.breaks.clear()
+        assert end_of(made, "late-1").exit is not None
         made.launch(gang("after-1", ask=HUGE))
         until(lambda: "after-1" in jobs(cluster), "plain ones to go on")
         assert made.condition().ok
@@ -414,38 +417,53 @@ def test_a_pod_that_can_never_be_made_fails_its_job_and_one_over_quota_waits(clu
 def test_a_mount_of_what_is_not_there_fails_its_job(cluster: Cluster) -> None:
     with engine(cluster, refuse_after="0s") as made:
         made.launch(gang())
-        found: Callable[[], list[Any]] = lambda: [
-            one for one in cluster.store.list("Pod") if one["spec"].get("nodeName")
-        ]  # noqa: E731
-        (placed,) = until(found, "its pod on a node")
+        until(lambda: [one for one in cluster.store.list("Pod") if one["spec"].get("nodeName")], "its pod on a node")
+        (placed,) = cluster.store.list("Pod")
         event(cluster.store, placed, "FailedMount", 'MountVolume.SetUp failed for volume "v" : secret "gone" not found')
         end = end_of(made).exit
         assert end is not None
         assert (end.reason, 'secret "gone" not found' in end.detail) == ("pod_refused", True)
 
 
-def test_a_hundred_stops_are_not_in_the_way_of_a_new_job(cluster: Cluster) -> None:
-    """They go several at once, and in portions between which others have their turn."""
+def test_stops_go_several_at_once_and_a_new_job_does_not_wait_behind_them(cluster: Cluster) -> None:
+    names = [f"many-{number}" for number in range(removal_module.CALLERS * 2)]
     with engine(cluster) as made:
-        names = [f"many-{number}" for number in range(100)]
         for name in names:
             made.launch(gang(name, ask=HUGE))
-        until(lambda: len(jobs(cluster)) == 100, "all of them")
-        until(lambda: len({one.job for one in made.poll() if one.status == "pending"}) == 100, "all to be seen")
-        begun: list[str] = []
-        held: set[str] = set()
-
-        def slow(kind: str, name: str) -> None:
-            begun.append(name)
-
-        cluster.api.on_delete = slow
+        until(lambda: {one.job for one in made.waits() if one.code == "Unschedulable"} == set(names), "all of them")
+        together = threading.Barrier(removal_module.CALLERS)
+        cluster.api.before_delete = together.wait  # as many deletions as may be must be under way at once
         for name in names:
             made.stop(name, 1, 0.0, "user_stop")
-        made.launch(gang("next-1", ask=HUGE))
-        until(lambda: "next-1" in jobs(cluster) and not held, "the new one")
-        gone = [item for item in begun if "many" in item]
-        assert len(gone) < 100 or len(jobs(cluster)) >= 1
         for name in names:
             end_of(made, name)
+        assert not together.broken
+        cluster.api.before_delete = lambda: None
+        for name in names:
             made.forget(name, 1)
-        until(lambda: jobs(cluster) == {"next-1"}, "all of them to be gone")
+        made.launch(gang("next-1", ask=HUGE))
+        until(lambda: jobs(cluster) == {"next-1"}, "the new one, and all others to be gone")
+
+
+def test_orders_are_carried_out_in_portions_with_launches_first(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote, "PORTION", 2)
+    with engine(cluster) as made:
+        names = [f"many-{number}" for number in range(6)]
+        for name in names:
+            made.launch(gang(name, ask=HUGE))
+        until(lambda: {one.job for one in made.waits() if one.code == "Unschedulable"} == set(names), "all of them")
+        asked: list[int] = []
+
+        def launch_next() -> None:
+            """From within the first deletion of all."""
+            if not asked:
+                made.launch(gang("next-1", ask=HUGE))
+            asked.append(len(jobs(cluster) & {"next-1"}))
+
+        cluster.api.before_delete = launch_next
+        for name in names:
+            made.stop(name, 1, 0.0, "user_stop")
+        until(lambda: jobs(cluster) == {"next-1"}, "the new one, and all others to be stopped")
+        assert 1 in asked, "the new one came after all deletions"

@@ -11,6 +11,7 @@ import json
 import sys
 import threading
 import time
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -36,6 +37,7 @@ class ApiServer:
         self.refuses: dict[tuple[str, str], ApiError] = {}  # method, plural → what it answers
         self.admission = Admission()
         self.absent: set[str] = set()  # groups whose kinds are not installed
+        self.before_delete: Callable[[], object] = lambda: None  # in the thread of every deletion of a Job
         self.unready = False  # it answers, and says of itself that it is not well
         store.admit.append(lambda item: self.admission.admit(store, item))
         self._http = _Http(("127.0.0.1", 0), _handler(self))
@@ -208,6 +210,8 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command == "GET":
             return self._answer(store.get(kind.kind, namespace, name))
         if self.command == "DELETE":
+            if kind.kind == "Job":
+                self.api.before_delete()
             options = json.loads(self.body) if self.body else {}
             if "gracePeriodSeconds" in self.params:
                 options["gracePeriodSeconds"] = int(self.params["gracePeriodSeconds"])

@@ -100,11 +100,10 @@ def run_jobs(store: Store) -> None:
     by_owner: dict[str, list[Object]] = {}
     living = {job["metadata"]["uid"] for job in store.list("Job")}
     for pod in store.list("Pod"):
-        owner = next((o for o in pod["metadata"].get("ownerReferences") or [] if o["kind"] == "Job"), None)
-        if owner is not None:
-            by_owner.setdefault(owner["uid"], []).append(pod)
-            if owner["uid"] not in living and TRACKING in (pod["metadata"].get("finalizers") or []):
-                unfinalize(store, pod, TRACKING)
+        owner = next((o["uid"] for o in pod["metadata"].get("ownerReferences") or [] if o["kind"] == "Job"), "")
+        by_owner.setdefault(owner, []).append(pod)
+        if owner not in living and TRACKING in (pod["metadata"].get("finalizers") or []):
+            unfinalize(store, pod, TRACKING)
     for job in store.list("Job"):
         _run_job(store, job, by_owner.get(job["metadata"]["uid"], []))
 
