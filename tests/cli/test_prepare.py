@@ -97,3 +97,30 @@ def test_a_bare_variable_takes_the_value_of_this_shell(monkeypatch):
     assert parse_envs(["SEED", "LR=3e-4", "EMPTY="]) == {"SEED": "7", "LR": "3e-4", "EMPTY": ""}
     with pytest.raises(Usage, match="NOT_SET"):
         parse_envs(["NOT_SET"])
+
+
+@pytest.mark.parametrize(
+    ("pair", "found"),
+    [
+        ("kubernetes.pod.hostNetwork=true", {"hostNetwork": True}),
+        ("kubernetes.pod.terminationGracePeriodSeconds=45", {"terminationGracePeriodSeconds": 45}),
+        ('kubernetes.pod.hostname="12"', {"hostname": "12"}),
+        ("kubernetes.pod={hostNetwork: true, tolerations: [{key: a, tolerationSeconds: 5}]}",
+         {"hostNetwork": True, "tolerations": [{"key": "a", "tolerationSeconds": 5}]}),
+        ("kubernetes.pod.tolerations=[{key: a, tolerationSeconds: 5}]",
+         {"tolerations": [{"key": "a", "tolerationSeconds": 5}]}),
+        ("kubernetes={pod: {hostNetwork: false}}", {"hostNetwork": False}),
+    ],
+)  # fmt: skip
+def test_what_is_passed_on_as_it_is_keeps_the_types_of_yaml(
+    tmp_path: Path, pair: str, found: dict[str, object]
+) -> None:
+    made = from_file(_file(tmp_path, "run: 'true'\n"), parse_overrides([pair]), local=False)
+    assert made.spec.kubernetes.pod == found
+
+
+def test_an_override_of_one_field_leaves_the_types_of_others(tmp_path: Path) -> None:
+    text = "run: 'true'\nenvs: {A: '1', B: 'null', C: 'true'}\nkubernetes: {pod: {hostNetwork: true, hostname: '7'}}\n"
+    made = from_file(_file(tmp_path, text), parse_overrides(["num_nodes=2", "envs.D=true", "envs.E=null"]), local=False)
+    assert made.spec.kubernetes.pod == {"hostNetwork": True, "hostname": "7"}
+    assert made.spec.envs == {"A": "1", "B": "null", "C": "true", "D": "true", "E": "null"}

@@ -95,7 +95,7 @@ def test_a_busy_server_is_asked_again(there: tuple[ApiServer, Client], monkeypat
 def test_a_kind_that_the_cluster_has_not_is_named(there: tuple[ApiServer, Client]) -> None:
     _, client = there
     assert client.served("nothing.example.com") == ""
-    with pytest.raises(KubeError, match="knows no kind Gadget"):
+    with pytest.raises(KubeError, match="has no Gadget"):
         client.resource("v1", "Gadget")
 
 

@@ -172,7 +172,7 @@ def test_what_others_delete_is_an_end_with_that_word() -> None:
     memo.gone[0] = RUNNING
     (end,) = farewell(KEY, memo, view())
     assert end.exit is not None
-    assert (end.exit.reason, end.sure) == ("preempted", True)
+    assert (end.exit.reason, end.sure) == ("cancelled_outside", True)
     assert "deleted in the cluster" in end.exit.detail
     assert farewell(KEY, memo, view(500.0)) == [end], "until it is forgotten"
 
@@ -194,7 +194,7 @@ def test_why_a_worker_was_told_to_leave() -> None:
     order = Order(*KEY, 30.0, "quota_reclaimed")
     assert cause_of(Gang(KEY, main(), {0: RUNNING}), Memo(), 0, {}) is None
     assert cause_of(Gang(KEY, main(), {0: leaving}), Memo(), 0, {}) == (
-        "preempted", "its pod was deleted in the cluster, and not by Muster",
+        "cancelled_outside", "its pod was deleted in the cluster, not by Muster nor by Kueue",
     )  # fmt: skip
     assert cause_of(Gang(KEY, main(), {0: leaving}, evicted), Memo(), 0, {}) == (
         "preempted", "Kueue evicted it (Preempted): for b",
@@ -203,7 +203,7 @@ def test_why_a_worker_was_told_to_leave() -> None:
         (Gang(KEY, main(), {0: preempted}), Memo(), "preempted"),
         (Gang(KEY, main(), {0: preempted}), Memo(order=order), "quota_reclaimed"),
         (Gang(KEY, failed, {0: leaving}), Memo(), "gang_member_died"),
-        (Gang(KEY, None, {0: leaving}), Memo(), "preempted"),
+        (Gang(KEY, None, {0: leaving}), Memo(), "cancelled_outside"),
         (Gang(KEY, None, {0: leaving}), Memo(order=order, removed=True), "quota_reclaimed"),
     ):
         found = cause_of(gang, memo, 0, {})

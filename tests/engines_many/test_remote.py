@@ -12,7 +12,7 @@ from toy import Toy, ToyAdapter, node
 
 from live import until
 from muster.core.seat import Seat
-from muster.engines import remote
+from muster.engines import remote, unseen
 from muster.engines.base import GangLaunch, WorkerReport
 from muster.engines.remote import RemoteEngine
 
@@ -96,8 +96,7 @@ def test_an_answer_that_is_lost_doubles_nothing(toy: Toy, call: str) -> None:
         adapter.hiccup = call
         engine.launch(gang("a"))
         until(lambda: toy.gangs(), "the gang to be there")
-        until(lambda: engine.condition().ok, "it to be back")
-        reported(engine, "a", "pending")
+        until(lambda: [wait for wait in engine.waits() if wait.code == "Priority"], "it to be seen there")
         engine.stop("a", 1, 3.0, "user_stop")
         reported(engine, "a", "ended")
         until(lambda: engine.condition().ok, "it to be back")
@@ -140,15 +139,15 @@ def test_what_it_refuses_for_good_has_ended(toy: Toy) -> None:
 
 
 def test_a_gang_that_was_taken_and_is_not_there_is_handed_over_again(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote, "UNSEEN", 0.0)
+    monkeypatch.setattr(unseen, "UNSEEN", 0.0)
     lost = threading.Event()
 
     class Forgetful(ToyAdapter):
-        def launch(self, gangs):  # type: ignore[no-untyped-def]
+        def launch(self, gangs, wanted):  # type: ignore[no-untyped-def]
             if not lost.is_set():
                 lost.set()
                 return {}
-            return super().launch(gangs)
+            return super().launch(gangs, wanted)
 
     engine = RemoteEngine("far", Forgetful(toy.folder))
     engine.start()

@@ -14,7 +14,7 @@ from muster.core.errors import EngineError
 from muster.core.resources import Resources
 from muster.engines.base import Finding, GangLaunch, NodeInfo, Usage, Wait, WorkerReport
 from muster.engines.describe import Home
-from muster.engines.remote import Key, Look, Order
+from muster.engines.remote import Held, Key, Look, Order
 from muster.wire import WorkerExit
 
 BIG = Resources(8_000, 64 * 10**9, 2, "H100")
@@ -95,7 +95,7 @@ class ToyAdapter:
                 waits.append(Wait(gang["job"], gang["attempt"], "Priority", "others go first", 2e9))
         return Look(workers, waits, self._nodes() if nodes else None)
 
-    def launch(self, gangs: Sequence[GangLaunch]) -> Mapping[Key, str]:
+    def launch(self, gangs: Sequence[GangLaunch], wanted: Callable[[Key], bool]) -> Mapping[Key, str | Held]:
         self._there()
         refused = self._read("refuse.json", [])
         for gang in gangs:

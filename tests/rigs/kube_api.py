@@ -11,12 +11,15 @@ import json
 import sys
 import threading
 import time
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import yaml
 
+from rigs.kube_admission import Admission
+from rigs.kube_schema import check_apply, check_create
 from rigs.kube_select import BadSelector, matches_fields, matches_labels
 from rigs.kube_store import KINDS, ApiError, Change, Kind, Object, Store
 
@@ -32,6 +35,11 @@ class ApiServer:
         self.closing = threading.Event()
         self.breaks = threading.Event()  # set: every watch is cut off at once, once
         self.refuses: dict[tuple[str, str], ApiError] = {}  # method, plural → what it answers
+        self.admission = Admission()
+        self.absent: set[str] = set()  # groups whose kinds are not installed
+        self.before_delete: Callable[[], object] = lambda: None  # in the thread of every deletion of a Job
+        self.unready = False  # it answers, and says of itself that it is not well
+        store.admit.append(lambda item: self.admission.admit(store, item))
         self._http = _Http(("127.0.0.1", 0), _handler(self))
         self._thread = threading.Thread(target=self._http.serve_forever, args=(0.05,), daemon=True)
 
@@ -88,9 +96,13 @@ class _Handler(BaseHTTPRequestHandler):
         self.body = self.rfile.read(length)
         self.api.calls.append((self.command, parts.path))
         try:
+            if parts.path in ("/readyz", "/livez"):
+                return self._plain(500 if self.api.unready else 200, "[-]etcd failed" if self.api.unready else "ok")
             if self.api.token and self.headers.get("Authorization") != f"Bearer {self.api.token}":
                 raise ApiError(401, "Unauthorized", "Unauthorized")
             self._route([unquote(part) for part in parts.path.split("/") if part])
+        except _NoPath:
+            self._plain(404, "404 page not found\n")
         except ApiError as error:
             self._answer(error.status(), error.code)
         except BadSelector as error:
@@ -102,24 +114,29 @@ class _Handler(BaseHTTPRequestHandler):
     def _route(self, parts: list[str]) -> None:
         if parts == ["version"]:
             return self._answer(VERSION)
+        if parts == ["apis"]:
+            return self._groups()
         if parts[0] == "apis" and len(parts) == 2:
             return self._group(parts[1])
         root = 2 if parts[0] == "api" else 3
         api_version = "/".join(parts[1:root])
         kinds = [kind for kind in KINDS if kind.api_version == api_version]
+        if parts[1] in self.api.absent:
+            raise _NoPath
         rest = parts[root:]
         if not rest:
             return self._resources(api_version, kinds)
         if rest[-1] == "pendingworkloads":
             return self._pending(rest[1], rest[3])
         if rest[-1] == "selfsubjectaccessreviews":
-            return self._answer({**json.loads(self.body), "status": {"allowed": True}}, 201)
+            return self._review()
         namespace = ""
         if rest[0] == "namespaces" and len(rest) > 2:
             namespace, rest = rest[1], rest[2:]
         kind = next((kind for kind in kinds if kind.plural == rest[0]), None)
         if kind is None:
             raise ApiError(404, "NotFound", "the server could not find the requested resource")
+        self.api.admission.authorize(self._verb(len(rest) == 1), kind, namespace, rest[1] if len(rest) > 1 else "")
         if (self.command, kind.plural) in self.api.refuses:
             raise self.api.refuses[self.command, kind.plural]
         if len(rest) == 1:
@@ -136,17 +153,40 @@ class _Handler(BaseHTTPRequestHandler):
         ]
         self._answer({"kind": "PendingWorkloadsSummary", "items": items})
 
+    def _verb(self, whole: bool) -> str:
+        if self.command == "GET":
+            return ("watch" if self.params.get("watch") in ("true", "1") else "list") if whole else "get"
+        if self.command == "DELETE":
+            return "deletecollection" if whole else "delete"
+        return {"POST": "create", "PUT": "update", "PATCH": "patch"}[self.command]
+
+    def _review(self) -> None:
+        """SelfSubjectAccessReview."""
+        asked = json.loads(self.body)
+        about = asked["spec"]["resourceAttributes"]
+        allowed = (about["verb"], about["resource"]) not in self.api.admission.denied
+        self._answer({**asked, "status": {"allowed": allowed}}, 201)
+
+    def _groups(self) -> None:
+        served = sorted({kind.group for kind in KINDS if kind.group} | {VISIBILITY})
+        found = [self._versions(group) for group in served if group not in self.api.absent]
+        self._answer({"kind": "APIGroupList", "apiVersion": "v1", "groups": found})
+
     def _group(self, group: str) -> None:
+        found = self._versions(group)
+        if not found["versions"] or group in self.api.absent:
+            raise _NoPath
+        self._answer({"kind": "APIGroup", "apiVersion": "v1", **found})
+
+    def _versions(self, group: str) -> Object:
         found = sorted({kind.api_version for kind in KINDS if kind.group == group})
         found += [f"{VISIBILITY}/v1beta1"] if group == VISIBILITY else []
-        if not found:
-            raise ApiError(404, "NotFound", "the server could not find the requested resource")
         versions = [{"groupVersion": one, "version": one.split("/")[1]} for one in found]
-        self._answer({"kind": "APIGroup", "name": group, "versions": versions, "preferredVersion": versions[0]})
+        return {"name": group, "versions": versions, "preferredVersion": versions[0] if versions else {}}
 
     def _resources(self, api_version: str, kinds: list[Kind]) -> None:
         if not kinds and api_version != "authorization.k8s.io/v1":
-            raise ApiError(404, "NotFound", "the server could not find the requested resource")
+            raise _NoPath
         listed = [{"name": k.plural, "kind": k.kind, "namespaced": k.namespaced, "verbs": []} for k in kinds]
         listed += [
             {"name": f"{k.plural}/status", "kind": k.kind, "namespaced": k.namespaced, "verbs": []} for k in kinds
@@ -156,7 +196,11 @@ class _Handler(BaseHTTPRequestHandler):
     def _collection(self, kind: Kind, namespace: str) -> None:
         if self.command == "POST":
             item = self._given(kind, namespace)
+            if self.params.get("fieldValidation") == "Strict":
+                check_create(item)
             return self._answer(self.api.store.create(item, self._manager(), self._dry()), 201)
+        if self.command == "DELETE":
+            return self._delete_all(kind, namespace)
         if self.params.get("watch") in ("true", "1"):
             return self._watch(kind, namespace)
         self._list(kind, namespace)
@@ -166,6 +210,8 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command == "GET":
             return self._answer(store.get(kind.kind, namespace, name))
         if self.command == "DELETE":
+            if kind.kind == "Job":
+                self.api.before_delete()
             options = json.loads(self.body) if self.body else {}
             if "gracePeriodSeconds" in self.params:
                 options["gracePeriodSeconds"] = int(self.params["gracePeriodSeconds"])
@@ -193,12 +239,23 @@ class _Handler(BaseHTTPRequestHandler):
             raise ApiError(422, "Invalid", "fieldManager: Required value: is required for apply patch")
         if (body.get("kind"), body.get("apiVersion")) != (kind.kind, kind.api_version):
             raise ApiError(400, "BadRequest", "the object's kind is not the request's")
-        if body.get("metadata", {}).get("name") != name:
-            raise ApiError(400, "BadRequest", "the name of the object does not match the name on the URL")
+        given = body.get("metadata", {}).get("name")
+        if given != name:
+            told = f"the name of the object ({given}) does not match the name on the URL ({name})"
+            raise ApiError(400, "BadRequest", told)
+        check_apply(body, namespace)
         there = self.api.store.find(kind.kind, namespace, name) is not None
         force = self.params.get("force") == "true"
         made = self.api.store.apply(kind, namespace, name, body, self.params["fieldManager"], force, self._dry())
         self._answer(made, 200 if there else 201)
+
+    def _delete_all(self, kind: Kind, namespace: str) -> None:
+        """Answers with what it has deleted, as far as the asker wants to see it."""
+        store, options = self.api.store, json.loads(self.body) if self.body else {}
+        found = store.list(kind.kind, namespace, self.params.get("labelSelector", ""))
+        for item in found:
+            store.delete(kind.kind, item["metadata"].get("namespace", ""), item["metadata"]["name"], options)
+        self._answer({"kind": f"{kind.kind}List", "apiVersion": kind.api_version, "metadata": {}, "items": found})
 
     # --- many at once ------------------------------------------------------------------------------------------------
     def _list(self, kind: Kind, namespace: str) -> None:
@@ -297,10 +354,22 @@ class _Handler(BaseHTTPRequestHandler):
     def _dry(self) -> bool:
         return self.params.get("dryRun") == "All"
 
+    def _plain(self, code: int, text: str) -> None:
+        self._send(code, "text/plain; charset=utf-8", text.encode())
+
     def _answer(self, item: Object, code: int = 200) -> None:
-        body = json.dumps(item, ensure_ascii=False).encode()
+        accept = self.headers.get("Accept", "")
+        many = "items" in item and item["kind"] != "APIGroupList"
+        if "as=PartialObjectMetadata;" in accept and many:
+            told = f"you requested PartialObjectMetadata, but the requested object is a list (*core.{item['kind']})"
+            item, code = ApiError(406, "NotAcceptable", told).status(), 406
+        elif "as=PartialObjectMetadata" in accept and item.get("kind") != "Status":
+            item = _bare_list(item) if many else _bare(item)
+        self._send(code, "application/json", json.dumps(item, ensure_ascii=False).encode())
+
+    def _send(self, code: int, kind: str, body: bytes) -> None:
         self.send_response(code)
-        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -318,6 +387,19 @@ def evict(store: Store, namespace: str, name: str, reason: str = "EvictionByEvic
     store.edit("Pod", namespace, name, mark)
     store.delete("Pod", namespace, name)
     return {"kind": "Status", "apiVersion": "v1", "status": "Success"}
+
+
+class _NoPath(Exception):
+    """The answer to a path that nothing serves is no Status, but text."""
+
+
+def _bare(item: Object) -> Object:
+    return {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": item["metadata"]}
+
+
+def _bare_list(item: Object) -> Object:
+    kind = {"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": item["metadata"]}
+    return {**kind, "items": [_bare(one) for one in item["items"]]}
 
 
 def _place(item: Object) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from rigs.kube_edit import condition, delete, edit, unfinalize
 from rigs.kube_kueue import run_kueue
 from rigs.kube_scheduler import schedule
-from rigs.kube_store import ApiError, Object, Store, now_text
+from rigs.kube_store import ApiError, Object, Store, event, now_text
 
 TRACKING = "batch.kubernetes.io/job-tracking"
 
@@ -59,12 +59,23 @@ def collect_garbage(store: Store) -> None:
                 delete(store, item)
     for items in list(store.items.values()):
         for item in list(items.values()):
+            if "orphan" in (item["metadata"].get("finalizers") or []):
+                for one in owned.get(item["metadata"]["uid"], []):
+                    edit(store, one, lambda o, uid=item["metadata"]["uid"]: _disown(o, uid))
+                unfinalize(store, item, "orphan")
             if "foregroundDeletion" in (item["metadata"].get("finalizers") or []):
                 below = owned.get(item["metadata"]["uid"], [])
                 for one in below:
                     delete(store, one)
                 if not below:
                     unfinalize(store, item, "foregroundDeletion")
+
+
+def _disown(item: Object, uid: str) -> None:
+    left = [owner for owner in item["metadata"]["ownerReferences"] if owner["uid"] != uid]
+    item["metadata"]["ownerReferences"] = left
+    if not left:
+        del item["metadata"]["ownerReferences"]
 
 
 def collect_pods(store: Store) -> None:
@@ -89,11 +100,10 @@ def run_jobs(store: Store) -> None:
     by_owner: dict[str, list[Object]] = {}
     living = {job["metadata"]["uid"] for job in store.list("Job")}
     for pod in store.list("Pod"):
-        owner = next((o for o in pod["metadata"].get("ownerReferences") or [] if o["kind"] == "Job"), None)
-        if owner is not None:
-            by_owner.setdefault(owner["uid"], []).append(pod)
-            if owner["uid"] not in living and TRACKING in (pod["metadata"].get("finalizers") or []):
-                unfinalize(store, pod, TRACKING)
+        owner = next((o["uid"] for o in pod["metadata"].get("ownerReferences") or [] if o["kind"] == "Job"), "")
+        by_owner.setdefault(owner, []).append(pod)
+        if owner not in living and TRACKING in (pod["metadata"].get("finalizers") or []):
+            unfinalize(store, pod, TRACKING)
     for job in store.list("Job"):
         _run_job(store, job, by_owner.get(job["metadata"]["uid"], []))
 
@@ -155,8 +165,19 @@ def _steer_job(
     there = {p["metadata"]["annotations"]["batch.kubernetes.io/job-completion-index"] for p in pods}
     for index in range(wanted):
         if str(index) not in there and count["failed"] + count["succeeded"] == 0:
-            _make_pod(store, job, index)
+            _try_pod(store, job, index)
     return conditions
+
+
+def _try_pod(store: Store, job: Object, index: int) -> None:
+    """What the server says no with is told in an event, once for each word; it is tried again at the next round."""
+    try:
+        _make_pod(store, job, index)
+    except ApiError as error:
+        told = f"Error creating: {error.message}"
+        about = f"involvedObject.uid={job['metadata']['uid']},reason=FailedCreate"
+        if told not in [one["message"] for one in store.list("Event", job["metadata"]["namespace"], fields=about)]:
+            event(store, job, "FailedCreate", told)
 
 
 def _make_pod(store: Store, job: Object, index: int) -> None:

@@ -43,6 +43,7 @@ KINDS = [
     Kind("v1", "ConfigMap", "configmaps", status=False),
     Kind("v1", "Event", "events", status=False),
     Kind("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies", status=False),
+    Kind("v1", "ResourceQuota", "resourcequotas"),
     Kind("batch/v1", "Job", "jobs"),
     Kind("jobset.x-k8s.io/v1alpha2", "JobSet", "jobsets", custom=True),
     Kind("kueue.x-k8s.io/v1beta1", "Workload", "workloads", custom=True),
@@ -56,14 +57,16 @@ IMMUTABLE = {
 
 
 class ApiError(Exception):
-    def __init__(self, code: int, reason: str, message: str) -> None:
+    def __init__(self, code: int, reason: str, message: str, details: Object | None = None) -> None:
         super().__init__(message)
-        self.code, self.reason, self.message = code, reason, message
+        self.code, self.reason, self.message, self.details = code, reason, message, details
 
     def status(self) -> Object:
+        """The server leaves out what it has nothing to say of."""
+        more = {"reason": self.reason, "details": self.details}
         return {
-            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-            "message": self.message, "reason": self.reason, "code": self.code,
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": self.message,
+            **{name: value for name, value in more.items() if value}, "code": self.code,
         }  # fmt: skip
 
 

@@ -36,8 +36,9 @@ def ls(json: Json = False) -> None:
         made.add_row(Text(one["name"], style="bold"), one["kind"], _condition(one), *cells, able)
     show_table(made)
     for one in engines:
-        if not one["ok"] and one["detail"]:
-            note((f"{one['name']}: {one['detail']}", "yellow"), (f"  {one['mend']}" if one["mend"] else "", "green"))
+        said = one["trouble"] or one["detail"]
+        if not one["ok"] and said:
+            note((f"{one['name']}: {said}", "yellow"), (f"  {one['mend']}" if one["mend"] else "", "green"))
 
 
 @app.callback(invoke_without_command=True)
@@ -121,7 +122,9 @@ def _moment(what: str, told: str) -> str:
 
 
 def _rows(one: dict[str, Any], nodes: list[dict[str, Any]]) -> list[tuple[str, Text]]:
-    rows = [("connected to" if one["ok"] else "what is wrong", Text(one["detail"] or "-"))]
+    there = one["ok"] or one["trouble"]
+    rows = [("connected to" if there else "what is wrong", Text(one["detail"] or "-"))]
+    rows += [("trouble", Text(one["trouble"], style="yellow"))] if one["trouble"] else []
     if one["mend"]:
         rows.append(("what to do", Text(one["mend"], style="green")))
     rows.append(("pools", Text(", ".join(one["pools"]) or "-")))
@@ -140,6 +143,8 @@ def _rows(one: dict[str, Any], nodes: list[dict[str, Any]]) -> list[tuple[str, T
 def _condition(one: dict[str, Any]) -> Text:
     if one["ok"]:
         return Text("ok", style="green")
+    if one["trouble"]:
+        return Text("in trouble", style="yellow")
     told = f"away for {format.since(one['since'])}" if one["since"] else "away"
     return Text(told, style="red" if one["away"] else "yellow")
 

@@ -6,15 +6,20 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import yaml
 
 from muster.cli.call import Usage
 from muster.cli.shell import shell_envs
+from muster.core.document import read_document
 from muster.core.errors import Invalid, NotFound
+from muster.core.fields import FIELDS
 from muster.core.parse import parse_job
+from muster.core.report import Plain, Report, Stop
 from muster.core.spec import JobSpec, dump_job
+
+_CLOSE: Final = "Close the bracket or the quotes, as in -o secrets=[HF_TOKEN]."
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +56,7 @@ def parse_overrides(pairs: Sequence[str]) -> dict[str, Any]:
             place = place.setdefault(part, {})
             if not isinstance(place, dict):
                 raise Usage(f"-o: {name!r} is inside of a field that has a value already.", "Leave one of the two out.")
-        place[last] = _value(text, pair)
+        place[last] = _free_value(text, pair) if _is_free((*path, last)) else _value(text, pair)
     return made
 
 
@@ -76,8 +81,7 @@ def _overridden(spec: JobSpec, overrides: Mapping[str, Any]) -> JobSpec:
     """`overrides` over the file, in canonical names, so that `nodes` there and `num_nodes` here are one field."""
     if not overrides:
         return spec
-    # Every scalar stays the text that it is, as in a job file.
-    written = yaml.load(dump_job(spec), yaml.BaseLoader)  # noqa: S506  (it makes strings, lists and mappings alone)
+    written = read_document(dump_job(spec), Report())
     return parse_job(overrides, source="The command line", base=Path.cwd(), defaults=written)
 
 
@@ -85,8 +89,25 @@ def _prepared(source: str, spec: JobSpec) -> Prepared:
     return Prepared(source, spec, dump_job(spec))
 
 
-def _value(text: str, pair: str) -> Any:
+def _is_free(path: tuple[str, ...]) -> bool:
+    """Whether it is a field that is passed on as it is, within one, or what holds one."""
+    free = [known for known, field in FIELDS.items() if field.note.form == "json"]
+    return any(path[: len(known)] == known[: len(path)] for known in free)
+
+
+def _free_value(text: str, pair: str) -> Any:
+    """As a job file says it: `true` and `1` are no text there unless they stand in quotes."""
+    if text[:1] not in "[{\"'":
+        return Plain(text)
     try:
-        return yaml.load(text, yaml.BaseLoader) if text[:1] in "[{" else text  # noqa: S506  (as above)
+        return read_document(f"value: {text}", Report())["value"]
+    except Stop:
+        raise Usage(f"-o: got {pair!r}.", _CLOSE) from None
+
+
+def _value(text: str, pair: str) -> Any:
+    """Every scalar stays the text that it is: what it means is the field's affair."""
+    try:
+        return yaml.load(text, yaml.BaseLoader) if text[:1] in "[{" else text  # noqa: S506  (it makes text alone)
     except yaml.YAMLError:
-        raise Usage(f"-o: got {pair!r}.", "Close the bracket, as in -o secrets=[HF_TOKEN].") from None
+        raise Usage(f"-o: got {pair!r}.", _CLOSE) from None

@@ -92,7 +92,7 @@ _KINDS = [
         "engine_queue",
         "wait",
         "it waits in the queue of the engine",
-        "Nothing to do: the engine starts it; see its word.",
+        "See what the engine says; it starts the job as soon as that is no longer so.",
     ),
     ReasonKind(
         "engine_away", "wait", "the engine of its pool can't be reached", "See `muster engines` and `muster doctor`."

@@ -174,6 +174,7 @@ class Wait:
     code: str  # the engine's own word, such as Slurm's `Priority`
     message: str  # for people, a sentence
     starts_at: float | None = None  # the engine's estimate, where it makes one
+    mend: str = ""  # what people can do about it, where they can
 
 
 @runtime_checkable
@@ -260,6 +261,7 @@ class Condition:
     since: float
     detail: str = ""  # what is wrong, or what it is connected to
     mend: str = ""
+    trouble: str = ""  # of one that answers: what it can't do for its gangs, such as for want of a right
 
 
 @runtime_checkable

@@ -11,92 +11,35 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Protocol
+from functools import partial
+from typing import Any, Final
 
 from muster.core.errors import EngineError, MusterError, Problem
 from muster.core.faults import point
 from muster.core.resources import Resources
 from muster.core.spec import JobSpec
+from muster.engines.adapter import Adapter as Adapter
+from muster.engines.adapter import Look as Look
 from muster.engines.base import Condition, Finding, GangLaunch, NodeInfo, Usage, Wait, WorkerReport
 from muster.engines.rendering import gang_of
+from muster.engines.unseen import Held as Held
+from muster.engines.unseen import Key as Key
+from muster.engines.unseen import Order as Order
+from muster.engines.unseen import Unseen
 from muster.wire import WorkerExit
 
 AGAIN_FIRST: Final = 1.0  # seconds before a cluster that does not answer is asked again, doubled each time
-AGAIN_LAST: Final = 30.0
-UNSEEN: Final = 30.0  # seconds after which a gang that was handed over and is not there is handed over again
-Key = tuple[str, int]  # job, attempt
+AGAIN_LAST: Final = 10.0
+PORTION: Final = 64  # orders of a kind that are carried out in one go, so that none waits behind hundreds of another
 _TOO_EARLY: Final = "stopped before it was handed over"
+_BROKEN: Final = Held("away", "", error=EngineError("the hand-over was broken off"))
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Order:
-    """Save and leave within `grace` seconds, for this reason."""
-
-    job: str
-    attempt: int
-    grace: float
-    reason: str
-
-
-@dataclass(slots=True)
-class Look:
-    """All that the cluster says of this Muster's gangs, and of its nodes where it was time to ask."""
-
-    workers: Sequence[WorkerReport]
-    waits: Sequence[Wait] = ()
-    nodes: Sequence[NodeInfo] | None = None  # None: as before
-
-
-class Adapter(Protocol):
-    """One cluster. Called by one thread, one call at a time, but for `cause`, `diagnose` and `close`.
-
-    Every call may raise EngineError with a word for people when the cluster does not answer or refuses: it is made
-    again later. Everything is idempotent by (job, attempt).
-    """
-
-    kind: str
-    abilities: Sequence[str]
-    look_every: float  # seconds between two looks that nothing asked for
-
-    def open(self, changed: Callable[[], None]) -> str:
-        """Connects, or makes sure that it is connected; says to what. `changed` asks for a look, from any thread."""
-
-    def look(self, nodes: bool) -> Look:
-        """One call, however much runs there. `nodes`: whether they are asked for as well."""
-
-    def launch(self, gangs: Sequence[GangLaunch]) -> Mapping[Key, str]:
-        """Hands gangs over that `look` has not named; those that it refuses for good, each with the word for it."""
-
-    def stop(self, orders: Sequence[Order]) -> None:
-        """Passes the orders on."""
-
-    def forget(self, attempts: Sequence[Key]) -> None:
-        """Removes what is kept there of these."""
-
-    def drain(self, node: str, why: str) -> None: ...
-
-    def undrain(self, node: str) -> None: ...
-
-    def want(self, waiting: Sequence[tuple[str, Resources, int]]) -> None: ...
-
-    def most(self) -> Mapping[str, tuple[Resources, int]]: ...
-
-    def cause(self, job: str, attempt: int, worker: int) -> tuple[str, str] | None: ...
-
-    def usage(self, since: float) -> Iterable[Usage]: ...
-
-    def diagnose(self) -> Iterable[Finding]:
-        """Must work without `open`: it may be what does not work."""
-
-    def close(self) -> None: ...
 
 
 @dataclass(slots=True)
 class _Desired:
-    """What was asked for and is not done yet."""
+    """What was asked for and is not done yet, beside launches."""
 
-    launches: dict[Key, GangLaunch] = field(default_factory=dict)
     stops: dict[Key, Order] = field(default_factory=dict)
     forgets: dict[Key, None] = field(default_factory=dict)
     calls: list[Callable[[], None]] = field(default_factory=list)
@@ -113,11 +56,11 @@ class RemoteEngine:
         self._adapter, self._nodes_every = adapter, nodes_every
         self._lock = threading.Lock()
         self._desired = _Desired()
+        self._unseen = Unseen()
         self._seen: dict[Key, list[WorkerReport]] = {}  # at the last look
-        self._handed: dict[Key, list[WorkerReport]] = {}  # gangs that no look has named yet
-        self._sent: dict[Key, tuple[float, GangLaunch]] = {}  # those of them that were taken, and when
         self._refused: dict[Key, list[WorkerReport]] = {}  # that never came to be there
         self._waits: Sequence[Wait] = ()
+        self._trouble = ""  # at the last look
         self._nodes: Sequence[NodeInfo] = ()
         self._nodes_at: float | None = None
         self._nodes_new = False  # since they were last asked for
@@ -125,6 +68,7 @@ class RemoteEngine:
         self._answered = False
         self._changed: Callable[[], None] = lambda: None
         self._wake, self._closing = threading.Event(), threading.Event()
+        self._back = threading.Event()  # the cluster itself has said something
         self._thread = threading.Thread(target=self._run, name=f"engine-{name}", daemon=True)
 
     def start(self) -> None:
@@ -145,45 +89,45 @@ class RemoteEngine:
     def launch(self, gang: GangLaunch) -> None:
         key = (gang.job, gang.attempt)
         with self._lock:
-            if key in self._seen or key in self._handed or key in self._refused or key in self._desired.stops:
-                return
-            self._desired.launches[key] = gang
-            self._handed[key] = [WorkerReport(*key, worker, "pending") for worker in range(len(gang.seats))]
+            if not any(key in known for known in (self._seen, self._unseen, self._refused, self._desired.forgets)):
+                self._unseen.add(gang)
         self._wake.set()
 
     def stop(self, job: str, attempt: int, grace: float, reason: str) -> None:
-        key = (job, attempt)
+        """The intent to have it there goes first, then what is there."""
+        key, order = (job, attempt), Order(job, attempt, grace, reason)
         with self._lock:
-            if self._desired.launches.pop(key, None) is not None:
-                self._never(key, WorkerExit("stopped", reason, _TOO_EARLY, time.time()))
-            elif key in self._seen or key in self._handed:
-                self._desired.stops[key] = Order(job, attempt, grace, reason)
+            if key in self._unseen:
+                self._stop_unseen(key, order)
+            elif key in self._seen or not self._answered:  # before the first look nobody knows what is there
+                self._desired.stops[key] = order
         self._wake.set()
 
     def poll(self) -> Sequence[WorkerReport]:
         with self._lock:
-            found = {**self._handed, **self._seen, **self._refused}
+            unseen = {key: gang.reports() for key, gang in self._unseen.gangs.items()}
+            found = {**unseen, **self._seen, **self._refused}
             return [report for reports in found.values() for report in reports]
 
     def forget(self, job: str, attempt: int) -> None:
         key = (job, attempt)
         with self._lock:
             refused = self._refused.pop(key, None)
-            if refused is None and (key in self._seen or key in self._handed):
+            unseen, seen = self._unseen.gangs.pop(key, None), self._seen.pop(key, None)
+            if refused is None and (unseen is not None or seen is not None):
                 self._desired.forgets[key] = None
-                for known in (self._seen, self._handed, self._sent):
-                    known.pop(key, None)
         self._wake.set()
 
     def on_change(self, wake: Callable[[], None]) -> None:
         self._changed = wake
 
     def waits(self) -> Sequence[Wait]:
-        if self._condition.ok or not self._handed:
+        if not self._unseen.gangs:
             return self._waits
-        word = f"the engine {self.name!r} can't be reached: {self._condition.detail}"
+        away = "" if self._condition.ok else self._condition.detail
         with self._lock:
-            return [*self._waits, *(Wait(job, attempt, "away", word) for job, attempt in self._handed)]
+            word = f"the engine {self.name!r} can't be reached: {away}" if away else ""
+            return [*self._waits, *self._unseen.waits(word)]
 
     def cause(self, job: str, attempt: int, worker: int) -> tuple[str, str] | None:
         return self._adapter.cause(job, attempt, worker)
@@ -218,7 +162,7 @@ class RemoteEngine:
 
     def close(self) -> None:
         self._closing.set()
-        self._wake.set()
+        self._hear()
         if self._thread.ident is not None:
             self._thread.join(10.0)
         self._adapter.close()
@@ -227,66 +171,122 @@ class RemoteEngine:
     def _run(self) -> None:
         delay, opened = AGAIN_FIRST, False
         while not self._closing.is_set():
+            self._back.clear()
             try:
-                detail = self._adapter.open(self._wake.set)
+                detail = self._adapter.open(self._hear)
                 if not opened:
                     self._look(first=True)  # before anything is handed over: it may be there already
                     opened = True
-                self._carry_out()
+                more = self._carry_out()
                 self._look()
                 self._fine(detail)
                 delay = AGAIN_FIRST
-                self._wake.wait(self._adapter.look_every)
+                if not more:
+                    self._wake.wait(self._pause())
             except Exception as error:
                 opened = False
                 self._away(error)
-                self._closing.wait(delay)
+                self._closing.wait(delay / 4)
+                self._back.wait(delay * 3 / 4)  # its own word that it is there ends the pause
                 delay = min(2 * delay, AGAIN_LAST)
             self._wake.clear()
 
-    def _carry_out(self) -> None:
+    def _pause(self) -> float:
+        """Seconds until something is to be done though nobody asks for it."""
         with self._lock:
-            todo, self._desired = self._desired, _Desired()
-        try:
-            for call in list(todo.calls):
-                _told(call)
-                todo.calls.remove(call)
-            if todo.want is not None:
-                waiting = todo.want
-                _told(lambda: self._adapter.want(waiting))
-                todo.want = None
-            if todo.launches:
-                point("engine.before_launch")
-                refused = self._adapter.launch(list(todo.launches.values()))
-                point("engine.after_launch")
-                with self._lock:
-                    now = time.monotonic()
-                    self._sent |= {key: (now, gang) for key, gang in todo.launches.items() if key not in refused}
-                    for key, why in refused.items():
-                        self._never(key, WorkerExit("failed", "engine_refused", why, time.time()))
-                todo.launches.clear()
-            if todo.stops:
-                self._adapter.stop(list(todo.stops.values()))
-                todo.stops.clear()
-            if todo.forgets:
-                self._adapter.forget(list(todo.forgets))
-                todo.forgets.clear()
-        finally:
-            self._put_back(todo)
+            due = self._unseen.next_due()
+        every = self._adapter.look_every
+        return every if due is None else max(0.0, min(every, due - time.monotonic()))
 
-    def _put_back(self, todo: _Desired) -> None:
+    def _carry_out(self) -> bool:
+        """Whether there is more to do at once."""
         with self._lock:
-            newer = self._desired
-            launches = {key: gang for key, gang in todo.launches.items() if key not in newer.stops}
-            for key in todo.launches.keys() - launches.keys():
-                self._never(key, WorkerExit("stopped", newer.stops.pop(key).reason, _TOO_EARLY, time.time()))
-            self._desired = _Desired(
-                {**launches, **newer.launches},
-                {**todo.stops, **newer.stops},
-                {**todo.forgets, **newer.forgets},
-                [*todo.calls, *newer.calls],
-                newer.want if newer.want is not None else todo.want,
-            )
+            todo, self._desired.calls = self._desired.calls, []
+            waiting, self._desired.want = self._desired.want, None
+            gangs = self._unseen.due(time.monotonic(), PORTION)
+            here = {
+                key: order for key, order in self._desired.stops.items() if key in self._seen or key in self._unseen
+            }
+            self._desired.stops = here
+            stops, forgets = list(here.values())[:PORTION], list(self._desired.forgets)[:PORTION]
+        if waiting is not None:
+            todo.append(partial(self._adapter.want, waiting))
+        try:
+            while todo:
+                _told(todo[0])
+                del todo[0]
+        finally:
+            with self._lock:
+                self._desired.calls[:0] = todo
+        if gangs:
+            self._hand_over(gangs)
+        if stops:
+            self._adapter.stop(stops)
+            with self._lock:
+                for order in stops:
+                    if self._desired.stops.get((order.job, order.attempt)) is order:
+                        del self._desired.stops[order.job, order.attempt]
+        if forgets:
+            self._adapter.forget(forgets)
+            with self._lock:
+                for key in forgets:
+                    self._desired.forgets.pop(key, None)
+        return PORTION in (len(gangs), len(stops), len(forgets))
+
+    def _hand_over(self, gangs: Sequence[GangLaunch]) -> None:
+        failed: Exception | None = None
+        try:
+            point("engine.before_launch")
+            answers = self._adapter.launch(gangs, self._wanted)
+            point("engine.after_launch")
+        except Exception as error:
+            failed, answers = error, {(gang.job, gang.attempt): _BROKEN for gang in gangs}
+        with self._lock:
+            for gang in gangs:
+                key = (gang.job, gang.attempt)
+                if key in self._unseen:  # else it was forgotten meanwhile, and is cleared next
+                    self._settle(key, answers.get(key))
+        errors = (answer.error for answer in answers.values() if isinstance(answer, Held) and answer.error is not None)
+        failed = failed or next(errors, None)
+        if failed is not None:
+            raise failed
+
+    def _settle(self, key: Key, answer: str | Held | None) -> None:
+        """What became of one that was handed over. The lock is held."""
+        order = self._unseen.gangs[key].order
+        if answer is None:
+            self._unseen.sent(key, time.monotonic())
+            if order is not None:
+                self._desired.stops[key] = order
+        elif isinstance(answer, str):
+            end = WorkerExit("failed", "engine_refused", answer, time.time())
+            self._never(key, end if order is None else _stopped(order))
+        elif order is not None:
+            self._never(key, _stopped(order))
+            self._desired.forgets[key] = None  # part of it may be there
+        elif answer.error is not None:
+            self._unseen.again(key)
+        else:
+            self._unseen.hold(key, answer, time.monotonic())
+            self._changed()
+
+    def _stop_unseen(self, key: Key, order: Order) -> None:
+        """The lock is held."""
+        gang = self._unseen.gangs[key]
+        if gang.stage in ("wanted", "held"):
+            touched = gang.touched
+            self._never(key, _stopped(order))
+            if touched:
+                self._desired.forgets[key] = None
+            return
+        gang.order = gang.order or order
+        if gang.stage == "sent":
+            gang.at = time.monotonic()
+            self._desired.stops[key] = order
+
+    def _wanted(self, key: Key) -> bool:
+        with self._lock:
+            return self._unseen.wanted(key)
 
     def _look(self, first: bool = False) -> None:
         now = time.monotonic()
@@ -298,16 +298,8 @@ class RemoteEngine:
         with self._lock:
             seen = {key: reports for key, reports in seen.items() if key not in self._desired.forgets}
             changed = seen != self._seen or list(found.waits) != list(self._waits)
-            self._seen, self._waits = seen, list(found.waits)
-            for key in seen:
-                self._handed.pop(key, None)
-                self._sent.pop(key, None)
-                self._desired.launches.pop(key, None)
-            for key, (at, gang) in list(self._sent.items()):
-                if now - at >= UNSEEN:
-                    del self._sent[key]
-                    if key in self._handed:
-                        self._desired.launches[key] = gang
+            self._seen, self._waits, self._trouble = seen, list(found.waits), found.trouble
+            self._note_unseen(found, now)
             if found.nodes is not None:
                 nodes, self._nodes_at = list(found.nodes), now
                 if nodes != self._nodes or not self._answered:
@@ -317,9 +309,23 @@ class RemoteEngine:
         if changed:
             self._changed()
 
+    def _note_unseen(self, found: Look, now: float) -> None:
+        """The lock is held."""
+        for key in self._seen:
+            self._unseen.gangs.pop(key, None)
+        if found.freed:
+            self._unseen.free(PORTION, now)
+        for key in self._unseen.overdue(now):
+            order = self._unseen.gangs[key].order
+            if order is None:
+                self._unseen.again(key)
+            else:
+                self._never(key, _stopped(order))
+                self._desired.forgets[key] = None
+
     def _never(self, key: Key, end: WorkerExit) -> None:
         """It will not come to be there. The lock is held."""
-        reports = self._handed.pop(key, None) or [WorkerReport(*key, 0, "pending")]
+        reports = self._unseen.gangs.pop(key).reports()
         self._refused[key] = [replace(report, status="ended", exit=end, sure=True) for report in reports]
         self._changed()
 
@@ -328,11 +334,18 @@ class RemoteEngine:
             self._desired.calls.append(call)
         self._wake.set()
 
+    def _hear(self) -> None:
+        self._back.set()
+        self._wake.set()
+
     def _fine(self, detail: str) -> None:
-        back, same = not self._condition.ok, self._condition.detail == detail
-        if back or not same:
-            self._condition = Condition(True, time.time(), detail)
-        if back:
+        with self._lock:
+            held = self._unseen.trouble()
+        trouble, mend = (held.message, held.mend) if held is not None else (self._trouble, "")
+        before = self._condition
+        since = before.since if before.ok and before.detail == detail else time.time()
+        self._condition = Condition(True, since, detail, mend, trouble)
+        if not before.ok:
             self._changed()
 
     def _away(self, error: Exception) -> None:
@@ -343,6 +356,10 @@ class RemoteEngine:
             since = self._condition.since if not self._condition.ok else time.time()
             self._condition = Condition(False, since, message, mend)
             self._changed()
+
+
+def _stopped(order: Order) -> WorkerExit:
+    return WorkerExit("stopped", order.reason, _TOO_EARLY, time.time())
 
 
 def _told(call: Callable[[], Any]) -> None:

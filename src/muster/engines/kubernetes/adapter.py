@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final
 
 from muster.core.errors import EngineError, Invalid, Problem
@@ -16,21 +17,23 @@ from muster.engines.base import Finding, GangLaunch, Usage, Wait, WorkerReport
 from muster.engines.describe import Home
 from muster.engines.kubernetes import doctor, machines, reasons
 from muster.engines.kubernetes.access import find_access
-from muster.engines.kubernetes.client import NODES, PODS, Client, KubeError
+from muster.engines.kubernetes.client import NODES, Client, KubeError
+from muster.engines.kubernetes.faults import UNEXPLAINED
 from muster.engines.kubernetes.gangs import Gang, Memo, View, cause_of, farewell, report
 from muster.engines.kubernetes.gangs import key_of as key_of_item
-from muster.engines.kubernetes.handover import Answer, clear, hand_over, path_of, ship_package
+from muster.engines.kubernetes.handover import hand_over, ship_package
 from muster.engines.kubernetes.link import Link
 from muster.engines.kubernetes.machines import DRAINED, Growth
+from muster.engines.kubernetes.removal import CALLERS, Removal, each
 from muster.engines.kubernetes.render import namespace_of
 from muster.engines.kubernetes.render_allowed import refusals
+from muster.engines.kubernetes.render_options import options_of
 from muster.engines.kubernetes.settings import KubeSettings, PoolSettings, worker_of
-from muster.engines.remote import Key, Look, Order
+from muster.engines.remote import Held, Key, Look, Order
 
-CALLERS: Final = 8  # threads that hand gangs over
+PACKAGE_CHECK: Final = 30.0  # seconds for which the launcher's package is taken to be where it was
 HEARD: Final = 5.0  # seconds in which a launcher hears of an order in the server's answers, before its pod is deleted
 CUT_OFF: Final = 5  # seconds for a pod whose order leaves it no grace
-FORGOTTEN: Final = 3600.0  # seconds for which what is left of a forgotten gang is known not to count
 Object = dict[str, Any]
 
 
@@ -71,11 +74,13 @@ class KubernetesAdapter:
         self._detail = ""
         self._lock = threading.Lock()  # over what the watchers' threads and `cause` see as well
         self._memos: dict[Key, Memo] = {}
-        self._forgotten: dict[Key, float] = {}  # monotonic; when they were
+        self._removal = Removal(config.settings)
         self._away: dict[str, float] = {}  # nodes that don't answer → since when, monotonic
         self._lost: dict[str, str] = {}  # those that have not for long → why
         self._news = 0  # of nodes, when they were last described
-        self._shipped: set[str] = set()  # namespaces that have the package
+        self._shipping = threading.Lock()
+        self._shipped: dict[str, float] = {}  # namespaces that have the package → when that was seen, monotonic
+        self._departures = 0  # at the last look
 
     # --- the connection ----------------------------------------------------------------------------------------------
     def open(self, changed: Callable[[], None]) -> str:
@@ -110,27 +115,34 @@ class KubernetesAdapter:
     def look(self, nodes: bool) -> Look:
         link = self._linked()
         now = time.monotonic()
-        gangs = self._present(link.gangs(), now)
+        link.follow()
+        found = link.gangs()
+        gangs = self._removal.present(found, now)
         self._note_nodes(link, gangs, now)
-        view = View(now, time.time(), self._lost, self._config.refuse_after, link.positions(list(gangs.values())))
+        places = link.positions(list(gangs.values()))
+        view = View(now, time.time(), self._lost, self._config.refuse_after, places, bool(link.kueue))
         reports: list[WorkerReport] = []
         waits: list[Wait] = []
         with self._lock:
             for key, gang in gangs.items():
-                found, wait = report(gang, self._memos.setdefault(key, Memo()), view)
-                reports.extend(found)
+                told, wait = report(gang, self._memos.setdefault(key, Memo()), view)
+                reports.extend(told)
                 waits.extend([wait] if wait is not None else [])
             for key in self._memos.keys() - gangs.keys():
                 memo = self._memos[key]
                 if memo.reports or memo.removed:
                     memo.delete_at = None
                     reports.extend(farewell(key, memo, view))
-                elif memo.held:
-                    waits.append(Wait(*key, "ExceededQuota", memo.held))
         self._clear_away(link, gangs, now)
+        self._removal.clear_late(link, found, now)
+        self._mend_package(link, gangs)
+        self._removal.sweep(link, [*found, *self._memos], now)
         news, self._news = self._news, link.news_of_nodes()
         described = self._describe(link) if nodes or news != self._news else None
-        return Look(sorted(reports, key=lambda one: (one.job, one.attempt, one.worker)), waits, described)
+        gone, self._departures = self._departures, link.departures
+        workers = sorted(reports, key=lambda one: (one.job, one.attempt, one.worker))
+        freed = gone != self._departures
+        return Look(workers, waits, described, freed, self._removal.trouble())
 
     def cause(self, job: str, attempt: int, worker: int) -> tuple[str, str] | None:
         link, key = self._link, (job, attempt)
@@ -141,11 +153,6 @@ class KubernetesAdapter:
         gang = link.gangs().get(key, Gang(key))
         with self._lock:
             return cause_of(gang, memo, worker, self._lost)
-
-    def _present(self, found: dict[Key, Gang], now: float) -> dict[Key, Gang]:
-        """Without what was forgotten: pods of a dead node stay in the books until the node is taken out of them."""
-        self._forgotten = {key: at for key, at in self._forgotten.items() if now - at < FORGOTTEN}
-        return {key: gang for key, gang in found.items() if key not in self._forgotten}
 
     def _note_nodes(self, link: Link, gangs: Mapping[Key, Gang], now: float) -> None:
         """Which of the nodes that gangs are on don't answer, since when, and which of them count as lost."""
@@ -164,12 +171,22 @@ class KubernetesAdapter:
 
     def _clear_away(self, link: Link, gangs: Mapping[Key, Gang], now: float) -> None:
         """Deletes what has had its grace, and what Kueue would otherwise start a second time as the same attempt."""
+        due: list[Callable[[], None]] = []
         for key, gang in gangs.items():
             memo = self._memos[key]
             late = memo.delete_at is not None and now >= memo.delete_at
             if gang.main is not None and not memo.removed and (memo.evicted or late):
                 grace = CUT_OFF if memo.order is not None and memo.order.grace <= 0 else None
-                self._remove(link, gang, memo, grace)
+                due.append(partial(self._removal.remove, link, gang, memo, grace))
+        each(due)
+
+    def _mend_package(self, link: Link, gangs: Mapping[Key, Gang]) -> None:
+        """Makes the launcher's package anew where a pod waits for it: somebody has deleted it."""
+        for gang in gangs.values():
+            for name in reasons.missing_map(gang.warnings) if gang.warnings else ():
+                space = next((pod["metadata"]["namespace"] for pod in gang.pods.values()), "")
+                if name.startswith(f"{self._settings.package}-") and self._shipped.pop(space, None) is not None:
+                    self._ship(link.client, space, self._settings)
 
     def _describe(self, link: Link) -> list[Any]:
         nodes, config = link.nodes(), self._config
@@ -181,27 +198,15 @@ class KubernetesAdapter:
         return self._settings.pools or machines.discover(nodes)
 
     # --- handing over ------------------------------------------------------------------------------------------------
-    def launch(self, gangs: Sequence[GangLaunch]) -> Mapping[Key, str]:
+    def launch(self, gangs: Sequence[GangLaunch], wanted: Callable[[Key], bool]) -> Mapping[Key, str | Held]:
         link = self._linked()
         settings = replace(self._settings, pools=self._pools(link.nodes()))
-        refused: dict[Key, str] = {}
-        todo: list[GangLaunch] = []
-        for gang in gangs:
-            try:
-                namespace = self._allowed(gang, settings)
-                if namespace not in self._shipped:
-                    ship_package(link.client, namespace, settings)
-                    self._shipped.add(namespace)
-                todo.append(gang)
-            except Invalid as error:
-                refused[gang.job, gang.attempt] = str(error)
         with ThreadPoolExecutor(CALLERS) as callers:
-            answers = list(callers.map(lambda gang: self._hand_over(link.client, gang, settings), todo))
-        refused |= {(g.job, g.attempt): a.refused for g, a in zip(todo, answers, strict=True) if a.refused}
-        failed = next((answer.error for answer in answers if answer.error is not None), None)
-        if failed is not None and not refused:
-            raise failed  # all are handed over again, and those that are there already stay as they are
-        return refused
+            answers = list(callers.map(lambda gang: self._hand_over(link.client, gang, settings, wanted), gangs))
+        named = list(zip(gangs, answers, strict=True))
+        taken = [options_of(gang, settings) for gang, answer in named if answer is None]
+        link.follow({option.form for option in taken}, any(option.kueue for option in taken))
+        return {(gang.job, gang.attempt): answer for gang, answer in named if answer is not None}
 
     def objections(self, gang: GangLaunch) -> Sequence[Problem]:
         """What the engine's settings don't allow of it. Asks nobody, so it may be called from any thread."""
@@ -220,17 +225,44 @@ class KubernetesAdapter:
             )
         return namespace_of(gang, settings)
 
-    def _hand_over(self, client: Client, gang: GangLaunch, settings: KubeSettings) -> Answer:
+    def _hand_over(
+        self, client: Client, gang: GangLaunch, settings: KubeSettings, wanted: Callable[[Key], bool]
+    ) -> str | Held | None:
         key = (gang.job, gang.attempt)
+        try:
+            namespace = self._allowed(gang, settings)
+        except Invalid as error:
+            return str(error)
         with self._lock:
             memo = self._memos.setdefault(key, Memo(workers=len(gang.seats)))
-        answer = hand_over(client, gang, settings, self._home)
+        answer: str | Held | None = self._ship(client, namespace, settings)
+        if answer is None:
+            taken = hand_over(client, gang, settings, self._home, lambda: wanted(key))
+            answer = self._patience(memo, taken)
         with self._lock:
-            memo.held = answer.held
-            memo.owned = memo.owned or answer == Answer()
-            if answer.refused:
+            memo.owned = memo.owned or answer is None
+            if isinstance(answer, str):
                 self._memos.pop(key, None)
         return answer
+
+    def _patience(self, memo: Memo, answer: str | Held | None) -> str | Held | None:
+        """What the server does not take and gives no cause for, again and again, is refused in its words."""
+        if not isinstance(answer, Held) or answer.code != UNEXPLAINED:
+            memo.unexplained_at = None
+            return answer
+        memo.unexplained_at = memo.unexplained_at if memo.unexplained_at is not None else time.monotonic()
+        long = time.monotonic() - memo.unexplained_at >= self._config.refuse_after
+        return answer.message if long else answer
+
+    def _ship(self, client: Client, namespace: str, settings: KubeSettings) -> Held | None:
+        with self._shipping:
+            before, now = self._shipped.get(namespace), time.monotonic()
+            if before is not None and now - before < PACKAGE_CHECK:
+                return None
+            failed = ship_package(client, namespace, settings, there=before is not None)
+            if failed is None:
+                self._shipped[namespace] = now
+            return failed
 
     # --- stopping ----------------------------------------------------------------------------------------------------
     def stop(self, orders: Sequence[Order]) -> None:
@@ -238,49 +270,32 @@ class KubernetesAdapter:
         link = self._linked()
         gangs = link.gangs()
         now = time.monotonic()
+        due: list[Callable[[], None]] = []
         for order in orders:
             key = (order.job, order.attempt)
-            gang = gangs.get(key)
+            gang = gangs.get(key, Gang(key))
             with self._lock:
                 memo = self._memos.setdefault(key, Memo())
                 memo.order = memo.order or order
-                runs = gang is not None and any(reasons.is_up(pod) for pod in gang.pods.values())
+                runs = any(reasons.is_up(pod) for pod in gang.pods.values())
                 wait = max(order.grace, HEARD) if runs and order.grace > 0 else 0.0
                 memo.delete_at = min(memo.delete_at if memo.delete_at is not None else math.inf, now + wait)
-            if gang is not None and gang.main is not None and not wait:
-                self._remove(link, gang, memo, CUT_OFF)
+            if not wait:
+                due.append(partial(self._removal.remove, link, gang, memo, CUT_OFF))
+        each(due)
         self.look_every = HEARD / 10
 
     def forget(self, attempts: Sequence[Key]) -> None:
         link = self._linked()
         gangs = link.gangs()
-        for key in attempts:
-            gang, namespaces = gangs.get(key), (self._settings.namespace, *self._config.namespaces)
-            if gang is not None and gang.main is not None:
-                namespaces = (gang.main["metadata"]["namespace"],)
-                link.client.delete(path_of(link.client, gang.main), uid=gang.main["metadata"]["uid"])
-            memo = self._memos.get(key)
-            if memo is None or not memo.owned:
-                for namespace in dict.fromkeys(namespaces):
-                    clear(link.client, self._settings, namespace, *key)
-            with self._lock:
-                self._memos.pop(key, None)
-                self._forgotten[key] = time.monotonic()
+        each([partial(self._forget, link, gangs.get(key, Gang(key))) for key in attempts])
 
-    def _remove(self, link: Link, gang: Gang, memo: Memo, grace: int | None) -> None:
-        """`grace`: seconds of each pod; None leaves them what they were made with."""
-        assert gang.main is not None
-        memo.removed, memo.delete_at = True, None
-        try:
-            link.client.delete(path_of(link.client, gang.main), uid=gang.main["metadata"]["uid"])
-            if grace is not None:
-                for pod in gang.pods.values():
-                    about = pod["metadata"]
-                    path = PODS.path(about["namespace"], about["name"])
-                    link.client.delete(path, grace=grace, uid=about["uid"])
-        except EngineError:
-            memo.removed, memo.delete_at = False, time.monotonic()
-            raise
+    def _forget(self, link: Link, gang: Gang) -> None:
+        with self._lock:
+            memo = self._memos.get(gang.key, Memo())
+        self._removal.forget(link, gang, memo)
+        with self._lock:
+            self._memos.pop(gang.key, None)
 
     def _pod_gone(self, pod: Object) -> None:
         """From a watcher's thread."""

@@ -7,7 +7,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
@@ -25,7 +25,18 @@ TRIES: Final = 4  # of a call that the server was too busy for
 BUSY_WAIT: Final = 0.25  # seconds before the second try, doubled, where the server does not say
 WATCH_SECONDS: Final = 290  # after which the server ends a watch; it is begun again where it stopped
 WATCH_SLACK: Final = 30.0  # seconds more before a watch in which nothing comes is given up
+BUSY_MOST: Final = 5.0  # seconds that a busy server's own wish for a pause is heeded
 GONE: Final = 410
+# Asks for what an object is called, and not for what is in it.
+METADATA: Final = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io,application/json"
+METADATA_LIST: Final = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,application/json"
+# What serves the kinds that a cluster may lack, and what to do without it: group → words.
+INSTALLS: Final = {
+    "jobset.x-k8s.io": "Have JobSet installed in the cluster, or use `form: job`.",
+    "trainer.kubeflow.org": "Have Kubeflow Trainer 2 installed in the cluster, or use `form: job`.",
+    "kubeflow.org": "Have the Kubeflow training operator installed in the cluster, or use `form: job`.",
+    "scheduling.volcano.sh": "Have Volcano installed in the cluster, or use another `scheduler`.",
+}
 Object = dict[str, Any]
 
 
@@ -35,12 +46,6 @@ class KubeError(EngineError):
     def __init__(self, status: int, reason: str, message: str, mend: str = "") -> None:
         super().__init__(message, mend)
         self.status, self.reason = status, reason
-
-    @property
-    def passing(self) -> bool:
-        """Whether the same call may succeed later."""
-        quota = self.status == 403 and "exceeded quota" in self.message
-        return self.status in (401, 408, 409, 429) or self.status >= 500 or quota
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +66,8 @@ PODS: Final = Resource("v1", "pods")
 NODES: Final = Resource("v1", "nodes", namespaced=False)
 EVENTS: Final = Resource("v1", "events")
 SECRETS: Final = Resource("v1", "secrets")
+SERVICES: Final = Resource("v1", "services")
+NETWORK_POLICIES: Final = Resource("networking.k8s.io/v1", "networkpolicies")
 CONFIG_MAPS: Final = Resource("v1", "configmaps")
 NAMESPACES: Final = Resource("v1", "namespaces", namespaced=False)
 REVIEWS: Final = Resource("authorization.k8s.io/v1", "selfsubjectaccessreviews", namespaced=False)
@@ -74,7 +81,7 @@ class Client:
         self._http = httpx.Client(
             base_url=access.server,
             verify=access.verify,
-            headers={"Accept": "application/json", "User-Agent": "muster", **access.headers},
+            headers={"User-Agent": "muster", **access.headers},
             auth=access.basic,
             timeout=SECONDS,
             proxy=access.proxy or None,
@@ -118,6 +125,11 @@ class Client:
             raise _refusal(response)
         return Watching(response)
 
+    def groups(self) -> dict[str, str]:
+        """Every group of kinds that is served, and the version that the server prefers."""
+        found = self.get("/apis").get("groups") or []
+        return {str(one["name"]): str(one["preferredVersion"]["groupVersion"]) for one in found}
+
     def served(self, group: str) -> str:
         """The version in which a group of kinds is served, preferred by the server; "" when it has none of it."""
         try:
@@ -132,8 +144,7 @@ class Client:
         with self._lock:
             known = self._kinds.get(api_version)
         if known is None:
-            root = f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
-            listed = self.get(root).get("resources") or []
+            listed = self._resources(api_version, kind)
             known = {
                 item["kind"]: Resource(api_version, item["name"], item["namespaced"])
                 for item in listed
@@ -144,8 +155,12 @@ class Client:
         if kind not in known:
             with self._lock:
                 self._kinds.pop(api_version, None)  # it may be installed later
-            raise KubeError(404, "NotFound", f"The cluster knows no kind {kind} in {api_version}.")
+            raise _no_kind(api_version, kind)
         return known[kind]
+
+    def is_ready(self) -> bool:
+        """Whether the server says of itself that it is well; one that does not let us ask at least answers."""
+        return self._send(self._request("GET", "/readyz", {})).status_code < 500
 
     # --- changing ----------------------------------------------------------------------------------------------------
     def apply(self, body: Object, force: bool = True) -> Object:
@@ -153,7 +168,14 @@ class Client:
         about = body["metadata"]
         path = self.resource(body["apiVersion"], body["kind"]).path(about.get("namespace", ""), about["name"])
         params = {"fieldManager": MANAGER, "force": "true" if force else "false", "fieldValidation": "Strict"}
-        return self._call("PATCH", path, params, json.dumps(body), "application/apply-patch+yaml")
+        try:
+            return self._call("PATCH", path, params, json.dumps(body), "application/apply-patch+yaml")
+        except KubeError as error:
+            if error.status == 404 and not error.reason:  # the whole kind has gone since we learnt of it
+                with self._lock:
+                    self._kinds.pop(body["apiVersion"], None)
+                raise _no_kind(body["apiVersion"], body["kind"]) from None
+            raise
 
     def merge(self, path: str, body: Object) -> Object:
         params = {"fieldManager": MANAGER}
@@ -161,6 +183,28 @@ class Client:
 
     def create(self, path: str, body: Object) -> Object:
         return self._call("POST", path, {"fieldManager": MANAGER}, json.dumps(body), "application/json")
+
+    def create_dry(self, body: Object) -> None:
+        """Raises what making the object would. Nothing is made."""
+        path = self.resource(body["apiVersion"], body["kind"]).path(body["metadata"].get("namespace", ""))
+        params = {"fieldManager": MANAGER, "fieldValidation": "Strict", "dryRun": "All"}
+        self._call("POST", path, params, json.dumps(body), "application/json")
+
+    def touch(self, path: str) -> bool:
+        """Whether it is there, by a patch that changes nothing: that takes no right to read, and brings no content."""
+        params = {"fieldManager": MANAGER}
+        try:
+            self._call("PATCH", path, params, "{}", "application/merge-patch+json", METADATA)
+        except KubeError as error:
+            if error.status == 404:
+                return False
+            raise
+        return True
+
+    def delete_all(self, path: str, selector: str) -> None:
+        """Of a collection, what has these labels."""
+        options = json.dumps({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"})
+        self._call("DELETE", path, {"labelSelector": selector}, options, "application/json", METADATA_LIST)
 
     def delete(self, path: str, propagation: str = "Background", grace: int | None = None, uid: str = "") -> bool:
         """False where it is gone already, or another has taken its name."""
@@ -178,18 +222,33 @@ class Client:
         return True
 
     # --- how ---------------------------------------------------------------------------------------------------------
+    def _resources(self, api_version: str, kind: str) -> Iterable[Object]:
+        root = f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
+        try:
+            return self.get(root).get("resources") or ()
+        except KubeError as error:
+            if error.status == 404:
+                raise _no_kind(api_version, kind) from None
+            raise
+
     def _call(
-        self, method: str, path: str, params: Mapping[str, str], body: str | None = None, kind: str = ""
+        self,
+        method: str,
+        path: str,
+        params: Mapping[str, str],
+        body: str | None = None,
+        kind: str = "",
+        accept: str = "application/json",
     ) -> Object:
         wait = BUSY_WAIT
         for left in reversed(range(TRIES)):
-            response = self._send(self._request(method, path, params, body, kind))
+            response = self._send(self._request(method, path, params, body, kind, accept=accept))
             if response.status_code < 400:
                 found: Object = response.json()
                 return found
             if response.status_code not in (429, 503) or not left:
                 break
-            time.sleep(min(float(response.headers.get("Retry-After") or wait), SECONDS))
+            time.sleep(min(float(response.headers.get("Retry-After") or wait), BUSY_MOST))
             wait *= 2
         raise _refusal(response)
 
@@ -201,8 +260,9 @@ class Client:
         body: str | None = None,
         kind: str = "",
         timeout: httpx.Timeout | None = None,
+        accept: str = "application/json",
     ) -> httpx.Request:
-        headers = {"Content-Type": kind} if kind else {}
+        headers = {"Accept": accept, **({"Content-Type": kind} if kind else {})}
         if token := self.access.token():
             headers["Authorization"] = f"Bearer {token}"
         extensions: dict[str, Any] = {"timeout": (timeout or httpx.Timeout(SECONDS)).as_dict()}
@@ -253,6 +313,11 @@ class Watching:
                 pass  # it had ended by itself
 
 
+def _no_kind(api_version: str, kind: str) -> KubeError:
+    mend = INSTALLS.get(api_version.partition("/")[0], "")
+    return KubeError(404, "NotFound", f"The cluster has no {kind} ({api_version}).", mend)
+
+
 def _refusal(response: httpx.Response) -> KubeError:
     try:
         status = response.json()
@@ -262,7 +327,7 @@ def _refusal(response: httpx.Response) -> KubeError:
     code = response.status_code
     mend = {
         401: "The credentials are not valid, or no longer: see the kubeconfig.",
-        403: "The server's account needs that right: see docs/engines.md.",
+        403: "The server's account needs that right: see docs/kubernetes.md.",
     }
     return KubeError(code, reason, f"Kubernetes said {code} {reason}: {message}".strip(), mend.get(code, ""))
 

@@ -13,12 +13,13 @@ from muster.engines.describe import Home
 from muster.engines.kubernetes import machines
 from muster.engines.kubernetes.access import Access, find_access
 from muster.engines.kubernetes.client import NAMESPACES, NODES, REVIEWS, Client, KubeError
+from muster.engines.kubernetes.faults import ROLES
 from muster.engines.kubernetes.link import KUEUE
 from muster.engines.kubernetes.settings import KubeSettings
 from muster.engines.package import worker_package
 
 MAP_BYTES: Final = 1 << 20  # what a ConfigMap may hold
-# What the engine does in a namespace, and in the whole cluster: group, kind, verbs. docs/engines.md has the same.
+# What the engine does in a namespace, and in the whole cluster: group, kind, verbs. docs/kubernetes.md has the same.
 NEEDED: Final = (
     ("", "pods", ("list", "watch", "delete")),
     ("", "secrets", ("create", "patch", "delete")),
@@ -32,7 +33,7 @@ USEFUL: Final = (
     ("", "nodes", "patch", "`muster nodes drain` can't cordon"),
     ("", "pods", "list", "what others use of a node is not shown"),
 )
-_SEE: Final = "docs/engines.md and deploy/ have the roles to bind."
+_SEE: Final = ROLES
 
 
 def diagnose(

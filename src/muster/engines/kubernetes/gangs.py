@@ -13,6 +13,7 @@ from muster.engines.kubernetes.settings import ATTEMPT, JOB, worker_of
 from muster.engines.remote import Order
 from muster.wire import Outcome, WorkerExit
 
+_GIVEN_UP: Final = "where that can't pass by itself, the job is failed after {:g} s (`refuse_after`)."
 WORKERS: Final = "muster.dev/workers"  # an annotation of what starts a gang's pods: how many there are
 Key = tuple[str, int]  # job, attempt
 Object = dict[str, Any]
@@ -31,8 +32,8 @@ class Memo:
     delete_at: float | None = None  # monotonic; when its objects are deleted, by order
     owned: bool = False  # what its pods need is known to go with what started it
     removed: bool = False  # we have deleted what started it
-    trouble_at: float | None = None  # monotonic; since when a container can't start
-    held: str = ""  # why the cluster would not take it yet
+    trouble_at: float | None = None  # monotonic; since when a pod can't be made or started
+    unexplained_at: float | None = None  # monotonic; since when the server gives no cause for not taking it
 
 
 @dataclass(slots=True)
@@ -54,8 +55,9 @@ class View:
     now: float
     wall: float
     lost: Mapping[str, str]  # nodes that have been away for long enough → why
-    refuse_after: float  # seconds that a container may fail to start
+    refuse_after: float  # seconds that a pod may fail to be made or started
     positions: Mapping[str, int]  # workload's uid → place in its queue, from 0
+    kueue: bool = True  # whether the cluster has it
 
 
 def key_of(item: Object) -> Key | None:
@@ -119,6 +121,10 @@ def report(gang: Gang, memo: Memo, view: View) -> tuple[list[WorkerReport], Wait
     """Every worker of a gang, and what the gang waits for while any of them is not up."""
     memo.workers = size_of(gang, memo)
     memo.evicted = memo.evicted or (reasons.eviction(gang.workload) if memo.started else None)
+    if not any(_trouble(gang, number) for number in range(memo.workers)):
+        memo.trouble_at = None
+    elif memo.trouble_at is None:
+        memo.trouble_at = view.now
     reports = [_worker(gang, memo, view, number) for number in range(memo.workers)]
     memo.reports = {one.worker: one for one in reports}
     waiting = [one.worker for one in reports if one.status in ("pending", "starting")]
@@ -140,8 +146,12 @@ def known_cause(gang: Gang, memo: Memo) -> Cause | None:
         return evicted
     deleted = gang.main is None or bool(gang.main["metadata"].get("deletionTimestamp"))
     if deleted and not memo.removed:
-        return "preempted", "what started its pods was deleted in the cluster, and not by Muster"
+        return "cancelled_outside", f"its {kind_of(gang)} was deleted in the cluster, not by Muster nor by Kueue"
     return None
+
+
+def kind_of(gang: Gang) -> str:
+    return str(gang.main.get("kind", "Job")) if gang.main is not None else "Job"
 
 
 def cause_of(gang: Gang, memo: Memo, worker: int, lost: Mapping[str, str]) -> Cause | None:
@@ -160,7 +170,7 @@ def cause_of(gang: Gang, memo: Memo, worker: int, lost: Mapping[str, str]) -> Ca
         return None
     if gang.main is not None and (reasons.is_true(gang.main, "FailureTarget") or _is_over(gang.main)):
         return "gang_member_died", "another worker of its gang had failed"
-    return "preempted", "its pod was deleted in the cluster, and not by Muster"
+    return "cancelled_outside", "its pod was deleted in the cluster, not by Muster nor by Kueue"
 
 
 def _worker(gang: Gang, memo: Memo, view: View, number: int) -> WorkerReport:
@@ -181,14 +191,28 @@ def _worker(gang: Gang, memo: Memo, view: View, number: int) -> WorkerReport:
     if reasons.is_up(pod):
         memo.started = True
         return WorkerReport(*gang.key, number, "running", node=node)
-    trouble = reasons.start_trouble(pod)
-    if trouble is None:
-        return WorkerReport(*gang.key, number, "starting", node=node)
-    memo.trouble_at = memo.trouble_at if memo.trouble_at is not None else view.now
-    if view.now - memo.trouble_at < view.refuse_after:
-        return WorkerReport(*gang.key, number, "starting", node=node)
-    code = "image_unavailable" if trouble[2] else "pod_refused"
-    return WorkerReport(*gang.key, number, "ended", WorkerExit("failed", code, trouble[1], view.wall), node, sure=True)
+    return _refused(gang, memo, view, number) or WorkerReport(*gang.key, number, "starting", node=node)
+
+
+def _refused(gang: Gang, memo: Memo, view: View, number: int) -> WorkerReport | None:
+    """The end of a worker whose pod could not be made or started for so long that it never will."""
+    trouble = _trouble(gang, number)
+    if trouble is None or memo.trouble_at is None or view.now - memo.trouble_at < view.refuse_after:
+        return None
+    node = gang.pods[number]["spec"].get("nodeName", "") if number in gang.pods else ""
+    return WorkerReport(*gang.key, number, "ended", WorkerExit("failed", *trouble, view.wall), node, sure=True)
+
+
+def _trouble(gang: Gang, number: int) -> Cause | None:
+    """What keeps a worker's pod from being made or started and may not pass by itself."""
+    pod = gang.pods.get(number)
+    if pod is None:
+        said = reasons.unmakable(gang.warnings, gang.main) if gang.main is not None else ""
+        return ("pod_refused", said) if said else None
+    if found := reasons.start_trouble(pod):
+        return ("image_unavailable" if found[2] else "pod_refused"), found[1]
+    said = reasons.unmountable(gang.warnings, pod)
+    return ("pod_refused", said) if said else None
 
 
 def _ended(gang: Gang, memo: Memo, view: View, number: int, pod: Object) -> WorkerReport:
@@ -205,7 +229,8 @@ def _absent(gang: Gang, memo: Memo, view: View, number: int) -> WorkerReport:
     cause = known_cause(gang, memo)
     over = gang.main is None or _is_over(gang.main)
     if not over and not (cause and memo.started):
-        return WorkerReport(*gang.key, number, "pending")
+        refused = _refused(gang, memo, view, number) if cause is None else None
+        return refused or WorkerReport(*gang.key, number, "pending")
     if gang.main is not None and cause is None:
         failed = reasons.condition(gang.main, "Failed")
         if failed.get("status") != "True":
@@ -228,7 +253,19 @@ def _wait(gang: Gang, memo: Memo, view: View, waiting: list[int]) -> Wait:
     up = memo.workers - len(waiting)
     if up and memo.workers > 1:
         message = f"{up} of {memo.workers} workers are up; of the others: {message}"
-    return Wait(*gang.key, code, message)
+    return Wait(*gang.key, code, message, mend=_mend(code, view))
+
+
+def _mend(code: str, view: View) -> str:
+    """What people can do about a wait; "" where waiting is all."""
+    if code in reasons.IMAGE_TROUBLES:
+        return f"Correct `image`, or let the cluster pull it; {_GIVEN_UP.format(view.refuse_after)}"
+    if code in reasons.START_TROUBLES or code in ("FailedCreate", "FailedMount"):
+        late = _GIVEN_UP.format(view.refuse_after)
+        return f"Correct what it names, in the job's `kubernetes` section or in the cluster; {late}"
+    if code == "Suspended" and not view.kueue:
+        return "The cluster has no Kueue: have it installed, or leave `queue` out."
+    return ""
 
 
 def _word(gang: Gang, view: View, waiting: list[int]) -> tuple[str, str]:

@@ -3,67 +3,123 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from muster.core.errors import EngineError, Invalid
 from muster.engines.base import GangLaunch
 from muster.engines.describe import Home, launch_of
-from muster.engines.kubernetes.client import Client, KubeError, Resource
+from muster.engines.kubernetes.client import (
+    CONFIG_MAPS,
+    NETWORK_POLICIES,
+    SECRETS,
+    SERVICES,
+    Client,
+    KubeError,
+    Resource,
+)
+from muster.engines.kubernetes.faults import examine, fault_of
 from muster.engines.kubernetes.gangs import WORKERS
-from muster.engines.kubernetes.render import gang_json, manifests, object_name, package_map, package_name, secret_name
-from muster.engines.kubernetes.settings import GANG_FOLDER, KubeSettings, checkpoint_dir
+from muster.engines.kubernetes.render import (
+    gang_json,
+    gang_labels,
+    manifests,
+    object_name,
+    package_map,
+    package_name,
+    secret_name,
+)
+from muster.engines.kubernetes.settings import GANG_FOLDER, INSTALLATION, JOB, KubeSettings, checkpoint_dir
 from muster.engines.package import worker_package
+from muster.engines.remote import Held
 
 CA_FILE: Final = "ca.pem"
-_SECRETS: Final = Resource("v1", "secrets")
-_SERVICES: Final = Resource("v1", "services")
-_POLICIES: Final = Resource("networking.k8s.io/v1", "networkpolicies")
+SWEEP_MAX: Final = 1000  # jobs that a selector names at most
+_STOPPED: Final = Held("Stopped", "it was stopped while it was handed over")
 Object = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What came of it: there when nothing is said."""
-
-    refused: str = ""  # never
-    held: str = ""  # not yet, by a rule of the cluster
-    error: EngineError | None = None  # not now
-
-
-def hand_over(client: Client, gang: GangLaunch, settings: KubeSettings, home: Home) -> Answer:
-    made: list[Object] = []
+def hand_over(
+    client: Client, gang: GangLaunch, settings: KubeSettings, home: Home, wanted: Callable[[], bool]
+) -> str | Held | None:
+    """None when everything is there; what the cluster refuses for good is taken back and told in its words. Nothing is
+    made any more once the gang is not `wanted`."""
     try:
         *parts, main = _objects(gang, settings, home)
-        for part in parts:
-            made.append(client.apply(part))
-        _own(client, _make(client, main), made)
-        return Answer()
-    except KubeError as error:
-        if error.passing:  # what is there already is taken up the next time
-            return Answer(held=error.message) if error.status == 403 else Answer(error=error)
-        refused = error.message
     except Invalid as error:
-        refused = str(error)
+        return str(error)
+    made: list[Object] = []
+    for body in [*parts, main]:
+        if not wanted():
+            return _STOPPED
+        try:
+            made.append(client.apply(body) if body is not main else _make(client, main))
+        except EngineError as error:
+            fault = examine(client, body, error)
+            if fault.kind == "away":
+                return Held("away", fault.message, error=error)
+            if fault.kind == "held":
+                return fault.as_held()  # what is there already is taken up the next time
+            _take_back(client, made)
+            return fault.message
+    try:
+        _own(client, made[-1], made[:-1])
+    except KubeError as error:
+        return Held("NotOwned", error.message)
     except EngineError as error:
-        return Answer(error=error)
-    for part in made:
-        client.delete(path_of(client, part))
-    return Answer(refused=refused)
+        return Held("away", error.message, error=error)
+    return None
 
 
-def ship_package(client: Client, namespace: str, settings: KubeSettings) -> None:
-    client.apply(package_map(settings, worker_package().as_zip(), namespace))
+def ship_package(client: Client, namespace: str, settings: KubeSettings, there: bool) -> Held | None:
+    """The launcher's package, for all gangs of a namespace; None when it is there. `there`: it was, and is looked for
+    alone."""
+    package = worker_package().as_zip()
+    try:
+        if not there or not client.touch(CONFIG_MAPS.path(namespace, package_name(settings, package))):
+            client.apply(package_map(settings, package, namespace))
+    except EngineError as error:
+        fault = fault_of(error)
+        if fault is not None and fault.kind == "away":
+            return Held("away", fault.message, error=error)
+        said = fault.as_held() if fault is not None else Held("", error.message)
+        return replace(said, code=said.code or "NoPackage", trouble=True)  # it is no job's doing, whatever it is
+    return None
 
 
 def clear(client: Client, settings: KubeSettings, namespace: str, job: str, attempt: int) -> None:
-    """Parts of a gang that nobody owns, because its server was killed before it could say who does."""
-    name = object_name(settings.installation, job, attempt)
-    client.delete(_SECRETS.path(namespace, secret_name(settings.key, job, attempt)))
-    for resource in (_SERVICES, _POLICIES) if settings.network_policy else (_SERVICES,):
-        client.delete(resource.path(namespace, name))
+    """Parts of a gang that nobody owns: its hand-over was broken off, or its owner was deleted without them."""
+    labels = gang_labels(settings.installation, job, attempt)
+    selector = ",".join(f"{name}={value}" for name, value in labels.items())
+    for resource in _parts(settings):
+        try:
+            client.delete_all(resource.path(namespace), selector)
+        except KubeError as error:
+            if error.status not in (403, 405):
+                raise
+            secret = resource is SECRETS
+            name = (
+                secret_name(settings.key, job, attempt) if secret else object_name(settings.installation, job, attempt)
+            )
+            client.delete(resource.path(namespace, name))
+
+
+def sweep(client: Client, settings: KubeSettings, namespace: str, jobs: Iterable[str]) -> None:
+    """Deletes parts of all gangs of this installation but those of `jobs`, which are labels."""
+    living, installation = sorted(jobs), settings.installation
+    if len(living) > SWEEP_MAX or not installation:
+        return
+    selector = f"{INSTALLATION}={installation},{JOB}" + (f",{JOB} notin ({','.join(living)})" if living else "")
+    for resource in _parts(settings):
+        client.delete_all(resource.path(namespace), selector)
+
+
+def _parts(settings: KubeSettings) -> tuple[Resource, ...]:
+    """Kinds of which a gang may have one, beside what starts its pods."""
+    return (SECRETS, SERVICES, NETWORK_POLICIES) if settings.network_policy else (SECRETS, SERVICES)
 
 
 def path_of(client: Client, item: Object) -> str:
@@ -97,6 +153,12 @@ def _make(client: Client, main: Object) -> Object:
             return client.get(path_of(client, main))
         except KubeError:
             raise error from None
+
+
+def _take_back(client: Client, made: Iterable[Object]) -> None:
+    for part in made:
+        with suppress(EngineError):  # what stays is swept up later
+            client.delete(path_of(client, part))
 
 
 def _own(client: Client, main: Object, parts: Iterable[Object]) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from muster.core.errors import EngineError
 from muster.engines.kubernetes import machines, reasons
 from muster.engines.kubernetes.access import Access
 from muster.engines.kubernetes.client import EVENTS, NODES, PODS, Client, KubeError, Resource
-from muster.engines.kubernetes.gangs import Gang, Key, gather
+from muster.engines.kubernetes.gangs import Gang, Key, gather, is_main
 from muster.engines.kubernetes.settings import INSTALLATION
 from muster.engines.kubernetes.watch import Mirror
 
@@ -21,6 +21,7 @@ CLOSE_SECONDS: Final = 3.0  # that the watchers have to end
 AWAY_SECONDS: Final = 15.0  # without news of the cluster before it counts as away
 ASK_POSITIONS: Final = 20.0  # seconds between two questions for the places in Kueue's queues
 ASK_AGAIN: Final = 300.0  # seconds after a question that was not answered
+DISCOVER: Final = 60.0  # seconds between two looks at what the cluster serves
 KUEUE: Final = "kueue.x-k8s.io"
 VISIBILITY: Final = "visibility.kueue.x-k8s.io"
 VOLCANO: Final = "scheduling.volcano.sh"
@@ -30,6 +31,7 @@ STARTERS: Final = {
     "trainer.kubeflow.org": "TrainJob",
     "kubeflow.org": "PyTorchJob",
 }
+FORM_KINDS: Final = {"job": "Job", "jobset": "JobSet", "trainjob": "TrainJob", "pytorchjob": "PyTorchJob"}
 JOBS: Final = Resource("batch/v1", "jobs")
 _log = logging.getLogger(__name__)
 Object = dict[str, Any]
@@ -49,9 +51,12 @@ class Link:
         self.client = Client(access)
         self.version = ""  # of the cluster
         self.kueue = ""  # version of its kinds; "" where there is none
+        self.departures = 0  # grows when something that started pods has gone
         self._select = {"labelSelector": f"{INSTALLATION}={installation}"}
-        self._namespaces, self._changed, self._pod_gone = tuple(namespaces), changed, pod_gone
+        self.namespaces, self._changed, self._pod_gone = tuple(namespaces), changed, pod_gone
+        self._starters: dict[str, Resource] = {"Job": JOBS}  # by kind, as far as they are mirrored
         self._mains: dict[str, list[Mirror]] = {}  # kind → one a namespace
+        self._core: list[Mirror] = []  # without which nothing is known
         self._pods: list[Mirror] = []
         self._workloads: list[Mirror] = []
         self._groups: list[Mirror] = []
@@ -62,35 +67,37 @@ class Link:
         self._gathering = threading.Lock()  # a look and a question for a cause may come at once
         self._positions: dict[str, int] = {}
         self._positions_at = 0.0  # monotonic; when they may be asked for again
+        self._discovered_at = 0.0  # monotonic
 
     def open(self) -> None:
         """Returns when everything has been listed once. Raises EngineError."""
         self.version = str(self.client.get("/version").get("gitVersion", "?"))
-        needed = self._needed()
-        self.kueue = self.client.served(KUEUE)
-        optional = self._optional()
+        needed, optional = self._needed(), self._optional()
         for mirror in [*needed, *optional]:
             mirror.start()
+        self.discover(time.monotonic())
         for mirror in needed:
             mirror.wait(SYNC_SECONDS)
-        for mirror in optional:
-            self._wait_or_drop(mirror)
+        for mirror in self._all():
+            _wait_or_warn(mirror)
 
     def check(self) -> None:
         """Raises EngineError when the cluster has not been heard of for a while."""
-        for mirror in self._all():
+        for mirror in self._core:
             seconds, trouble = mirror.away()
             refused = isinstance(trouble, KubeError) and trouble.status in (401, 403)
             if trouble is not None and (seconds >= AWAY_SECONDS or refused):
                 raise trouble
 
     def close(self) -> None:
-        for mirror in self._all():
+        """Calls that are under way may end before the connections are closed below them."""
+        mirrors, began = self._all(), time.monotonic()
+        for mirror in mirrors:
             mirror.close(0.0)
-        self.client.close()
-        until = time.monotonic() + CLOSE_SECONDS
-        for mirror in self._all():
-            mirror.close(max(0.0, until - time.monotonic()))
+        for until in (began + CLOSE_SECONDS / 2, began + CLOSE_SECONDS):
+            for mirror in mirrors:
+                mirror.close(max(0.0, until - time.monotonic()))
+            self.client.close()
 
     # --- what is there -----------------------------------------------------------------------------------------------
     def gangs(self) -> dict[Key, Gang]:
@@ -104,6 +111,10 @@ class Link:
                 self._names,
             )
 
+    def starters(self) -> list[Resource]:
+        """Of everything that may start a gang's pods here."""
+        return list(self._starters.values())
+
     def nodes(self) -> list[Object]:
         return _values([self._nodes]) if self._nodes is not None else []
 
@@ -116,7 +127,8 @@ class Link:
 
     def use(self) -> dict[str, machines.Load] | None:
         """What pods hold, by node; None where one may not look at everybody's."""
-        return machines.loads(_values([self._everybody])) if self._everybody is not None else None
+        everybody = self._everybody
+        return machines.loads(_values([everybody])) if everybody is not None and everybody.is_synced() else None
 
     def positions(self, gangs: Sequence[Gang]) -> dict[str, int]:
         """Workload → place in its queue, of those that wait; asked for now and then, while any waits."""
@@ -145,61 +157,112 @@ class Link:
         return self._positions
 
     # --- what is mirrored --------------------------------------------------------------------------------------------
-    def _needed(self) -> list[Mirror]:
-        self._nodes = Mirror(self.client, NODES.path(), {}, self._changed, _slim_node)
-        self._mains = {"Job": [self._own(JOBS, namespace) for namespace in self._namespaces]}
+    def discover(self, now: float) -> None:
+        """Follows kinds that the cluster has come to serve, and lets go of those that it no longer serves."""
+        self._discovered_at = now
+        served = self.client.groups()
         for group, kind in STARTERS.items():
-            if version := self.client.served(group):
-                try:
-                    resource = self.client.resource(version, kind)
-                except KubeError:
-                    continue  # the group has other kinds only
-                self._mains[kind] = [self._own(resource, namespace) for namespace in self._namespaces]
-        self._pods = [
-            Mirror(self.client, PODS.path(ns), self._select, self._changed, _bare, self._pod_gone)
-            for ns in self._namespaces
-        ]
-        return [self._nodes, *self._pods, *(one for mirrors in self._mains.values() for one in mirrors)]
+            if (group in served) != (kind in self._mains):
+                self._follow_starter(kind, served.get(group, ""))
+        if (KUEUE in served) != bool(self.kueue):
+            self.kueue = served.get(KUEUE, "")
+            _let_go(self._workloads)
+            self._workloads = self._begin(self.kueue, "workloads", {}) if self.kueue else []
+        if (VOLCANO in served) != bool(self._groups):
+            _let_go(self._groups)
+            self._groups = self._begin(served[VOLCANO], "podgroups", self._select) if VOLCANO in served else []
+
+    def follow(self, forms: Iterable[str] = (), kueue: bool = False) -> None:
+        """Looks at what the cluster serves now and then, and at once when a gang of such a form or in a queue of Kueue
+        was handed over and is not followed, or when a kind has gone."""
+        now = time.monotonic()
+        missing = any(FORM_KINDS[form] not in self._mains for form in forms) or (kueue and not self.kueue)
+        gone = any(_is_gone(mirror) for kind in self._mains if kind != "Job" for mirror in self._mains[kind])
+        if now - self._discovered_at < DISCOVER and not missing and not gone:
+            return
+        try:
+            self.discover(now)
+        except EngineError as error:
+            _log.info("what the cluster serves is not known: %s", error)  # that it is away is seen elsewhere
+
+    def _follow_starter(self, kind: str, version: str) -> None:
+        _let_go(self._mains.pop(kind, []))
+        self._starters.pop(kind, None)
+        if not version:
+            return
+        try:
+            resource = self._starters[kind] = self.client.resource(version, kind)
+        except KubeError:
+            return  # the group has other kinds only
+        self._mains[kind] = [self._own(resource, namespace) for namespace in self.namespaces]
+        for mirror in self._mains[kind]:
+            mirror.start()
+
+    def _begin(self, version: str, plural: str, params: dict[str, str]) -> list[Mirror]:
+        made = [self._mirror(Resource(version, plural).path(space), params) for space in self.namespaces]
+        for mirror in made:
+            mirror.start()
+        return made
+
+    def _needed(self) -> list[Mirror]:
+        self._nodes = self._mirror(NODES.path(), {}, keep=_slim_node)
+        self._mains = {"Job": [self._own(JOBS, namespace) for namespace in self.namespaces]}
+        self._pods = [self._mirror(PODS.path(ns), self._select, removed=self._pod_gone) for ns in self.namespaces]
+        self._core = [self._nodes, *self._pods, *self._mains["Job"]]
+        return self._core
 
     def _optional(self) -> list[Mirror]:
+        """Without these less is told, and nothing works worse."""
         warnings = {"fieldSelector": "type=Warning"}
         living = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
-        self._warnings = [
-            Mirror(self.client, EVENTS.path(ns), warnings, self._changed, reasons.slim_event) for ns in self._namespaces
-        ]
+        self._warnings = [self._mirror(EVENTS.path(ns), warnings, keep=reasons.slim_event) for ns in self.namespaces]
         self._everybody = Mirror(self.client, PODS.path(), living, lambda: None, machines.slim_pod)
-        if self.kueue:
-            workloads = Resource(self.kueue, "workloads")
-            self._workloads = [
-                Mirror(self.client, workloads.path(ns), {}, self._changed, _bare) for ns in self._namespaces
-            ]
-        if version := self.client.served(VOLCANO):
-            groups = Resource(version, "podgroups")
-            self._groups = [self._own(groups, namespace) for namespace in self._namespaces]
-        return [*self._warnings, self._everybody, *self._workloads, *self._groups]
+        return [*self._warnings, self._everybody]
 
     def _own(self, resource: Resource, namespace: str) -> Mirror:
-        return Mirror(self.client, resource.path(namespace), self._select, self._changed, _bare)
+        return self._mirror(resource.path(namespace), self._select, removed=self._main_gone)
 
-    def _wait_or_drop(self, mirror: Mirror) -> None:
-        """Without these less is told, and nothing works worse."""
-        try:
-            mirror.wait(SYNC_SECONDS)
-        except EngineError as error:
-            if isinstance(error, KubeError) and error.status not in (403, 404):
-                raise
-            _log.warning("Kubernetes does not let us watch %s: %s", mirror.path, error)
-            mirror.close()
-            if mirror is self._everybody:
-                self._everybody = None
-            for mirrors in (self._warnings, self._workloads, self._groups):
-                if mirror in mirrors:
-                    mirrors.remove(mirror)
+    def _mirror(
+        self,
+        path: str,
+        params: dict[str, str],
+        keep: Callable[[Object], Object | None] | None = None,
+        removed: Callable[[Object], None] = lambda item: None,
+    ) -> Mirror:
+        return Mirror(self.client, path, params, self._changed, keep or _bare, removed, self._retry_all)
+
+    def _retry_all(self) -> None:
+        """From a mirror's thread: the server answers one of them again, so the others need not wait."""
+        for mirror in self._all():
+            mirror.retry()
+
+    def _main_gone(self, item: Object) -> None:
+        if is_main(item):
+            self.departures += 1
 
     def _all(self) -> list[Mirror]:
         single = [mirror for mirror in (self._nodes, self._everybody) if mirror is not None]
-        own = [one for mirrors in self._mains.values() for one in mirrors]
+        own = [one for mirrors in list(self._mains.values()) for one in mirrors]
         return [*single, *own, *self._pods, *self._workloads, *self._groups, *self._warnings]
+
+
+def _wait_or_warn(mirror: Mirror) -> None:
+    try:
+        mirror.wait(SYNC_SECONDS)
+    except EngineError as error:
+        if isinstance(error, KubeError) and error.status not in (403, 404):
+            raise
+        _log.warning("Kubernetes does not let us watch %s: %s", mirror.path, error)
+
+
+def _is_gone(mirror: Mirror) -> bool:
+    trouble = mirror.away()[1]
+    return isinstance(trouble, KubeError) and trouble.status == 404
+
+
+def _let_go(mirrors: Sequence[Mirror]) -> None:
+    for mirror in mirrors:
+        mirror.close(0.0)
 
 
 def _values(mirrors: Sequence[Mirror]) -> list[Object]:

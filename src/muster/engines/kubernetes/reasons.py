@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final
@@ -46,6 +47,11 @@ _POD_REASONS: Final = {
     "Preempting": "preempted",
     "DeadlineExceeded": "max_duration",
 }
+# Why a pod could not be made, where that may pass: a quota, a webhook or the server itself.
+_PASSING: Final = ("exceeded quota", "failed calling webhook", "Internal error", "timed out", "etcdserver",
+                   "not yet ready to handle request", "connection refused", "object has been modified")  # fmt: skip
+_NOT_FOUND: Final = re.compile(r'(secret|configmap) "[^"]*" not found|references non-existent')
+_MAP: Final = re.compile(r'configmap "([^"]*)" not found')
 _KILLED: Final = 137  # exit status of a container that SIGKILL ended
 _NOT_STARTED: Final = (126, 127, 128)  # of one whose program is not there or can't be run
 
@@ -106,6 +112,27 @@ def start_trouble(pod: Object) -> tuple[str, str, bool] | None:
             said = waiting.get("message") or f"container {one['name']} of image {one.get('image')}"
             return reason, f"{reason}: {said}", reason in IMAGE_TROUBLES
     return None
+
+
+def unmakable(events: Iterable[Object], main: Object) -> str:
+    """Why what starts the pods can't make them, where that does not pass by itself; "" where nothing says so."""
+    found = event_word(event for event in events if event["uid"] == main["metadata"]["uid"])
+    lasting = found is not None and found[0] == "FailedCreate" and not any(sign in found[1] for sign in _PASSING)
+    return found[1] if found is not None and lasting else ""
+
+
+def unmountable(events: Iterable[Object], pod: Object) -> str:
+    """What a pod on its node can't mount because it is not there; "" where nothing says so, or it has been mounted."""
+    if is_true(pod, "PodReadyToStartContainers"):
+        return ""
+    found = event_word(event for event in events if event["uid"] == pod["metadata"]["uid"])
+    return found[1] if found is not None and found[0] == "FailedMount" and _NOT_FOUND.search(found[1]) else ""
+
+
+def missing_map(events: Iterable[Object]) -> set[str]:
+    """ConfigMaps that pods wait for and that are not there."""
+    said = [str(event["message"]) for event in events if event["reason"] == "FailedMount"]
+    return {found[1] for text in said if (found := _MAP.search(text))}
 
 
 def event_word(events: Iterable[Object]) -> tuple[str, str] | None:

@@ -13,7 +13,8 @@ from muster.core.errors import EngineError, MusterError
 from muster.engines.kubernetes.client import GONE, WATCH_SECONDS, Client, KubeError, Object, Watching
 
 AGAIN_FIRST: Final = 0.5  # seconds before a list or watch that failed is tried again, doubled each time
-AGAIN_LAST: Final = 20.0
+AGAIN_LAST: Final = 5.0
+REFUSED_LAST: Final = 30.0  # where the server answers and says no
 Key = tuple[str, str]  # namespace, name
 _log = logging.getLogger(__name__)
 
@@ -26,7 +27,7 @@ class Mirror:
     """`start` it; `snapshot` is what was last heard. Changes are told to `changed`, in the mirror's own thread.
 
     `keep` reduces an object to what is wanted of it, or gives None for one that is not. `removed` gets the last state
-    of each that went away.
+    of each that went away. `back` is called when the server answers after it had not.
     """
 
     def __init__(
@@ -37,19 +38,16 @@ class Mirror:
         changed: Callable[[], None],
         keep: Callable[[Object], Object | None] = _whole,
         removed: Callable[[Object], None] = lambda item: None,
+        back: Callable[[], None] = lambda: None,
     ) -> None:
         self.path = path
         self.news = 0  # grows with every change
-        self._client, self._params, self._changed, self._keep, self._removed = (
-            client,
-            dict(params),
-            changed,
-            keep,
-            removed,
-        )
+        self._client, self._params, self._changed, self._keep = client, dict(params), changed, keep
+        self._removed, self._back = removed, back
         self._items: dict[Key, Object] = {}
         self._lock = threading.Lock()
         self._synced, self._closing = threading.Event(), threading.Event()
+        self._again = threading.Event()  # it is to be tried at once
         self._watching: Watching | None = None
         self._version = ""  # that a watch goes on from; "" asks for a list
         self._trouble: EngineError | None = None
@@ -68,6 +66,13 @@ class Mirror:
             if time.monotonic() > until:
                 raise self._trouble or EngineError(f"The cluster did not list {self.path} within {seconds:g} s.")
 
+    def is_synced(self) -> bool:
+        return self._synced.is_set()
+
+    def retry(self) -> None:
+        """Ends the pause after a failure, if there is one: another call was answered."""
+        self._again.set()
+
     def away(self) -> tuple[float, EngineError | None]:
         """For how many seconds it could not follow what happens, and why."""
         since = self._away_since
@@ -84,6 +89,7 @@ class Mirror:
     def close(self, seconds: float = 5.0) -> None:
         """Waits that long for its thread, which may be in the middle of a call."""
         self._closing.set()
+        self._again.set()
         watching = self._watching
         if watching is not None:
             watching.close()
@@ -107,9 +113,12 @@ class Mirror:
                     self._version = ""
                 if isinstance(error, KubeError) and error.status == GONE:
                     continue
+                self._again.clear()
                 self._fail(error)
-                self._closing.wait(delay * random.uniform(0.5, 1.0))
-                delay = min(2 * delay, AGAIN_LAST)
+                if not self._closing.is_set():
+                    self._again.wait(delay * random.uniform(0.5, 1.0))
+                refused = isinstance(error, KubeError) and error.status in (401, 403, 404)
+                delay = min(2 * delay, REFUSED_LAST if refused else AGAIN_LAST)
 
     def _list(self) -> str:
         items, version = self._client.list(self.path, self._params)
@@ -154,7 +163,10 @@ class Mirror:
             self._changed()
 
     def _fine(self) -> None:
-        self._away_since, self._trouble = None, None
+        was_away, self._away_since, self._trouble = self._away_since is not None, None, None
+        if was_away:
+            self._back()
+            self._changed()
 
     def _fail(self, error: Exception) -> None:
         known = isinstance(error, MusterError)

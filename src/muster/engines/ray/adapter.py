@@ -17,7 +17,7 @@ from muster.engines.ray.connect import RaySettings, connect
 from muster.engines.ray.doctor import diagnose
 from muster.engines.ray.link import Link
 from muster.engines.ray.nodes import bundle_of, node_infos, requests_of
-from muster.engines.remote import Key, Look, Order
+from muster.engines.remote import Held, Key, Look, Order
 from muster.wire import WorkerExit
 
 _OPEN: Final = (
@@ -83,7 +83,7 @@ class RayAdapter:
         waits = [Wait(job, attempt, code, message) for job, attempt, code, message in told["waits"]]
         return Look(reports, waits, self._infos())
 
-    def launch(self, gangs: Sequence[GangLaunch]) -> Mapping[Key, str]:
+    def launch(self, gangs: Sequence[GangLaunch], wanted: Callable[[Key], bool]) -> Mapping[Key, str | Held]:
         asked = {(gang.job, gang.attempt): self._described(gang) for gang in gangs}
         self._under_way |= asked
         self._call("launch", gangs=list(asked.values()))

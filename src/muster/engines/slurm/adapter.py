@@ -16,7 +16,7 @@ from muster.core.errors import EngineError
 from muster.core.resources import Resources
 from muster.engines.base import Finding, GangLaunch, Usage, Wait, WorkerReport
 from muster.engines.describe import Home
-from muster.engines.remote import Look, Order
+from muster.engines.remote import Held, Look, Order
 from muster.engines.slurm.desk import Desk
 from muster.engines.slurm.doctor import diagnose
 from muster.engines.slurm.gang import Gang, cause_of, end_of, places
@@ -170,9 +170,9 @@ class SlurmAdapter:
         if late:
             self._desk.client.cancel(late)
 
-    def launch(self, gangs: Sequence[GangLaunch]) -> Mapping[Key, str]:
+    def launch(self, gangs: Sequence[GangLaunch], wanted: Callable[[Key], bool]) -> Mapping[Key, str | Held]:
         self._submitted_at = time.monotonic()
-        return self._handover.launch(gangs)
+        return self._handover.launch(gangs, wanted)
 
     def stop(self, orders: Sequence[Order]) -> None:
         for order in orders:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -13,6 +13,7 @@ from muster.core.faults import point
 from muster.engines.base import GangLaunch
 from muster.engines.describe import launch_of
 from muster.engines.isolation import isolation_of
+from muster.engines.remote import Held
 from muster.engines.slurm.desk import Desk
 from muster.engines.slurm.gang import Gang
 from muster.engines.slurm.model import PENDING, SlurmBusy, SlurmRefused, Submission
@@ -22,13 +23,14 @@ from muster.wire import Isolation, WorkerExit
 
 LEAVING: Final = "its last attempt is still leaving"
 LEAVING_MAX: Final = 30.0  # seconds
+_STOPPED: Final = Held("Stopped", "it was stopped while it was handed over")
 
 
 class Handover:
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
 
-    def launch(self, gangs: Sequence[GangLaunch]) -> Mapping[Key, str]:
+    def launch(self, gangs: Sequence[GangLaunch], wanted: Callable[[Key], bool]) -> Mapping[Key, str | Held]:
         refused: dict[Key, str] = {}
         ready: list[tuple[Key, Submission]] = []
         for gang in gangs:
@@ -36,22 +38,24 @@ class Handover:
             if key in self._desk.gangs and (self._desk.gangs[key].kept.slurm or self._desk.gangs[key].held):
                 continue
             try:
-                wanted = self._write(gang)
+                made = self._write(gang)
             except EngineError as error:
                 refused[key] = str(error)
                 continue
             if self._desk.is_leaving(key):
-                self._desk.gangs[key].held, self._desk.gangs[key].held_why = wanted, LEAVING
+                self._desk.gangs[key].held, self._desk.gangs[key].held_why = made, LEAVING
                 self._desk.gangs[key].held_until = time.monotonic() + LEAVING_MAX
-            elif not self._take_orphan(key, wanted):
-                ready.append((key, wanted))
+            elif not self._take_orphan(key, made):
+                ready.append((key, made))
         assert self._desk.cluster is not None
-        for group in together([wanted for _, wanted in ready], self._desk.cluster.max_array - 1):
+        stopped = {key: _STOPPED for key, _ in ready if not wanted(key)}
+        ready = [(key, made) for key, made in ready if key not in stopped]
+        for group in together([made for _, made in ready], self._desk.cluster.max_array - 1):
             self._submit([ready[index] for index in group], refused)
         for key in refused:
             self._desk.gangs.pop(key, None)
             self._desk.shared.remove(key)
-        return refused
+        return {**refused, **stopped}
 
     def submit_held(self) -> None:
         """As long as they are taken: where Slurm has no room for one it has none for the next."""

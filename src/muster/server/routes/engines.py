@@ -124,10 +124,11 @@ def _view(leader: Leader, state: State, name: str) -> View:
     return {
         "name": name,
         "kind": member.kind if isinstance(member, Diagnosing) else LOCAL,
-        "ok": condition.ok,
+        "ok": condition.ok and not condition.trouble,
         "away": bool(leader.engine.away(name)),
         "since": condition.since or None,
         "detail": condition.detail,
+        "trouble": condition.trouble,
         "mend": condition.mend,
         "pools": pools,
         "nodes": len(nodes),
@@ -148,4 +149,6 @@ def _gangs(state: State, pools: set[str]) -> dict[str, int]:
 
 
 def _shown(view: View, everything: bool) -> View:
-    return view if everything else {**view, "detail": "", "mend": ""}
+    if everything:
+        return view
+    return {**view, "detail": "", "mend": "", "trouble": "an administrator must see to it" if view["trouble"] else ""}
