@@ -15,8 +15,10 @@ from kube_kit import HUGE, KEY, Cluster, gang
 from live import until
 from muster.core.errors import EngineError
 from muster.engines.base import Seat
+from muster.engines.describe import Home
 from muster.engines.kubernetes import link as link_module
 from muster.engines.kubernetes.adapter import KubernetesAdapter
+from muster.engines.kubernetes.config import read
 from muster.engines.remote import Held, Look, Order
 from rigs.kube_store import ApiError
 from rigs.kubelet import set_ready

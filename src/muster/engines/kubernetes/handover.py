@@ -100,7 +100,7 @@ def clear(client: Client, settings: KubeSettings, namespace: str, job: str, atte
         except KubeError as error:
             if error.status not in (403, 405):
                 raise
-            secret = resource is SECRETS
+            own = object_name(settings.installation, job, attempt)
             name = (
                 secret_name(settings.key, job, attempt) if secret else object_name(settings.installation, job, attempt)
             )
