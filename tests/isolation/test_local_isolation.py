@@ -215,7 +215,7 @@ def test_the_job_starts_in_a_copy_of_its_code_where_its_folder_is_closed(server:
 @pytest.fixture
 def broken_bwrap() -> Iterator[Path]:
     """A folder that anybody can enter, with a bubblewrap that does not work."""
-    folder = Path(tempfile.mkdtemp(dir="/var/tmp"))  # noqa: S108
+    folder = Path(tempfile.mkdtemp(dir="/var/tmp"))
     folder.chmod(0o755)
     (folder / "bwrap").write_text("#!/bin/sh\necho no such luck >&2\nexit 1\n")
     (folder / "bwrap").chmod(0o755)
