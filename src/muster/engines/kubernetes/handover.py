@@ -101,9 +101,7 @@ def clear(client: Client, settings: KubeSettings, namespace: str, job: str, atte
             if error.status not in (403, 405):
                 raise
             own = object_name(settings.installation, job, attempt)
-            name = (
-                secret_name(settings.key, job, attempt) if secret else object_name(settings.installation, job, attempt)
-            )
+            name = secret_name(settings.key, job, attempt) if resource is SECRETS else own
             client.delete(resource.path(namespace, name))
 
 
