@@ -53,9 +53,7 @@ class Models(Aliases):
         kept = checked("tag", tags or {})
         with self._book.holding(LOCK):
             if self.get(name) is not None:
-                raise Conflict(
-                    f"There is a model {name!r} already.", "Register a version of it, or choose another name."
-                )
+                raise taken(name)
             now = self._book.now()
             made = Model(name, project, now, now, description, {"tags": kept})
             self._book.write(lambda connection: add(connection, tables.models, [model_row(made)]))
@@ -98,7 +96,7 @@ class Models(Aliases):
         with self._book.holding(LOCK):
             old = self.need(name)
             if self.get(new) is not None:
-                raise Conflict(f"There is a model {new!r} already.", "Choose another name.")
+                raise taken(new)
             versions = [one.version for one in self.versions(name)]
             self._book.write(renamed(old.name, new, versions, self._book.now()))
         return self.need(new)
@@ -230,6 +228,13 @@ class Models(Aliases):
     def _set_version(self, old: Version, **changes: Any) -> Version:
         self._book.write(put_version(old.name, old.version, updated_at=self._book.now(), **_given(changes)))
         return self.need_version(old.name, old.version)
+
+
+def taken(name: str) -> Conflict:
+    """The same whether one may see it or not."""
+    return Conflict(
+        f"The name {name!r} is taken.", "Register a version of that model if it is yours, or choose another."
+    )
 
 
 def _check_name(name: str) -> None:

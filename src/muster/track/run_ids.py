@@ -14,7 +14,7 @@ from muster.track.facts import NAME_MAX
 PURPOSE_MAX: Final = 32_000  # characters, as in a job file
 KINDS: Final = ("train", "eval", "data", "sweep", "session")
 _ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")
-_OF_JOB: Final = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?-\d{1,7}\Z")  # ids that jobs have, now or some day
+_OF_JOB: Final = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?-\d+\Z")  # ids that jobs have, now or some day
 
 
 def check_facts(
