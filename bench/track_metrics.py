@@ -25,6 +25,7 @@ from muster.store.base import Record, StreamWrite
 from muster.store.commit import GroupCommit
 from muster.store.registry import open_store
 from muster.track.book import Book
+from muster.track.holders import Holder
 from muster.track.metrics import Metrics
 from muster.track.metrics.shapes import Axis
 from muster.wire import Batch, Piece, row_struct, shape_record
@@ -62,6 +63,7 @@ class Keeper:
         writes: Sequence[StreamWrite],
         docs: Sequence[tuple[int, dict[str, Any]]],
         now: float,
+        holder: Holder | None = None,
     ) -> list[Record]:
         return [self._metrics.append(run, attempt, write.rank, write.columns) for write in writes]
 

@@ -92,8 +92,9 @@ async def put_artifact(
     mime = _mime(path) if sent == "application/octet-stream" else sent
     doc: dict[str, Any] = {"mime": mime or None, "by": asking.user, **asdict(said)}
     holder = holder_of(leader, asking)
-    if digest is not None and await run_in_threadpool(track.blobs.missing, [digest], holder):
-        raise unknown(digest)
+    absent = await run_in_threadpool(track.blobs.missing, [digest] if digest else [], holder)
+    if absent:
+        raise unknown(absent[0])
     named = digest or (await receive(request, track.blobs, None, holder.owner))[0]
     known = {name: value for name, value in doc.items() if value is not None}
     made = await run_in_threadpool(track.artifacts.put, run.id, path, named, None, kind, doc=known)
