@@ -62,9 +62,7 @@ class Models(Aliases):
         kept = checked("tag", tags or {})
         with self._book.holding(LOCK):
             if self.get(name) is not None:
-                raise Conflict(
-                    f"There is a model {name!r} already.", "Register a version of it, or choose another name."
-                )
+                raise taken(name)
             now = self._book.now()
             made = Model(name, project, now, now, description, {"tags": kept})
             told = self._book.event("model.created", actor, project, name=name)
@@ -109,7 +107,7 @@ class Models(Aliases):
         with self._book.holding(LOCK):
             old, now = self.need(name), self._book.now()
             if new is not None and self.get(new) is not None:
-                raise Conflict(f"There is a model {new!r} already.", "Choose another name.")
+                raise taken(new)
             doc = {**old.doc, "tags": _without({**old.tags, **tags})} if tags else None
             records = [put_model(name, updated_at=now, **_given({"description": description, "doc": doc}))]
             if new is not None:
@@ -241,6 +239,13 @@ class Models(Aliases):
         table = tables.model_versions.c
         with self._book.reading() as connection:
             return connection.execute(select(func.max(table.version)).where(table.name == name)).scalar() or 0
+
+
+def taken(name: str) -> Conflict:
+    """The same whether one may see it or not."""
+    return Conflict(
+        f"The name {name!r} is taken.", "Register a version of that model if it is yours, or choose another."
+    )
 
 
 def _check_name(name: str) -> None:

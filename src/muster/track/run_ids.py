@@ -14,8 +14,8 @@ from muster.track.facts import NAME_MAX
 PURPOSE_MAX: Final = 32_000  # characters, as in a job file
 KINDS: Final = ("train", "eval", "data", "sweep", "session")
 _ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")
-# What a job may be called by, now or some day: its id, or its number. Numbers of jobs have at most 15 digits.
-_OF_JOB: Final = re.compile(r"([a-z]([a-z0-9-]*[a-z0-9])?-)?\d{1,15}\Z")
+# What a job may be called by, now or some day: its id, or its number.
+_OF_JOB: Final = re.compile(r"([a-z]([a-z0-9-]*[a-z0-9])?-)?\d+\Z")
 
 
 def check_facts(

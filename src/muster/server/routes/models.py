@@ -18,7 +18,7 @@ from muster.server.routes.lineage import resolve
 from muster.server.views import View
 from muster.track.lineage import run_in
 from muster.track.model_rows import Model, Version, source_ref
-from muster.track.models import NAME_MAX
+from muster.track.models import NAME_MAX, taken
 from muster.track.tracking import Tracking
 
 router = APIRouter(prefix="/v1/models", tags=["models"])
@@ -127,10 +127,12 @@ def delete_model(name: ModelName, leader: Leading, track: Tracked, asking: Askin
 def register(name: ModelName, body: VersionBody, leader: Leading, track: Tracked, asking: Asking) -> View:
     """The next version of a model; with `project`, also its first."""
     known = track.models.get(name)
-    if known is not None or body.project is None:
+    if body.project is None or (known is not None and asking.role(leader.store.state(), known.project) is not None):
         _find(leader, track, asking, name, "member")
     else:
         _project(leader, asking, body.project)
+        if known is not None:  # as `create_model` has it: names are given once in a server
+            raise taken(name)
     source, run = body.source, body.run and find_run(leader, track, asking, body.run).id
     if ref := source_ref(source):
         ref = resolve(leader, track, asking, ref)
