@@ -267,20 +267,31 @@ def test_what_may_not_be_deleted_is_told_and_deleted_later(cluster: Cluster) -> 
 
 
 # --- what is left behind ----------------------------------------------------------------------------------------------
-def test_what_an_owner_leaves_behind_is_cleared_by_its_labels(cluster: Cluster) -> None:
+@pytest.mark.parametrize("stopped", [False, True])
+def test_what_an_owner_leaves_behind_is_cleared_by_its_labels(cluster: Cluster, stopped: bool) -> None:
     with engine(cluster) as made:
         made.launch(gang(ask=HUGE))
         until(lambda: [one for one in made.waits() if one.code == "Unschedulable"], "it to be there")
         (job,) = cluster.store.list("Job")
         cluster.store.delete("Job", "training", job["metadata"]["name"], {"propagationPolicy": "Orphan"})
-        for one in cluster.store.list("Pod", labels=MINE):
-            cluster.store.delete("Pod", "training", one["metadata"]["name"], {"gracePeriodSeconds": 0})
-        until(lambda: not cluster.store.list("Job"), "the Job to be gone alone")
+        until(lambda: cluster.kinds() == ["Pod", "Secret", "Service"], "the Job to be gone alone")
+        if stopped:
+            made.stop(*KEY, 0.0, "gang_member_died")
+            end_of(made)
+        made.forget(*KEY)
+        until(lambda: cluster.kinds() == [], "everything to be gone")
+
+
+def test_a_job_that_somebody_deletes_is_told_as_that(cluster: Cluster) -> None:
+    with engine(cluster) as made:
+        made.launch(gang(ask=HUGE))
+        until(lambda: [one for one in made.waits() if one.code == "Unschedulable"], "it to be there")
+        (job,) = cluster.store.list("Job")
+        cluster.store.delete("Job", "training", job["metadata"]["name"])
         end = end_of(made).exit
         assert end is not None
-        assert end.reason == "cancelled_outside"
-        made.forget(*KEY)
-        until(lambda: cluster.kinds() == [], "Secret and Service to be gone")
+        assert (end.outcome, end.reason) == ("failed", "cancelled_outside")
+        assert "not by Muster nor by Kueue" in end.detail
 
 
 @pytest.mark.parametrize("allowed", [True, False])

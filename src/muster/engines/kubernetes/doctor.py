@@ -92,6 +92,10 @@ def _rights(client: Client, namespace: str, needed: Sequence[tuple[str, str, tup
         yield Finding("fail", "rights", f"in {namespace} it may not {', '.join(missing)}", _SEE)
     else:
         yield Finding("ok", "rights", f"all that is needed in {namespace}")
+    for kind in ("secrets", "services"):
+        if not _may(client, namespace, "", kind, "deletecollection"):
+            without = f"in {namespace} it may not deletecollection {kind}: what a broken hand-over left is not swept up"
+            yield Finding("warn", "rights", without, _SEE)
 
 
 def _wide_rights(client: Client) -> Iterator[Finding]:

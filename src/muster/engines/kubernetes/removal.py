@@ -50,9 +50,10 @@ class Removal:
             if not self._delete_main(link, gang):
                 memo.removed, memo.delete_at = False, time.monotonic() + DELETE_AGAIN
                 return
-            for pod in gang.pods.values() if grace is not None else ():
-                about = pod["metadata"]
-                link.client.delete(PODS.path(about["namespace"], about["name"]), grace=grace, uid=about["uid"])
+            if gang.main is None:
+                memo.owned = False  # it may have been deleted alone
+            if grace is not None:
+                _delete_pods(link, gang, grace)
         except EngineError:
             memo.removed, memo.delete_at = False, time.monotonic()
             raise
@@ -62,6 +63,8 @@ class Removal:
         deleted = self._delete_main(link, gang)
         # What it owned goes with it, unless somebody has deleted it alone, or it never came to own it.
         if deleted and (not memo.owned or (gang.main is None and not memo.removed)):
+            if gang.main is None:
+                _delete_pods(link, gang, None)
             for namespace in _spaces(link, gang):
                 clear(link.client, self._settings, namespace, *gang.key)
 
@@ -119,6 +122,12 @@ def each(calls: Sequence[Callable[[], object]]) -> None:
     failed = next((error for one in made if (error := one.exception()) is not None), None)
     if failed is not None:
         raise failed
+
+
+def _delete_pods(link: Link, gang: Gang, grace: int | None) -> None:
+    for pod in gang.pods.values():
+        about = pod["metadata"]
+        link.client.delete(PODS.path(about["namespace"], about["name"]), grace=grace, uid=about["uid"])
 
 
 def _spaces(link: Link, gang: Gang) -> Sequence[str]:
