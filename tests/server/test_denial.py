@@ -323,3 +323,11 @@ def test_deep_json_is_no_bug(server: LiveServer, depth: int) -> None:
     with server.http(token) as http:
         head = b"[" * depth
         assert http.post("/v1/ingest", content=struct.pack("<I", len(head)) + head).status_code == 400
+
+
+def test_whoever_sends_much_with_a_wrong_token_hears_why(server: LiveServer) -> None:
+    """The connection is closed with most of the body on its way."""
+    for _ in range(5):
+        with server.http("mst_abc_def") as http:
+            answer = http.put(f"/v1/blobs/{'0' * 64}", content=b"a" * (64 << 20))
+        assert answer.status_code == 401
