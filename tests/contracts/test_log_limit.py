@@ -105,14 +105,14 @@ def test_a_whole_log_in_one_write(store: Store) -> None:
     assert all(len(chunk.data) <= 64 << 10 for chunk in store.logs("j", 1, 0, 0, 9999))
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_whatever_is_written_and_however_it_is_cut(store: Store, data: st.DataObject) -> None:
     attempt = next(ATTEMPTS)
     keep = data.draw(st.sampled_from([512, 1000, 4096]))
     lines = data.draw(st.lists(st.integers(0, 60), max_size=200))
     text = b"".join(b"%03d" % (number % 1000) + b"." * size + b"\n" for number, size in enumerate(lines))
-    cuts = sorted({0, len(text), *data.draw(st.lists(st.integers(0, len(text)), max_size=60))})
+    cuts = sorted({0, len(text), *data.draw(st.lists(st.integers(0, len(text)), max_size=25))})
     for start, stop in pairwise(cuts):
         write(store, log(start, text[start:stop], attempt=attempt, keep=keep))
     head, tail = kept_of(store, text, keep, attempt)
