@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -50,6 +51,13 @@ def test_up_apart_is_ready_on_return_and_down_ends_it(home):
     assert json.loads(ended.stdout) == {"stopped": True, "running": []}
     assert daemon.start_ticks(told["pid"]) is None
     assert _call("down").stderr == f"No server is running for {home}.\n"
+
+
+def test_the_address_of_the_database_is_on_no_command_line(home):
+    told = json.loads(_call("up", "-d", "--port", "0", "--store", f"sqlite:///{home}/other.db", "--json").stdout)
+    assert b"other.db" not in Path(f"/proc/{told['pid']}/cmdline").read_bytes()
+    assert (home / "other.db").exists()
+    assert _call("down").returncode == 0
 
 
 def test_jobs_go_on_without_the_server_and_are_taken_up_by_the_next(home):

@@ -45,8 +45,11 @@ def find(home: Path) -> Running | None:
     return found if this_boot(raw) and found.alive() else None
 
 
-def start(home: Path, words: Sequence[str]) -> Running:
-    """A server in a session of its own, once it is ready. Raises ConfigError with the end of its log if it died."""
+def start(home: Path, words: Sequence[str], env: Mapping[str, str] | None = None) -> Running:
+    """A server in a session of its own, once it is ready. Raises ConfigError with the end of its log if it died.
+
+    `env`: variables for it alone.
+    """
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
     log = home / "server.log"
     fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -55,8 +58,9 @@ def start(home: Path, words: Sequence[str]) -> Running:
     command = [sys.executable, "-P", "-m", "muster", "--home", str(home), "up", *words]
     try:
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=fd, stderr=fd, start_new_session=True, cwd=home
-        )
+            command, stdin=subprocess.DEVNULL, stdout=fd, stderr=fd, start_new_session=True, cwd=home,
+            env={**os.environ, **(env or {})},
+        )  # fmt: skip
     finally:
         os.close(fd)
     deadline = time.monotonic() + START_PATIENCE

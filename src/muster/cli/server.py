@@ -62,7 +62,9 @@ def up(
         raise Invalid("--detach waits until the server leads, which one that stands by may never do.", "Leave one out.")
     if detach:
         started = server is None
-        server = server or daemon.start(home, _words(given))
+        # A database's address may hold a password, and everybody on the machine reads command lines.
+        address = given.pop("store_url", None)
+        server = server or daemon.start(home, _words(given), {"MUSTER_STORE": address} if address else {})
         _say_up(home, server, started, json)
         return
     if server is not None and not standby:
@@ -117,7 +119,7 @@ def _say_up(home: Path, server: daemon.Running, started: bool, json: bool) -> No
 
 
 def _words(given: dict[str, Any]) -> list[str]:
-    names = {"store_url": "store", "engines": "engine"}
+    names = {"engines": "engine"}
     words = []
     for name, value in given.items():
         for each in value if isinstance(value, list) else [value]:

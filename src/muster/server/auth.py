@@ -50,13 +50,14 @@ class Identity:
             raise NotAllowed("This needs an administrator's token.", "Ask whoever runs this server.")
 
 
-def still_member(state: State, user: str, project: str) -> bool:
+def still_member(state: State, user: str, project: str, now: float) -> bool:
     """Whether what was given to this user for the project still holds: a member, or an administrator by token."""
     known = state.projects.get(project)
     if known is not None and at_least(known.members.get(user), "member"):
         return True
     mine = (token for token in list(state.tokens.values()) if token.user == user and token.superuser)
-    return any(token.revoked_at is None and at_least(token.role, "member") for token in mine)
+    live = (token for token in mine if token.revoked_at is None and (token.expires_at or now + 1) > now)
+    return any(at_least(token.role, "member") for token in live)
 
 
 def authenticate(header: str | None, state: State, now: float) -> Identity:

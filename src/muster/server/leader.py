@@ -129,13 +129,13 @@ class Leader:
         return found[0]
 
     def site(self, asking: Identity) -> Site:
-        """What admission is told of this server."""
+        """What admission is told of this server. Asked before the commit: to find out may take a process."""
         return {
             "growth": self.engine.most(),
             "objections": self.engine.objections,
             "log_limit_max": self.log_limit_max,
             "quota": self.quota_of(asking),
-            "refusal": self.refusal,
+            "refusal": "" if asking.superuser else self.refusal(),
         }
 
     def quota_of(self, asking: Identity) -> Quota:

@@ -27,7 +27,7 @@ class Limits:
     jobs_per_user: int = 20_000  # that are not over
     jobs_per_project: int = 50_000
     tokens_per_user: int = 1_000  # that are valid
-    bytes_per_project: str = ""  # of artifacts and kept output, such as "10TB"; no limit when empty
+    bytes_per_project: str = ""  # of artifacts, such as "10TB"; no limit when empty
     bytes: Mapping[str, str] = field(default_factory=dict)  # project → its own, in place of that
 
     @classmethod

@@ -28,7 +28,7 @@ class Site(TypedDict, total=False):
     objections: Objections
     log_limit_max: int | None
     quota: Quota
-    refusal: Callable[[], str]
+    refusal: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Context:
     objections: Objections = no_objections
     log_limit_max: int | None = None  # bytes of output of a rank that a job may ask to be kept; None: any number
     quota: Quota = UNLIMITED  # of whoever the job belongs to
-    refusal: Callable[[], str] = str  # why a member's job can't be kept apart on this machine; "" when it can
+    refusal: str = ""  # why a member's job can't be kept apart on this machine; "" when it can
     python: str = ""  # the path of the interpreter that submits, on the machine where that runs
     trusted: bool = False  # an administrator asks
 

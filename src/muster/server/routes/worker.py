@@ -42,7 +42,7 @@ def _check_writer(leader: Leader, track: Tracking, run_id: str, number: int) -> 
     if run is None or run.of_job:
         return
     user = writer(run, number)
-    if not still_member(leader.store.state(), user, run.project):
+    if not still_member(leader.store.state(), user, run.project, leader.clock.now()):
         raise NotAllowed(
             f"{user}, who opened this attempt of {run.id}, is no longer a member of project {run.project!r}.",
             "Ask an admin of the project.",
@@ -72,7 +72,7 @@ async def ingest(request: Request, leader: Leading, service: Serving, speaking: 
 def secrets(leader: Leading, speaking: Speaking) -> dict[str, str]:
     """The values of the secrets that the job names, while its attempt is the current one and nowhere near its end."""
     job = _running(leader, speaking)
-    if not still_member(leader.store.state(), job.user, job.project):
+    if not still_member(leader.store.state(), job.user, job.project, leader.clock.now()):
         raise NotFound(f"{job.user} is no longer a member of project {job.project!r}: no secrets are given out.")
     values = {}
     for name in job.spec.secrets:

@@ -20,6 +20,7 @@ from mlflow.store.tracking.dbmodels.models import SqlEvaluationDataset, SqlExper
 from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore, _DatasetSummary
 from mlflow.utils.proto_json_utils import message_to_json
 
+from muster.core.json_text import parse
 from muster.track.mlflow import experiments, history, log_calls, run_calls
 from muster.track.mlflow.data_calls import summaries
 from muster.track.mlflow.desk import current
@@ -145,7 +146,7 @@ class MusterStore(SqlAlchemyStore):  # type: ignore[misc]
 
     def record_logged_model(self, run_id: str, mlflow_model: Any) -> None:
         tags = self.get_run(run_id).data.tags
-        models = [*json.loads(tags.get(LOGGED_MODELS, "[]")), mlflow_model.get_tags_dict()]
+        models = [*parse(tags.get(LOGGED_MODELS, "[]")), mlflow_model.get_tags_dict()]
         ask(log_calls.set_tag, run_id=run_id, key=LOGGED_MODELS, value=json.dumps(models))
 
     def log_inputs(self, run_id: str, datasets: Any = None, models: Any = None) -> None:
