@@ -43,7 +43,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 @contextmanager
 def engine(cluster: Cluster, **settings: Any) -> Iterator[RemoteEngine]:
-    adapter = cluster.adapter(opened=False, **settings)
+    adapter = cluster.adapter(opened=False, **{"allow": {"pod_settings": "any"}, **settings})
     adapter.look_every = 0.1
     made = RemoteEngine("k8s", adapter)
     made.start()

@@ -247,6 +247,9 @@ def people(server: LiveServer) -> Iterator[dict[str, httpx.Client]]:
     yield clients
     for client in clients.values():
         client.close()
+    # Other files share the server, and its seats.
+    for job in server.get("/v1/jobs", project=PROJECT, phase=["queued", "starting", "running"])["jobs"]:
+        server.post(f"/v1/jobs/{job['id']}/stop", {"force": True})
 
 
 def routes(server: LiveServer) -> set[str]:

@@ -122,7 +122,9 @@ class TestBlobs:
         assert answer.status_code == 400, answer.text
 
     def test_a_launcher_uploads_with_its_own_token(self, server: LiveServer, job: str) -> None:
-        token = load_keyring(server.home / "key").attempt_token(job, 1)
+        live = server.submit("sleep 600")["id"]  # one that is over has shipped the whole, and takes no more
+        server.wait(live, "running")
+        token = load_keyring(server.home / "key").attempt_token(live, 1)
         with server.http(token) as http:
             assert http.head(f"/v1/ingest/blobs/{sha('from a rank')}").status_code == 404
             assert http.put(f"/v1/ingest/blobs/{sha('from a rank')}", content=b"from a rank").status_code == 204

@@ -299,7 +299,7 @@ class TestAnswers:
                 http.post("/v1/runs", content=b"{"),
             ):
                 assert answer.headers["x-content-type-options"] == "nosniff", answer
-                assert answer.headers["x-frame-options"] == "SAMEORIGIN"
+                assert answer.headers["x-frame-options"] == "DENY"
 
     @pytest.mark.parametrize("path", [f"{API}runs/create", f"{API}logged-models", f"{API3}traces", "/graphql"])
     def test_what_is_nested_without_end(self, people: People, path: str) -> None:

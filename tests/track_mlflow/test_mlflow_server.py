@@ -113,7 +113,7 @@ class TestArtifacts:
 
 class TestMlflowsOwn:
     def test_the_ui(self, muster: LiveServer, http: httpx.Client) -> None:
-        assert httpx.get(f"{muster.url}/mlflow", trust_env=False).headers["location"].endswith("/mlflow/")
+        assert http.get(f"{muster.url}/mlflow").headers["location"].endswith("/mlflow/")
         index = http.get("/")
         assert index.status_code == 200
         assert "static-files/" in index.text

@@ -128,7 +128,7 @@ class TestRoles:
             ("mem", "POST", f"/v1/runs/{run}/notes", {"text": "x"}, 201),
             ("mem", "POST", "/v1/models", {"name": "m-open", "project": "open"}, 201),
             ("own", "GET", "/v1/models/m-open", None, 404),
-            ("own", "POST", "/v1/models/m-open/versions", {"source": "s3://x", "project": "closed"}, 404),
+            ("own", "POST", "/v1/models/m-open/versions", {"source": "s3://x", "project": "closed"}, 409),
             ("mem", "DELETE", "/v1/models/m-open", None, 403),
             ("mem", "DELETE", f"/v1/runs/{theirs}?purge=true", None, 403),
             ("mem", "DELETE", f"/v1/runs/{run}?purge=true", None, 200),

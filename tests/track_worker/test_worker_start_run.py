@@ -133,7 +133,9 @@ def test_what_a_tracker_took_is_stored_once(desk, record, tmp_path, tracked):
 
 # --- how a script ends ------------------------------------------------------------------------------------------------
 BEGIN = (
-    "import muster, sys, os, time\nrun = muster.start_run('ends')\nprint(run.run, flush=True)\nrun.log({'x': 1.0}, 0)\n"
+    # A shell that starts the tests in the background has them, and what they start, ignore Ctrl-C.
+    "import muster, sys, os, time, signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    "run = muster.start_run('ends')\nprint(run.run, flush=True)\nrun.log({'x': 1.0}, 0)\n"
 )
 
 

@@ -83,7 +83,7 @@ class Connection(asyncio.Protocol):
         self.address = ""
         self._stray = 0  # bytes since the last that belonged to a body, or that completed a request's headers
         self._phase: Phase | None = None
-        self._since = 0.0  # when that phase, or the time given for a part of it, began
+        self._since = float("inf")  # when that phase, or the time given for a part of it, began
         self._got = 0  # bytes of a body since then
         self._unsent = 0  # bytes of an answer that nobody has read
         self._closing_at: float | None = None

@@ -67,7 +67,7 @@ class Link:
         self._gathering = threading.Lock()  # a look and a question for a cause may come at once
         self._positions: dict[str, int] = {}
         self._positions_at = 0.0  # monotonic; when they may be asked for again
-        self._discovered_at = 0.0  # monotonic
+        self._discovered_at = float("-inf")  # monotonic
 
     def open(self) -> None:
         """Returns when everything has been listed once. Raises EngineError."""
