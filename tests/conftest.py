@@ -42,6 +42,10 @@ LONG = (
     "train/test_train_examples.py",
     "engine_kubernetes/test_kubernetes_engine.py",
     "templates/test_templates.py",
+    "engine_kubernetes/test_kubernetes_faults.py",
+    "server/test_denial.py",
+    "isolation/test_local_isolation.py",
+    "cli/test_output_limit.py",
 )
 
 
