@@ -48,27 +48,27 @@ class Controllers:
 # --- garbage ----------------------------------------------------------------------------------------------------------
 def collect_garbage(store: Store) -> None:
     """What is owned goes with its owners; who is deleted in the foreground stays until all that is owned has gone."""
-    uids = {item["metadata"]["uid"] for items in list(store.items.values()) for item in list(items.values())}
+    with store.lock:  # of one instant: an owner that is made meanwhile is not taken for one that has gone
+        items = [item for kind in store.items.values() for item in kind.values()]
+    uids = {item["metadata"]["uid"] for item in items}
     owned: dict[str, list[Object]] = {}
-    for items in list(store.items.values()):
-        for item in list(items.values()):
-            owners = item["metadata"].get("ownerReferences") or []
-            for owner in owners:
-                owned.setdefault(owner["uid"], []).append(item)
-            if owners and not any(owner["uid"] in uids for owner in owners):
-                delete(store, item)
-    for items in list(store.items.values()):
-        for item in list(items.values()):
-            if "orphan" in (item["metadata"].get("finalizers") or []):
-                for one in owned.get(item["metadata"]["uid"], []):
-                    edit(store, one, lambda o, uid=item["metadata"]["uid"]: _disown(o, uid))
-                unfinalize(store, item, "orphan")
-            if "foregroundDeletion" in (item["metadata"].get("finalizers") or []):
-                below = owned.get(item["metadata"]["uid"], [])
-                for one in below:
-                    delete(store, one)
-                if not below:
-                    unfinalize(store, item, "foregroundDeletion")
+    for item in items:
+        owners = [one["uid"] for one in item["metadata"].get("ownerReferences") or []]
+        for uid in owners:
+            owned.setdefault(uid, []).append(item)
+        if owners and uids.isdisjoint(owners):
+            delete(store, item)
+    for item in items:
+        below = owned.get(item["metadata"]["uid"], [])
+        if "orphan" in (item["metadata"].get("finalizers") or []):
+            for one in below:
+                edit(store, one, lambda o, uid=item["metadata"]["uid"]: _disown(o, uid))
+            unfinalize(store, item, "orphan")
+        if "foregroundDeletion" in (item["metadata"].get("finalizers") or []):
+            for one in below:
+                delete(store, one)
+            if not below:
+                unfinalize(store, item, "foregroundDeletion")
 
 
 def _disown(item: Object, uid: str) -> None:

@@ -73,8 +73,8 @@ class Lines:
         for node, name in there:
             if node in self.nodes and (node, name) not in self._lines:
                 self._begin(Line(node, name, None))
+        self.spawn(self._watch(every))  # before the wait: the head is heard of while agents take their time
         await self._first_reports()
-        self.spawn(self._watch(every))
 
     async def _known_names(self, nodes: list[str]) -> dict[str, str]:
         """What the nodes were called by the bridge before this one, as their agents know it."""
