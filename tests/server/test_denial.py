@@ -193,6 +193,25 @@ def test_of_one_address_the_oldest_without_a_token_makes_room(hasty: LiveServer)
             assert http.get("/v1/whoami").status_code == 200
 
 
+def test_a_connection_that_has_shown_a_token_makes_room_for_nobody(hasty: LiveServer) -> None:
+    with ExitStack() as held:
+        known = held.enter_context(connect(hasty))
+        head = "GET /v1/events/stream?after=0 HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+        known.sendall(f"{head}Authorization: Bearer {hasty.token}\r\n\r\n".encode())
+        assert known.recv(65536).startswith(b"HTTP/1.1 200")
+        strangers = [held.enter_context(connect(hasty)) for _ in range(60)]
+        for stranger in strangers:
+            stranger.sendall(b"GET /")
+        rest(strangers[0])  # the oldest of them had to go
+        with hasty.http() as http:
+            assert http.post("/v1/runs", json={"name": "seen-by-the-stream"}).status_code == 201
+        heard = b""
+        while b"seen-by-the-stream" not in heard:
+            part = known.recv(65536)
+            assert part, "the stream was closed"
+            heard += part
+
+
 def test_an_answer_that_nobody_reads_ends(hasty: LiveServer) -> None:
     with hasty.http() as http:
         run = http.post("/v1/runs", json={"name": "large"}).json()["id"]

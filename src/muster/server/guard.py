@@ -80,7 +80,7 @@ class Guard:
                 return _refused(path, error)
             connection = scope.get("extensions", {}).get(CONNECTION)
             if connection is not None:
-                connection.known = True
+                connection.recognise()
         words = too_large(scope, headers)
         return answer(413, _error("too_large", words, "Send it in smaller parts.")) if words else None
 
