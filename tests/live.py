@@ -22,15 +22,19 @@ PATIENCE = 180.0  # seconds: how long a test waits for something that should hap
 
 
 def until(check: Callable[[], T], what: str = "it", patience: float = PATIENCE) -> T:
-    """Polls until `check` gives something true, and returns it; fails with what was last seen otherwise."""
-    deadline = time.monotonic() + patience
+    """Polls until `check` gives something true, and returns it; fails with what was last seen otherwise.
+
+    What takes long is asked for less often: the machine has better things to do.
+    """
+    began = time.monotonic()
     while True:
         found = check()
         if found:
             return found
-        if time.monotonic() > deadline:
+        waited = time.monotonic() - began
+        if waited > patience:
             raise AssertionError(f"waited {patience:.0f} s for {what}; last seen: {found!r}")
-        time.sleep(0.02)
+        time.sleep(min(0.02 + waited / 10, 0.25))
 
 
 @dataclass

@@ -11,7 +11,9 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import isolation_kit
 from cluster_suite import COUNT, HELD, ClusterContract, Rig, hold, submit
+from isolation_kit import TRAINS, member, program
 from live import LiveServer, until
 from muster.control.secrets import load_keyring
 from muster.engines.base import Finding
@@ -194,6 +196,26 @@ class TestRay(ClusterContract):
         assert server.wait(other)["phase"] == "succeeded", server.job(other)
         assert rig.ask(HEARD).split()[-1] == "0", "an actor that only has an agent's name was told something"
         assert _agents_key(server) not in shown + rig.records()
+
+    def test_a_members_job_gets_at_no_token_of_another_gang(self, rig: Any, server: LiveServer) -> None:
+        ada, eve = member(server, "ada"), member(server, "eve", "vision")
+        held = isolation_kit.submit(server, ada, "exec sleep 1000", pool=rig.pool)
+        pid = isolation_kit.rank_pid(held)
+        launcher = _parent(pid)
+        told = [str(path) for path in rig.folder.rglob("launch.json") if held in str(path)]
+        assert told, "the gang's folder is elsewhere"
+        asked = {"project": "vision", "queue": "vision", "pool": rig.pool}
+        assert isolation_kit.attack(server, eve, [pid, launcher], Path("/root"), told, **asked) == []
+        assert server.job(held)["phase"] == "running"
+        server.post(f"/v1/jobs/{held}/stop", {"force": True})
+        server.wait(held)
+
+    def test_a_members_job_reports_saves_is_killed_and_goes_on(self, rig: Any, server: LiveServer) -> None:
+        retry = {"max_restarts": 1, "on": ["worker"], "backoff": "0s"}
+        job = isolation_kit.submit(server, member(server, "ada"), program(TRAINS), retry=retry, pool=rig.pool)
+        ended = server.wait(job)
+        assert (ended["phase"], ended["attempt"]) == ("succeeded", 2), server.output(job)
+        assert "goes on from step-000000007 seven" in server.output(job)
 
     def test_nothing_of_it_stays_in_ray(self, rig: Any, server: LiveServer, folder: Path) -> None:
         job = submit(rig, server, folder, COUNT)

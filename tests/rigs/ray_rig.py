@@ -51,7 +51,7 @@ class RayRig:
         self._dashboard, self._names = dashboard, NODES[:nodes]
         self._network = -1
         self._session = Path()
-        self._folder = Path()
+        self.folder = Path()
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._options: dict[str, list[str]] = {}
         self._tries: dict[str, int] = {}
@@ -59,7 +59,7 @@ class RayRig:
     def start(self, folder: Path) -> None:
         require("Ray", importlib.util.find_spec("ray") is not None, "Install it: pip install 'ray[default]'.")
         self._network = netns.enter()
-        self._folder = folder
+        self.folder = folder
         self._session = Path(tempfile.mkdtemp(prefix="mr-"))  # short: a socket's path has at most 107 characters
         self.config = textwrap.dedent(f"""
             [engines.ray]
@@ -155,12 +155,12 @@ class RayRig:
         command = [*namespace, str(RAY), "start", "--block", "--disable-usage-stats", *options]
         command += [f"--temp-dir={self._session / name}"]  # as on machines of their own
         env = {**os.environ, **QUICK, "PWD": "/"}
-        with (self._folder / f"{name}.log").open("wb") as log:
+        with (self.folder / f"{name}.log").open("wb") as log:
             self._running[name] = subprocess.Popen(command, stdout=log, stderr=log, env=env, cwd="/")
         self._options[name] = options
 
     def _is_up(self, name: str) -> bool:
-        said = (self._folder / f"{name}.log").read_text()
+        said = (self.folder / f"{name}.log").read_text()
         if self._running[name].poll() is None:
             return "Ray runtime started" in said
         # Ray gives itself 30 s to start, whatever else the machine does.
