@@ -142,3 +142,9 @@ def test_a_line_that_a_gap_cuts_short_is_not_kept(store: Store) -> None:
     ]
     (size,) = store.log_sizes("j")
     assert (size.written, size.kept) == (106, 14)
+
+
+def test_a_gap_cuts_what_came_before_it_in_the_same_batch(store: Store) -> None:
+    write(store, log(0, b"first\nhalf", keep=4096))
+    write(store, log(10, b" a line\nnext", keep=4096), log(100, b"later\n", keep=4096))
+    assert [chunk.data for chunk in store.logs("j", 1, 0, 0, 9)] == [b"first\nhalf", b" a line\n", b"later\n"]

@@ -252,6 +252,33 @@ def test_a_missing_right_to_look_takes_no_job_with_it(cluster: Cluster) -> None:
         until(lambda: jobs(cluster) == {KEY[0]}, "it to be there")
 
 
+def test_a_namespace_without_rights_holds_up_its_own_project_alone(cluster: Cluster) -> None:
+    cluster.api.admission.strange.add("default")
+    with engine(cluster, projects={"language": {"namespace": "default"}}) as made:
+        made.launch(gang("theirs-1", project="language", ask=HUGE))
+        made.launch(gang(ask=HUGE))
+        until(lambda: jobs(cluster) == {KEY[0]}, "the job of the other project")
+        until(lambda: "default" in made.condition().trouble, "the engine to say so")
+        assert wait_of(made, "MissingRight", "theirs-1").message
+        cluster.api.admission.strange.clear()
+        until(lambda: jobs(cluster) == {KEY[0], "theirs-1"}, "both")
+        until(lambda: not made.condition().trouble, "the engine to be well")
+
+
+def test_what_may_not_be_cleared_up_keeps_nobody_waiting(cluster: Cluster) -> None:
+    denied = {(verb, "networkpolicies") for verb in ("patch", "delete", "deletecollection")}
+    cluster.api.admission.denied |= denied
+    with engine(cluster, network_policy=True) as made:
+        made.launch(gang(ask=HUGE))
+        wait_of(made, "MissingRight")
+        made.stop(*KEY, 5.0, "user_stop")
+        end_of(made)
+        made.forget(*KEY)
+        cluster.api.admission.denied -= {("patch", "networkpolicies")}
+        made.launch(gang("next-1", ask=HUGE))
+        until(lambda: jobs(cluster) == {"next-1"}, "the next one, all the same")
+
+
 def test_what_may_not_be_deleted_is_told_and_deleted_later(cluster: Cluster) -> None:
     with engine(cluster) as made:
         made.launch(gang(ask=HUGE))
@@ -340,17 +367,18 @@ def test_the_launchers_package_is_made_again(cluster: Cluster, monkeypatch: pyte
     with engine(cluster) as made:
         made.launch(gang(ask=HUGE))
         until(lambda: cluster.store.list("Pod", labels=MINE), "its pod")
-        (name,) = packages()
-        cluster.store.delete("ConfigMap", "training", name)
-        (waits,) = cluster.store.list("Pod", labels=MINE)
-        event(
-            cluster.store,
-            waits,
-            "FailedMount",
-            f'MountVolume.SetUp failed for volume "p" : configmap "{name}" not found',
-        )
+    (name,) = packages()
+    cluster.store.delete("ConfigMap", "training", name)
+    (waits,) = cluster.store.list("Pod", labels=MINE)
+    event(
+        cluster.store, waits, "FailedMount", f'MountVolume.SetUp failed for volume "p" : configmap "{name}" not found'
+    )
+    with engine(cluster) as made:  # of a new server, which has shipped nothing yet
         until(lambda: packages() == [name], "it to be there again")
         cluster.store.delete("ConfigMap", "training", name)
+        made.launch(gang("soon-1", ask=HUGE))
+        until(lambda: "soon-1" in jobs(cluster), "one that begins soon after")
+        assert packages() == []  # the event is old: it is not made again at every look
         monkeypatch.setattr(adapter_module, "PACKAGE_CHECK", 0.0)
         made.launch(gang("next-1", ask=HUGE))
         until(lambda: "next-1" in jobs(cluster), "the next one")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from muster.core.errors import ConfigError
 from muster.core.resources import Resources
+from muster.engines.base import GangLaunch, Seat
 from muster.engines.describe import Home
 from muster.engines.package import worker_package
 from muster.engines.ray.adapter import RayAdapter
@@ -38,6 +40,34 @@ def test_settings_are_read_and_nothing_is_connected() -> None:
     adapter = parsed(address="10.0.0.1:6379", checkpoints="s3://bucket/x", nodes_every="5s", pools=pools)
     assert (adapter.settings.address, adapter.settings.nodes_every) == ("10.0.0.1:6379", 5.0)
     assert adapter.most() == {"big": (Resources(16_000, 64_000_000_000, 8, "H100"), 4)}
+
+
+def gang(job: str, project: str) -> GangLaunch:
+    return GangLaunch(
+        job=job, attempt=1, seats=[Seat("n1")], nproc=1, run="true", workdir="/", envs={}, secrets=(), token="t",
+        checkpoint_keep=1, checkpoint_every=None, max_duration=None, memory=None, stop_grace=1.0, project=project,
+        ask=Resources(1000),
+    )  # fmt: skip
+
+
+class Heard(RayAdapter):
+    """Keeps what the bridge would be told."""
+
+    def _call(self, do: str, **given: Any) -> Any:
+        self.told = given
+
+
+def test_a_member_sees_no_checkpoints_of_others_and_an_account_that_is_not_there_is_its_own_projects_affair(
+    tmp_path: Path,
+) -> None:
+    read_in = parsed(checkpoints="/shared/ckpt", scratch="/fast", users={"b": "nobody-of-that-name"})
+    adapter = Heard("ray", read_in.settings, home(tmp_path))
+    refused = adapter.launch([gang("a-1", "a"), gang("b-1", "b")], lambda key: True)
+    assert list(refused) == [("b-1", 1)]
+    assert "nobody-of-that-name" in str(refused["b-1", 1])
+    (told,) = adapter.told["gangs"]
+    hidden = json.loads(told["launches"][0])["isolation"]["hidden"]
+    assert {"/shared/ckpt", "/fast"} <= set(hidden)
 
 
 @pytest.mark.parametrize(

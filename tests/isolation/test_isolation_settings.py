@@ -14,6 +14,8 @@ from muster.engines.base import GangLaunch, Seat
 from muster.engines.isolation import IsolationSettings, Probe, Standing, isolation_of, read_isolation, read_local
 from muster.inherited import for_launcher, inherited
 from muster.runtime.sandbox import mounts
+from muster.server.leader import private_paths
+from muster.server.settings import Settings
 from muster.wire import Isolation, Launch
 
 SERVER = {
@@ -70,6 +72,21 @@ def test_settings_that_make_no_sense_are_refused(given: dict[str, Any]) -> None:
 def test_one_setting_of_the_server_holds_for_every_engine() -> None:
     assert read_isolation("engines.slurm", {}, trust_members=True).trust_members
     assert not read_isolation("engines.slurm", {}).trust_members
+
+
+def test_of_a_key_and_a_database_elsewhere_the_folder_is_hidden(tmp_path: Path) -> None:
+    """A file that takes another's place is another file, which nothing hides in a sandbox that is open."""
+    (tmp_path / "archive").mkdir()
+    (tmp_path / "archive" / "privkey1.pem").write_text("key")
+    (tmp_path / "live").mkdir()
+    (tmp_path / "live" / "privkey.pem").symlink_to("../archive/privkey1.pem")
+    settings = Settings(
+        Path("/home/m"), store_url=f"sqlite:///{tmp_path}/db/m.db", tls_key=str(tmp_path / "live" / "privkey.pem")
+    )
+    hidden = private_paths(settings)
+    assert {str(tmp_path / name) for name in ("live", "archive", "db")} <= set(hidden)
+    assert "/etc/m.key" in private_paths(Settings(Path("/home/m"), tls_key="/etc/m.key"))
+    assert "/etc" not in private_paths(Settings(Path("/home/m"), tls_key="/etc/m.key"))
 
 
 def test_a_probe_that_failed_is_made_again() -> None:

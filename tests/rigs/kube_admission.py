@@ -17,11 +17,12 @@ class Admission:
     """Set by tests. Kinds are named as in paths: `jobs`."""
 
     denied: set[tuple[str, str]] = field(default_factory=set)  # verb and kind that the account has no right to
+    strange: set[str] = field(default_factory=set)  # namespaces in which the account has no right to anything
     webhooks: dict[str, str] = field(default_factory=dict)  # kind → name of a webhook of its creation that is down
     denials: dict[str, str] = field(default_factory=dict)  # kind → what a webhook says no with
 
     def authorize(self, verb: str, kind: Kind, namespace: str, name: str) -> None:
-        if (verb, kind.plural) in self.denied:
+        if (verb, kind.plural) in self.denied or namespace in self.strange:
             raise forbidden(kind, name, cannot(verb, kind, namespace))
 
     def admit(self, store: Store, item: Object) -> None:

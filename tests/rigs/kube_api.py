@@ -164,8 +164,9 @@ class _Handler(BaseHTTPRequestHandler):
         """SelfSubjectAccessReview."""
         asked = json.loads(self.body)
         about = asked["spec"]["resourceAttributes"]
-        allowed = (about["verb"], about["resource"]) not in self.api.admission.denied
-        self._answer({**asked, "status": {"allowed": allowed}}, 201)
+        admission = self.api.admission
+        denied = (about["verb"], about["resource"]) in admission.denied or about.get("namespace") in admission.strange
+        self._answer({**asked, "status": {"allowed": not denied}}, 201)
 
     def _groups(self) -> None:
         served = sorted({kind.group for kind in KINDS if kind.group} | {VISIBILITY})

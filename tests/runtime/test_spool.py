@@ -14,6 +14,7 @@ from muster import wire
 from muster.control.decode import decode
 from muster.runtime.reporter import Reporter
 from muster.runtime.spool import CAPACITY, HEADER_BYTES, SpoolDamaged, SpoolReader, read_segment, whole_records
+from muster.runtime.streams import SpoolSource
 from muster.runtime.writer import SpoolWriter
 
 ROW = wire.row_struct(1)
@@ -179,6 +180,29 @@ def test_a_segment_with_a_bad_header_is_skipped_as_a_whole(copy, long, at, data)
     spoil(copy, 2, at, data if at != 8 else b"\5")
     with pytest.raises(SpoolDamaged, match=r"spool\.2"):
         SpoolReader(copy).read(0, EVERYTHING, final=True)
+
+
+def test_a_hole_as_large_as_a_rank_cares_to_claim_is_filled_in_parts(tmp_path):
+    written(tmp_path, rows(10))
+    spoil(tmp_path, 0, 0, b"no header")
+    claimed = 1 << 60
+    header = wire.SEGMENT_HEADER.pack(wire.SEGMENT_MAGIC, 1, 0, claimed, 0)
+    (tmp_path / "spool.1").write_bytes(header.ljust(HEADER_BYTES, b"\0"))
+    said: list[str] = []
+    offset, data = SpoolSource(tmp_path, said.append).read(0, 1 << 20, final=True)
+    assert (offset, len(data)) == (0, 1 << 20)
+    assert whole_records(data)[0] == len(data)
+    assert f"{claimed} bytes are left out" in said[0]
+
+
+def test_a_folder_in_place_of_a_segment_holds_nothing_up(copy, long):
+    reader = SpoolReader(copy)
+    drained(reader, 1 << 20)
+    (copy / "spool.0").unlink()
+    (copy / "spool.0").mkdir()
+    reader.drop_before(len(long[1]))
+    assert (copy / "spool.2").exists()
+    assert not (copy / "spool.1").exists()
 
 
 def drained_to_damage(reader: SpoolReader, limit: int = 1 << 20) -> tuple[bytes, int, int | None]:

@@ -106,6 +106,29 @@ def test_a_launcher_that_is_killed_loses_and_doubles_no_file(shop, point):
     assert len(once(shop.server.documents("media"))) == 1
 
 
+@pytest.mark.parametrize(
+    "note",
+    [
+        {"doc": {"type": "artifact"}, "mtime_ns": 1},
+        {"doc": {"type": "artifact", "about": "x"}, "mtime_ns": 1, "size": 99},
+        {"doc": {"type": "artifact"}, "pid": "me"},
+        {"doc": "an artifact"},
+        ["doc"],
+        {"doc": {"type": "artifact"}, "source": "/a\0b"},
+    ],
+)
+def test_a_note_that_makes_no_sense_costs_its_own_file_and_no_other(shop, note):
+    folder = shop.folder(GIVE)
+    odd = folder / "rank-0" / "files"
+    odd.mkdir(parents=True, exist_ok=True)
+    (odd / "0.json").write_text(json.dumps(note))
+    if "source" not in note:
+        (odd / "0.data").write_text("x")
+    assert shop.run(folder).reason == "completed"
+    assert WANTED.items() <= arrived(shop).items()
+    assert (folder / "done").exists()
+
+
 def test_a_rank_that_is_killed_has_its_files_shipped(shop):
     folder = shop.folder(GIVE + "kill -9 $$")
     assert shop.run(folder).outcome == "failed"

@@ -137,8 +137,8 @@ class Launcher:
 
     def _keep_apart(self) -> wire.WorkerExit | None:
         """Opens the sandbox; the ranks start where the job says only if they may write there."""
-        self._sandbox = make_sandbox(self._launch, self._folder)
         try:
+            self._sandbox = make_sandbox(self._launch, self._folder)
             self._sandbox.open(gang_environment(self._launch, self._folder))
             self._gang = Gang(self._launch, self._folder, self._sandbox)
             workdir = self._launch.workdir

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from muster import wire
-from muster.runtime.untrusted import open_plain
+from muster.runtime.untrusted import open_plain, remove
 
 HEADER_BYTES: Final = wire.SEGMENT_HEADER.size
 CAPACITY: Final = wire.SEGMENT_BYTES - HEADER_BYTES  # bytes of records in one segment
@@ -90,7 +90,7 @@ class SpoolReader:
         for number, following in pairwise(numbers):
             end = ends.get(number, starts.get(following))
             if end is not None and end <= offset:
-                segment_path(self._folder, number).unlink(missing_ok=True)
+                remove(self._folder, segment_path(self._folder, number).name)
                 self._finished.pop(number, None)
 
     def _look(self) -> None:

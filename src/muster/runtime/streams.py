@@ -116,7 +116,7 @@ class SpoolSource:
             if damage.resume is None:
                 self._broken_at = offset
                 return offset, b""
-            return offset, filler(damage.resume - offset)
+            return offset, filler(min(damage.resume - offset, max(limit & ~7, _FILLER_BYTES)))
 
     def end(self) -> int:
         end = self._reader.committed()

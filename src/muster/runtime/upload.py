@@ -89,7 +89,7 @@ class Uploader:
 
     def _one(self, rank: int, note: Path, finishing: bool) -> State:
         try:
-            told = json.loads(read_plain(note.parent, note.name, NOTE_MAX))
+            told = _understood(read_plain(note.parent, note.name, NOTE_MAX))
             doc = {**told["doc"], "rank": rank}
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             return self._lose(rank, note, {}, f"its note can't be read: {error!r}")
@@ -105,7 +105,7 @@ class Uploader:
                 return self._send(rank, note, told, doc, file)
         except (FileNotFoundError, IsADirectoryError):
             return self._lose(rank, note, doc, "the process was killed while it was copied, and the original is gone")
-        except OSError as error:
+        except (OSError, ValueError) as error:
             return self._lose(rank, note, doc, f"it can't be read: {error}")
 
     def _send(self, rank: int, note: Path, told: dict[str, Any], doc: dict[str, Any], file: BinaryIO) -> State:
@@ -155,6 +155,17 @@ class Uploader:
 
 class _Gone(Exception):
     """The server wants nothing more of this attempt."""
+
+
+def _understood(note: bytes) -> dict[str, Any]:
+    """What a rank wrote of a file, which may be anything. Raises ValueError, KeyError or TypeError."""
+    told: dict[str, Any] = json.loads(note)
+    numbers = [told[name] for name in ("pid", "start_ticks", "size", "mtime_ns") if name in told]
+    if not all(isinstance(number, int) for number in numbers) or ("mtime_ns" in told and "size" not in told):
+        raise ValueError("its numbers are not those of a file")
+    if not isinstance(told["doc"], dict) or not isinstance(told["doc"].get("about", {}), dict):
+        raise TypeError("it describes nothing")
+    return told
 
 
 def _digest(file: BinaryIO) -> tuple[str, int]:

@@ -7,6 +7,7 @@ import logging
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import TypeVar
 
 from muster.control.admission import Site
@@ -230,9 +231,15 @@ def engine_config(settings: Settings, log_limit: int) -> LocalConfig:
 
 
 def private_paths(settings: Settings) -> tuple[str, ...]:
-    """What of the server's no job may see: its home, and what its settings put elsewhere."""
-    paths = [str(settings.home), settings.tls_key, settings.artifacts if "://" not in settings.artifacts else None]
+    """What of the server's no job may see: its home, and what its settings put elsewhere.
+
+    Of a key and a database their folders too, unless all of a machine's things are in there: a file that is put in
+    the place of another, as a renewed certificate's key is, would be seen by the sandboxes that are open.
+    """
+    paths = [str(settings.home), settings.artifacts if "://" not in settings.artifacts else None]
     scheme, _, database = settings.url_of_store.partition(":///")
-    if scheme.startswith("sqlite"):
-        paths += [f"{database}{end}" for end in ("", "-wal", "-shm", "-journal")]
+    files = [settings.tls_key or "", database if scheme.startswith("sqlite") else ""]
+    for place in [place for file in files if file for place in (Path(file).absolute(), Path(file).resolve())]:
+        whole = len(place.parent.parts) > 2
+        paths += [str(place.parent)] if whole else [f"{place}{end}" for end in ("", "-wal", "-shm", "-journal")]
     return secrets_of(paths)

@@ -78,10 +78,14 @@ class Writes:
         entities = batch.changes.entities.items()
         run(self._set_entity, [(*key, entity_text(entity)) for key, entity in entities if entity is not None])
         run(self._drop_entity, [key for key, entity in entities if entity is None])
+        rows: list[Row] = []
         for write in batch.streams:
-            if write.gap:
+            if write.gap:  # what came before it in this batch is there first: its last line may be the one cut short
+                run(self._add_log, rows)
+                rows = []
                 end_line(StoredChunks(connection, write), write, mark(write))
-        run(self._add_log, [row for write in batch.streams for row in _log_rows(write)])
+            rows += _log_rows(write)
+        run(self._add_log, rows)
         for write in batch.tips():
             if is_over(write, mark(write)):
                 prune(StoredChunks(connection, write), write, mark(write))

@@ -69,7 +69,7 @@ class KubernetesAdapter:
     def __init__(self, name: str, config: KubeConfig, home: Home) -> None:
         self.look_every = 5.0
         self._name, self._config, self._home = name, config, home
-        self._settings = config.settings
+        self._settings = replace(config.settings, namespace=config.namespace or config.settings.namespace)
         self._link: Link | None = None
         self._detail = ""
         self._lock = threading.Lock()  # over what the watchers' threads and `cause` see as well
@@ -142,7 +142,7 @@ class KubernetesAdapter:
         gone, self._departures = self._departures, link.departures
         workers = sorted(reports, key=lambda one: (one.job, one.attempt, one.worker))
         freed = gone != self._departures
-        return Look(workers, waits, described, freed, self._removal.trouble())
+        return Look(workers, waits, described, freed, self._removal.trouble() or link.trouble())
 
     def cause(self, job: str, attempt: int, worker: int) -> tuple[str, str] | None:
         link, key = self._link, (job, attempt)
@@ -182,10 +182,15 @@ class KubernetesAdapter:
 
     def _mend_package(self, link: Link, gangs: Mapping[Key, Gang]) -> None:
         """Makes the launcher's package anew where a pod waits for it: somebody has deleted it."""
+        now = time.monotonic()
         for gang in gangs.values():
-            for name in reasons.missing_map(gang.warnings) if gang.warnings else ():
-                space = next((pod["metadata"]["namespace"] for pod in gang.pods.values()), "")
-                if name.startswith(f"{self._settings.package}-") and self._shipped.pop(space, None) is not None:
+            waiting = [pod for pod in gang.pods.values() if not reasons.is_up(pod) and not reasons.has_ended(pod)]
+            for name in reasons.missing_map(gang.warnings) if waiting else ():
+                space = waiting[0]["metadata"]["namespace"]
+                since = self._shipped.get(space)  # events stay long after what they tell of
+                late = since is None or now - since >= PACKAGE_CHECK
+                if late and name.startswith(f"{self._settings.package}-"):
+                    self._shipped.pop(space, None)
                     self._ship(link.client, space, self._settings)
 
     def _describe(self, link: Link) -> list[Any]:

@@ -57,6 +57,7 @@ class Link:
         self._starters: dict[str, Resource] = {"Job": JOBS}  # by kind, as far as they are mirrored
         self._mains: dict[str, list[Mirror]] = {}  # kind → one a namespace
         self._core: list[Mirror] = []  # without which nothing is known
+        self._further: list[Mirror] = []  # the same of namespaces beside the engine's own
         self._pods: list[Mirror] = []
         self._workloads: list[Mirror] = []
         self._groups: list[Mirror] = []
@@ -72,11 +73,11 @@ class Link:
     def open(self) -> None:
         """Returns when everything has been listed once. Raises EngineError."""
         self.version = str(self.client.get("/version").get("gitVersion", "?"))
-        needed, optional = self._needed(), self._optional()
-        for mirror in [*needed, *optional]:
+        self._follow_own()
+        for mirror in [*self._core, *self._further, *self._optional()]:
             mirror.start()
         self.discover(time.monotonic())
-        for mirror in needed:
+        for mirror in self._core:
             mirror.wait(SYNC_SECONDS)
         for mirror in self._all():
             _wait_or_warn(mirror)
@@ -88,6 +89,14 @@ class Link:
             refused = isinstance(trouble, KubeError) and trouble.status in (401, 403)
             if trouble is not None and (seconds >= AWAY_SECONDS or refused):
                 raise trouble
+
+    def trouble(self) -> str:
+        """Of which further namespace nothing is heard: its jobs wait, and those of the others go on."""
+        for mirror in self._further:
+            seconds, trouble = mirror.away()
+            if trouble is not None and (seconds >= AWAY_SECONDS or isinstance(trouble, KubeError)):
+                return trouble.message
+        return ""
 
     def close(self) -> None:
         """Calls that are under way may end before the connections are closed below them."""
@@ -204,12 +213,12 @@ class Link:
             mirror.start()
         return made
 
-    def _needed(self) -> list[Mirror]:
+    def _follow_own(self) -> None:
         self._nodes = self._mirror(NODES.path(), {}, keep=_slim_node)
         self._mains = {"Job": [self._own(JOBS, namespace) for namespace in self.namespaces]}
         self._pods = [self._mirror(PODS.path(ns), self._select, removed=self._pod_gone) for ns in self.namespaces]
-        self._core = [self._nodes, *self._pods, *self._mains["Job"]]
-        return self._core
+        self._core = [self._nodes, *self._pods[:1], *self._mains["Job"][:1]]  # the engine's namespace is the first
+        self._further = [*self._pods[1:], *self._mains["Job"][1:]]
 
     def _optional(self) -> list[Mirror]:
         """Without these less is told, and nothing works worse."""

@@ -53,7 +53,7 @@ class Removal:
             if gang.main is None:
                 memo.owned = False  # it may have been deleted alone
             if grace is not None:
-                _delete_pods(link, gang, grace)
+                self._tried_to(gang.key, lambda: _delete_pods(link, gang, grace))
         except EngineError:
             memo.removed, memo.delete_at = False, time.monotonic()
             raise
@@ -64,9 +64,9 @@ class Removal:
         # What it owned goes with it, unless somebody has deleted it alone, or it never came to own it.
         if deleted and (not memo.owned or (gang.main is None and not memo.removed)):
             if gang.main is None:
-                _delete_pods(link, gang, None)
+                self._tried_to(gang.key, lambda: _delete_pods(link, gang, None))
             for namespace in _spaces(link, gang):
-                clear(link.client, self._settings, namespace, *gang.key)
+                self._tried_to(gang.key, partial(clear, link.client, self._settings, namespace, *gang.key))
 
     def clear_late(self, link: Link, found: Mapping[Key, Gang], now: float) -> None:
         """Deletes again what is there though it was forgotten: it stayed, or a call whose answer was lost made it."""
@@ -100,16 +100,27 @@ class Removal:
         else:
             name = object_name(self._settings.installation, *gang.key)
             targets = [(kind.path(space, name), "") for kind in link.starters() for space in _spaces(link, gang)]
-        try:
+
+        def delete() -> None:
             for path, uid in targets:
                 link.client.delete(path, uid=uid)
+
+        if not self._tried_to(gang.key, delete):
+            return False
+        self._stuck.pop(gang.key, None)
+        return True
+
+    def _tried_to(self, key: Key, call: Callable[[], None]) -> bool:
+        """Whether the cluster let it happen. One that does not, for want of a right or with a webhook down, is shown as
+        the engine's trouble and keeps nobody else waiting; what is left is swept up later."""
+        try:
+            call()
         except EngineError as error:
             fault = fault_of(error)
             if fault is None or fault.kind == "away":
                 raise
-            self._stuck[gang.key] = fault.message  # a right is missing, or a webhook down
+            self._stuck[key] = fault.message
             return False
-        self._stuck.pop(gang.key, None)
         return True
 
 

@@ -84,10 +84,17 @@ class RayAdapter:
         return Look(reports, waits, self._infos())
 
     def launch(self, gangs: Sequence[GangLaunch], wanted: Callable[[Key], bool]) -> Mapping[Key, str | Held]:
-        asked = {(gang.job, gang.attempt): self._described(gang) for gang in gangs}
+        asked: dict[Key, dict[str, Any]] = {}
+        refused: dict[Key, str | Held] = {}
+        for gang in gangs:
+            try:
+                asked[gang.job, gang.attempt] = self._described(gang)
+            except EngineError as error:  # such as an account of its project that does not exist
+                refused[gang.job, gang.attempt] = str(error)
         self._under_way |= asked
-        self._call("launch", gangs=list(asked.values()))
-        return {}
+        if asked:
+            self._call("launch", gangs=list(asked.values()))
+        return refused
 
     def stop(self, orders: Sequence[Order]) -> None:
         for order in orders:
@@ -156,7 +163,9 @@ class RayAdapter:
         env = dict(gang.options.get("runtime_env") or {})
         seats = [self._nodes.get(seat.node) or {"id": "", "ip": ""} for seat in gang.seats]
         checkpoints = f"{self.settings.checkpoints.rstrip('/')}/{gang.job}" if self.settings.checkpoints else ""
-        apart = isolation_of(gang, self.settings.isolation, self.home.private, self.home.folder / "users.json")
+        hidden = [*self.home.private, self.settings.checkpoints, self.settings.scratch]
+        paths = [path for path in hidden if path.startswith("/")]
+        apart = isolation_of(gang, self.settings.isolation, paths, self.home.folder / "users.json")
         asked = (str(name) for name in env.get("env_vars") or {})
         passed = (*(name for name in asked if name.isidentifier()), *self.settings.isolation.pass_env)
         launches = [
