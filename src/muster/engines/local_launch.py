@@ -56,7 +56,7 @@ def describe_gang(config: LocalConfig, gang: GangLaunch) -> list[Launch]:
         for number, seat in enumerate(gang.seats)
     ]
     hidden = (str(config.root.absolute()), *config.hidden)
-    apart = isolation_of(gang, config.isolation, hidden, config.root / "users.json")
+    apart = isolation_of(gang, config.isolation, hidden, config.root.parent / "users.json")
     passed = config.isolation.pass_env
     return [replace(launch, master_addr=LOOPBACK, isolation=apart, pass_env=passed) for launch in told]
 
