@@ -50,7 +50,9 @@ class Aliases:
         table = tables.model_aliases
         gone = delete(table).where(table.c.name == name, table.c.alias == alias)
         told = self._book.event("alias.removed", actor, self.need(name).project, name=name, alias=alias)
-        self._book.write(lambda connection: void(connection.execute(gone)), events=[told])
+        with self._book.holding(LOCK):
+            if alias in self.aliases(name):
+                self._book.write(lambda connection: void(connection.execute(gone)), events=[told])
 
     def aliases(self, name: str) -> dict[str, int]:
         table = tables.model_aliases.c
