@@ -7,16 +7,11 @@ alone: own process group, own state.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import functools
-import importlib
-import json
 import os
 import pickle
-import select
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -25,9 +20,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from warm_kit import Started, Warm
+
 TIMEOUT = 240.0  # seconds for one gang; a bound for a hang on a busy machine, not an expectation
 
-_WARM = "import sys; sys.path[:] = {path!r}; import gang_kit; gang_kit.serve()"
 _LOADED = (
     "torch", "torch.distributed.checkpoint", "torch.distributed.fsdp", "torch.distributed.pipelining",
     "torch.distributed.tensor.parallel", "muster.train.loop",
@@ -48,123 +44,40 @@ def gang(world: int, target: Callable[..., Any], *args: Any, timeout: float = TI
     with tempfile.TemporaryDirectory(prefix="gang-") as name:
         folder = Path(name)
         (folder / "work").write_bytes(pickle.dumps((world, group, target, args)))
-        (folder / "log").touch()
-        with _warm().start(folder, target.__module__) as starter:
-            until = time.monotonic() + TIMEOUT
-            while not starter.wait(0.02) and len(list(folder.glob("begun-*"))) < world and time.monotonic() < until:
-                pass  # what a rank takes to begin on a busy machine is not the gang's time
-            if not starter.wait(timeout):
+        starter = _warm().start(
+            "gang_kit:start_ranks", [name], folder / "log", _environment(), Path.cwd(), target.__module__
+        )
+        try:
+            _until_begun(folder, world, starter)
+            if not starter.ended(timeout):
                 tail = f"{_tail(folder)}\n{_stacks(folder, starter.pid)}"
                 raise GangFailure(f"{world} ranks of {_name(target)} did not end in {timeout:g} s.\n{tail}")
+        finally:
+            starter.kill_session()
         return _results(folder, world, target)
 
 
-class _Starter:
-    """The process that starts a gang's ranks, which is the leader of their session; at the end of `with` all go."""
-
-    def __init__(self, pid: int, warm: _Warm) -> None:
-        self.pid, self._warm = pid, warm
-        self._end = os.pidfd_open(pid)
-
-    def wait(self, seconds: float) -> bool:
-        """Whether it has ended."""
-        return bool(select.select([self._end], [], [], seconds)[0])
-
-    def __enter__(self) -> _Starter:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        os.killpg(self.pid, signal.SIGKILL)  # nobody has reaped it: the number is still its own
-        self.wait(TIMEOUT)
-        os.close(self._end)
-        self._warm.ask({"reap": self.pid})
-
-
-class _Warm:
-    """A process that has torch, and makes starters. It ends with the one that made it."""
-
-    def __init__(self) -> None:
-        env = {**os.environ, "OMP_NUM_THREADS": "1", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
-        command = [sys.executable, "-c", _WARM.format(path=_path())]
-        self._process = subprocess.Popen(
-            command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True, text=True
-        )
-
-    def start(self, folder: Path, module: str) -> _Starter:
-        env = {
-            **os.environ,
-            "OMP_NUM_THREADS": "1",
-            "GLOO_SOCKET_IFNAME": "lo",
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(free_port()),
-            "TORCHINDUCTOR_COMPILE_THREADS": "1",
-        }
-        asked = {"folder": str(folder), "module": module, "env": env, "path": _path(), "cwd": str(Path.cwd())}
-        return _Starter(self.ask(asked), self)
-
-    def ask(self, what: dict[str, Any]) -> int:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        print(json.dumps(what), file=self._process.stdin, flush=True)
-        return int(self._process.stdout.readline())
-
-    def close(self) -> None:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.close()
-        self._process.wait()
-        self._process.stdout.close()
-
-
 @functools.cache
-def _warm() -> _Warm:
-    made = _Warm()
-    atexit.register(made.close)
-    return made
+def _warm() -> Warm:
+    return Warm(*_LOADED, "gang_kit", OMP_NUM_THREADS="1", TORCHINDUCTOR_COMPILE_THREADS="1")
 
 
-def _path() -> list[str]:
-    place = str(Path(__file__).parent)
-    return [place, *(entry for entry in sys.path if entry != place)]
+def _environment() -> dict[str, str]:
+    return {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "GLOO_SOCKET_IFNAME": "lo",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(free_port()),
+        "TORCHINDUCTOR_COMPILE_THREADS": "1",
+    }
 
 
-def serve() -> None:
-    """In the warm process: a line of JSON asks for a starter, or that one that has ended is reaped; a line answers."""
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what a module prints is no answer
-    for name in _LOADED:
-        importlib.import_module(name)
-    for line in sys.stdin:
-        asked = json.loads(line)
-        if "reap" in asked:
-            print(os.waitpid(asked["reap"], 0)[0], file=answers, flush=True)
-            continue
-        sys.path[:] = asked["path"]
-        with contextlib.suppress(Exception):  # the starter meets it again, and its log has it
-            importlib.import_module(asked["module"])
-        pid = os.fork()
-        if pid == 0:
-            _become_starter(asked)
-        print(pid, file=answers, flush=True)
-
-
-def _become_starter(asked: dict[str, Any]) -> None:
-    try:
-        os.setsid()
-        with Path(os.devnull).open() as nothing, (Path(asked["folder"]) / "log").open("ab") as log:
-            os.dup2(nothing.fileno(), 0)
-            os.dup2(log.fileno(), 1)
-            os.dup2(log.fileno(), 2)
-        os.environ.clear()
-        os.environ.update(asked["env"])
-        os.chdir(asked["cwd"])
-        start_ranks(asked["folder"])
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(1)
+def _until_begun(folder: Path, world: int, starter: Started) -> None:
+    """Waits until every rank is in its target: what a rank takes to begin on a busy machine is not the gang's time."""
+    until = time.monotonic() + TIMEOUT
+    while not starter.ended(0.02) and len(list(folder.glob("begun-*"))) < world and time.monotonic() < until:
+        pass
 
 
 def free_port() -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import signal
@@ -16,6 +17,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import httpx
+
+from warm_kit import Started, Warm
 
 T = TypeVar("T")
 PATIENCE = 180.0  # seconds: how long a test waits for something that should happen
@@ -47,7 +50,7 @@ class LiveServer:
     env: dict[str, str] = field(default_factory=dict)
     ca: str | None = None  # a certificate to trust
     around: Sequence[str] = ()  # stands before the command
-    process: subprocess.Popen[bytes] | None = None
+    process: subprocess.Popen[bytes] | Started | None = None
     ends: list[int] = field(default_factory=list)  # how the processes before this one ended
 
     def start(self, wait: bool = True, **env: str) -> None:
@@ -60,9 +63,13 @@ class LiveServer:
         environment = {**os.environ, **self.env, **env, "MUSTER_HOME": str(self.home), "PYTHONWARNINGS": "default"}
         for name in ("MUSTER_URL", "MUSTER_TOKEN"):
             environment.pop(name, None)
-        with (self.home / "server.log").open("ab") as log:
-            command = [*self.around, sys.executable, "-m", "muster", "up", "--port", "0", *self.options]
-            self.process = subprocess.Popen(command, stdout=log, stderr=log, env=environment, cwd=self.home)
+        words, log = ["up", "--port", "0", *self.options], self.home / "server.log"
+        if self.around or self.env or env:  # what is about the process itself: it gets a whole one
+            with log.open("ab") as out:
+                command = [*self.around, sys.executable, "-m", "muster", *words]
+                self.process = subprocess.Popen(command, stdout=out, stderr=out, env=environment, cwd=self.home)
+        else:
+            self.process = _warm().start("live:run_muster", words, log, environment, self.home)
         if wait:
             self.wait_ready()
 
@@ -150,6 +157,19 @@ class LiveServer:
     def metric(self, ref: str, name: str) -> dict[int, tuple[list[int], list[float]]]:
         found = self.get(f"/v1/jobs/{ref}/metrics/{name}")["attempts"]
         return {item["attempt"]: (item["steps"], item["values"]) for item in found}
+
+
+@functools.cache
+def _warm() -> Warm:
+    """Has all that a server imports, which is most of what starting one costs."""
+    return Warm("muster.cli.main", "muster.cli.daemon", "muster.server.main", "live", OPENBLAS_NUM_THREADS="1")
+
+
+def run_muster(*words: str) -> int:
+    """In a process that was forked there."""
+    from muster.cli.main import main  # noqa: PLC0415
+
+    return main(words)
 
 
 def _json(response: httpx.Response) -> Any:
