@@ -123,6 +123,7 @@ def test_a_killed_launcher_costs_an_attempt_and_no_orphans(
     run = f"if [ $MUSTER_ATTEMPT = 1 ]; then setsid sleep 600 & {program(100_000, 0.01)}; else {program(STEPS)}; fi"
     job = server.submit(run, num_nodes=2, retry={"max_restarts": 0, "backoff": "50ms"})["id"]
     until(lambda: len(marks()) == 2, "both ranks to run")
+    until(lambda: server.get(f"/v1/jobs/{job}/metrics/value", rank=0)["attempts"], "the first step of rank 0")
     (pid, _) = launcher_pids(server, job)
     if with_server:
         server.kill()
