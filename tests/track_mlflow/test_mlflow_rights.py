@@ -224,6 +224,19 @@ class TestTheGateway:
         for path in ("/gateway/mlflow/v1/chat/completions", "/gateway/proxy/x/y", "/gateway/x/mlflow/invocations"):
             assert people.mem.post(path, json=call).status_code == 404
 
+    @pytest.mark.parametrize("begin", ["", "/"])
+    @pytest.mark.parametrize("end", ["", "/", "%0A", "%0A%0A", "%00", "%7F"])
+    def test_under_no_other_spelling(self, people: People, begin: str, end: str) -> None:
+        token = people.server.post("/v1/tokens", {"name": "spelling", "user": "mem", "role": "member"})["token"]
+        for path in ("/gateway/openai/v1/chat/completions", "/gateway/mlflow/v1/chat/completions", "/gateway/x"):
+            with people.server.http(token) as http:
+                answer = http.post(f"/mlflow{begin}{path}{end}", json={"model": "x", "messages": []})
+            assert answer.status_code == (400 if "%" in end else 404), answer.text
+            assert "%" not in end or "control character" in answer.json()["message"]
+        for path in (f"{API3}gateway/secrets/list", "/ajax-api/3.0/mlflow/gateway/secrets/list"):
+            assert right_for("GET", f"{begin}{path}") == "admin"
+            assert right_for("GET", f"{path.replace('/gateway', '//gateway')}\n") == "admin"
+
     def test_keys_are_sealed_with_the_servers_own(self, people: People) -> None:
         body = {"secret_name": "llm", "secret_value": {"api_key": "sk-1234567890"}, "provider": "openai"}
         made = people.root.post(f"{API3}gateway/secrets/create", json=body)

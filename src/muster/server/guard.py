@@ -11,7 +11,7 @@ from typing import Any, Final
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from muster.core.errors import MusterError, TooMany, Unauthenticated
+from muster.core.errors import Invalid, MusterError, TooMany, Unauthenticated
 from muster.server.answers import answer, error_answer
 from muster.server.auth import authenticate
 from muster.server.mlflow.asker import bearer
@@ -27,7 +27,8 @@ _OF_ATTEMPTS: Final = re.compile(r"/v1/ingest(/.*)?|/v1/runs/external/beat")
 _TOKEN_LENGTH: Final = 500
 # MLflow's calls that read many rows, by the last part of their path.
 _HEAVY: Final = re.compile(r"/mlflow/.*/(search|query|graphql|get-history|calculate)[^/]*")
-_MLFLOW: Final = re.compile(r"/mlflow(/.*)?")
+_MLFLOW: Final = re.compile(r"/mlflow(/.*)?", re.DOTALL)
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 
 _COMMON: Final = [(b"x-content-type-options", b"nosniff"), (b"referrer-policy", b"no-referrer")]
 _OWN: Final = [
@@ -67,6 +68,8 @@ class Guard:
     def _refusal(self, scope: Scope, path: str, headers: dict[bytes, bytes]) -> Response | None:
         if len(scope["headers"]) > HEADERS:
             return answer(431, _error("too_large", f"The request has more than {HEADERS} headers.", "Send fewer."))
+        if _CONTROL.search(path):  # the `$` of a route ignores a line break at the end, the rules of who may don't
+            return _refused(path, Invalid("The path holds a control character.", "Send it without."))
         if path in PUBLIC:
             return None
         if not self._service.hosts.allow(headers.get(b"host", b"").decode("latin-1")):
