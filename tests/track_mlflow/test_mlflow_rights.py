@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import sqlite3
 import stat
@@ -313,6 +314,17 @@ class TestAnswers:
             ):
                 assert answer.headers["x-content-type-options"] == "nosniff", answer
                 assert answer.headers["x-frame-options"] == "DENY"
+
+    def test_packed_spans_arrive_and_bombs_do_not(self, people: People) -> None:
+        span = {"traceId": "0" * 31 + "1", "spanId": "0" * 15 + "1", "name": "packed", "startTimeUnixNano": "1"}
+        sent = {"resourceSpans": [{"scopeSpans": [{"spans": [{**span, "endTimeUnixNano": "2"}]}]}]}
+        headers = {"x-mlflow-experiment-id": people.experiment, "content-type": "application/json"}
+        headers["content-encoding"] = "gzip"
+        answer = people.mem.post("/v1/traces", content=gzip.compress(json.dumps(sent).encode()), headers=headers)
+        assert answer.status_code == 200, answer.text
+        answer = people.mem.post("/v1/traces", content=gzip.compress(bytes(64 << 20)), headers=headers)
+        assert answer.status_code == 400
+        assert "send fewer" in answer.json()["message"]
 
     @pytest.mark.parametrize("path", [f"{API}runs/create", f"{API}logged-models", f"{API3}traces", "/graphql"])
     def test_what_is_nested_without_end(self, people: People, path: str) -> None:
