@@ -15,6 +15,7 @@ CONTENT: Final = 1 << 40  # of one file, which goes to its place in blocks
 VALUES: Final = 100_000
 MANY_VALUES: Final = 500_000  # of a large request
 HEADERS: Final = 200  # of one request
+UNREAD: Final = 16 << 10  # bytes of a body after which an answer that came first ends the connection
 _LARGE_PATHS: Final = ("/v1/ingest", "/v1/jobs/batch", "/v1/blobs/bundle")
 _CONTENT: Final = re.compile(
     r"/v1/(ingest/)?blobs/[0-9a-f]{64}|/v1/runs/[^/]+/artifacts/.+|/mlflow/.*/mlflow-artifacts/.+"
