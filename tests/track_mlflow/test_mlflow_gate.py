@@ -13,6 +13,7 @@ import pytest
 from starlette.requests import Request
 from starlette.types import Message
 
+from muster.server.guard import _HEAVY
 from muster.server.mlflow import gate
 from muster.server.sizes import LARGE, MANY_VALUES
 from muster.track.mlflow.faults import Fault
@@ -89,3 +90,11 @@ def test_spans_that_are_no_whole_stream(name: str) -> None:
 def test_encodings_that_nobody_reads(name: str) -> None:
     with pytest.raises(Fault, match="Send gzip, deflate or none"):
         forwarded(b"spans", content_encoding=name)
+
+
+@pytest.mark.parametrize("end", ["graphql", "api/2.0/mlflow/runs/search", "ajax-api/2.0/mlflow/metrics/get-history"])
+def test_what_reads_many_rows_takes_turns(end: str) -> None:
+    assert _HEAVY.fullmatch(f"/mlflow/{end}")
+    assert _HEAVY.fullmatch(f"/mlflow//{end}")
+    assert not _HEAVY.fullmatch(f"/mlflow/{end}/more")
+    assert not _HEAVY.fullmatch("/mlflow/version")

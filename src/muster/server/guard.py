@@ -27,7 +27,7 @@ _DESCRIPTION: Final = frozenset({"/docs", "/openapi.json"})
 _OF_ATTEMPTS: Final = re.compile(r"/v1/ingest(/.*)?|/v1/runs/external/beat")
 _TOKEN_LENGTH: Final = 500
 # MLflow's calls that read many rows, by the last part of their path.
-_HEAVY: Final = re.compile(r"/mlflow/.*/(search|query|graphql|get-history|calculate)[^/]*")
+_HEAVY: Final = re.compile(r"/mlflow/(?:.*/)?(search|query|graphql|get-history|calculate)[^/]*")
 _MLFLOW: Final = re.compile(r"/mlflow(/.*)?", re.DOTALL)
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 
