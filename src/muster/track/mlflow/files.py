@@ -20,6 +20,7 @@ from muster.track.usage import BESIDE_RUNS
 
 _BESIDE: Final = ("models", "traces")  # what an experiment has besides runs
 _ARTIFACTS: Final = "artifacts"
+_QUOTED: Final = 8  # times that a path may be quoted: each takes a look at all of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +115,10 @@ def _told(desk: Desk, kind: str, where: Place) -> Event:
 def safe_path(path: str) -> str:
     """Refuses what could lead elsewhere, however often it is quoted."""
     plain = path
-    while (further := unquote(plain)) != plain:
-        plain = further
+    for _ in range(_QUOTED):
+        plain = unquote(plain)
+    if unquote(plain) != plain:
+        raise Fault(f"Invalid path: it is quoted more than {_QUOTED} times. Send it as it is.")
     parts = plain.split("/")
     if "\\" in plain or "\0" in plain or "#" in plain or plain.startswith("/") or ".." in parts or ":" in parts[0]:
         raise Fault("Invalid path")
