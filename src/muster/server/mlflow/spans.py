@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from typing import Final
 
-from muster.server.sizes import LARGE, MANY_VALUES, values_in
+from muster.server.sizes import LARGE, MANY_VALUES, Values
 from muster.track.mlflow.faults import Fault
 
 PATH: Final = "/v1/traces"
@@ -24,7 +24,9 @@ def unpacked(body: bytes, encoding: str, json: bool) -> bytes:
         plain = _inflated(body, window)
         if plain is None:
             continue
-        if json and values_in(plain) > MANY_VALUES:
+        values = Values()
+        values.add(plain if json else b"")
+        if values.count > MANY_VALUES:
             raise Fault(f"The JSON has more than {MANY_VALUES:,} values: send fewer spans at once.", "BAD_REQUEST")
         return plain
     raise Fault(f"The body is not one whole stream of {name}: send it again.", "BAD_REQUEST")
