@@ -15,7 +15,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from live import LiveServer
+from live import LiveServer, live_server
 from muster.server.mlflow.rights import right_for
 
 API, API3 = "/api/2.0/mlflow/", "/api/3.0/mlflow/"
@@ -268,6 +268,22 @@ class TestTheGateway:
             assert stat.S_IMODE(where.stat().st_mode) == 0o600
         finally:
             server.stop()
+
+
+def test_webhooks_secrets_are_read_after_a_restart(tmp_path: Path) -> None:
+    body = {"name": "told", "url": "https://8.8.8.8/x", "secret": "s3cret"}
+    body |= {"events": [{"entity": "REGISTERED_MODEL", "action": "CREATED"}]}
+    with live_server(tmp_path / "home") as server:
+        with mlflow(server, server.token) as root:
+            made = root.post(f"{API}webhooks", json=body)
+            assert made.status_code == 200, made.text
+        assert b"s3cret" not in (tmp_path / "home" / "mlflow.db").read_bytes()
+        server.stop()
+        server.start()
+        with mlflow(server, server.token) as root:
+            listed = root.get(f"{API}webhooks")
+            assert listed.status_code == 200, listed.text
+            assert [one["name"] for one in listed.json()["webhooks"]] == ["told"]
 
 
 def opens(database: Path, name: str, passphrase: str) -> bool:
