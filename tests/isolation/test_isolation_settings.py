@@ -11,7 +11,15 @@ from muster.core.errors import ConfigError
 from muster.core.job import Job
 from muster.core.spec import JobSpec
 from muster.engines.base import GangLaunch, Seat
-from muster.engines.isolation import IsolationSettings, Probe, Standing, isolation_of, read_isolation, read_local
+from muster.engines.isolation import (
+    REFUSAL_SECONDS,
+    IsolationSettings,
+    Probe,
+    Standing,
+    isolation_of,
+    read_isolation,
+    read_local,
+)
 from muster.inherited import for_launcher, inherited
 from muster.runtime.sandbox import mounts
 from muster.server.leader import private_paths
@@ -89,10 +97,14 @@ def test_of_a_key_and_a_database_elsewhere_the_folder_is_hidden(tmp_path: Path) 
     assert "/etc" not in private_paths(Settings(Path("/home/m"), tls_key="/etc/m.key"))
 
 
-def test_a_probe_that_failed_is_made_again() -> None:
+def test_a_probe_that_failed_is_made_again_after_a_while() -> None:
     answers = [Standing("none", "no"), Standing("sandbox", "yes")]
-    probe = Probe(IsolationSettings(), lambda settings: answers.pop(0))
-    assert [probe().refusal, probe().refusal, probe().refusal] == ["no", "", ""]
+    clock = [0.0]
+    probe = Probe(IsolationSettings(), lambda settings: answers.pop(0), lambda: clock[0])
+    found = []
+    for clock[0] in (0.0, 1.0, REFUSAL_SECONDS - 1.0, REFUSAL_SECONDS, 10 * REFUSAL_SECONDS):
+        found.append(probe().refusal)
+    assert found == ["no", "no", "no", "", ""]
 
 
 def test_of_two_rules_the_longer_path_holds(tmp_path: Path) -> None:

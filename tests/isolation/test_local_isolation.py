@@ -217,7 +217,9 @@ def broken_bwrap() -> Iterator[Path]:
     """A folder that anybody can enter, with a bubblewrap that does not work."""
     folder = Path(tempfile.mkdtemp(dir="/var/tmp"))
     folder.chmod(0o755)
-    (folder / "bwrap").write_text("#!/bin/sh\necho no such luck >&2\nexit 1\n")
+    (folder / "tries").touch()
+    (folder / "tries").chmod(0o666)
+    (folder / "bwrap").write_text(f"#!/bin/sh\necho >>{folder}/tries\necho no such luck >&2\nexit 1\n")
     (folder / "bwrap").chmod(0o755)
     yield folder
     shutil.rmtree(folder)
@@ -273,3 +275,29 @@ def test_an_administrators_job_that_a_member_resumes_is_kept_apart() -> None:
         until(lambda: server.job(job)["attempt"] == 2 and server.job(job)["phase"] == "failed", "its second end")
         assert server.output(job, attempt=1).split() == ["0"]
         assert "2000001" in server.output(job, attempt=2)
+
+
+def test_whether_jobs_can_be_kept_apart_is_tried_once_for_a_batch(broken_bwrap: Path) -> None:
+    env = {"PATH": f"{broken_bwrap}:{Path(sys.executable).parent}:/usr/bin:/bin:/usr/sbin:/sbin"}
+    spec = {"name": "job", "run": "id -u", "workdir": "/"}
+    tries = broken_bwrap / "tries"
+    with server_of(ORDINARY, "", env) as server, server.http(member(server, "ada")) as http:
+        assert http.post("/v1/jobs", json={"spec": spec}).status_code == 409
+        one = len(tries.read_text())
+        answers = http.post("/v1/jobs/batch", json={"jobs": [{"spec": spec}] * 50}).json()["jobs"]
+        assert {answer["error"]["reasons"][0]["code"] for answer in answers} == {"isolation_missing"}
+        assert len(tries.read_text()) <= 2 * one
+
+
+def test_a_members_job_is_not_an_administrators_who_resumes_it(broken_bwrap: Path) -> None:
+    env = {"PATH": f"{broken_bwrap}:{Path(sys.executable).parent}:/usr/bin:/bin:/usr/sbin:/sbin"}
+    with server_of(ORDINARY, "", env, "--trust-members") as server:
+        job = submit(server, member(server, "ada"), "exit 1")
+        assert server.wait(job)["phase"] == "failed"
+        server.stop()
+        server.options = [option for option in server.options if option != "--trust-members"]
+        server.start()
+        with server.http() as http:
+            answer = http.post(f"/v1/jobs/{job}/resume", json={})
+        assert answer.status_code == 409, answer.text
+        assert [reason["code"] for reason in answer.json()["error"]["reasons"]] == ["isolation_missing"]

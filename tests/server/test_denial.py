@@ -83,6 +83,14 @@ def test_a_body_without_a_token_is_not_read(server: LiveServer) -> None:
             assert b"connection: close" in answer.lower()
 
 
+@pytest.mark.parametrize("path", ["/v1/whoami", "/v1/ingest", "/mlflow/", "/mlflow/api/2.0/mlflow/runs/search"])
+@pytest.mark.parametrize("given", [b"Basic \xe9", b"Basic =", b"Bearer \xe9", b"Bearer mst_\xe9_\xe9", b"\xe9"])
+def test_a_token_that_is_no_text_is_not_valid(server: LiveServer, path: str, given: bytes) -> None:
+    with server.http() as http:
+        answer = http.post(path, headers={b"Authorization": given})
+    assert answer.status_code == 401, answer.text
+
+
 @pytest.mark.parametrize("path", ["/v1/ingest", "/v1/ingest/blobs/" + "0" * 64, "/mlflow/api/2.0/mlflow/runs/create"])
 def test_every_door_looks_at_the_token_first(server: LiveServer, path: str) -> None:
     with connect(server) as connection:

@@ -181,7 +181,7 @@ def test_lists_page_through_everything_once(server: LiveServer) -> None:
     assert server.job(str(page["jobs"][-1]["number"]))["id"] == ids[0]
 
 
-def sse(http: httpx.Client, path: str, opened: threading.Event | None = None, **headers: str):
+def sse(http: httpx.Client, path: str, opened: threading.Event | None = None, **headers: str | bytes):
     """(id, event, data) of a stream, as they come; sets `opened` once the server has settled where it begins."""
     with http.stream("GET", path, headers=headers, timeout=180) as answer:
         assert answer.status_code == 200
@@ -211,6 +211,17 @@ def test_logs_stream_until_the_end_and_resume_from_the_last_id(server: LiveServe
     rest = "".join(data["text"] for _, event, data in again if event == "log")
     assert text.endswith(rest)
     assert text != rest
+
+
+def test_a_last_id_that_is_no_number_begins_at_the_beginning(server: LiveServer) -> None:
+    job = server.submit("echo all of it")
+    server.wait(job["id"])
+    for given in ("²".encode("latin-1"), b"9" * 20, b"-1", b"x"):
+        with server.http() as http:
+            frames = list(sse(http, f"/v1/jobs/{job['id']}/logs/stream", **{"Last-Event-ID": given}))
+            assert "".join(data["text"] for _, event, data in frames if event == "log") == "all of it\n"
+            _, event, data = next(sse(http, f"/v1/events/stream?after=0&job={job['id']}", **{"Last-Event-ID": given}))
+            assert (event, data["kind"]) == ("event", "job.submitted")
 
 
 def test_events_stream_and_name_the_actor(server: LiveServer) -> None:

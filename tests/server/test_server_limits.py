@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -28,6 +29,7 @@ reads_per_user = 1
 read_wait = 0.2
 [limits.bytes]
 stored = "1MB"
+logged = "1MB"
 """
 
 
@@ -122,6 +124,36 @@ def test_artifacts_of_a_project_have_so_many_bytes(limited: LiveServer) -> None:
     with limited.http(token) as http:  # content that is there already counts all the same
         digest = answers[kept[0]].json()["digest"]
         assert http.put(f"/v1/runs/{run}/artifacts/again.bin", params={"digest": digest}).status_code == 409
+
+
+@pytest.mark.parametrize("kind", ["models", "traces"])
+def test_so_do_those_of_logged_models_and_traces(limited: LiveServer, kind: str) -> None:
+    token, api = member(limited, "log", "logged"), "/mlflow/api/2.0"
+    with limited.http(token) as http:
+        made = http.post(f"{api}/mlflow/experiments/create", json={"name": f"logged/{kind}"}).json()["experiment_id"]
+        where = f"{api}/mlflow-artifacts/artifacts/{made}/{kind}/one/artifacts"
+        part, whole = kind.encode() * 50_000, kind.encode() * 160_000
+        assert http.put(f"{where}/a", content=part).status_code == 200
+        for name in (where, where.replace(f"/{made}/", f"/0{made}/")):
+            refused = http.put(f"{name}/b", content=whole)
+            assert refused.status_code == 400, name
+            assert "project 'logged'" in refused.json()["message"]
+            assert "runs artifacts RUN rm" in refused.json()["message"]
+        # What has no room is not taken first and refused afterwards.
+        digest = hashlib.sha256(whole).hexdigest()
+        assert http.post("/v1/blobs/missing", json={"digests": [digest]}).json()["missing"] == [digest]
+
+
+def test_they_are_counted_after_a_restart(tmp_path: Path) -> None:
+    where = "/mlflow/api/2.0/mlflow-artifacts/artifacts/0/models/one/artifacts"
+    with live_server(tmp_path, config='[limits.bytes]\ndefault = "1MB"\n') as server:
+        with server.http() as http:
+            assert http.put(f"{where}/a", content=b"a" * 600_000).status_code == 200
+        server.stop()
+        server.start()
+        with server.http() as http:
+            assert http.put(f"{where}/b", content=b"b" * 600_000).status_code == 400
+            assert http.put(f"{where}/b", content=b"b" * 300_000).status_code == 200
 
 
 def test_open_streams_of_a_user_are_counted(limited: LiveServer) -> None:

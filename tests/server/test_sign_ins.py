@@ -8,6 +8,7 @@ import pytest
 
 from muster.core.event import AUDIT, Event
 from muster.core.state import State, apply
+from muster.server.mlflow.asker import bearer
 from muster.server.sign_ins import MOST, SignIns
 from muster.store.base import EventFilter
 from muster.store.direct import DirectCommit
@@ -45,6 +46,13 @@ def test_the_first_is_told_at_once_and_the_others_as_a_count(store: MemoryStore)
     watch.failed("10.0.0.7", "Basic " + base64.b64encode(f"ada:mst_cd34_{SECRET}".encode()).decode())
     assert told(store)[2:] == [("10.0.0.7", 1, "")]  # nobody has that token
     assert SECRET not in str(store.events(EventFilter()))
+
+
+@pytest.mark.parametrize("given", ["é", "=", "a", "not base64", "/////w=="])
+def test_what_can_not_be_read_is_a_failed_sign_in(store: MemoryStore, given: str) -> None:
+    assert bearer(f"Basic {given}") is None
+    sign_ins(store).failed("10.0.0.7", f"Basic {given}")
+    assert told(store) == [("10.0.0.7", 1, "")]
 
 
 def test_many_addresses_are_not_many_events(store: MemoryStore) -> None:

@@ -168,6 +168,23 @@ class TestCollect:
         assert kept.blobs.missing([digest]) == []
         assert kept.blobs.release([digest]).blobs == 0
 
+    def test_nothing_is_remembered_of_what_is_not_there(self, kept: Content) -> None:
+        """However many somebody asks about."""
+        there, foreign = kept.add("there"), kept.add("foreign")
+        kept.blobs._vouched.clear()
+        many = [sha(f"absent {number}") for number in range(2_000)]
+        assert kept.blobs.missing([*many, there]) == many
+        assert kept.blobs.missing([*many, foreign], of_user("ada", ())) == [*many, foreign]
+        assert kept.blobs._vouched.keys() == {there}
+        tree = kept.add(json.dumps({f"f{number}": [digest, 1, 0o644] for number, digest in enumerate(many)}))
+        assert not kept.snapshots.whole(tree, of_user("ada", None))
+        assert kept.blobs._vouched.keys() == {there, tree}
+
+    def test_a_bundle_that_just_came_is_spared(self, kept: Content) -> None:
+        items = [(sha(text), text.encode()) for text in ("one", "two")]
+        kept.blobs.put_many(items)
+        assert kept.blobs.release(digest for digest, _ in items).blobs == 0
+
     def test_minutes_after_boot_nothing_counts_as_told(self, kept: Content, monkeypatch: pytest.MonkeyPatch) -> None:
         steady = [60.0]  # seconds since the boot
         monkeypatch.setattr("muster.track.blobs.time", SimpleNamespace(monotonic=lambda: steady[0]))

@@ -9,6 +9,7 @@ import pytest
 
 from mlflow_kit import Person, Table
 from muster.track.mlflow.faults import Fault
+from muster.track.mlflow.files import safe_path
 from muster.track.mlflow.limits import METRICS_MAX
 
 BAD_BATCHES: list[tuple[dict[str, Any], str]] = [
@@ -277,3 +278,20 @@ class TestWhoMay:
         found = table.record.track.experiments.get(number)
         assert found is not None
         assert (found.project, found.name) == ("vision", "vision/x")
+
+
+class TestPaths:
+    @pytest.mark.parametrize("path", ["a/b.txt", "a%20b", "50%", "a/%25252e", "été/%C3%A9"])
+    def test_what_stays_where_it_belongs(self, path: str) -> None:
+        assert safe_path(path) == path
+
+    @pytest.mark.parametrize("path", ["../a", "a/%2e%2e/b", "a/%25252e%25252e/b", "/a", "%2Fa", "a%5Cb", "a%00", "s:x"])
+    def test_what_leads_elsewhere(self, path: str) -> None:
+        with pytest.raises(Fault, match="Invalid path"):
+            safe_path(path)
+
+    def test_what_is_quoted_without_end(self) -> None:
+        """Unquoted as often as it is quoted, megabytes of this would keep a thread busy for days."""
+        for end in ("", "2e/b", "41"):
+            with pytest.raises(Fault, match=r"Invalid path.*Send it as it is"):
+                safe_path("a/%" + "25" * 1_000_000 + end)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import sqlite3
 import stat
@@ -14,7 +15,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from live import LiveServer
+from live import LiveServer, live_server
 from muster.server.mlflow.rights import right_for
 
 API, API3 = "/api/2.0/mlflow/", "/api/3.0/mlflow/"
@@ -224,6 +225,19 @@ class TestTheGateway:
         for path in ("/gateway/mlflow/v1/chat/completions", "/gateway/proxy/x/y", "/gateway/x/mlflow/invocations"):
             assert people.mem.post(path, json=call).status_code == 404
 
+    @pytest.mark.parametrize("begin", ["", "/"])
+    @pytest.mark.parametrize("end", ["", "/", "%0A", "%0A%0A", "%00", "%7F"])
+    def test_under_no_other_spelling(self, people: People, begin: str, end: str) -> None:
+        token = people.server.post("/v1/tokens", {"name": "spelling", "user": "mem", "role": "member"})["token"]
+        for path in ("/gateway/openai/v1/chat/completions", "/gateway/mlflow/v1/chat/completions", "/gateway/x"):
+            with people.server.http(token) as http:
+                answer = http.post(f"/mlflow{begin}{path}{end}", json={"model": "x", "messages": []})
+            assert answer.status_code == (400 if "%" in end else 404), answer.text
+            assert "%" not in end or "control character" in answer.json()["message"]
+        for path in (f"{API3}gateway/secrets/list", "/ajax-api/3.0/mlflow/gateway/secrets/list"):
+            assert right_for("GET", f"{begin}{path}") == "admin"
+            assert right_for("GET", f"{path.replace('/gateway', '//gateway')}\n") == "admin"
+
     def test_keys_are_sealed_with_the_servers_own(self, people: People) -> None:
         body = {"secret_name": "llm", "secret_value": {"api_key": "sk-1234567890"}, "provider": "openai"}
         made = people.root.post(f"{API3}gateway/secrets/create", json=body)
@@ -254,6 +268,22 @@ class TestTheGateway:
             assert stat.S_IMODE(where.stat().st_mode) == 0o600
         finally:
             server.stop()
+
+
+def test_webhooks_secrets_are_read_after_a_restart(tmp_path: Path) -> None:
+    body = {"name": "told", "url": "https://8.8.8.8/x", "secret": "s3cret"}
+    body |= {"events": [{"entity": "REGISTERED_MODEL", "action": "CREATED"}]}
+    with live_server(tmp_path / "home") as server:
+        with mlflow(server, server.token) as root:
+            made = root.post(f"{API}webhooks", json=body)
+            assert made.status_code == 200, made.text
+        assert b"s3cret" not in (tmp_path / "home" / "mlflow.db").read_bytes()
+        server.stop()
+        server.start()
+        with mlflow(server, server.token) as root:
+            listed = root.get(f"{API}webhooks")
+            assert listed.status_code == 200, listed.text
+            assert [one["name"] for one in listed.json()["webhooks"]] == ["told"]
 
 
 def opens(database: Path, name: str, passphrase: str) -> bool:
@@ -300,6 +330,17 @@ class TestAnswers:
             ):
                 assert answer.headers["x-content-type-options"] == "nosniff", answer
                 assert answer.headers["x-frame-options"] == "DENY"
+
+    def test_packed_spans_arrive_and_bombs_do_not(self, people: People) -> None:
+        span = {"traceId": "0" * 31 + "1", "spanId": "0" * 15 + "1", "name": "packed", "startTimeUnixNano": "1"}
+        sent = {"resourceSpans": [{"scopeSpans": [{"spans": [{**span, "endTimeUnixNano": "2"}]}]}]}
+        headers = {"x-mlflow-experiment-id": people.experiment, "content-type": "application/json"}
+        headers["content-encoding"] = "gzip"
+        answer = people.mem.post("/v1/traces", content=gzip.compress(json.dumps(sent).encode()), headers=headers)
+        assert answer.status_code == 200, answer.text
+        answer = people.mem.post("/v1/traces", content=gzip.compress(bytes(64 << 20)), headers=headers)
+        assert answer.status_code == 400
+        assert "send fewer" in answer.json()["message"]
 
     @pytest.mark.parametrize("path", [f"{API}runs/create", f"{API}logged-models", f"{API3}traces", "/graphql"])
     def test_what_is_nested_without_end(self, people: People, path: str) -> None:

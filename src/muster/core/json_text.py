@@ -9,7 +9,7 @@ from typing import Any, Final
 from muster.core.errors import Invalid
 
 DEPTH: Final = 64  # levels; nothing that people or their tools write has more
-_STRING: Final = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_STRING: Final = re.compile(r'"[^"]*(?:"|\Z)')  # once no quote is escaped any more; an open one goes to the end
 _STEPS: Final = {"[": 1, "{": 1, "]": -1, "}": -1}
 
 
@@ -28,7 +28,8 @@ def _deep(text: str, depth: int) -> bool:
     if text.count("[") + text.count("{") <= depth:
         return False
     level = 0
-    for sign in re.sub(r"[^\[\]{}]+", "", _STRING.sub("", text)):
+    plain = text.replace("\\\\", "").replace('\\"', "")  # pairs of backslashes first, then the quotes that are escaped
+    for sign in re.sub(r"[^\[\]{}]+", "", _STRING.sub("", plain)):
         level += _STEPS[sign]
         if level > depth:
             return True

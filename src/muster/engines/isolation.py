@@ -12,6 +12,8 @@ import os
 import pwd
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
@@ -25,6 +27,7 @@ from muster.wire import Isolation
 
 UID_BASE: Final = 2_000_000  # above the users of any machine, and below what containers are commonly given
 PROBE_SECONDS: Final = 60.0
+REFUSAL_SECONDS: Final = 30.0  # for which a failed probe is believed
 MEND: Final = "apt-get install bubblewrap, or `muster up --trust-members`: then any member's job may read all of it."
 _LISTS: Final = ("pass_env", "readable", "writable", "hidden")
 
@@ -123,16 +126,26 @@ def stand(settings: IsolationSettings) -> Standing:
 
 
 class Probe:
-    """Tries it when it is first asked, and again as long as it fails."""
+    """Tries it when it is first asked; what failed is tried again, but not for everybody who asks meanwhile."""
 
-    def __init__(self, settings: IsolationSettings, look: Callable[[IsolationSettings], Standing] = stand) -> None:
-        self._settings, self._look = settings, look
+    def __init__(
+        self,
+        settings: IsolationSettings,
+        look: Callable[[IsolationSettings], Standing] = stand,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._settings, self._look, self._now = settings, look, now
         self._found: Standing | None = None
+        self._looked = 0.0
+        self._lock = threading.Lock()
 
     def __call__(self) -> Standing:
-        if self._found is None or self._found.refusal:
-            self._found = self._look(self._settings)
-        return self._found
+        with self._lock:
+            again = self._found is not None and self._found.refusal and self._now() - self._looked >= REFUSAL_SECONDS
+            if self._found is None or again:
+                self._found = self._look(self._settings)
+                self._looked = self._now()
+            return self._found
 
 
 def _user(project: str, settings: IsolationSettings, numbers: Path) -> tuple[int, int]:

@@ -80,11 +80,16 @@ Ref = Annotated[
 ]
 
 
+def whole_number(text: str | None) -> int | None:
+    """Of plain digits, and within what a database takes; None for anything else."""
+    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 16 else None
+
+
 def find_job(leader: Leader, asking: Identity, ref: str, role: Role = "viewer") -> Job:
     """The job that `ref` means, if the one who asks may see it."""
-    state, job = leader.store.state(), None
-    if ref.isascii() and ref.isdigit() and len(ref) < 16:
-        job = leader.store.job_by_number(int(ref))
+    state, job, number = leader.store.state(), None, whole_number(ref)
+    if number is not None:
+        job = leader.store.job_by_number(number)
     elif "\0" not in ref:
         job = leader.store.job(ref)
         if job is None:

@@ -6,17 +6,18 @@ All of it goes by the headers. Nothing of a body is read for those who have no t
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any, Final
 
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from muster.core.errors import MusterError, TooMany, Unauthenticated
+from muster.core.errors import Invalid, MusterError, TooMany, Unauthenticated
 from muster.server.answers import answer, error_answer
 from muster.server.auth import authenticate
 from muster.server.mlflow.asker import bearer
 from muster.server.service import Service
-from muster.server.sizes import HEADERS, bounded, has_body, too_large
+from muster.server.sizes import HEADERS, UNREAD, bounded, has_body, too_large
 from muster.track.mlflow.faults import Fault, fault_of
 
 CONNECTION: Final = "muster.connection"  # in the scope: the connection that the request came by; see `protocol`
@@ -26,8 +27,9 @@ _DESCRIPTION: Final = frozenset({"/docs", "/openapi.json"})
 _OF_ATTEMPTS: Final = re.compile(r"/v1/ingest(/.*)?|/v1/runs/external/beat")
 _TOKEN_LENGTH: Final = 500
 # MLflow's calls that read many rows, by the last part of their path.
-_HEAVY: Final = re.compile(r"/mlflow/.*/(search|query|graphql|get-history|calculate)[^/]*")
-_MLFLOW: Final = re.compile(r"/mlflow(/.*)?")
+_HEAVY: Final = re.compile(r"/mlflow/(?:.*/)?(search|query|graphql|get-history|calculate)[^/]*")
+_MLFLOW: Final = re.compile(r"/mlflow(/.*)?", re.DOTALL)
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 
 _COMMON: Final = [(b"x-content-type-options", b"nosniff"), (b"referrer-policy", b"no-referrer")]
 _OWN: Final = [
@@ -48,7 +50,8 @@ class Guard:
             return
         headers: dict[bytes, bytes] = dict(reversed(scope["headers"]))  # of several, the first, as routes read them
         path: str = scope["path"]
-        send = _labelled(path, send, close=path in PUBLIC and has_body(headers))
+        receive, unread = _watched(receive, headers)
+        send = _labelled(path, send, lambda: unread() or (path in PUBLIC and has_body(headers)))
         refusal = self._refusal(scope, path, headers)
         if refusal is not None:
             refusal.headers["connection"] = "close"
@@ -67,6 +70,8 @@ class Guard:
     def _refusal(self, scope: Scope, path: str, headers: dict[bytes, bytes]) -> Response | None:
         if len(scope["headers"]) > HEADERS:
             return answer(431, _error("too_large", f"The request has more than {HEADERS} headers.", "Send fewer."))
+        if _CONTROL.search(path):  # the `$` of a route ignores a line break at the end, the rules of who may don't
+            return _refused(path, Invalid("The path holds a control character.", "Send it without."))
         if path in PUBLIC:
             return None
         if not self._service.hosts.allow(headers.get(b"host", b"").decode("latin-1")):
@@ -110,8 +115,25 @@ def _refused(path: str, error: MusterError) -> Response:
     return Response(fault.to_json(), status, given, "application/json")
 
 
-def _labelled(path: str, send: Send, close: bool) -> Send:
-    """Answers with the headers that keep browsers from reading more into them than is there."""
+def _watched(receive: Receive, headers: dict[bytes, bytes]) -> tuple[Receive, Callable[[], bool]]:
+    """The same, and whether more of the body may still come than would pass for headers of the next request."""
+    declared = headers.get(b"content-length", b"0")
+    left = b"transfer-encoding" in headers or not declared.isdigit() or int(declared[:19]) > UNREAD
+
+    async def watched() -> Message:
+        nonlocal left
+        message = await receive()
+        left = left and bool(message.get("more_body", False))
+        return message
+
+    return watched, lambda: left
+
+
+def _labelled(path: str, send: Send, close: Callable[[], bool]) -> Send:
+    """Answers with the headers that keep browsers from reading more into them than is there.
+
+    `close`: whether nothing more is heard on this connection, asked when the answer begins.
+    """
     labels = _COMMON if _MLFLOW.fullmatch(path) else _OWN
 
     async def labelled(message: Message) -> None:
@@ -121,7 +143,7 @@ def _labelled(path: str, send: Send, close: bool) -> Send:
             if b"etag" in names:
                 names.add(b"cache-control")  # content by its digest may be kept, and asked for anew
             given += [(name, value) for name, value in labels if name not in names]
-            if close:
+            if close() and b"connection" not in names:
                 given.append((b"connection", b"close"))
             message = {**message, "headers": given}
         await send(message)

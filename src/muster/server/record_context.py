@@ -11,6 +11,7 @@ from sqlalchemy import ColumnElement, select
 from muster.core.errors import Invalid, NotFound
 from muster.core.estate import Role
 from muster.server.auth import Identity
+from muster.server.context import whole_number
 from muster.server.leader import Leader
 from muster.store import record_tables as tables
 from muster.track.holders import Holder, of_user
@@ -52,8 +53,8 @@ def _look(leader: Leader, track: Tracking, ref: str, visible: Sequence[str] | No
     found = track.runs.get(ref)
     if found is not None:
         return found
-    if ref.isascii() and ref.isdigit() and len(ref) < 16:
-        job = leader.store.job_by_number(int(ref))
+    if (number := whole_number(ref)) is not None:
+        job = leader.store.job_by_number(number)
         return track.runs.get(job.id) if job is not None else None
     runs = tables.runs.c
     if len(ref) >= _PREFIX:

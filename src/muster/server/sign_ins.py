@@ -7,7 +7,6 @@ administrators see them: they belong to no project.
 from __future__ import annotations
 
 import base64
-import binascii
 import ipaddress
 import re
 import threading
@@ -125,7 +124,7 @@ def _token_id(authorization: str) -> str:
     if scheme.lower() == "basic":
         try:
             given = base64.b64decode(given.strip(), validate=True).decode("latin-1")
-        except binascii.Error:
+        except ValueError:  # no Base64, or no ASCII
             return ""
     found = _TOKEN.search(given[:500])
     return found[1] if found else ""

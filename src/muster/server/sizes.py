@@ -15,10 +15,12 @@ CONTENT: Final = 1 << 40  # of one file, which goes to its place in blocks
 VALUES: Final = 100_000
 MANY_VALUES: Final = 500_000  # of a large request
 HEADERS: Final = 200  # of one request
+UNREAD: Final = 16 << 10  # bytes of a body after which an answer that came first ends the connection
 _LARGE_PATHS: Final = ("/v1/ingest", "/v1/jobs/batch", "/v1/blobs/bundle")
 _CONTENT: Final = re.compile(
     r"/v1/(ingest/)?blobs/[0-9a-f]{64}|/v1/runs/[^/]+/artifacts/.+|/mlflow/.*/mlflow-artifacts/.+"
 )
+_MLFLOW: Final = "/mlflow/"
 _STRUCTURE: Final = (b",", b"[", b"{")
 
 
@@ -38,30 +40,56 @@ def bounded(scope: Scope, headers: dict[bytes, bytes], receive: Receive) -> Rece
     """Reads on while the body stays within its size; then HTTPException 413."""
     limit = _limit(scope["method"], scope["path"])
     kind = headers.get(b"content-type", b"").lower()
-    values_left = VALUES if limit == SMALL else MANY_VALUES
+    most = VALUES if limit == SMALL else MANY_VALUES
     json = limit != CONTENT and (not kind or b"json" in kind)
-    read = values = 0
+    values, read = Values(texts=scope["path"].startswith(_MLFLOW)), 0
 
     async def counted() -> Message:
-        nonlocal read, values
+        nonlocal read
         message = await receive()
         body: bytes = message.get("body", b"")
         read += len(body)
         if read > limit:
             raise HTTPException(413, _words(limit), {"Connection": "close"})
         if json and body:
-            values += sum(body.count(mark) for mark in _STRUCTURE)
-            if values > values_left:
-                raise HTTPException(413, f"The JSON has more than {values_left:,} values.", {"Connection": "close"})
+            values.add(body)
+            if values.count > most:
+                raise HTTPException(413, f"The JSON has more than {most:,} values.", {"Connection": "close"})
         return message
 
     return counted
 
 
+class Values:
+    """About how many values JSON has that comes in parts.
+
+    `texts`: what looks like values inside of strings counts, too. MLflow reads some strings as JSON again.
+    """
+
+    def __init__(self, texts: bool = False) -> None:
+        self.count = 0
+        self._texts = texts
+        self._rest = b""  # of the last part: a backslash whose escaped character is in the next
+        self._inside = False  # of a string, where the last part ended
+
+    def add(self, part: bytes) -> None:
+        seen = part if self._texts else self._outside(part)
+        self.count += sum(seen.count(mark) for mark in _STRUCTURE)
+
+    def _outside(self, part: bytes) -> bytes:
+        """Without strings: once no quote is escaped any more, every second piece between quotes is one."""
+        plain = (self._rest + part).replace(b"\\\\", b"").replace(b'\\"', b"")
+        self._rest = b"\\" if plain.endswith(b"\\") else b""
+        pieces = plain.split(b'"')
+        found = b"".join(pieces[int(self._inside) :: 2])
+        self._inside ^= len(pieces) % 2 == 0
+        return found
+
+
 def _limit(method: str, path: str) -> int:
     if method == "PUT" and _CONTENT.fullmatch(path):
         return CONTENT
-    return LARGE if path in _LARGE_PATHS or path.startswith("/mlflow/") else SMALL
+    return LARGE if path in _LARGE_PATHS or path.startswith(_MLFLOW) else SMALL
 
 
 def _words(limit: int) -> str:

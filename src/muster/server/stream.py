@@ -154,6 +154,7 @@ class Streams:
                     async with self.turns.turn(watcher.user):
                         parts, done = await to_thread.run_sync(look, watcher.identify())
                 except TooMany:
+                    yield b": ping\n\n"  # so that whoever listens knows that the server is there
                     await asyncio.sleep(_AGAIN)
                     continue
                 except MusterError as error:

@@ -93,6 +93,7 @@ class Blobs:
         for digest, data in items:
             if sha256(data).hexdigest() != digest:
                 raise Invalid(f"The content given as {digest} is another.", "It was changed on its way: send it again.")
+        self.vouch([digest for digest, _ in items])
         absent = set(self.missing(digest for digest, _ in items))
         new = {digest: data for digest, data in items if digest in absent}
         for lock in set(map(_lock, new)):
@@ -140,9 +141,10 @@ class Blobs:
         With a holder, what it may not name is missing, too.
         """
         wanted = list(dict.fromkeys(digests))
-        self.vouch(wanted)
+        there = self.has(wanted, holder)
+        self.vouch(there)  # nothing is remembered of the others, and what went before that shows in the second look
         with self.book.reading() as connection:
-            ages = dict(self._ages(connection, wanted, holder))
+            ages = dict(self._ages(connection, list(there), holder))
         old = [digest for digest, created in ages.items() if created < self.book.now() - GRACE / 2]
         renewed = set(self._renew(old)) if old else set()
         return [digest for digest in wanted if digest not in ages or (digest in old and digest not in renewed)]

@@ -90,10 +90,11 @@ class Snapshots:
         if not self._blobs.has([tree], holder):
             return False
         digests = [*self.manifest(tree).digests(), tree]
-        self._blobs.vouch(digests)
         turn, seen = self._whole.get((tree, holder), (-1, 0.0))
         if turn == self._blobs.turn and time.monotonic() - seen < GRACE / 4:
-            return True
+            self._blobs.vouch(digests)
+            if turn == self._blobs.turn:  # nothing was deleted before that
+                return True
         turn = self._blobs.turn
         if self._blobs.missing(digests, holder):
             return False

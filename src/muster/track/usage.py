@@ -17,10 +17,12 @@ from sqlalchemy import func, select
 from muster.core.errors import Refused
 from muster.core.reasons import reason
 from muster.core.units import format_size
-from muster.store.record_tables import artifacts, runs
+from muster.store.record_tables import artifacts, experiments, runs
 from muster.track.book import Book
 
 LimitOf = Callable[[str], int | None]
+# How the owners begin of artifacts that belong to an experiment and to no run: `mlflow:EXPERIMENT/models/ID`.
+BESIDE_RUNS: Final = "mlflow:"
 _AGAIN: Final = 10.0  # seconds before a full project is summed up anew
 
 
@@ -42,9 +44,9 @@ class Usage:
                 self._need(project, size, limit)
 
     @contextmanager
-    def room(self, run: str, size: int) -> Iterator[None]:
-        """For what a run is given meanwhile. Raises Refused when its project has no room for it."""
-        project = self._project(run) if self._limit_of is not None else None
+    def room(self, owner: str, size: int) -> Iterator[None]:
+        """For what a run, a model or a trace is given meanwhile. Raises Refused where its project has no room."""
+        project = self._project(owner) if self._limit_of is not None else None
         limit = self._limit_of(project) if self._limit_of is not None and project is not None else None
         if project is None or limit is None:
             yield
@@ -75,12 +77,26 @@ class Usage:
             mend = "Remove some (`muster runs artifacts RUN rm PATH`), or ask for a higher limit of the server."
             raise Refused([reason("over_quota", message, mend, used=known, limit=limit, project=project)])
 
-    def _project(self, run: str) -> str | None:
+    def _project(self, owner: str) -> str | None:
+        experiment = _experiment(owner)
+        found = select(runs.c.project).where(runs.c.id == owner)
+        if experiment is not None:
+            found = select(experiments.c.project).where(experiments.c.id == experiment)
         with self._book.reading() as connection:
-            found: str | None = connection.scalar(select(runs.c.project).where(runs.c.id == run))
-        return found
+            project: str | None = connection.scalar(found)
+        return project
 
     def _sum(self, project: str) -> int:
-        total = select(func.coalesce(func.sum(artifacts.c.bytes), 0)).join(runs, runs.c.id == artifacts.c.run)
+        total = func.coalesce(func.sum(artifacts.c.bytes), 0)
+        of_runs = select(total).join(runs, runs.c.id == artifacts.c.run).where(runs.c.project == project)
+        others = select(artifacts.c.run, total).where(artifacts.c.run.startswith(BESIDE_RUNS)).group_by(artifacts.c.run)
         with self._book.reading() as connection:
-            return int(connection.execute(total.where(runs.c.project == project)).scalar_one())
+            own = set(connection.scalars(select(experiments.c.id).where(experiments.c.project == project)))
+            beside = sum(int(size) for owner, size in connection.execute(others) if _experiment(owner) in own)
+            return int(connection.execute(of_runs).scalar_one()) + beside
+
+
+def _experiment(owner: str) -> int | None:
+    """Which one it belongs to; None for a run."""
+    number = owner.removeprefix(BESIDE_RUNS).partition("/")[0] if owner.startswith(BESIDE_RUNS) else ""
+    return int(number) if number.isascii() and number.isdigit() else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -101,6 +100,6 @@ def bearer(header: str | None) -> str | None:
         return header
     try:
         user, _, password = base64.b64decode(given.strip(), validate=True).decode().partition(":")
-    except (binascii.Error, UnicodeDecodeError):
+    except ValueError:  # no Base64, no ASCII or no UTF-8
         return None
     return f"Bearer {password or user}"

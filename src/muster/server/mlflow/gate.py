@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 from muster.core.errors import Invalid, MusterError
 from muster.core.json_text import parse
 from muster.server.headers import adding
-from muster.server.mlflow import mount, transfer
+from muster.server.mlflow import mount, spans, transfer
 from muster.server.mlflow.asker import desk_for, leader_of, need_member, need_superuser
 from muster.server.mlflow.audit import event_for
 from muster.server.mlflow.rights import right_for
@@ -34,8 +34,8 @@ log = logging.getLogger("muster.server")
 _APIS: Final = ("/api/2.0/mlflow/", "/ajax-api/2.0/mlflow/")
 _SAFE: Final = ("GET", "HEAD", "OPTIONS")
 _HEADERS: Final = {"X-Content-Type-Options": "nosniff"}
-# What is sent as it is: a file, and OpenTelemetry's spans. Every other body is JSON, and is looked at.
-_RAW: Final = re.compile(r"/ajax-api/2\.0/mlflow/upload-artifact|/v1/traces|/gateway/.*")
+# What is sent as it is: a file, and what administrators alone may send. Every other body but spans is JSON.
+_RAW: Final = re.compile(r"/ajax-api/2\.0/mlflow/upload-artifact|/gateway/.*")
 # Its pages have no script of their own; charts compile theirs, which needs `unsafe-eval`, and styles stand in elements.
 _POLICY: Final = (
     "default-src 'self'; script-src 'self' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; "
@@ -98,7 +98,7 @@ class Gate:
             return None
         given = _query(request, call) if request.method == "GET" else await _body(request, name)
         if needs_mlflow(name, given):
-            check_places(path, given)
+            await to_thread.run_sync(check_places, path, given)
             return None
         return Response(
             await to_thread.run_sync(call.run, desk, given), media_type="application/json", headers=_HEADERS
@@ -138,9 +138,23 @@ async def _check_forwarded(request: Request, path: str) -> None:
     check_places(path, parse_qs(request.url.query, keep_blank_values=True))
     if _RAW.fullmatch(path):
         return
-    if body := await request.body():  # of a GET, too: MLflow reads it where there is no query
+    if path == spans.PATH:
+        await _unpack_spans(request)
+    elif body := await request.body():  # of a GET, too: MLflow reads it where there is no query
         _check_json(request)
-        check_places(path, _json(body))
+        await to_thread.run_sync(lambda: check_places(path, _json(body)))
+
+
+async def _unpack_spans(request: Request) -> None:
+    """Leaves the request with a body that has no encoding."""
+    json = _kind(request) == "application/json"
+    encoding = ", ".join(request.headers.getlist("content-encoding"))
+    body = await to_thread.run_sync(spans.unpacked, await request.body(), encoding, json)
+    if json:
+        await to_thread.run_sync(_json, body)
+    request._body = body
+    kept = [one for one in request.scope["headers"] if one[0] not in (b"content-encoding", b"content-length")]
+    request.scope["headers"] = [*kept, (b"content-length", str(len(body)).encode())]
 
 
 def _check_origin(request: Request) -> None:
@@ -158,9 +172,9 @@ def _query(request: Request, call: Call) -> dict[str, Any]:
 async def _body(request: Request, name: str) -> dict[str, Any]:
     _check_json(request)
     text = await request.body()
-    found = _json(text or b"{}")
+    found = await to_thread.run_sync(_json, text or b"{}")
     if name.startswith("experiments/"):
-        check_places(name, found)
+        await to_thread.run_sync(check_places, name, found)
     if not isinstance(found, dict):
         raise Fault("The request's body must be a JSON object.", "BAD_REQUEST")
     if name == "runs/log-batch" and len(text) > BATCH_BYTES:
@@ -171,13 +185,16 @@ async def _body(request: Request, name: str) -> dict[str, Any]:
 
 
 def _check_json(request: Request) -> None:
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json":
+    if _kind(request) != "application/json":
         raise Fault("Bad Request. Content-Type must be one of ['application/json'].")
 
 
+def _kind(request: Request) -> str:
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
 def _json(text: bytes) -> Any:
-    """Some old clients encode twice, and MLflow decodes twice."""
+    """Some old clients encode twice, and MLflow decodes twice. For a thread: megabytes of it take a while."""
     try:
         found = parse(text)
         return parse(found) if isinstance(found, str) else found

@@ -74,8 +74,10 @@ _ADMIN: Final = re.compile(
     r"|/api/\d\.\d/jobs(/.*)?"
     r"|/api/\d\.\d/mlflow/(gateway|gateway-proxy|webhooks|mcp-servers|jobs|assistant|demo|prompt-optimization|scorers?"
     r"|genai|workspaces)(/.*)?"
-    r"|/api/\d\.\d/mlflow/issues/invoke"
+    r"|/api/\d\.\d/mlflow/issues/invoke(/.*)?",
+    re.DOTALL,
 )
+_SLASHES: Final = re.compile(r"/{2,}")
 _PAGES: Final = re.compile(
     r"/|/(static-files|build)/.+|/get-artifact|/model-versions/get-artifact|/health|/version"
     r"|/api/2\.0/mlflow-artifacts/(artifacts(/.*)?|presigned/.+)"
@@ -92,12 +94,19 @@ _READ_BY_POST: Final = _pattern(_POSTS)
 
 
 def right_for(method: str, path: str) -> Right:
-    """`path` as it is under /mlflow. The browser's /ajax-api is the same as /api."""
-    plain = path.replace("/ajax-api/", "/api/", 1) if path.startswith("/ajax-api/") else path
-    if _ADMIN.fullmatch(plain):
+    """`path` as it is under /mlflow. The browser's /ajax-api is the same as /api.
+
+    However many slashes stand where one is meant, administrators' parts stay theirs; only the usual spelling is read.
+    """
+    if _ADMIN.fullmatch(_as_api(_SLASHES.sub("/", path))):
         return "admin"
+    plain = _as_api(path)
     if method in ("GET", "HEAD"):
         found = _PAGES.fullmatch(plain) or _READ_BY_GET.fullmatch(plain)
     else:
         found = _READ_BY_POST.fullmatch(plain) if method == "POST" else None
     return "read" if found or plain == "/graphql" or method == "OPTIONS" else "write"
+
+
+def _as_api(path: str) -> str:
+    return path.replace("/ajax-api/", "/api/", 1) if path.startswith("/ajax-api/") else path

@@ -1,23 +1,29 @@
 """The keys that MLflow's gateway and webhooks seal secrets with: they follow from this server's key file.
 
-MLflow's own default is a passphrase that everybody can read in its source. It is replaced in MLflow's class and not in
-the environment, which the processes that this server starts would see.
+MLflow's own default is a passphrase that everybody can read in its source, and for webhooks a key that is gone with the
+process. They are replaced in MLflow's classes and not in the environment, which the processes that this server starts
+would see.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import importlib
 import logging
 import os
 from typing import Any, Final
 
+from cryptography.fernet import Fernet
+
 log = logging.getLogger("muster.server")
 
 _PASSPHRASE: Final = "MLFLOW_CRYPTO_KEK_PASSPHRASE"  # noqa: S105  (the variable's name)
+_WEBHOOKS: Final = "MLFLOW_WEBHOOK_SECRET_ENCRYPTION_KEY"
 
 
 def seal_with(own: str) -> None:
-    """From now on MLflow seals with this passphrase, unless its own variable says otherwise."""
+    """From now on MLflow seals with this passphrase, unless its own variables say otherwise."""
     crypto: Any = importlib.import_module("mlflow.utils.crypto")
     if not hasattr(crypto, "_muster_init"):
         crypto._muster_init = crypto.KEKManager.__init__
@@ -27,6 +33,10 @@ def seal_with(own: str) -> None:
         made(self, passphrase or os.environ.get(_PASSPHRASE) or own, kek_version)
 
     crypto.KEKManager.__init__ = init
+    if not os.environ.get(_WEBHOOKS):
+        models: Any = importlib.import_module("mlflow.store.model_registry.dbmodels.models")
+        key = hashlib.sha256(f"webhooks {own}".encode()).digest()
+        models.SqlWebhook.__table__.c.secret.type.cipher = Fernet(base64.urlsafe_b64encode(key))
 
 
 def seal_anew(store: Any) -> int:

@@ -70,6 +70,9 @@ async def _download(request: Request, desk: Desk, find: Callable[[Desk, Any], Ar
 
 async def _upload(request: Request, desk: Desk, path: str) -> Response:
     where = await to_thread.run_sync(files.place_for, desk, path)
+    declared = request.headers.get("content-length", "")
+    room = int(declared) if declared.isascii() and declared.isdigit() else 0
+    await to_thread.run_sync(desk.track.artifacts.usage.check, where.project, room)
     digest, size = await receive(request, desk.track.blobs, None, of_user(desk.asker.user, ()).owner)
     await to_thread.run_sync(files.name, desk, where, digest, size)
     return await _json({})

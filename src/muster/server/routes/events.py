@@ -8,7 +8,7 @@ from fastapi import APIRouter, Header, Query
 from fastapi.responses import StreamingResponse
 
 from muster.server.auth import Identity
-from muster.server.context import HEAVY, Asking, Leading, Serving, Watching, find_job
+from muster.server.context import HEAVY, Asking, Leading, Serving, Watching, find_job, whole_number
 from muster.server.leader import Leader
 from muster.server.routes.jobs import Text
 from muster.server.stream import ALL, frame
@@ -52,7 +52,8 @@ def stream_events(
 ) -> StreamingResponse:
     """Events as they are committed; from now on unless `after` or Last-Event-ID says where to begin."""
     begin = after if after is not None else leader.store.state().version
-    at = [int(last_event_id) if last_event_id and last_event_id.isdigit() else begin]
+    seen = whole_number(last_event_id)
+    at = [begin if seen is None else seen]
     topic = find_job(leader, asking, job).id if job else ALL
 
     def look(asking: Identity) -> tuple[list[bytes], bool]:

@@ -12,7 +12,7 @@ from urllib.parse import unquote
 from fastapi import APIRouter, Header, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from muster.control.admission import Context
+from muster.control.admission import Context, Site
 from muster.control.submit import Submission, admit, earlier, resume, stop, submit
 from muster.core.errors import Conflict, Invalid, MusterError
 from muster.core.event import Event
@@ -28,7 +28,7 @@ from muster.server.leader import Leader
 from muster.server.log_reader import output_view
 from muster.server.record_context import holder_of
 from muster.server.views import View, attempt_view
-from muster.store.base import JobFilter, Proposal
+from muster.store.base import JobFilter
 from muster.track.snapshots import Code
 
 router = APIRouter(prefix="/v1", tags=["jobs"])
@@ -92,12 +92,13 @@ def submit_job(
     spec = parse_job(given, source=body.source, base=Path(body.base) if body.base else None)
     asking.need(leader.store.state(), spec.project, "member")
     submission = _submission(leader, spec, asking, idempotency_key, body.code, {}, python)
+    site = leader.site(asking, trusted=submission.trusted)
     if body.dry_run:
         response.status_code = 200
-        told = _dry(leader, asking, submission)
+        told = _dry(leader, asking, submission, site)
         return {"ok": True, "spec": spec.model_dump(mode="json"), "yaml": dump_job(spec), **told}
     if not _known(leader, submission):
-        events = leader.propose(_accept(leader, asking, submission, leader.clock.now()))
+        events = leader.propose(submit(leader.store, submission, leader.clock.now(), leader.local, **site))
         if events:
             return view_of(leader, asking, events[0].job)
     response.status_code = 200
@@ -107,7 +108,7 @@ def submit_job(
 @router.post("/jobs/batch")
 def submit_batch(body: BatchBody, leader: Leading, asking: Asking, python: Python = "") -> View:
     """Accepts or refuses each job by itself; what is accepted is durable on return."""
-    state, now = leader.store.state(), leader.clock.now()
+    state, now, site = leader.store.state(), leader.clock.now(), leader.site(asking, trusted=asking.superuser)
     known = earlier(leader.store, asking.user, [item.key for item in body.jobs if item.key])
     results: list[View | None] = [None] * len(body.jobs)
     pending: list[tuple[int, Submission, Future[list[Event]] | None]] = []
@@ -117,7 +118,7 @@ def submit_batch(body: BatchBody, leader: Leading, asking: Asking, python: Pytho
             spec = parse_job(item.spec, source=f"job {index}")
             asking.need(state, spec.project, "member")
             submission = _submission(leader, spec, asking, item.key, item.code, checked, python)
-            proposal = _accept(leader, asking, submission, now)
+            proposal = submit(leader.store, submission, now, leader.local, **site)
             pending.append((index, submission, None if item.key in known else leader.commit.submit(proposal)))
         except MusterError as error:
             results[index] = {"error": error.to_dict()}
@@ -194,7 +195,7 @@ def resume_job(ref: Ref, leader: Leading, asking: Asking) -> View:
     job = find_job(leader, asking, ref, "member")
     if leader.track is not None and job.id in leader.track.purged:
         raise Invalid(f"The run of {job.id} was deleted, with its checkpoints.", "Submit it again.")
-    now, site = leader.clock.now(), leader.site(asking)
+    now, site = leader.clock.now(), leader.site(asking, trusted=False)  # whether it is, the commit sees
     leader.propose(resume(leader.store, job.id, asking.user, now, leader.local, asking.superuser, **site))
     return view_of(leader, asking, job.id)
 
@@ -220,28 +221,20 @@ def _submission(
     return replace(submission, code=kept.model_dump(mode="json"), records=records)
 
 
-def _dry(leader: Leader, asking: Identity, submission: Submission) -> View:
+def _dry(leader: Leader, asking: Identity, submission: Submission, site: Site) -> View:
     """Raises Refused, or says what would become of the job: thought through here, not between two commits."""
     now = leader.clock.now()
 
+    def has_secret(project: str, name: str) -> bool:
+        return leader.store.secret(project, name) is not None
+
     def look(state: State) -> tuple[Snapshot, Job, Callable[[Job], bool]]:
-        admit(submission, _context(leader, asking, state))
+        admit(submission, Context(state, asking.user, has_secret, leader.local, **site))
         job = newcomer(state, submission.spec, asking.user, now)
         return take(state, leader.controller.board, now, users=[job]), job, sees(asking, state)
 
     shot, job, may_see = leader.look(look)
     return what_if(shot, job, may_see).to_dict()
-
-
-def _context(leader: Leader, asking: Identity, state: State) -> Context:
-    def has_secret(project: str, name: str) -> bool:
-        return leader.store.secret(project, name) is not None
-
-    return Context(state, asking.user, has_secret, leader.local, **leader.site(asking))
-
-
-def _accept(leader: Leader, asking: Identity, submission: Submission, now: float) -> Proposal:
-    return submit(leader.store, submission, now, leader.local, **leader.site(asking))
 
 
 def _known(leader: Leader, submission: Submission) -> bool:

@@ -14,7 +14,18 @@ from fastapi.responses import StreamingResponse
 from muster.monitor.cost import cost_of
 from muster.monitor.goodput import Trail, summarise
 from muster.server.auth import Identity
-from muster.server.context import HEAVY, Asking, Leading, Ref, Serving, Tracked, Watching, find_job, view_of
+from muster.server.context import (
+    HEAVY,
+    Asking,
+    Leading,
+    Ref,
+    Serving,
+    Tracked,
+    Watching,
+    find_job,
+    view_of,
+    whole_number,
+)
 from muster.server.log_reader import LogReader, output_view
 from muster.server.stream import frame
 from muster.server.views import View, column_view
@@ -68,7 +79,7 @@ def logs_stream(
 ) -> StreamingResponse:
     """Output as it comes, changes of phase between it, and `end` when the job is over and everything was sent."""
     job = find_job(leader, asking, ref)
-    resumed = int(last_event_id) if last_event_id and last_event_id.isdigit() else 0
+    resumed = whole_number(last_event_id) or 0
     reader = LogReader(leader, job, attempt, rank, max(after, resumed))
     begin = [tail] if tail is not None and not resumed else []
     shown: list[Any] = [None]

@@ -16,9 +16,11 @@ from muster.track.mlflow.desk import Desk
 from muster.track.mlflow.faults import Fault, missing
 from muster.track.mlflow.names import OURS, artifact_uri
 from muster.track.mlflow.run_calls import Request, run_id
+from muster.track.usage import BESIDE_RUNS
 
 _BESIDE: Final = ("models", "traces")  # what an experiment has besides runs
 _ARTIFACTS: Final = "artifacts"
+_QUOTED: Final = 8  # times that a path may be quoted: each takes a look at all of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +36,8 @@ def place(desk: Desk, path: str, role: Role = "viewer") -> Place:
     """What `EXPERIMENT/RUN/artifacts/PATH` means, if the one who asks may see it."""
     parts = safe_path(path).split("/")
     if len(parts) >= 4 and parts[1] in _BESIDE and parts[3] == _ARTIFACTS:
-        project = desk.experiment(parts[0], role).project
-        return Place(f"mlflow:{'/'.join(parts[:3])}", "/".join(parts[4:]), project)
+        found = desk.experiment(parts[0], role)
+        return Place(f"{BESIDE_RUNS}{found.id}/{parts[1]}/{parts[2]}", "/".join(parts[4:]), found.project)
     if len(parts) >= 3 and parts[2] == _ARTIFACTS:
         path = "/".join(parts[3:])
         if role == "viewer":
@@ -77,7 +79,7 @@ def read(desk: Desk, one: Artifact, start: int = 0, stop: int | None = None) -> 
 
 def name(desk: Desk, where: Place, digest: str, size: int) -> None:
     """Gives content that is there already its path. What belongs to a logged model is of the kind `model`."""
-    kind = "model" if where.owner.startswith("mlflow:") and "/models/" in where.owner else "file"
+    kind = "model" if where.owner.startswith(BESIDE_RUNS) and "/models/" in where.owner else "file"
     try:
         desk.track.artifacts.put(
             where.owner, where.path, digest, size, kind, events=[_told(desk, "artifact.put", where)]
@@ -113,8 +115,10 @@ def _told(desk: Desk, kind: str, where: Place) -> Event:
 def safe_path(path: str) -> str:
     """Refuses what could lead elsewhere, however often it is quoted."""
     plain = path
-    while (further := unquote(plain)) != plain:
-        plain = further
+    for _ in range(_QUOTED):
+        plain = unquote(plain)
+    if unquote(plain) != plain:
+        raise Fault(f"Invalid path: it is quoted more than {_QUOTED} times. Send it as it is.")
     parts = plain.split("/")
     if "\\" in plain or "\0" in plain or "#" in plain or plain.startswith("/") or ".." in parts or ":" in parts[0]:
         raise Fault("Invalid path")
