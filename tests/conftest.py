@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+import garbage
 from components import Postgres, postgres
 
 # For every process that a test starts `python` is this one: a machine may have none, or another, on its PATH.
@@ -52,6 +53,10 @@ LONG = (
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     turns = {name: turn for turn, name in enumerate(LONG)}
     items.sort(key=lambda item: turns.get("/".join(item.path.parts[-2:]), len(turns)))
+
+
+def pytest_collection_finish() -> None:
+    garbage.settle()
 
 
 @pytest.fixture(scope="session")

@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 import pytest
+import scipy  # its parts are loaded where they are first used, not in every process that collects the tests
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from scipy import special, stats
 
 from muster.track.significance import compare_groups, estimate, holm, incomplete_beta, t_quantile, t_two_sided, welch
 
@@ -18,19 +18,19 @@ GROUPS = st.lists(st.floats(-1e3, 1e3).map(lambda x: round(x, 3)), min_size=2, m
 @settings(max_examples=40)
 @given(st.floats(0.05, 500), st.floats(0.05, 500), st.floats(0, 1))
 def test_the_incomplete_beta_function(a: float, b: float, x: float) -> None:
-    assert incomplete_beta(a, b, x) == pytest.approx(special.betainc(a, b, x), rel=1e-8, abs=1e-12)
+    assert incomplete_beta(a, b, x) == pytest.approx(scipy.special.betainc(a, b, x), rel=1e-8, abs=1e-12)
 
 
 @settings(max_examples=40)
 @given(st.floats(-60, 60), st.floats(0.5, 400))
 def test_students_distribution(t: float, freedom: float) -> None:
-    assert t_two_sided(t, freedom) == pytest.approx(2 * stats.t.sf(abs(t), freedom), rel=1e-7, abs=1e-14)
+    assert t_two_sided(t, freedom) == pytest.approx(2 * scipy.stats.t.sf(abs(t), freedom), rel=1e-7, abs=1e-14)
 
 
 @settings(max_examples=40)
 @given(st.sampled_from([0.9, 0.95, 0.975, 0.995]), st.floats(0.7, 400))
 def test_its_quantiles(chance: float, freedom: float) -> None:
-    assert t_quantile(chance, freedom) == pytest.approx(stats.t.ppf(chance, freedom), rel=1e-8)
+    assert t_quantile(chance, freedom) == pytest.approx(scipy.stats.t.ppf(chance, freedom), rel=1e-8)
 
 
 @settings(max_examples=40)
@@ -41,7 +41,7 @@ def test_means_and_intervals(values: list[float]) -> None:
     assert found.deviation == pytest.approx(np.std(values, ddof=1), rel=1e-9, abs=1e-9)
     assert found.deviation is not None
     if found.deviation > 1e-9:
-        low, high = stats.t.interval(0.95, len(values) - 1, np.mean(values), stats.sem(values))
+        low, high = scipy.stats.t.interval(0.95, len(values) - 1, np.mean(values), scipy.stats.sem(values))
         assert (found.low, found.high) == (
             pytest.approx(low, rel=1e-7, abs=1e-7),
             pytest.approx(high, rel=1e-7, abs=1e-7),
@@ -53,7 +53,7 @@ def test_means_and_intervals(values: list[float]) -> None:
 def test_welch(first: list[float], second: list[float]) -> None:
     assume(min(np.std(first), np.std(second)) > 1e-9)
     found = welch(first, second)
-    peer = stats.ttest_ind(first, second, equal_var=False)
+    peer = scipy.stats.ttest_ind(first, second, equal_var=False)
     assert found.t == pytest.approx(peer.statistic, rel=1e-6, abs=1e-9)
     assert found.p == pytest.approx(peer.pvalue, rel=1e-5, abs=1e-12)
     interval = peer.confidence_interval(0.95)

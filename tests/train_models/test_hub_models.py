@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 from muster.train.errors import ModelFileError
 from muster.train.models import Decoder, DecoderConfig, initialise, safetensors
@@ -38,13 +37,20 @@ GPT2 = replace(
 )  # fmt: skip
 
 
+def hub():
+    """Takes seconds: not in every process that collects the tests."""
+    import transformers  # noqa: PLC0415
+
+    return transformers
+
+
 def gpt2(**more):
     sizes = {"vocab_size": 67, "n_embd": 32, "n_layer": 3, "n_head": 4, "n_positions": 32, "initializer_range": 0.2}
-    return stirred(GPT2LMHeadModel(GPT2Config(**sizes, bos_token_id=0, eos_token_id=0, **more)))
+    return stirred(hub().GPT2LMHeadModel(hub().GPT2Config(**sizes, bos_token_id=0, eos_token_id=0, **more)))
 
 
 def llama(**more):
-    return stirred(LlamaForCausalLM(LlamaConfig(**(SIZES | more))))
+    return stirred(hub().LlamaForCausalLM(hub().LlamaConfig(**(SIZES | more))))
 
 
 def stirred(model):
@@ -114,7 +120,7 @@ def test_ours_load_there_and_here(config, tmp_path):
     state = dict(model.named_parameters())  # a tied head is not among them
     write_hub(config, state, tmp_path, limit=20_000)
     assert len(list(tmp_path.glob("*.safetensors"))) > 2
-    same_logits(model, AutoModelForCausalLM.from_pretrained(tmp_path).eval())
+    same_logits(model, hub().AutoModelForCausalLM.from_pretrained(tmp_path).eval())
     again, state = load_hub(tmp_path)
     assert again == config
     assert all(torch.equal(tensor, state[name]) for name, tensor in model.state_dict().items())
@@ -125,7 +131,7 @@ def test_half_precision_stays_what_it_is(tmp_path):
     save_hub(model, tmp_path)
     config, state = load_hub(tmp_path)
     assert {tensor.dtype for tensor in state.values()} == {torch.bfloat16}
-    assert AutoModelForCausalLM.from_pretrained(tmp_path).dtype == torch.bfloat16
+    assert hub().AutoModelForCausalLM.from_pretrained(tmp_path).dtype == torch.bfloat16
     assert config == OURS
 
 
