@@ -6,13 +6,19 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # A machine may say that compiled modules are not to be kept; hundreds of processes would then compile them anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test check bench docs format components clean
+.PHONY: demo test quick check bench docs format components clean
 
 demo: .venv/.core
 	$(BIN)/muster demo --drill
 
+# More for pytest: `make test ARGS="tests/sched -x"`.
 test: .venv/.dev components
-	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder --durations 25 $(ARGS)
+
+# What needs no server, cluster or torch: two minutes, for people who are in the middle of something.
+QUICK := client control core data engines foreign_sbatch machine managed monitor render runtime sched track_query track_record track_transfer
+quick: .venv/.dev
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile $(addprefix tests/,$(QUICK)) $(ARGS)
 
 check: .venv/.dev
 	$(BIN)/ruff check .
