@@ -136,7 +136,7 @@ class Probe:
     ) -> None:
         self._settings, self._look, self._now = settings, look, now
         self._found: Standing | None = None
-        self._looked = 0.0
+        self._looked = float("-inf")
         self._lock = threading.Lock()
 
     def __call__(self) -> Standing:
