@@ -17,6 +17,8 @@ from typing import Any, TypeVar
 
 import httpx
 
+import warm_server
+
 T = TypeVar("T")
 PATIENCE = 180.0  # seconds: how long a test waits for something that should happen
 
@@ -47,7 +49,7 @@ class LiveServer:
     env: dict[str, str] = field(default_factory=dict)
     ca: str | None = None  # a certificate to trust
     around: Sequence[str] = ()  # stands before the command
-    process: subprocess.Popen[bytes] | None = None
+    process: subprocess.Popen[bytes] | warm_server.Server | None = None
     ends: list[int] = field(default_factory=list)  # how the processes before this one ended
 
     def start(self, wait: bool = True, **env: str) -> None:
@@ -60,9 +62,13 @@ class LiveServer:
         environment = {**os.environ, **self.env, **env, "MUSTER_HOME": str(self.home), "PYTHONWARNINGS": "default"}
         for name in ("MUSTER_URL", "MUSTER_TOKEN"):
             environment.pop(name, None)
-        with (self.home / "server.log").open("ab") as log:
-            command = [*self.around, sys.executable, "-m", "muster", "up", "--port", "0", *self.options]
-            self.process = subprocess.Popen(command, stdout=log, stderr=log, env=environment, cwd=self.home)
+        words = ["up", "--port", "0", *self.options]
+        log = self.home / "server.log"
+        self.process = None if self.around else warm_server.start(words, environment, self.home, log)
+        if self.process is None:
+            command = [*self.around, sys.executable, "-m", "muster", *words]
+            with log.open("ab") as end:
+                self.process = subprocess.Popen(command, stdout=end, stderr=end, env=environment, cwd=self.home)
         if wait:
             self.wait_ready()
 
