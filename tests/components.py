@@ -17,6 +17,7 @@ import psycopg
 import pytest
 
 from live import until
+from muster.store.tables import metadata
 
 
 def require(name: str, found: bool, how: str) -> None:
@@ -124,6 +125,28 @@ def postgres() -> Iterator[Postgres]:
             yield server
         finally:
             server.stop()
+
+
+def clear(url: str) -> None:
+    """Brings a database back to what it was when Muster had just made its tables, and ends whoever still uses it."""
+    with psycopg.connect(url) as connection:
+        connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
+        names = [name for name in metadata.tables if name != "head"]
+        used = [
+            name
+            for name in names
+            if connection.execute(f'SELECT FROM "{name}" LIMIT 1'.encode()).fetchone() is not None
+        ]
+        if used:
+            words = ", ".join(f'"{name}"' for name in used)
+            connection.execute(f"TRUNCATE {words} CASCADE".encode())
+        counted = "SELECT sequencename FROM pg_sequences WHERE last_value IS NOT NULL"
+        for (name,) in connection.execute(counted).fetchall():
+            connection.execute(f'ALTER SEQUENCE "{name}" RESTART'.encode())
+        connection.execute("UPDATE head SET turn = 0, token = '', version = 0, time = 0")
 
 
 def postgres_binaries() -> Path | None:

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import settings
 
 import garbage
-from components import Postgres, postgres
+from components import Postgres, clear, postgres
+from muster.store.registry import open_store
 
 # For every process that a test starts `python` is this one: a machine may have none, or another, on its PATH.
 os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
@@ -71,3 +72,17 @@ def postgres_url(postgres_server: Postgres) -> Iterator[str]:
     """A new, empty database."""
     with postgres_server.database() as name:
         yield postgres_server.url(name)
+
+
+@pytest.fixture(scope="session")
+def _tables_url(postgres_server: Postgres) -> Iterator[str]:
+    with postgres_server.database() as name:
+        open_store(postgres_server.url(name)).close()
+        yield postgres_server.url(name)
+
+
+@pytest.fixture
+def tables_url(_tables_url: str) -> str:
+    """A database with Muster's tables and nothing in them. To make one anew takes longer than most tests."""
+    clear(_tables_url)
+    return _tables_url

@@ -163,7 +163,14 @@ class LiveServer:
 @functools.cache
 def _warm() -> Warm:
     """Has all that a server imports, which is most of what starting one costs."""
-    return Warm("muster.cli.main", "muster.cli.daemon", "muster.server.main", "live", OPENBLAS_NUM_THREADS="1")
+    return Warm(
+        "muster.cli.main",
+        "muster.cli.server",
+        "muster.server.main",
+        "live",
+        OPENBLAS_NUM_THREADS="1",
+        PYTHONWARNINGS="default",
+    )
 
 
 def run_muster(*words: str) -> int:

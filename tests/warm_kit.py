@@ -7,6 +7,7 @@ is handled like a child of the test's: it can be waited for, killed, and asked h
 from __future__ import annotations
 
 import atexit
+import gc
 import importlib
 import json
 import os
@@ -112,6 +113,7 @@ def serve(modules: Sequence[str]) -> None:
     os.dup2(2, 1)  # what a module prints is no answer
     for name in modules:
         importlib.import_module(name)
+    gc.freeze()  # the collector would write to every object, and each of those that are forked have pages of its own
     for line in sys.stdin:
         asked = json.loads(line)
         if "reap" in asked:

@@ -20,7 +20,7 @@ ATTEMPTS = count(2)  # one an example: they share a store
 @pytest.fixture(params=["memory", "sqlite", "postgresql"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     urls = {"memory": lambda: "memory:", "sqlite": lambda: f"sqlite:///{tmp_path}/muster.db"}
-    url = urls.get(request.param, lambda: request.getfixturevalue("postgres_url"))()
+    url = urls.get(request.param, lambda: request.getfixturevalue("tables_url"))()
     opened = open_store(url)
     yield opened
     opened.close()

@@ -27,7 +27,7 @@ NOTE = Event("server.leads", 5.0, data={"holder": "a", "epoch": 1})
 @pytest.fixture(params=["memory", "sqlite", "postgresql"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     urls = {"memory": lambda: "memory:", "sqlite": lambda: f"sqlite:///{tmp_path}/muster.db"}
-    url = urls.get(request.param, lambda: request.getfixturevalue("postgres_url"))()
+    url = urls.get(request.param, lambda: request.getfixturevalue("tables_url"))()
     opened = open_store(url)
     yield opened
     opened.close()

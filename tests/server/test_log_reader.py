@@ -38,7 +38,7 @@ class Counting:
 @pytest.fixture(params=["memory", "sqlite", "postgresql"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Counting]:
     urls = {"memory": lambda: "memory:", "sqlite": lambda: f"sqlite:///{tmp_path}/muster.db"}
-    opened = open_store(urls.get(request.param, lambda: request.getfixturevalue("postgres_url"))())
+    opened = open_store(urls.get(request.param, lambda: request.getfixturevalue("tables_url"))())
     yield Counting(opened)
     opened.close()
 

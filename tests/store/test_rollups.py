@@ -31,7 +31,7 @@ TARGETS = targets_of(Rules())
 @pytest.fixture(params=["memory", "sqlite", "postgresql"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     urls = {"memory": lambda: "memory:", "sqlite": lambda: f"sqlite:///{tmp_path}/muster.db"}
-    opened = open_store(urls.get(request.param, lambda: request.getfixturevalue("postgres_url"))())
+    opened = open_store(urls.get(request.param, lambda: request.getfixturevalue("tables_url"))())
     yield opened
     opened.close()
 

@@ -15,7 +15,7 @@ from live import LiveServer, live_server
 def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Content]:
     """`@both` runs the test on PostgreSQL as well."""
     kind = getattr(request, "param", "sqlite")
-    url = f"sqlite:///{tmp_path}/m.db" if kind == "sqlite" else request.getfixturevalue("postgres_url")
+    url = f"sqlite:///{tmp_path}/m.db" if kind == "sqlite" else request.getfixturevalue("tables_url")
     with content(url, local(tmp_path)) as made:
         yield made
 

@@ -12,7 +12,7 @@ from metric_kit import Shop, shop
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def metric_shop(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shop]:
-    url = f"sqlite:///{tmp_path}/m.db" if request.param == "sqlite" else request.getfixturevalue("postgres_url")
+    url = f"sqlite:///{tmp_path}/m.db" if request.param == "sqlite" else request.getfixturevalue("tables_url")
     with shop(url) as made:
         yield made
 

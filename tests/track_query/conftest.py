@@ -13,6 +13,6 @@ from muster.track.book import Book
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def book(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Book]:
-    url = f"sqlite:///{tmp_path}/m.db" if request.param == "sqlite" else request.getfixturevalue("postgres_url")
+    url = f"sqlite:///{tmp_path}/m.db" if request.param == "sqlite" else request.getfixturevalue("tables_url")
     with open_book(url) as made:
         yield made
