@@ -20,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from warm_kit import Started, Warm
+from warm_kit import Started, Warm, network
 
 TIMEOUT = 240.0  # seconds for one gang; a bound for a hang on a busy machine, not an expectation
 
@@ -44,7 +44,7 @@ def gang(world: int, target: Callable[..., Any], *args: Any, timeout: float = TI
     with tempfile.TemporaryDirectory(prefix="gang-") as name:
         folder = Path(name)
         (folder / "work").write_bytes(pickle.dumps((world, group, target, args)))
-        starter = _warm().start(
+        starter = _warm(network()).start(
             "gang_kit:start_ranks", [name], folder / "log", _environment(), Path.cwd(), target.__module__
         )
         try:
@@ -58,7 +58,7 @@ def gang(world: int, target: Callable[..., Any], *args: Any, timeout: float = TI
 
 
 @functools.cache
-def _warm() -> Warm:
+def _warm(where: str) -> Warm:
     return Warm(*_LOADED, "gang_kit", OMP_NUM_THREADS="1", TORCHINDUCTOR_COMPILE_THREADS="1")
 
 

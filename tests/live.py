@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 import httpx
 
-from warm_kit import Started, Warm
+from warm_kit import Started, Warm, network
 
 T = TypeVar("T")
 READ_LATE = {"MUSTER_FAULT", "SLURM_CONF", "MYSQL_UNIX_PORT", "SLURMRESTD_SECURITY"}  # no import has seen these
@@ -70,7 +70,7 @@ class LiveServer:
                 command = [*self.around, sys.executable, "-m", "muster", *words]
                 self.process = subprocess.Popen(command, stdout=out, stderr=out, env=environment, cwd=self.home)
         else:
-            self.process = _warm().start("live:run_muster", words, log, environment, self.home)
+            self.process = _warm(network()).start("live:run_muster", words, log, environment, self.home)
         if wait:
             self.wait_ready()
 
@@ -161,8 +161,8 @@ class LiveServer:
 
 
 @functools.cache
-def _warm() -> Warm:
-    """Has all that a server imports, which is most of what starting one costs."""
+def _warm(where: str) -> Warm:
+    """Has all that a server imports, which is most of what starting one costs. One for each network."""
     return Warm(
         "muster.cli.main",
         "muster.cli.server",

@@ -101,6 +101,11 @@ class Warm:
         self._process.stdout.close()
 
 
+def network() -> str:
+    """Which one this test is in. What is forked is in that of the process that forks it, so each needs its own."""
+    return str(Path("/proc/thread-self/ns/net").readlink())
+
+
 def _path() -> list[str]:
     place = str(Path(__file__).parent)
     return [place, *(entry for entry in sys.path if entry != place)]

@@ -154,6 +154,7 @@ class RayRig:
         namespace = ["unshare", "--pid", "--fork", "--mount-proc", f"--kill-child={signal.SIGKILL.name}"]
         command = [*namespace, str(RAY), "start", "--block", "--disable-usage-stats", *options]
         command += [f"--temp-dir={self._session / name}"]  # as on machines of their own
+        command += ["--include-log-monitor=false"]  # it would send workers' output to drivers, none of which wants it
         env = {**os.environ, **QUICK, "PWD": "/"}
         with (self.folder / f"{name}.log").open("wb") as log:
             self._running[name] = subprocess.Popen(command, stdout=log, stderr=log, env=env, cwd="/")
