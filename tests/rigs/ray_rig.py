@@ -164,9 +164,8 @@ class RayRig:
         said = (self.folder / f"{name}.log").read_text()
         if self._running[name].poll() is None:
             return "Ray runtime started" in said
-        # Ray gives itself 30 s to start, whatever else the machine does.
+        # Ray gives itself and each of its parts 30 s to start, whatever else the machine does; with the head go nodes.
         self._tries[name] = self._tries.get(name, 0) + 1
-        assert "timed out during startup" in said, said[-3000:]
         assert self._tries[name] < TRIES, said[-3000:]
         shutil.rmtree(self._session / name, ignore_errors=True)
         self._begin(name, self._options[name])
