@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import sys
@@ -11,7 +12,6 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-import garbage
 from components import Postgres, clear, postgres
 from muster.store.registry import open_store
 
@@ -57,7 +57,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    garbage.settle()
+    """What collecting the tests made, millions of objects with torch's, stays to the end: nobody looks through it."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -20,6 +21,8 @@ from rigs import netns
 HEAD = "127.0.0.1:6379"
 NODES = ("127.0.0.2", "127.0.0.3", "127.0.0.4")  # names too: a node without a label that says otherwise has its address
 RAY = Path(sys.executable).parent / "ray"
+CLIENTS = 10001  # a part of the head listens there; where it can't in time, the head goes
+SLOW = ("timed out during startup", "Timed out waiting for node info")
 TRIES = 4
 # A node that dies is noticed within some three seconds in place of twenty; one on a busy machine is not given up.
 QUICK = {
@@ -163,9 +166,10 @@ class RayRig:
     def _is_up(self, name: str) -> bool:
         said = (self.folder / f"{name}.log").read_text()
         if self._running[name].poll() is None:
-            return "Ray runtime started" in said
-        # Ray gives itself and each of its parts 30 s to start, whatever else the machine does; with the head go nodes.
+            return "Ray runtime started" in said and (name != "head" or _listens(CLIENTS))
+        # Ray gives itself and each of its parts 30 s to start, whatever else the machine does.
         self._tries[name] = self._tries.get(name, 0) + 1
+        assert any(words in said for words in SLOW), said[-3000:]
         assert self._tries[name] < TRIES, said[-3000:]
         shutil.rmtree(self._session / name, ignore_errors=True)
         self._begin(name, self._options[name])
@@ -180,3 +184,8 @@ class RayRig:
             except OSError:
                 continue
         return "\n".join(found)
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from pathlib import Path
@@ -186,8 +186,3 @@ def _account(where: str, name: str) -> str:
     if name == "root" or not name:
         raise ConfigError(f"{where} is {name!r}.", "Name an account that is not root's.")
     return name
-
-
-def secrets_of(paths: Sequence[str | None]) -> tuple[str, ...]:
-    """Whole paths of what of the server's is nobody else's business."""
-    return tuple(os.path.abspath(path) for path in paths if path)  # noqa: PTH100  (keeps links)

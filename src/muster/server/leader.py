@@ -28,7 +28,7 @@ from muster.core.state import State
 from muster.core.units import parse_duration, parse_size
 from muster.engines.base import Member
 from muster.engines.describe import Home
-from muster.engines.isolation import read_local, secrets_of
+from muster.engines.isolation import read_local
 from muster.engines.local import LocalConfig, LocalEngine, describe_machine
 from muster.engines.many import Engines
 from muster.engines.registry import LOCAL, check_engines, make_engine
@@ -245,4 +245,4 @@ def private_paths(settings: Settings) -> tuple[str, ...]:
     for place in [place for file in files if file for place in (Path(file).absolute(), Path(file).resolve())]:
         whole = len(place.parent.parts) > 2
         paths += [str(place.parent)] if whole else [f"{place}{end}" for end in ("", "-wal", "-shm", "-journal")]
-    return secrets_of(paths)
+    return tuple(str(Path(path).absolute()) for path in paths if path)

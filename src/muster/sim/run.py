@@ -187,13 +187,16 @@ class _Replay:
 
 @contextmanager
 def _few_collections() -> Iterator[None]:
-    """What exists is left alone by the garbage collector, which looks less often."""
-    before = gc.get_threshold()
-    gc.collect()
-    gc.freeze()
+    """What exists is left alone by the garbage collector, which looks less often. Where somebody has seen to that
+    before, it stays as they left it: to look through everything once may take longer than the replay."""
+    before, frozen = gc.get_threshold(), gc.get_freeze_count()
+    if not frozen:
+        gc.collect()
+        gc.freeze()
     gc.set_threshold(*_GC)
     try:
         yield
     finally:
         gc.set_threshold(*before)
-        gc.unfreeze()
+        if not frozen:
+            gc.unfreeze()
