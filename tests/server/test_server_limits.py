@@ -242,11 +242,12 @@ def follow(server: LiveServer, token: str, path: str) -> Callable[[], str]:
 
 
 @pytest.fixture
-def followed(server: LiveServer) -> str:
+def followed(server: LiveServer) -> Iterator[str]:
     with server.http() as http:
         http.post("/v1/projects", json={"name": "watched"})
-    made = server.submit("sleep 600", name="watched", project="watched", queue="default")
-    return str(made["id"])
+    job = str(server.submit("sleep 600", name="watched", project="watched", queue="default")["id"])
+    yield job
+    server.post(f"/v1/jobs/{job}/stop", {"force": True})  # other files share the server, and its seats
 
 
 @pytest.mark.parametrize("path", ["/v1/events/stream", "/v1/events/stream?project=watched", "/v1/jobs/{job}/stream",

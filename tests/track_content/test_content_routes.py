@@ -121,8 +121,8 @@ class TestBlobs:
         answer = http.post("/v1/blobs/bundle", content=body)
         assert answer.status_code == 400, answer.text
 
-    def test_a_launcher_uploads_with_its_own_token(self, server: LiveServer, job: str) -> None:
-        live = server.submit("sleep 600")["id"]  # one that is over has shipped the whole, and takes no more
+    def test_a_launcher_uploads_with_its_own_token(self, server: LiveServer) -> None:
+        live = server.submit("sleep 600")["id"]  # one that is over has shipped everything, and takes no more
         server.wait(live, "running")
         token = load_keyring(server.home / "key").attempt_token(live, 1)
         with server.http(token) as http:
@@ -131,6 +131,7 @@ class TestBlobs:
             assert http.head(f"/v1/ingest/blobs/{sha('from a rank')}").status_code == 200
             assert http.put(f"/v1/ingest/blobs/{sha('x')}", content=b"y").status_code == 400
             assert http.get(f"/v1/blobs/{sha('from a rank')}").status_code == 401
+        server.post(f"/v1/jobs/{live}/stop", {"force": True})
         with server.http(load_keyring(server.home / "key").attempt_token("nobody-9", 1)) as http:
             assert http.put(f"/v1/ingest/blobs/{sha('x')}", content=b"x").status_code == 410
         with server.http("att_forged") as http:
