@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from muster.control.clock import Clock
+from muster.control.follow import Follower
 from muster.control.ingest import Ingest
 from muster.core.event import Event
 from muster.core.reasons import reason
@@ -38,6 +39,7 @@ class Record:
     home: Path
     ingest: Ingest
     moment: list[float]
+    follower: Follower
     sent: dict[tuple[str, int, int, str], int] = field(default_factory=dict)  # bytes of each stream
 
     def later(self, seconds: float = 1.0) -> float:
@@ -47,7 +49,7 @@ class Record:
     def events(self, *events: Event) -> None:
         """Appends, and folds them into the record."""
         self.commit.submit(lambda state: Entry(events)).result()
-        self.track.fold.catch_up()
+        self.follower.reach()
 
     def submit(
         self, run: str = "python train.py", *, user: str = "ada", project: str = "default", **fields: Any
@@ -131,7 +133,8 @@ def open_record(url: str, home: Path) -> Iterator[Record]:
     assert track is not None
     try:
         ingest = Ingest(store, commit, _Clock(moment), 1 << 20, track.intake)
-        yield Record(store, commit, track, home, ingest, moment)
+        follower = Follower("record", track.fold.fold, store, commit)
+        yield Record(store, commit, track, home, ingest, moment, follower)
     finally:
         commit.close()
         store.close()

@@ -31,7 +31,7 @@ def past_home(tmp_path_factory):
         start = today - ago * DAY
         parts = [part for _, part in held(BUSY if ago <= 7 else QUIET, 1000 * start, 1000 * (start + DAY), DAY)]
         text = to_text(merge([*parts, waited(3600.0 if ago <= 7 else 60.0)]))
-        rows += [Rollup(DAY, start, pool, 0, 1000 * (start + DAY), text) for pool in ("gpus", ALL)]
+        rows += [Rollup(DAY, start, pool, 1000 * (start + DAY), text) for pool in ("gpus", ALL)]
     store.transact([lambda state: Entry(rollups=rows)])
     store.close()
     with live_server(home) as server:

@@ -16,7 +16,7 @@ from muster.core.reasons import reason
 from muster.core.rules import Rules
 from muster.core.state import State
 from muster.store.base import Column, Entry, EventFilter, JobFilter, LogSize, RunPatch, SecretWrite, Store, StreamWrite
-from muster.store.past import LevelFilter, Rollup, RollupMark, targets_of
+from muster.store.past import LevelFilter, Rollup, targets_of
 from muster.store.registry import open_store
 from store_kit import History, check_against_log, picture
 from worlds import job_event, node_event
@@ -216,12 +216,12 @@ class TestPast:
         assert (level.waiting, level.late) == (1, 1)
 
     def test_roll_ups_are_replaced_and_forgotten(self, store: Store) -> None:
-        rows = [Rollup(60, start, "main", 1, 2, "{}") for start in (0, 60, 120)]
+        rows = [Rollup(60, start, "main", 2, "{}") for start in (0, 60, 120)]
         store.transact([lambda state: Entry(rollups=rows)])
-        newer = Rollup(60, 120, "main", 3, 4, '{"ms":1}')
+        newer = Rollup(60, 120, "main", 4, '{"ms":1}')
         store.transact([lambda state: Entry(rollups=[newer], forget={60: 60})])
         assert store.rollups(60, None, 0, 1000) == [rows[1], newer]
-        assert store.rollup_mark(60) == RollupMark(3, 4)
+        assert store.rolled_up_until(60) == 4
 
 
 class TestState:

@@ -21,7 +21,7 @@ class Watched(Rig):
     def _committed(self, events) -> None:
         super()._committed(events)
         if self.outlook is not None:
-            self.outlook.on_commit(events)
+            self.outlook.fold([event for event in events if event.kind == "job.submitted"])
 
     def of(self, kind: str) -> list[Event]:
         return [event for event in self.events if event.kind == kind]

@@ -47,6 +47,10 @@ class Bench:
         self.commit = DirectCommit(self.store, lambda events: None)
         self.recorder = Recorder(self.store, self.commit, self.clock, lambda: True)
 
+    def step(self) -> None:
+        """One round of the follower."""
+        self.recorder.follower.reach(None)
+
     def append(self, *events: Event) -> None:
         stamped = [Event(e.kind, self.clock.now(), e.actor, e.project, e.job, e.attempt, e.data) for e in events]
         self.store.append(stamped)
@@ -75,7 +79,7 @@ class Bench:
     def pass_minutes(self, count: int) -> None:
         for _ in range(count):
             self.clock.time += 60
-            self.recorder.step()
+            self.step()
 
     def rows(self, resolution: int, pool: str = "main") -> dict[int, Bucket]:
         return {row.start: from_text(row.data) for row in self.store.rollups(resolution, pool, 0, 2**40)}
@@ -92,11 +96,11 @@ def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
 
 
 def an_hour_of_work(bench: Bench) -> None:
-    bench.recorder.step()
+    bench.step()
     bench.submit(1, gpus=4)
     bench.clock.time += 30
     bench.start(1, [0, 1, 2, 3])
-    bench.recorder.step()
+    bench.step()
     bench.submit(2, gpus=8)  # more than any node has
     bench.pass_minutes(20)
     bench.end(1)
@@ -126,17 +130,17 @@ class TestSums:
         assert found["accelerators"]["there"] == 8.0
 
     def test_a_wait_belongs_to_the_minute_of_its_start(self, bench: Bench) -> None:
-        bench.recorder.step()
+        bench.step()
         bench.clock.time += 59.5
         bench.submit(1, gpus=1)
         bench.start(1, [0])
         bench.clock.time += 45
-        bench.recorder.step()
+        bench.step()
         counts = {start - NOON: bucket.waits.count for start, bucket in bench.rows(MINUTE).items()}
         assert counts == {0: 1, 60: 0}
 
     def test_a_restart_of_the_job_is_no_second_wait(self, bench: Bench) -> None:
-        bench.recorder.step()
+        bench.step()
         bench.submit(1, gpus=1)
         bench.start(1, [0])
         bench.pass_minutes(1)
@@ -146,7 +150,7 @@ class TestSums:
         assert bench.whole(DAY).waits.count == 1
 
     def test_a_job_that_came_and_went_within_a_minute_is_counted(self, bench: Bench) -> None:
-        bench.recorder.step()
+        bench.step()
         bench.submit(1, gpus=1)
         bench.clock.time += 7
         bench.start(1, [0], "n1")
@@ -157,35 +161,35 @@ class TestSums:
 
 class TestRestarts:
     def test_it_goes_on_in_the_stored_buckets(self, bench: Bench) -> None:
-        bench.recorder.step()
+        bench.step()
         bench.clock.time += 20
-        bench.recorder.step()
+        bench.step()
         bench.submit(1, gpus=1)
         bench.start(1, [0])  # after the last that was stored, and before the next server
         bench.new_recorder()
-        bench.recorder.step()
+        bench.step()
         bench.clock.time += 20
-        bench.recorder.step()
+        bench.step()
         (minute,) = bench.rows(MINUTE).values()
         assert (minute.ms, minute.waits.count) == (40_000, 1)
         bench.pass_minutes(2)
         assert bench.whole(DAY).waits.count == 1
 
     def test_nothing_is_made_up_of_a_time_that_nobody_saw(self, bench: Bench) -> None:
-        bench.recorder.step()
+        bench.step()
         bench.clock.time += 3600
-        bench.recorder.step()
+        bench.step()
         bench.clock.time += 60
-        bench.recorder.step()
+        bench.step()
         assert bench.whole(DAY).ms == 60_000
 
     def test_what_is_old_goes_and_days_stay(self, bench: Bench) -> None:
-        bench.recorder.step()
+        bench.step()
         bench.pass_minutes(1)
         kept = KEPT[MINUTE]
         assert kept is not None
         bench.clock.time += kept
-        bench.recorder.step()
+        bench.step()
         bench.pass_minutes(1)
         assert (len(bench.rows(MINUTE)), len(bench.rows(QUARTER)), len(bench.rows(DAY))) == (1, 2, 2)
 
@@ -214,16 +218,16 @@ class TestOutages:
     def test_nothing_is_lost_and_nothing_twice(self, bench: Bench, lose: str, before: int) -> None:
         flaky = Flaky(bench.store)
         bench.recorder = Recorder(bench.store, flaky, bench.clock, lambda: True)
-        bench.recorder.step()
+        bench.step()
         bench.pass_minutes(before)
         bench.submit(1, gpus=1)
         bench.start(1, [0])
         flaky.calls = ["nothing", lose]  # the look at the state, and the write
         bench.clock.time += 60
         with pytest.raises(Unavailable):
-            bench.recorder.step()
+            bench.step()
         bench.clock.time += 60
-        bench.recorder.step()
+        bench.step()
         assert (bench.whole(DAY).ms, bench.whole(DAY).waits.count) == (60_000 * (before + 2), 1)
         assert bench.whole(MINUTE) == bench.whole(DAY)
 
@@ -242,18 +246,18 @@ class TestOutages:
         recorder = Recorder(bench.store, commit, bench.clock, lambda: True)
         bench.clock.time += 59.99  # so that its next turn comes soon
         commit.start()
-        recorder.start()
+        recorder.follower.start()
         until(lambda: len(tried) > 1, "a second try")
         commit.broken = False
         until(lambda: recorder._last is not None, "a sample")
         bench.clock.time += 5
-        recorder.close()
+        recorder.follower.close(once_more=True)
         commit.close()
         assert bench.whole(DAY).ms > 0
 
     def test_without_the_lease_it_writes_nothing(self, bench: Bench) -> None:
         recorder = Recorder(bench.store, bench.commit, bench.clock, lambda: False)
-        recorder.start()
+        recorder.follower.start()
         bench.clock.time += 60
-        recorder.close()
+        recorder.follower.close(once_more=True)
         assert bench.rows(DAY) == {}

@@ -314,7 +314,7 @@ class _Pod:
             "HOSTNAME": self.pod["spec"].get("hostname", ""),
         }
         for one in container.get("env") or []:
-            made[one["name"]] = one["value"] if "value" in one else self._field(one["valueFrom"])
+            made[one["name"]] = self._field(one["valueFrom"]) if "valueFrom" in one else one.get("value", "")
         return made
 
     def _field(self, source: Object) -> str:

@@ -33,7 +33,7 @@ def put_a_past(home: Path) -> None:
         start = TODAY - ago * DAY
         parts = [part for _, part in held(RECORDED[0], 1000 * start, 1000 * (start + DAY), DAY)]
         text = to_text(merge([*parts, waited(100.0 * ago)]))
-        days += [Rollup(DAY, start, pool, 0, 1000 * (start + DAY), text) for pool in ("old-pool", ALL)]
+        days += [Rollup(DAY, start, pool, 1000 * (start + DAY), text) for pool in ("old-pool", ALL)]
     store.transact([lambda state: Entry(rollups=days)])
     for name in ("alpha", "beta"):
         store.append([Event("project.set", NOW - 2 * DAY, data={"name": name})])

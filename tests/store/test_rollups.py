@@ -20,7 +20,7 @@ from muster.monitor.rollup import DAY, MINUTE, QUARTER, held, merge, to_text, wa
 from muster.store import tables
 from muster.store.base import Entry, JobFilter, Store
 from muster.store.connect import connect
-from muster.store.past import LevelFilter, Rollup, RollupMark, levels_of, targets_of
+from muster.store.past import LevelFilter, Rollup, levels_of, targets_of
 from muster.store.registry import open_store
 from muster.store.sql import SqlStore
 from worlds import job_event, node_event
@@ -41,10 +41,8 @@ def put(store: Store, *rows: Rollup, forget: dict[int, int] | None = None) -> No
     assert result == []
 
 
-def row(
-    start: int, pool: str = "main", resolution: int = MINUTE, seq: int = 0, until: int = 0, data: str = "{}"
-) -> Rollup:
-    return Rollup(resolution, start, pool, seq, until, data)
+def row(start: int, pool: str = "main", resolution: int = MINUTE, until: int = 0, data: str = "{}") -> Rollup:
+    return Rollup(resolution, start, pool, until, data)
 
 
 class TestRollups:
@@ -57,8 +55,8 @@ class TestRollups:
 
     def test_the_last_of_a_key_stays(self, store: Store) -> None:
         put(store, row(60, data='{"ms":1}'))
-        put(store, row(60, data='{"ms":2}', seq=4, until=9))
-        assert store.rollups(MINUTE, None, 0, 100) == [row(60, data='{"ms":2}', seq=4, until=9)]
+        put(store, row(60, data='{"ms":2}', until=9))
+        assert store.rollups(MINUTE, None, 0, 100) == [row(60, data='{"ms":2}', until=9)]
 
     def test_old_ones_go_with_the_write_of_new_ones(self, store: Store) -> None:
         put(store, row(0), row(60), row(0, resolution=DAY))
@@ -67,9 +65,9 @@ class TestRollups:
         assert len(store.rollups(DAY, None, 0, 1000)) == 1
 
     def test_how_far_they_go(self, store: Store) -> None:
-        assert store.rollup_mark(DAY) == RollupMark()
-        put(store, row(0, "a", DAY, 7, 5000), row(0, "b", DAY, 6, 9000), row(0, "a", MINUTE, 99, 99_999))
-        assert store.rollup_mark(DAY) == RollupMark(7, 9000)
+        assert store.rolled_up_until(DAY) == 0
+        put(store, row(0, "a", DAY, 5000), row(0, "b", DAY, 9000), row(0, "a", MINUTE, 99_999))
+        assert store.rolled_up_until(DAY) == 9000
 
     def test_with_events_all_or_nothing(self, store: Store) -> None:
         nonsense = Event("job.requeued", 5.0, job="nobody", data={"charge": "node"})
@@ -94,7 +92,7 @@ class TestSpace:
         steady, yearly = 0, 0
         for resolution, count in kept:
             texts = [busy(resolution, seed) for seed in range(3)]
-            rows = [row(at * resolution, "h100-pool", resolution, 10**8, 10**13, texts[at % 3]) for at in range(count)]
+            rows = [row(at * resolution, "h100-pool", resolution, 10**13, texts[at % 3]) for at in range(count)]
             put(store, *rows)
             grown = size_of(store) - before
             before += grown
@@ -207,7 +205,7 @@ class TestLevels:
                     plans.extend(row[3] for row in rows)
 
             store.levels(LevelFilter(1.0, 2.0, TARGETS, ["default"], "q"))
-            store.rollups(MINUTE, "main", 0, 60), store.rollup_mark(DAY)
+            store.rollups(MINUTE, "main", 0, 60), store.rolled_up_until(DAY)
         store.close()
         assert any("USING COVERING INDEX jobs_by_start" in plan for plan in plans)
         assert any("USING INDEX jobs_by_phase" in plan for plan in plans)

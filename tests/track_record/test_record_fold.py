@@ -6,12 +6,12 @@ import pytest
 from sqlalchemy import select
 
 from live import until
+from muster.control.follow import Follower
 from muster.core.errors import Unavailable
 from muster.core.event import Event
 from muster.core.reasons import reason
 from muster.store import record_tables as tables
 from muster.store.base import Entry
-from muster.track.fold import EventFold
 from record_kit import Record
 
 
@@ -92,9 +92,8 @@ def test_a_late_report_changes_nothing(record: Record) -> None:
     assert record.notes(job) == before
 
 
-def new_fold(record: Record) -> EventFold:
-    track = record.track
-    return EventFold(track.book, record.store, track.experiments, track.required, track.origins)
+def new_follower(record: Record) -> Follower:
+    return Follower("record", record.track.fold.fold, record.store, record.commit)
 
 
 def test_an_old_database_is_folded_from_its_first_event_and_once(record: Record) -> None:
@@ -102,16 +101,13 @@ def test_an_old_database_is_folded_from_its_first_event_and_once(record: Record)
     record.start(job)
     record.end(job, 1)
     before = picture(record)
-    again = EventFold(
-        record.track.book, record.store, record.track.experiments, record.track.required, record.track.origins
-    )
-    assert not again.catch_up()
-    everything = [tables.runs, tables.notes, tables.links, tables.run_attempts, tables.run_params, tables.track_marks]
+    again = new_follower(record)
+    assert not again.reach()
+    everything = [tables.runs, tables.notes, tables.links, tables.run_attempts, tables.run_params]
     record.track.book.write(*(clear(table) for table in everything))
-    anew = EventFold(
-        record.track.book, record.store, record.track.experiments, record.track.required, record.track.origins
-    )
-    assert anew.catch_up()
+    record.commit.submit(lambda state: Entry(marks={"record": 0})).result()
+    anew = new_follower(record)
+    assert anew.reach()
     assert picture(record) == before
 
 
@@ -135,8 +131,8 @@ def test_a_write_that_fails_is_done_again_and_nothing_twice(record: Record, monk
         patch.setattr(type(record.store), "_write", failing)
         for _ in range(2):
             with pytest.raises(Unavailable):
-                record.track.fold.catch_up()
-    record.track.fold.catch_up()
+                record.follower.reach()
+    record.follower.reach()
     assert [kind for kind, _ in record.notes(job)] == ["purpose", "end"]
     assert record.track.runs.need(job).phase == "stopped"
 
@@ -150,7 +146,7 @@ def test_a_thousand_jobs_are_folded(light: Record) -> None:
             data = {"number": number, "name": "many", "queue": "default", "user": "a", "key": None, "spec": spec}
             events.append(Event("job.submitted", light.later(), "a", "default", f"many-{number}", data=data))
         light.commit.submit(lambda state, events=events: entry(events)).result()
-    assert light.track.fold.catch_up()
+    assert light.follower.reach()
     runs = [f"many-{n}" for n in range(1, 1001)]
     assert list(light.track.runs.many(runs)) == sorted(runs)
     assert light.track.runs.params(["many-77"])["many-77"] == {"n": "77"}
@@ -167,19 +163,19 @@ def test_what_a_run_starts_from_is_found(record: Record) -> None:
 
 
 def test_its_thread_folds_what_is_committed(light: Record) -> None:
-    light.track.fold.start()
+    light.follower.start()
     try:
         job = light.submit()
         number = light.store.state().next_number
         data = {"number": number, "name": "x", "queue": "default", "user": "a", "key": None}
         data["spec"] = {"name": "x", "run": "true"}
         event = Event("job.submitted", light.later(), "a", "default", "x-2", data=data)
-        light.commit.submit(lambda state: entry([event])).result()
-        light.track.fold.poke()
+        done = light.commit.submit(lambda state: entry([event])).result()
+        light.follower.on_commit(done)
         until(lambda: light.track.runs.get("x-2"), "the fold")
         assert light.track.runs.get(job) is not None
     finally:
-        light.track.fold.close()
+        light.follower.close()
 
 
 def links(record: Record) -> list[tuple[str, str, str]]:

@@ -99,7 +99,7 @@ class TestDocuments:
             {"type": "data", "name": "clean", "role": "output", "uri": "s3://b/clean"},
             {"type": "checkpoint", "step": 40, "path": "/c/40", "bytes": 5, "world": 8, "load": "torch.load"},
         )
-        record.track.fold.catch_up()
+        record.follower.reach()
         with record.track.book.reading() as connection:
             rows = connection.execute(select(tables.links).order_by(tables.links.c.source, tables.links.c.target)).all()
             saved = connection.execute(select(tables.checkpoints)).one()

@@ -6,7 +6,8 @@ import pytest
 
 from muster.core.errors import Invalid, NotFound
 from muster.store import record_tables as tables
-from muster.track.rows import add, note_row
+from muster.store.insert import add
+from muster.track.rows import note_row
 from record_kit import Record
 
 

@@ -8,12 +8,11 @@ import threading
 import pytest
 from sqlalchemy import String, cast, inspect, select
 
+from muster.control.follow import Follower
 from muster.core.errors import Conflict, NotFound, Unavailable
 from muster.core.event import Event
-from muster.store import record_tables
 from muster.store.base import Entry, EventFilter
 from muster.store.tables import metadata
-from muster.track.fold import EventFold
 from muster.wire import Batch, Piece, WorkerExit
 from record_kit import Record
 
@@ -71,10 +70,8 @@ def test_neither_the_log_nor_a_late_worker_brings_it_back(record: Record, full: 
     record.track.purge.purge(full, "eve")
     reply = record.report(full, {"type": "params", "values": {"late": 1}}, rows=[(9, 9.0)])
     assert reply.acked[(0, "spool")] == record.sent[(full, 1, 0, "spool")]
-    record.track.book.write(lambda connection: connection.execute(record_tables.track_marks.delete().where(
-        record_tables.track_marks.c.name == "events")))  # fmt: skip
-    track = record.track
-    EventFold(track.book, record.store, track.experiments, track.required, track.origins).catch_up()
+    record.commit.submit(lambda state: Entry(marks={"record": 0})).result()
+    Follower("record", record.track.fold.fold, record.store, record.commit).reach()
     assert everywhere(record, full) == ["attempts", "events", "jobs", "track_marks"]
 
 
@@ -175,5 +172,5 @@ def test_the_marks_of_purged_runs_outlive_the_server(record: Record) -> None:
     assert "other" not in fresh
     event = Event("run.purged", record.later(), "eve", "p", "elsewhere", data={"rows": {}})
     record.commit.submit(lambda state: Entry([event])).result()
-    record.track.fold.catch_up()
+    record.follower.reach()
     assert "elsewhere" in type(record.track.purged)(record.track.book)

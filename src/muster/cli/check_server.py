@@ -7,7 +7,7 @@ import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from muster.cli import daemon
@@ -20,6 +20,7 @@ from muster.server.settings import Settings
 
 _SKEW = 5.0  # seconds; the server's Date header is cut to whole ones
 _PATIENCE = 5.0  # seconds
+_BEHIND = 10_000  # events that a follower may be behind
 
 
 def port(home: Path) -> Iterator[Check]:
@@ -72,6 +73,30 @@ def server(home: Path) -> Iterator[Check]:
             yield Check("token", "fail", error.message, error.mend)
         else:
             yield Check("token", "ok", f"valid: {me['user']}, {'superuser' if me['superuser'] else me['role']}")
+            yield from _record(to.health())
+
+
+def _record(health: dict[str, Any]) -> Iterator[Check]:
+    """Whether the record follows the log, and whether anything could not be written or delivered."""
+    followers, aside, outbox = health["followers"], health["set_aside"], health["outbox"] or {}
+    troubled = [f"{one['name']}: {one['trouble']}" for one in followers if one["trouble"]]
+    behind = [f"{one['name']} by {one['behind']:,} events" for one in followers if one["behind"] > _BEHIND]
+    if troubled or behind:
+        mend = "See the server's log; what they write comes later, and is not lost."
+        yield Check("followers", "warn", "behind the event log: " + "; ".join(troubled + behind), mend)
+    else:
+        yield Check("followers", "ok", f"all {len(followers)} are at the end of the event log")
+    if aside:
+        newest = aside[0]
+        about = f" of {newest['run']}" if newest["run"] else ""
+        detail = f"{len(aside)} could not be written and were set aside; the newest: {newest['source']}{about}: "
+        mend = "Report it; the bytes are in the table set_aside of the server's database."
+        yield Check("record", "warn", detail + newest["error"], mend)
+    if outbox.get("given_up"):
+        detail = f"{outbox['given_up']} were given up: {outbox['error']}"
+        yield Check("messages", "warn", detail, "Check `hooks` in the server's settings, and their receivers.")
+    elif outbox.get("error"):
+        yield Check("messages", "warn", f"{outbox['waiting']} wait: {outbox['error']}", "They are tried again.")
 
 
 def launchers(home: Path) -> Iterator[Check]:

@@ -264,6 +264,10 @@ class Client(Admin, RecordCalls, RunCalls):
         """The server's time, in whole seconds since the epoch."""
         return self._transport.clock()
 
+    def health(self) -> Doc:
+        """How far the server's followers of the log are, and, for an administrator, what was set aside."""
+        return self._get("/v1/health")
+
     def server(self) -> Doc:
         return self._get("/v1/server")
 

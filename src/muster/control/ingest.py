@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from muster.control.clock import Clock
 from muster.control.decode import decode
 from muster.control.ingest_run import Pace, patch_of
+from muster.control.metric_tap import MetricTap
 from muster.control.observe import worker_ended, workers_running
 from muster.control.shipping import LATE, Gang, check_open, check_ranks, gang_of, shipped_patch
 from muster.core.errors import Conflict, Invalid, NotFound, Unavailable
@@ -24,7 +25,7 @@ from muster.core.event import SYSTEM, Event
 from muster.core.job import Job
 from muster.core.state import State
 from muster.masking import Masker
-from muster.store.base import Column, Entry, Record, RunPatch, Store, StreamState, StreamWrite
+from muster.store.base import Aside, Column, Entry, Record, RunPatch, Store, StreamState, StreamWrite
 from muster.store.commit import GroupCommit
 from muster.track.holders import Holder
 from muster.wire import Batch, Command, Piece, Reply, Stream, WorkerExit
@@ -94,9 +95,11 @@ class Ingest:
         cause: Cause | None = None,
         late: float = LATE,
         secrets: SecretValues | None = None,
+        tap: MetricTap | None = None,
     ) -> None:
         self._store, self._commit, self._clock, self._log_limit = store, commit, clock, log_limit
         self._intake, self._cause, self._late, self._secrets = intake, cause, late, secrets
+        self._tap = tap or MetricTap()
         self._attempts: OrderedDict[tuple[str, int], _Attempt] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -128,6 +131,9 @@ class Ingest:
             if self._intake is not None:
                 records = self._intake.records(job_id, number, attempt.project, batch, writes, docs, now, holder)
 
+            def origin() -> list[Aside]:
+                return _aside(job_id, number, batch, writes, now)
+
             def propose(state: State) -> Entry:
                 nonlocal command
                 if self._gone(job_id):  # meanwhile: nothing of it may be written behind its deletion
@@ -137,7 +143,7 @@ class Ingest:
                 if attempt.job and batch.state == "running":
                     command = _command(job, number, now)
                 patches = [RunPatch(job_id, patch)] if patch else []
-                return Entry([*events, *told], writes, patches, records=records)
+                return Entry([*events, *told], writes, patches, records=records, origin=origin)
 
             try:
                 self._commit.submit(propose).result()
@@ -147,6 +153,8 @@ class Ingest:
             attempt.run.update(patch)
             for write in writes:
                 attempt.streams[(write.rank, write.stream)] = StreamState(write.end, write.shapes)
+                if write.columns:
+                    self._tap.publish(job_id, number, write.rank, write.columns)
             acked = {key: state.acked for key, state in attempt.streams.items()}
         return Reply(acked, command, done=batch.state == "ended")
 
@@ -234,6 +242,18 @@ class Ingest:
         columns = {name: Column(c.steps, c.times, c.values) for name, c in found.columns.items()}
         write = StreamWrite(job_id, number, piece.rank, piece.stream, start, end, columns=columns, shapes=found.shapes)
         return write, found.docs
+
+
+def _aside(job_id: str, number: int, batch: Batch, writes: Sequence[StreamWrite], now: float) -> list[Aside]:
+    """What is kept of a batch whose points and documents can't be written: the new bytes of its streams."""
+    new: dict[tuple[int, Stream], int] = {(write.rank, write.stream): write.start for write in writes}
+    pieces = [piece for piece in batch.pieces if piece.stream != "log" and (piece.rank, piece.stream) in new]
+    found = []
+    for piece in pieces:
+        start = new[piece.rank, piece.stream]
+        source = f"{piece.stream} of rank {piece.rank}, from byte {start}"
+        found.append(Aside(source, job_id, number, piece.data[start - piece.offset :], time=now))
+    return found or [Aside(f"what worker {batch.worker} said of itself", job_id, number, time=now)]
 
 
 def _masked(batch: Batch, masker: Masker) -> Batch:

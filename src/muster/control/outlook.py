@@ -49,9 +49,10 @@ class Outlook:
         self._thread = Beside("outlook", self.step, may_act, lambda spent: max(_PAUSE, spent / _SHARE))
         self.start, self.close = self._thread.start, self._thread.close
 
-    def on_commit(self, events: Sequence[Event]) -> None:
-        """Remembers who was submitted."""
-        self._new.extend([(event.time, event.job) for event in events if event.kind == "job.submitted"])
+    def fold(self, events: Sequence[Event]) -> Entry:
+        """Remembers the jobs of `job.submitted` events; the fold of a follower that is not durable."""
+        self._new.extend([(event.time, event.job) for event in events])
+        return Entry()
 
     def step(self) -> None:
         """Raises Unavailable or Conflict when nothing can be written now."""

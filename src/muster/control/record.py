@@ -1,18 +1,18 @@
 """Writes down once a minute what every pool looked like and how long jobs waited, in roll-ups that are kept for years.
 
-What is stored is merged with what is new and put back, in one transaction with how far it goes. So a server that is
-killed loses the minute it was in at most, one that starts goes on in the buckets that it finds, and no start is counted
-twice or left out: they are read from the log, from where the stored roll-ups end.
+What is stored is merged with what is new and put back, in one transaction with the mark of the follower that it is the
+fold of. So a server that is killed loses the minute it was in at most, one that starts goes on in the buckets that it
+finds, and no start is counted twice or left out.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from muster.control.beside import Beside
 from muster.control.clock import Clock
+from muster.control.follow import Follower
 from muster.control.submit import peek
 from muster.core.estate import Node
 from muster.core.event import Event
@@ -35,19 +35,18 @@ from muster.monitor.rollup import (
 )
 from muster.monitor.sample import Sampler, add_usable, idle_nodes
 from muster.sched.room.fragment import fragmentation
-from muster.store.base import Entry, EventFilter, JobFilter, Store
+from muster.store.base import Entry, JobFilter, Store
 from muster.store.commit import Commit
 from muster.store.past import Rollup
 
 EVERY: Final = float(MINUTE)
 LONGEST: Final = 3 * EVERY  # seconds that a sample may stand for; of a longer gap nothing is known
-_PAGE: Final = 500  # events read at a time
 
 Key = tuple[int, int, str]  # resolution, start, pool
 
 
 class Recorder:
-    """One thread, beside the control loop: neither waits for the other."""
+    """The fold of `follower`, whose thread runs beside the control loop: neither waits for the other."""
 
     def __init__(
         self,
@@ -63,51 +62,41 @@ class Recorder:
         )
         self._pending: dict[Key, Bucket] = {}  # not stored yet, as far as we know
         self._sent = 0  # ms: up to when the use goes that a write was last tried with
-        self._seq: int | None = None  # of the last event that is counted; None: ask the store
-        self._begin: int | None = None  # of the last event before the record, where this recorder began it
-        self._thread = Beside("record", self.step, may_act, self._until_next)
+        self.follower = Follower(
+            "rollups", self.fold, store, commit, may_act, kind="attempt.running", begin="last", every=self._until_next
+        )
 
-    def start(self) -> None:
-        self._thread.start()
-
-    def close(self) -> None:
-        """Writes what there is, if it can."""
-        self._thread.close(once_more=True)
-
-    def step(self) -> None:
-        """One sample, stored with what came before it. Raises Unavailable or Conflict when it can't be stored now."""
-        if self._seq is None:
-            self._recover()
+    def fold(self, events: Sequence[Event]) -> Entry:
+        """One sample, with the starts among the events and what could not be stored before."""
+        if self._sent and self._store.rolled_up_until(DAY) >= self._sent:
+            self._pending.clear()
         now = round(1000 * self._clock.now())
-        samples, version = self._look()
-        if self._seq is None:  # a store without a past
-            self._seq = self._begin = version
-        self._count_use(now, samples)
-        self._flush(now, version)
+        self._count_use(now, self._look())
+        new: defaultdict[Key, list[Bucket]] = defaultdict(list)
+        for key, bucket in (*self._pending.items(), *self._waits(events)):
+            new[key].append(bucket)
+        if not new:
+            return Entry()
+        forget = {each: start_of(now / 1000 - kept, each) for each, kept in KEPT.items() if kept is not None}
+        self._sent = now
+        return Entry(rollups=self._merged(new, now), forget=forget)
 
-    def _until_next(self, spent: float) -> float:
+    def _until_next(self) -> float:
         return EVERY - self._clock.now() % EVERY
 
-    def _recover(self) -> None:
-        """Goes on from what is stored; a write whose answer was lost may be there after all."""
-        mark = self._store.rollup_mark(DAY)
-        if self._sent and mark.until >= self._sent:
-            self._pending.clear()
-        self._seq = mark.seq if mark.until else self._begin
+    def _look(self) -> dict[str, Sample]:
+        """What every pool looks like."""
 
-    def _look(self) -> tuple[dict[str, Sample], int]:
-        """What every pool looks like, and the version that says so."""
+        def look(state: State) -> tuple[dict[str, dict[str, int]], list[Node]]:
+            return self._sampler.sample(state), idle_nodes(state)
 
-        def look(state: State) -> tuple[dict[str, dict[str, int]], list[Node], int]:
-            return self._sampler.sample(state), idle_nodes(state), state.version
-
-        found: list[tuple[dict[str, dict[str, int]], list[Node], int]] = []
+        found: list[tuple[dict[str, dict[str, int]], list[Node]]] = []
         self._commit.submit(peek(found, look)).result()
-        samples, nodes, version = found[0]
+        samples, nodes = found[0]
         # This takes longer than the rest, so it is done when nobody waits for the state.
         pools = fragmentation(nodes, self._sampler.typical()).pools
         add_usable(samples, {pool: part.usable for pool, part in pools.items()})
-        return {**samples}, version
+        return {**samples}
 
     def _count_use(self, now: int, samples: dict[str, Sample]) -> None:
         """The last sample held until now."""
@@ -120,52 +109,25 @@ class Recorder:
                     key = (resolution, start, pool)
                     self._pending[key] = merge([self._pending.get(key, EMPTY), bucket])
 
-    def _flush(self, now: int, version: int) -> None:
-        assert self._seq is not None
-        new: defaultdict[Key, list[Bucket]] = defaultdict(list)
-        for key, bucket in (*self._pending.items(), *self._waits(self._seq, version)):
-            new[key].append(bucket)
-        if not new:
-            return
-        rows = self._merged(new, version, now)
-        forget = {each: start_of(now / 1000 - kept, each) for each, kept in KEPT.items() if kept is not None}
-        self._sent, self._seq = now, None
-        self._commit.submit(lambda state: Entry(rollups=rows, forget=forget)).result()
-        self._pending.clear()
-        self._seq = version
-
-    def _merged(self, new: dict[Key, list[Bucket]], seq: int, until: int) -> list[Rollup]:
+    def _merged(self, new: dict[Key, list[Bucket]], until: int) -> list[Rollup]:
         stored: dict[Key, Bucket] = {}
         for resolution in KEPT:
             starts = [key[1] for key in new if key[0] == resolution]
             for row in self._store.rollups(resolution, None, min(starts), max(starts) + 1):
                 stored[(row.resolution, row.start, row.pool)] = from_text(row.data)
-        return [
-            Rollup(*key, seq, until, to_text(merge([stored.get(key, EMPTY), *buckets]))) for key, buckets in new.items()
-        ]
+        return [Rollup(*key, until, to_text(merge([stored.get(key, EMPTY), *buckets]))) for key, buckets in new.items()]
 
-    def _waits(self, after: int, version: int) -> Iterator[tuple[Key, Bucket]]:
-        """One bucket for each resolution, and for the pool and all pools, of every job that started since."""
-        for job in self._started(after, version):
-            assert job.started_at is not None
+    def _waits(self, events: Sequence[Event]) -> Iterator[tuple[Key, Bucket]]:
+        """One bucket for each resolution, and for the pool and all pools, of each first start of a job."""
+        begun = {(event.job, event.time) for event in events}
+        ids = sorted({job_id for job_id, _ in begun})
+        for job in self._store.jobs(JobFilter(ids=ids, limit=len(ids))) if ids else []:
+            if job.started_at is None or (job.id, job.started_at) not in begun:
+                continue
             bucket = waited(job.started_at - job.submitted_at)
             for pool in {ALL, self._pool(job)}:
                 for resolution in KEPT:
                     yield (resolution, start_of(job.started_at, resolution), pool), bucket
-
-    def _started(self, after: int, version: int) -> Iterator[Job]:
-        """Jobs whose first start is among the events after one and up to another."""
-        while page := self._starts(after):
-            begun = {(event.job, event.time) for event in page if event.seq <= version}
-            ids = sorted({job_id for job_id, _ in begun})
-            jobs = self._store.jobs(JobFilter(ids=ids, limit=len(ids))) if ids else []
-            yield from (job for job in jobs if (job.id, job.started_at) in begun)
-            after = page[-1].seq
-            if after > version:
-                break
-
-    def _starts(self, after: int) -> list[Event]:
-        return self._store.events(EventFilter(kind="attempt.running", after=after, limit=_PAGE))
 
     def _pool(self, job: Job) -> str:
         """Where it sits, or what it asked for if its node has left since."""

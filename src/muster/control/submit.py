@@ -14,7 +14,7 @@ from muster.core.job import Job
 from muster.core.reasons import Reason, reason
 from muster.core.spec import JobSpec
 from muster.core.state import State
-from muster.store.base import Entry, Proposal, Record, Store
+from muster.store.base import Entry, Proposal, Record, Rows, Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,9 @@ class Submission:
     key: str | None = None
     code: Mapping[str, Any] | None = None  # what the client captured; see `muster.track.snapshots.Code`
     trusted: bool = False  # by an administrator
-    records: Callable[[str], Sequence[Record]] = field(default=lambda job: (), compare=False)  # written with the job
+    # What the record keeps of the job, from its event, written in the same transaction.
+    rows: Callable[[Event], Rows] = field(default=lambda event: (), compare=False)
+    records: Callable[[str], Sequence[Record]] = field(default=lambda job: (), compare=False)
     python: str = ""  # see `admission.Context`
 
 
@@ -72,8 +74,8 @@ def submit(
         if submission.code is not None:
             data["code"] = dict(submission.code)
         job_id = f"{spec.name}-{number}"
-        event = Event("job.submitted", now, user, spec.project, job_id, data=data)
-        return Entry([event], records=submission.records(job_id))
+        event = Event("job.submitted", max(now, state.time), user, spec.project, job_id, data=data)
+        return Entry([event], rows=submission.rows(event), records=submission.records(job_id))
 
     return propose
 

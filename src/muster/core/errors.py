@@ -10,6 +10,7 @@ MusterError                 what happened, and what to do
 ├── Conflict                somebody else changed the state first
 ├── TooMany                 one's own share of the server is in use: wait, and ask again
 ├── Unavailable             not now: no leader, a full disk, a server that is away
+├── RecordFailed            the database refused what was to be written into the record
 ├── EngineError             what runs the workers refused or failed
 └── ConfigError             a setting, a file or an installation that must be mended
 """
@@ -106,6 +107,10 @@ class TooMany(MusterError):
 
 class Unavailable(MusterError):
     code = "unavailable"
+
+
+class RecordFailed(MusterError):
+    code = "record_failed"
 
 
 class EngineError(MusterError):

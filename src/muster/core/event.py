@@ -48,6 +48,7 @@ hold names and ids only: no value, text or secret.
     query.saved | query.removed                   name
     content.collected     (nothing more: an administrator applied retention)
     mlflow.called         method, path: a write that MLflow's own server answered
+    record.refused        kind, error: a change of the record that the database did not take; nothing of it was written
     auth.failed           address, count, token (its id, where it is a known one), since
 """
 
@@ -64,6 +65,7 @@ AUDIT: Final = frozenset({
     "model.created", "model.changed", "model.deleted",
     "version.created", "version.changed", "version.deleted", "version.staged", "alias.set", "alias.removed",
     "query.saved", "query.removed", "content.collected", "mlflow.called", "auth.failed",
+    "record.refused",
 })  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from muster.core.errors import (
     MusterError,
     NotAllowed,
     NotFound,
+    RecordFailed,
     Refused,
     SpecError,
     TooMany,
@@ -31,6 +32,7 @@ STATUS: Final[dict[type[MusterError], int]] = {
     Conflict: 409,
     TooMany: 429,
     Unavailable: 503,
+    RecordFailed: 500,
     EngineError: 502,
     ConfigError: 500,
 }

@@ -13,8 +13,12 @@ from typing import TypeVar
 from muster.control.admission import Site
 from muster.control.bootstrap import first_events, new_token, token_event
 from muster.control.clock import SteadyClock
+from muster.control.follow import Follower
+from muster.control.hooks import KIND, Hooks, read_hooks
 from muster.control.ingest import Ingest
 from muster.control.loop import Controller
+from muster.control.metric_tap import MetricTap
+from muster.control.outbox import Outbox
 from muster.control.outlook import Outlook
 from muster.control.quota import UNLIMITED, Quota
 from muster.control.record import Recorder
@@ -76,12 +80,20 @@ class Leader:
         self.track = open_tracking(store, self.commit, self.clock.now, settings.home, settings.artifacts, limit_of)
         intake = self.track.intake if self.track is not None else None
         late = parse_duration(settings.late_reports)
+        self.tap = MetricTap()
         self.ingest = Ingest(
-            store, self.commit, self.clock, self.log_limit, intake, self.engine.cause, late, self._secrets
+            store, self.commit, self.clock, self.log_limit, intake, self.engine.cause, late, self._secrets, self.tap
         )
         self.sign_ins = SignIns(self.commit, self.clock.now, lambda token: token in store.state().tokens, may_act)
-        self.recorder = Recorder(store, self.commit, self.clock, may_act)
         self.outlook = Outlook(self.commit, lambda: self.controller.board, self.clock, may_act)
+        forecasts = Follower(
+            "forecasts", self.outlook.fold, store, self.commit, may_act, kind="job.submitted", durable=False
+        )
+        self.followers = [Recorder(store, self.commit, self.clock, may_act).follower, forecasts]
+        if self.track is not None:
+            self.record = Follower("record", self.track.fold.fold, store, self.commit, may_act)
+            self.followers.append(self.record)
+        self.outbox = self._make_outbox(may_act)
 
     def start(self, lease: Lease) -> None:
         self.store.catch_up()
@@ -98,7 +110,12 @@ class Leader:
         for member in self.engine.members().values():
             member.start()
         self.controller.start()
-        self.recorder.start()
+        if not self.settings.hooks and "hooks" in self.store.marks():  # one that is named later begins then
+            self.propose(lambda state: Entry(marks={"hooks": state.version}))
+        for follower in self.followers:
+            follower.start()
+        if self.outbox is not None:
+            self.outbox.start()
         self.outlook.start()
         self.sign_ins.start()
         if self.track is not None:
@@ -109,7 +126,10 @@ class Leader:
             self.track.close()
         self.sign_ins.close()
         self.outlook.close()
-        self.recorder.close()
+        if self.outbox is not None:
+            self.outbox.close()
+        for follower in self.followers:
+            follower.close(once_more=True)
         self.controller.close()
         self.engine.close()
         self.commit.close()
@@ -148,10 +168,19 @@ class Leader:
 
     def _committed(self, events: Sequence[Event]) -> None:
         self.controller.on_commit(events)
-        self.outlook.on_commit(events)
-        if self.track is not None:
-            self.track.fold.poke()
+        for follower in self.followers:
+            follower.on_commit(events)
         self._on_events(events)
+
+    def _make_outbox(self, may_act: Callable[[], bool]) -> Outbox | None:
+        """None where the store has no database to keep messages in."""
+        if self.store.database is None:
+            return None
+        named = read_hooks(self.settings.hooks)
+        hooks = Hooks(named)
+        if named:
+            self.followers.append(Follower("hooks", hooks.fold, self.store, self.commit, may_act, begin="last"))
+        return Outbox(self.store.database, self.commit, self.clock, {KIND: hooks.deliver}, may_act)
 
     def _recall_names(self) -> None:
         state = self.store.state()

@@ -35,9 +35,6 @@ def find_run(leader: Leader, track: Tracking, asking: Identity, ref: str, role: 
     state = leader.store.state()
     visible = asking.projects(state)
     run = _look(leader, track, ref, visible)
-    if run is None:  # a job that was submitted a moment ago, and may have been folded since
-        track.fold.catch_up()
-        run = _look(leader, track, ref, visible)
     if run is None or asking.role(state, run.project) is None:
         raise NotFound(f"There is no run {ref!r} that you can see.", "See `muster runs`.")
     asking.need(state, run.project, role)

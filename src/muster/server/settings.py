@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from muster.control.hooks import read_hooks
 from muster.core.errors import ConfigError
 from muster.core.units import Unfit, parse_duration, parse_size
 from muster.engines.isolation import read_local
@@ -49,6 +50,7 @@ class Settings:
     engines: Mapping[str, Any] = field(default_factory=dict)
     advertise: str = ""  # where nodes reach this server, several divided by commas; where it listens when empty
     allowed_hosts: str = ""  # further names under which it may be asked, divided by commas; see `muster.server.hosts`
+    hooks: Mapping[str, Any] = field(default_factory=dict)  # events that are sent elsewhere: see `muster.control.hooks`
     limits: Mapping[str, Any] = field(default_factory=dict)  # see `muster.server.limits`
     trust_members: bool = False  # members' jobs run as an administrator's do; see `muster.engines.isolation`
     artifacts: str = ""  # where content is kept: a folder, or s3://bucket/prefix; `blobs` in the home folder when empty
@@ -98,6 +100,7 @@ class Settings:
             raise ConfigError(f"trust_members is {self.trust_members!r}.", "Write true or false.")
         read_local(check_engines(self.engines).get(LOCAL, {}), self.trust_members)
         Limits.of(self.limits)
+        read_hooks(self.hooks)
         for url in self.advertised:
             if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
                 raise ConfigError(f"advertise has {url!r}, which is no address.", "Write it like https://HOST:6878.")

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 from muster.core.event import Event
 from muster.core.job import Attempt, Job
 from muster.core.state import State
-from muster.store.past import Level, LevelFilter, Rollup, RollupMark
+from muster.store.past import Level, LevelFilter, Rollup
 from muster.wire import Stream
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
+    from sqlalchemy import Connection, Table
 
     from muster.store.connect import Database
 
@@ -68,8 +68,25 @@ class SecretWrite:
 
 
 # Statements on the tables of the record (`record_tables`), run in the transaction of their entry after its own rows.
-# They must not fail for what they are given: whoever makes one has checked it, and one that raises fails the batch.
+# They may be run twice: when those of another entry fail, all are rolled back and run again without it.
 Record = Callable[["Connection"], None]
+
+
+# Rows of the record's tables.
+Rows = Sequence[tuple["Table", dict[str, Any]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Aside:
+    """Something that could not be written into the record, kept as it came; `muster doctor` reports it."""
+
+    source: str  # for people: "spool of rank 3", "event 512"
+    run: str = ""
+    attempt: int = 0
+    data: bytes = b""
+    error: str = ""
+    time: float = 0.0
+    id: int = 0  # given by the store
 
 
 @dataclass(slots=True)
@@ -82,7 +99,18 @@ class Entry:
     secrets: Sequence[SecretWrite] = ()
     rollups: Sequence[Rollup] = ()  # each takes the place of the one of its resolution, start and pool
     forget: Mapping[int, int] = field(default_factory=dict)  # resolution → roll-ups that start before this go
-    records: Sequence[Record] = ()
+    rows: Rows = ()  # of the record: added unless they are there
+    records: Sequence[Record] = ()  # run after the rows
+    # What is set aside when `rows` or `records` fail; everything else of the entry is then written. An entry without
+    # it is refused as a whole, unless it has events that the state follows from.
+    origin: Callable[[], Sequence[Aside]] | None = None
+    aside: Sequence[Aside] = ()
+    marks: Mapping[str, int] = field(default_factory=dict)  # follower → seq of the last event that it has folded
+
+    @property
+    def empty(self) -> bool:
+        rows = self.events or self.streams or self.patches or self.secrets or self.rollups or self.rows or self.records
+        return not (rows or self.forget or self.aside or self.marks)
 
 
 Proposal = Callable[[State], Entry]
@@ -227,11 +255,22 @@ class Store(Protocol):
 
     def secret_names(self, project: str) -> list[str]: ...
 
+    # --- followers of the log ---
+    def version(self) -> int:
+        """The seq of the last event that is durable."""
+
+    def marks(self) -> dict[str, int]:
+        """The seq of the last event that each follower has folded."""
+
+    def set_aside(self, limit: int = 100) -> list[Aside]:
+        """What could not be written into the record, newest first."""
+
     # --- the past ---
     def rollups(self, resolution: int, pool: str | None, since: int, until: int) -> list[Rollup]:
         """Those that start from `since` on and before `until`, in the order of their starts; `pool` None means all."""
 
-    def rollup_mark(self, resolution: int) -> RollupMark: ...
+    def rolled_up_until(self, resolution: int) -> int:
+        """Up to when all roll-ups of a resolution go together, in milliseconds since 1970; 0 before the first."""
 
     def levels(self, want: LevelFilter) -> list[Level]:
         """Of every class of work and of priority that had a job, in the order of the targets."""

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from muster.core.errors import Conflict, Invalid, MusterError
 from muster.core.event import Event
 from muster.core.state import Changes, State, apply
-from muster.store.base import Entry, Proposal, Record, SecretWrite, StreamWrite
+from muster.store.base import Aside, Entry, Proposal, StreamWrite
 from muster.store.codec import check_text, dumps, seal
 from muster.store.marks import Marked, Marks
 from muster.store.past import Rollup
+from muster.store.records import Failure, Recorded
 
 
 @dataclass(slots=True)
@@ -34,7 +35,10 @@ class Batch:
     secrets: dict[tuple[str, str], bytes | None] = field(default_factory=dict)  # (project, name) → cipher
     rollups: dict[tuple[int, int, str], Rollup] = field(default_factory=dict)  # by resolution, start and pool
     forget: dict[int, int] = field(default_factory=dict)
-    records: list[Record] = field(default_factory=list)
+    recorded: list[Recorded] = field(default_factory=list)  # of the entries that have records
+    aside: list[Aside] = field(default_factory=list)
+    marks: dict[str, int] = field(default_factory=dict)  # of the entries without records
+    failures: list[Failure] = field(default_factory=list)  # found by the write
 
     def fold(self, state: State, event: Event) -> None:
         """Applies the event, and gathers what it touched."""
@@ -43,15 +47,20 @@ class Batch:
         if job is not None and job.attempt is not None:  # so that its own row never says less than the job's does
             self.changes.attempts[(job.id, job.attempt.number)] = job.attempt
 
-    def take(self, sealed: Sealed) -> None:
+    def take(self, number: int, sealed: Sealed) -> None:
+        """`number`: which of the proposals it is from."""
         self.events += sealed.events
         self.texts += sealed.texts
         self.specs.update(sealed.specs)
         self.values.update(sealed.values)
-        self.secrets.update(((secret.project, secret.name), secret.cipher) for secret in sealed.secrets)
-        self.rollups.update(((one.resolution, one.start, one.pool), one) for one in sealed.rollups)
-        self.forget.update(sealed.forget)
-        self.records += sealed.records
+        self.secrets.update(((secret.project, secret.name), secret.cipher) for secret in sealed.entry.secrets)
+        self.rollups.update(((one.resolution, one.start, one.pool), one) for one in sealed.entry.rollups)
+        self.forget.update(sealed.entry.forget)
+        self.aside += sealed.entry.aside
+        if sealed.entry.rows or sealed.entry.records:
+            self.recorded.append(Recorded(number, sealed.entry, sealed.events))
+        else:
+            self.marks.update(sealed.entry.marks)
 
     def tips(self) -> Iterable[StreamWrite]:
         """The last write of each stream."""
@@ -59,22 +68,19 @@ class Batch:
 
     @property
     def empty(self) -> bool:
-        rows = self.events or self.streams or self.values or self.secrets or self.rollups or self.records
-        return not (rows or self.forget)
+        rows = self.events or self.streams or self.values or self.secrets or self.rollups or self.recorded
+        return not (rows or self.forget or self.aside or self.marks)
 
 
 @dataclass(slots=True)
 class Sealed:
     """An entry that can be written: stamped, encoded and checked."""
 
+    entry: Entry
     events: list[Event] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
     specs: dict[str, str] = field(default_factory=dict)
     values: dict[tuple[str, str], str] = field(default_factory=dict)
-    secrets: Sequence[SecretWrite] = ()
-    rollups: Sequence[Rollup] = ()
-    forget: Mapping[int, int] = field(default_factory=dict)
-    records: Sequence[Record] = ()
 
 
 class FoldStore(ABC):
@@ -108,7 +114,7 @@ class FoldStore(ABC):
             self._freshen()
             batch = Batch()
             try:
-                results = [self._consider(proposal, batch) for proposal in proposals]
+                results = [self._consider(number, proposal, batch) for number, proposal in enumerate(proposals)]
                 if not batch.empty:
                     self._write(batch)
             except BaseException:
@@ -116,6 +122,9 @@ class FoldStore(ABC):
                 self._try_to_freshen()
                 raise
             self._marks.trim()
+            for failure in batch.failures:
+                if failure.refused:
+                    results[failure.number] = failure.error
             return results
 
     def append(self, events: Sequence[Event], expected_version: int | None = None) -> list[Event]:
@@ -148,7 +157,7 @@ class FoldStore(ABC):
     def _write(self, batch: Batch) -> None:
         """All of it or nothing. Raises Unavailable, or Conflict when someone else has written since the last load."""
 
-    def _consider(self, proposal: Proposal, batch: Batch) -> list[Event] | Exception:
+    def _consider(self, number: int, proposal: Proposal, batch: Batch) -> list[Event] | Exception:
         try:
             entry = proposal(self._state)
             sealed = _sealed(entry, self._state)
@@ -161,7 +170,7 @@ class FoldStore(ABC):
         except Exception as error:  # an event that makes no sense here; half of the entry is folded
             self._undo(batch)
             return error
-        batch.take(sealed)
+        batch.take(number, sealed)
         batch.streams += streams
         return sealed.events
 
@@ -189,7 +198,7 @@ class FoldStore(ABC):
 
 
 def _sealed(entry: Entry, state: State) -> Sealed:
-    sealed = Sealed(secrets=entry.secrets, rollups=entry.rollups, forget=entry.forget, records=entry.records)
+    sealed = Sealed(entry)
     seq, time = state.version, state.time
     for event in entry.events:
         data, text = seal(event.data)

@@ -13,12 +13,12 @@ from muster.core.event import Event
 from muster.core.job import Attempt, Job
 from muster.core.state import Changes, State
 from muster.store import codec
-from muster.store.base import EventFilter, JobFilter, Lease, LogChunk, LogSize, StreamState, StreamWrite
+from muster.store.base import Aside, EventFilter, JobFilter, Lease, LogChunk, LogSize, StreamState, StreamWrite
 from muster.store.fold import Batch, FoldStore
 from muster.store.log_limit import end_line, is_over, parts, prune
 from muster.store.log_list import ListedChunks, window, within
 from muster.store.marks import Mark, Marked
-from muster.store.past import Level, LevelFilter, Rollup, RollupMark, levels_of
+from muster.store.past import Level, LevelFilter, Rollup, levels_of
 from muster.wire import Stream
 
 
@@ -37,6 +37,8 @@ class MemoryStore(FoldStore):
         self._last_chunk = 0
         self._runs: dict[str, dict[str, str]] = {}
         self._secrets: dict[tuple[str, str], bytes] = {}
+        self._follower_marks: dict[str, int] = {}
+        self._aside: list[Aside] = []
         self._rollups: dict[tuple[int, int, str], Rollup] = {}
         self._lease = Lease("", 0, 0, ())  # no holder: it is free
 
@@ -132,6 +134,18 @@ class MemoryStore(FoldStore):
         with self._lock:
             return sorted(name for owner, name in self._secrets if owner == project)
 
+    def version(self) -> int:
+        with self._lock:
+            return len(self._log)
+
+    def marks(self) -> dict[str, int]:
+        with self._lock:
+            return dict(self._follower_marks)
+
+    def set_aside(self, limit: int = 100) -> list[Aside]:
+        with self._lock:
+            return self._aside[: -limit - 1 : -1]
+
     def rollups(self, resolution: int, pool: str | None, since: int, until: int) -> list[Rollup]:
         with self._lock:
             wanted = [
@@ -141,10 +155,10 @@ class MemoryStore(FoldStore):
             ]
             return [self._rollups[key] for key in sorted(wanted)]
 
-    def rollup_mark(self, resolution: int) -> RollupMark:
+    def rolled_up_until(self, resolution: int) -> int:
         with self._lock:
-            found = [rollup for rollup in self._rollups.values() if rollup.resolution == resolution]
-            return RollupMark(max((r.seq for r in found), default=0), max((r.until for r in found), default=0))
+            found = (rollup for rollup in self._rollups.values() if rollup.resolution == resolution)
+            return max((rollup.until for rollup in found), default=0)
 
     def levels(self, want: LevelFilter) -> list[Level]:
         with self._lock:
@@ -196,7 +210,7 @@ class MemoryStore(FoldStore):
         }
 
     def _write(self, batch: Batch) -> None:
-        assert not batch.records, "whoever keeps a record asks for the database first"
+        assert not batch.recorded, "whoever keeps a record asks for the database first"
         self._log += zip(batch.events, batch.texts, strict=True)
         self._keep(batch.changes)
         for write in batch.streams:
@@ -212,6 +226,8 @@ class MemoryStore(FoldStore):
                 self._secrets.pop(name, None)
             else:
                 self._secrets[name] = cipher
+        self._follower_marks.update(batch.marks)
+        self._aside += [replace(one, id=len(self._aside) + n) for n, one in enumerate(batch.aside, start=1)]
         self._rollups.update(batch.rollups)
         for old in [key for key in self._rollups if key[1] < batch.forget.get(key[0], key[1])]:
             del self._rollups[old]

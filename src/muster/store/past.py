@@ -22,17 +22,8 @@ class Rollup:
     resolution: int  # seconds
     start: int  # seconds since 1970, UTC
     pool: str
-    seq: int  # the last event whose start, if it was one, is counted
     until: int  # milliseconds since 1970: up to when use is counted
     data: str
-
-
-@dataclass(frozen=True, slots=True)
-class RollupMark:
-    """How far all roll-ups of a resolution go together; zeros before the first."""
-
-    seq: int = 0
-    until: int = 0
 
 
 @dataclass(frozen=True, slots=True)

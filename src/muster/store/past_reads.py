@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, Connection, and_, case, func, select
 from muster.core.rules import HIGH
 from muster.store import tables
 from muster.store.connect import Database
-from muster.store.past import UNSTARTED, Level, LevelFilter, LevelKey, Rollup, RollupMark, level
+from muster.store.past import UNSTARTED, Level, LevelFilter, LevelKey, Rollup, level
 
 _PAGE: Final = 5_000  # waits read at a time
 
@@ -31,12 +31,11 @@ class PastReads:
         with self._db.reading() as connection:
             return [Rollup(*row) for row in connection.execute(query.order_by(rows.start, rows.pool))]
 
-    def rollup_mark(self, resolution: int) -> RollupMark:
+    def rolled_up_until(self, resolution: int) -> int:
         rows = tables.rollups.c
-        query = select(func.max(rows.seq), func.max(rows.until)).where(rows.resolution == resolution)
         with self._db.reading() as connection:
-            seq, until = connection.execute(query).one()
-        return RollupMark(seq or 0, until or 0)
+            query = select(func.max(rows.until)).where(rows.resolution == resolution)
+            return connection.execute(query).scalar() or 0
 
     def levels(self, want: LevelFilter) -> list[Level]:
         with self._db.reading() as connection:

@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, Row, func, literal, select
 from muster.core.event import Event
 from muster.core.job import Attempt, Job
 from muster.store import codec, log_rows, tables
-from muster.store.base import EventFilter, JobFilter, LogChunk, LogSize, StreamState
+from muster.store.base import Aside, EventFilter, JobFilter, LogChunk, LogSize, StreamState
 from muster.store.connect import Database
 from muster.wire import Stream
 
@@ -57,6 +57,23 @@ class SqlReads:
         with self._db.reading() as connection:
             rows = connection.execute(query.order_by(seq.desc() if want.last else seq)).all()
         return [_event(row) for row in (reversed(rows) if want.last else rows)]
+
+    def version(self) -> int:
+        with self._db.reading() as connection:
+            return int(connection.execute(select(tables.head.c.version)).scalar_one())
+
+    def marks(self) -> dict[str, int]:
+        with self._db.reading() as connection:
+            return {row.name: row.seq for row in connection.execute(select(tables.follower_marks))}
+
+    def set_aside(self, limit: int = 100) -> list[Aside]:
+        rows = tables.set_aside.c
+        with self._db.reading() as connection:
+            found = connection.execute(select(tables.set_aside).order_by(rows.id.desc()).limit(limit))
+            return [
+                Aside(source, run, attempt, data, error, time, number)
+                for number, time, source, run, attempt, error, data in found
+            ]
 
     def run(self, job_id: str) -> dict[str, Any]:
         return self.runs([job_id]).get(job_id, {})

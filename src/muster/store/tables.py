@@ -7,6 +7,9 @@ streams         how far each rank's spool and log are stored
 log_chunks      what the logs held; what the spools held is in the tables of the record
 run_values      a run's document, one row for each of its top-level keys
 secrets         ciphertext
+follower_marks  how far each follower of the log has come
+outbox          messages that must leave the server
+set_aside       what could not be written into the record, as it came
 rollups         use, queue depth and waits of a pool in a minute, a quarter of an hour or a day
 lease           who leads
 """
@@ -30,7 +33,7 @@ from sqlalchemy import (
     text,
 )
 
-REVISION: Final = "0005"  # the newest in `migrations/versions`
+REVISION: Final = "0006"  # the newest in `migrations/versions`
 VERSION_TABLE: Final = "schema_version"  # not Alembic's default: a database may be shared with other users of Alembic
 
 metadata = MetaData()
@@ -182,10 +185,43 @@ rollups = Table(
     Column("resolution", Integer, primary_key=True, autoincrement=False),
     Column("start", BigInteger, primary_key=True, autoincrement=False),
     Column("pool", Text, primary_key=True),
-    Column("seq", BigInteger, nullable=False),
     Column("until", BigInteger, nullable=False),
     Column("data", Text, nullable=False),
     sqlite_with_rowid=False,  # the key is the table: half the space
+)
+
+follower_marks = Table(
+    "follower_marks",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("seq", BigInteger, nullable=False),
+)
+
+set_aside = Table(
+    "set_aside",
+    metadata,
+    Column("id", RowId, primary_key=True),
+    Column("time", Double, nullable=False),
+    Column("source", Text, nullable=False),
+    Column("run", Text, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("error", Text, nullable=False),
+    Column("data", LargeBinary, nullable=False),
+)
+
+outbox = Table(
+    "outbox",
+    metadata,
+    Column("id", RowId, primary_key=True),
+    Column("made_at", Double, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("doc", Text, nullable=False),
+    Column("due_at", Double, nullable=False),  # of the next try
+    Column("tries", Integer, nullable=False),
+    Column("error", Text, nullable=False),  # of the last try; empty before the first
+    Column("given_up_at", Double),
+    Index("outbox_by_due", "due_at"),
+    sqlite_autoincrement=True,  # a number is never given twice: receivers know a repetition by it
 )
 
 lease = Table(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError, TimeoutError
 
 from muster.core.errors import Conflict, MusterError, Unavailable
 
@@ -75,6 +75,21 @@ def translate(error: Exception, where: str) -> MusterError:
     what, mend = known or ("It refused.", "See the detail, and the database's own log.")
     detail = (str(cause) or type(cause).__name__).splitlines()[0]
     return Unavailable(f"The database {where}: {what} ({detail})", mend)
+
+
+def is_passing(error: Exception) -> bool:
+    """Whether the database is in trouble, so that the same statement may succeed later, rather than the statement."""
+    if isinstance(error, TimeoutError):  # of the pool of connections
+        return True
+    if not isinstance(error, DBAPIError):
+        return False
+    if error.connection_invalidated:
+        return True
+    cause = error.orig
+    if isinstance(cause, sqlite3.Error):
+        return getattr(cause, "sqlite_errorcode", 0) & 0xFF in _SQLITE
+    state = getattr(cause, "sqlstate", None) or ""
+    return not state or state in _POSTGRES or state[:2] in _POSTGRES or state[:2] == "40"
 
 
 def taken_by_another(where: str) -> Conflict:

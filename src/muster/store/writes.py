@@ -24,6 +24,7 @@ from muster.store.log_limit import end_line, is_over, parts, prune
 from muster.store.log_rows import StoredChunks
 from muster.store.marks import Mark
 from muster.store.past import Rollup
+from muster.store.records import run_records
 
 Row = tuple[Any, ...]
 
@@ -58,6 +59,9 @@ class Writes:
         self._set_start = self._update(tables.jobs, ["started_at"], ["number"])
         self._set_rollup = self._upsert(tables.rollups)
         self._forget = self._delete(tables.rollups, ["resolution"], before="start")
+        self._set_mark = self._upsert(tables.follower_marks)
+        self._add_aside = self._insert(tables.set_aside, without="id")
+        self._replace_event = self._update(tables.events, ["kind", "data"], ["seq"])
 
     def move_head(self, connection: Connection, turn: Turn) -> bool:
         """Whether nobody else has written since the turn before this one. Holds off other writers until the end."""
@@ -95,8 +99,13 @@ class Writes:
         run(self._drop_secret, [key for key, cipher in batch.secrets.items() if cipher is None])
         run(self._set_rollup, [_rollup_row(rollup) for rollup in batch.rollups.values()])
         run(self._forget, list(batch.forget.items()))
-        for record in batch.records:
-            record(connection)
+        batch.failures = run_records(connection, batch.recorded)
+        refused = {failure.number for failure in batch.failures if failure.refused}
+        marks = [batch.marks, *(one.entry.marks for one in batch.recorded if one.number not in refused)]
+        run(self._set_mark, [mark for some in marks for mark in some.items()])
+        aside = [*batch.aside, *(one for failure in batch.failures if not failure.refused for one in failure.aside())]
+        run(self._add_aside, [(one.time, one.source, one.run, one.attempt, one.error, one.data) for one in aside])
+        run(self._replace_event, [row for failure in batch.failures if failure.refused for row in failure.events()])
 
     def _insert(self, table: Table, without: str = "") -> str:
         names = [column.name for column in table.columns if column.name != without]
@@ -152,7 +161,7 @@ def _job_row(job: Job, spec: str) -> Row:
 
 
 def _rollup_row(rollup: Rollup) -> Row:
-    return rollup.resolution, rollup.start, rollup.pool, rollup.seq, rollup.until, rollup.data
+    return rollup.resolution, rollup.start, rollup.pool, rollup.until, rollup.data
 
 
 def _log_rows(write: StreamWrite) -> list[Row]:

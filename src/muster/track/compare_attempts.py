@@ -11,8 +11,9 @@ from sqlalchemy import Connection, select, update
 from muster.core.event import SYSTEM
 from muster.store import record_tables as tables
 from muster.store.codec import dumps
+from muster.store.insert import add
 from muster.track.facts import flat, same_value
-from muster.track.rows import Doc, Run, add, note_row
+from muster.track.rows import Doc, Run, note_row
 
 _DIFF_MAX: Final = 20_000  # characters
 # Of the environment, what can change a result; where it ran is told by the entry of its start.

@@ -13,9 +13,9 @@ from muster.core.event import SYSTEM, Event
 from muster.store import record_tables as tables
 from muster.store.base import Record
 from muster.store.codec import check_text, dumps, loads
+from muster.store.insert import add
 from muster.track.book import Book
 from muster.track.facts import NAME_MAX, checked
-from muster.track.rows import add
 from muster.track.values import void
 
 _LOCK: Final = "experiments"  # they are made one at a time, so that a name is given once

@@ -17,10 +17,11 @@ from sqlalchemy import Connection, select
 from muster.core.errors import Conflict, Invalid, NotAllowed, NotFound
 from muster.core.job import FINAL
 from muster.store.base import Record
+from muster.store.insert import put
 from muster.store.record_tables import track_marks
 from muster.track.book import Book
 from muster.track.facts import checked, flat
-from muster.track.rows import Run, patch_run, put
+from muster.track.rows import Run, patch_run
 from muster.track.runs import Runs
 from muster.track.values import OPENED, params_record, tags_record
 

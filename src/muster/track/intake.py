@@ -15,14 +15,14 @@ from muster.core.job import FINAL
 from muster.core.reasons import REASONS
 from muster.store import record_tables as tables
 from muster.store.base import Record, StreamWrite
+from muster.store.insert import add
 from muster.track.artifacts import Artifacts
 from muster.track.book import Book
-from muster.track.fold import EventFold
 from muster.track.holders import Holder
 from muster.track.metrics import Metrics
 from muster.track.origins import Origins
 from muster.track.required import Required
-from muster.track.rows import Doc, add, note_row, patch_attempt, patch_run, read_run
+from muster.track.rows import Doc, note_row, patch_attempt, patch_run, read_run
 from muster.track.sheet import read_documents
 from muster.track.values import PURGED
 from muster.wire import Batch, WorkerExit
@@ -67,13 +67,12 @@ class Intake:
         book: Book,
         metrics: Metrics,
         artifacts: Artifacts,
-        fold: EventFold,
         required: Required,
         purged: Gone,
         origins: Origins,
     ) -> None:
         self._book, self._metrics, self._artifacts = book, metrics, artifacts
-        self._fold, self._required, self._purged = fold, required, purged
+        self._required, self._purged = required, purged
         self._origins = origins
         self._known: OrderedDict[tuple[str, int], bool] = OrderedDict()  # → whether it is a job's
         self._lock = threading.Lock()
@@ -128,9 +127,6 @@ class Intake:
                 self._known.move_to_end(key)
                 return self._known[key], False
         found = self._source(run)
-        if found is None:  # submitted a moment ago
-            self._fold.catch_up()
-            found = self._source(run)
         of_job = found is None or found == "job"
         with self._lock:
             self._known[key] = of_job

@@ -12,8 +12,9 @@ from muster.core.errors import Invalid
 from muster.store import record_tables as tables
 from muster.store.base import Record
 from muster.store.codec import check_text, loads
+from muster.store.insert import add
 from muster.track.book import Book
-from muster.track.rows import Doc, add, chunks, link_row
+from muster.track.rows import Doc, chunks, link_row
 
 ROLES: Final = ("reads", "writes", "saves", "starts_from", "evaluates", "registers")
 KINDS: Final = ("data", "run", "checkpoint", "artifact", "model")

@@ -12,8 +12,9 @@ from sqlalchemy import ColumnElement, select
 from muster.core.errors import Invalid, NotFound
 from muster.store import record_tables as tables
 from muster.store.codec import check_text, loads
+from muster.store.insert import add
 from muster.track.book import Book
-from muster.track.rows import Doc, Run, add, note_row, read_run
+from muster.track.rows import Doc, Run, note_row, read_run
 
 TEXT_MAX: Final = 100_000  # characters of a note
 ATTACHMENTS_MAX: Final = 100

@@ -10,9 +10,9 @@ from sqlalchemy import delete, select
 from muster.core.errors import Invalid, NotFound
 from muster.core.event import SYSTEM
 from muster.store import record_tables as tables
+from muster.store.insert import put
 from muster.track.book import Book
 from muster.track.model_rows import LOCK, Model, Version
-from muster.track.rows import put
 from muster.track.values import void
 
 _ALIAS: Final = re.compile(r"[A-Za-z0-9_\-.]{1,255}\Z")

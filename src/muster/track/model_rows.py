@@ -12,7 +12,8 @@ from sqlalchemy import Connection, delete, select, update
 from muster.store import record_tables as tables
 from muster.store.base import Record
 from muster.store.codec import dumps, loads
-from muster.track.rows import Doc, Row
+from muster.store.insert import Row
+from muster.track.rows import Doc
 
 LOCK: Final = "models"  # the registry changes rarely: one change at a time keeps names and numbers apart
 STAGES: Final = ("none", "staging", "production", "archived")

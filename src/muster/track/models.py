@@ -11,6 +11,7 @@ from muster.core.errors import Conflict, Invalid, NotFound
 from muster.core.event import SYSTEM
 from muster.store import record_tables as tables
 from muster.store.codec import check_text, dumps
+from muster.store.insert import add
 from muster.track.book import Book
 from muster.track.facts import checked
 from muster.track.model_aliases import Aliases
@@ -30,7 +31,7 @@ from muster.track.model_rows import (
     version_row,
 )
 from muster.track.promotions import Promotion, Promotions
-from muster.track.rows import Doc, add, link_row
+from muster.track.rows import Doc, link_row
 
 NAME_MAX: Final = 250
 TEXT_MAX: Final = 100_000  # characters of a description

@@ -13,11 +13,10 @@ from muster.core.job import FINAL
 from muster.store import record_tables as tables
 from muster.store.base import Record
 from muster.store.codec import dumps, loads
-from muster.track.experiments import Experiments
-from muster.track.facts import code_columns, command_params, fitted, number_of
-from muster.track.origins import Origins, Speaker
-from muster.track.rows import Doc, Row, Run, add, chunks, link_row, merged, note_row, put, run_row
+from muster.store.insert import Row, add, put
+from muster.track.rows import Doc, chunks, link_row, merged, note_row
 from muster.track.standing import Standing
+from muster.track.submitted import SubmittedJobs
 from muster.track.values import PURGED, pairs
 
 _NUMBER_MAX: Final = 2**63  # no column holds more
@@ -27,14 +26,14 @@ _SHOWN: Final = 8  # nodes that an entry of the logbook names
 class Page:
     """`judged` names the runs, with their projects, whose required fields must be looked at again.
 
-    `origins` tells what names and values of parameters refer to.
+    `missing`: the jobs that are submitted by these events and have no run in the record.
     """
 
-    def __init__(self, standing: Standing, experiments: Experiments, origins: Origins) -> None:
-        self._standing, self._experiments, self._origins = standing, experiments, origins
+    def __init__(self, standing: Standing, submitted: SubmittedJobs, missing: Collection[str]) -> None:
+        self._standing, self._submitted, self._missing = standing, submitted, missing
         self.judged: dict[str, str] = {}
         self._runs: dict[str, None] = {}  # all that are touched, in order
-        self._new: dict[str, Run] = {}
+        self._new: dict[str, str] = {}  # runs that were missing, and their projects
         self._attempts: dict[tuple[str, int], None] = {}
         self._rows: defaultdict[Table, list[tuple[str, Row]]] = defaultdict(list)  # with the run of each
         self._purged: list[Row] = []
@@ -46,6 +45,11 @@ class Page:
             self._runs[event.job] = None
             handler(self, event)
 
+    @property
+    def empty(self) -> bool:
+        """Whether none of the events concerned the record."""
+        return not self._runs
+
     def record(self) -> Record:
         """Writes it all, except of runs that were purged."""
         docs = {key: doc for key in self._attempts if (doc := self._attempt_doc(*key))}
@@ -54,7 +58,6 @@ class Page:
         def record(connection: Connection) -> None:
             put(connection, tables.track_marks, self._purged)
             gone = _gone(connection, list(self._runs))
-            add(connection, tables.runs, [run_row(run) for run in self._new.values() if run.id not in gone])
             for table, rows in self._rows.items():
                 add(connection, table, [row for run, row in rows if run not in gone])
             _write_attempts(connection, {key: doc for key, doc in docs.items() if key[0] not in gone})
@@ -65,24 +68,12 @@ class Page:
     # --- events -----------------------------------------------------------------------------------------------------
 
     def submitted(self, event: Event) -> None:
-        data, spec = event.data, event.data["spec"]
-        code, purpose = data.get("code") or {}, spec.get("purpose") or ""
-        doc = merged({}, {
-            "number": data["number"], "queue": data["queue"], "spec": spec, "command": spec["run"],
-            "workdir": spec.get("workdir"), "code": code or None, "template": data.get("template"),
-        })  # fmt: skip
-        self._new[event.job] = Run(
-            event.job, event.project, self._experiments.of_project(event.project), spec["name"], data["user"],
-            spec.get("kind", "train"), "job", "queued", event.time, None, None, None, None, True, (), purpose, 0,
-            doc=doc, **code_columns(code),
-        )  # fmt: skip
+        """Its rows were written with it, unless the record is younger."""
         self.judged[event.job] = event.project
-        if purpose:
-            row = note_row(
-                event.project, event.job, event.time, data["user"], "purpose", purpose, mark=f"{event.job}:purpose"
-            )
-            self._add(tables.notes, event, row)
-        self._add_given(event, spec)
+        if event.job in self._missing:
+            for table, row in self._submitted.rows_of_event(event, self._new):
+                self._add(table, event, row)
+            self._new[event.job] = event.project
 
     def resumed(self, event: Event) -> None:
         self._resumed.add(event.job)
@@ -137,22 +128,6 @@ class Page:
         self._purged.append({"name": PURGED + event.job, "value": event.seq})
 
     # --- rows -------------------------------------------------------------------------------------------------------
-
-    def _add_given(self, event: Event, spec: Mapping[str, Any]) -> None:
-        """Parameters from the command line, tags and data sets."""
-        run = event.job
-        params = command_params(spec["run"], spec.get("envs") or {})
-        for key, value in params.items():
-            row = {"run": run, "key": key, "value": value, "number": number_of(value), "attempt": 0}
-            self._add(tables.run_params, event, row)
-        for key, value in fitted(spec.get("tags") or {}).items():
-            self._add(tables.run_tags, event, {"run": run, "key": key, "value": value})
-        speaker = Speaker(event.project, event.data["user"], {name: one.project for name, one in self._new.items()})
-        for ref in self._origins.names(spec.get("data") or (), speaker).values():
-            self._add(tables.links, event, link_row(ref, f"run:{run}", "reads", event.time))
-        role = "evaluates" if spec.get("kind") == "eval" else "starts_from"
-        for source in self._origins.find(list(params.values()), speaker):
-            self._add(tables.links, event, link_row(source, f"run:{run}", role, event.time))
 
     def _add(self, table: Table, event: Event, row: Row) -> None:
         self._rows[table].append((event.job, row))

@@ -13,10 +13,11 @@ from muster.core.errors import Invalid, NotFound
 from muster.store import record_tables as tables
 from muster.store.base import Record
 from muster.store.codec import check_text, dumps, loads
+from muster.store.insert import Row, add
 from muster.track.book import Book
 from muster.track.metrics import Metrics
 from muster.track.model_rows import LOCK, STAGES, Version, find_models, find_versions, put_version
-from muster.track.rows import Doc, Row, add, link_row, note_row
+from muster.track.rows import Doc, link_row, note_row
 
 WHY_MAX: Final = 10_000  # characters
 EVIDENCE_MAX: Final = 100  # runs

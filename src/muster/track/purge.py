@@ -17,11 +17,11 @@ from muster.core.job import FINAL
 from muster.store import record_tables as record
 from muster.store import tables
 from muster.store.base import Record
+from muster.store.insert import put
 from muster.track.blobs import Blobs
 from muster.track.book import Book
-from muster.track.fold import EventFold
 from muster.track.intake import Purged
-from muster.track.rows import Run, put
+from muster.track.rows import Run
 from muster.track.runs import Runs
 from muster.track.snapshots import read_manifest
 from muster.track.values import OPENED, PURGED
@@ -56,18 +56,16 @@ class Purge:
         self,
         book: Book,
         runs: Runs,
-        fold: EventFold,
         blobs: Blobs,
         purged: Purged,
         phase: Callable[[str], str | None],
         folders: Sequence[Path],
     ) -> None:
-        self._book, self._runs, self._fold, self._blobs = book, runs, fold, blobs
+        self._book, self._runs, self._blobs = book, runs, blobs
         self._purged, self._phase, self._folders = purged, phase, folders
 
     def purge(self, run: str, actor: str) -> dict[str, int]:
         """How many rows went, by table. Raises Conflict for a job that is not over, and when a model came of it."""
-        self._fold.catch_up()
         with self._book.holding(run):
             found = self._runs.need(run)
             self._refuse(found)

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from muster.core.event import SYSTEM
-from muster.track.rows import Doc, Row, Run, note_row
+from muster.store.insert import Row
+from muster.track.rows import Doc, Run, note_row
 
 
 def take_params(doc: Doc, rank: int, given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:

@@ -8,7 +8,8 @@ from sqlalchemy import Connection, select, update
 
 from muster.store import record_tables as tables
 from muster.store.codec import dumps, loads
-from muster.track.rows import Run, add, note_row
+from muster.store.insert import add
+from muster.track.rows import Run, note_row
 
 
 def add_rank_note(connection: Connection, run: Run, attempt: int, rank: int, time: float, text: str) -> None:

@@ -19,10 +19,11 @@ from muster.core.job import FINAL
 from muster.core.rules import Keep, Rules
 from muster.store.base import Record
 from muster.store.codec import loads
+from muster.store.insert import add
 from muster.store.record_tables import artifacts, links, model_versions, notes, promotions, runs
 from muster.track.blobs import Blobs, Collected, pages
 from muster.track.book import Book
-from muster.track.rows import add, note_row
+from muster.track.rows import note_row
 
 _LOG: Final = logging.getLogger(__name__)
 _FIRST: Final = 3_600.0  # seconds after the start: launchers that were cut off deliver first

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
-from sqlalchemy import Connection, Dialect, Table, select, update
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import Connection, Table, select, update
 
 from muster.store import record_tables as tables
 from muster.store.base import Record
 from muster.store.codec import dumps, loads
+from muster.store.insert import Row, add, put
 
 T = TypeVar("T")
 _CHUNK: Final = 1000  # ids in one statement
 
 Doc = dict[str, Any]
-Row = dict[str, Any]
-Statement = tuple[str, list[str]]  # SQL, and its columns in the order in which they are bound
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,18 +73,6 @@ def run_row(run: Run) -> Row:
 def read_run(connection: Connection, run: str) -> Run | None:
     row = connection.execute(select(tables.runs).where(tables.runs.c.id == run)).one_or_none()
     return None if row is None else run_of(row)
-
-
-def add(connection: Connection, table: Table, rows: Sequence[Row]) -> None:
-    """Inserts rows that have the same columns; one that is there already stays as it is."""
-    if rows:
-        _run(connection, _statement(connection.dialect, table, tuple(rows[0]), None), rows)
-
-
-def put(connection: Connection, table: Table, rows: Sequence[Row], only: Iterable[str] = ()) -> None:
-    """Inserts; of a row that is there already the columns `only`, or all that are given, are replaced."""
-    if rows:
-        _run(connection, _statement(connection.dialect, table, tuple(rows[0]), tuple(only)), rows)
 
 
 def patch_run(connection: Connection, run: str, doc: Mapping[str, Any] | None = None, **columns: Any) -> None:
@@ -154,33 +140,6 @@ def chunks(items: Sequence[T], size: int = _CHUNK) -> Iterator[Sequence[T]]:
         yield items[start : start + size]
 
 
-def _run(connection: Connection, statement: Statement, rows: Sequence[Row]) -> None:
-    """Rows go to the driver as tuples: SQLAlchemy would take longer over each than the database does."""
-    sql, order = statement
-    connection.exec_driver_sql(sql, [tuple(row[name] for name in order) for row in rows])
-
-
-def _statement(dialect: Dialect, table: Table, names: tuple[str, ...], only: tuple[str, ...] | None) -> Statement:
-    """The SQL and the order of its columns, compiled once; `only` None leaves rows that are there alone."""
-    key = (dialect.name, table.name, names, only)
-    if key not in _STATEMENTS:
-        make: Any = sqlite.insert if dialect.name == "sqlite" else postgresql.insert
-        statement = make(table)
-        if only is None:
-            statement = statement.on_conflict_do_nothing()
-        else:
-            keys = [column.name for column in table.primary_key]
-            replaced = only or tuple(name for name in names if name not in keys)
-            values = {name: statement.excluded[name] for name in replaced}
-            statement = statement.on_conflict_do_update(index_elements=keys, set_=values)
-        compiled = statement.compile(dialect=dialect, column_keys=list(names))
-        order = list(compiled.positiontup or ())
-        assert sorted(order) == sorted(names), "every column of a row is bound once"
-        _STATEMENTS[key] = (str(compiled), order)
-    return _STATEMENTS[key]
-
-
 _RUN_COLUMNS: Final = tuple(column.name for column in tables.runs.columns)
 _PROBLEMS: Final = _RUN_COLUMNS.index("problems")
 _DOC: Final = _RUN_COLUMNS.index("doc")
-_STATEMENTS: Final[dict[Any, Statement]] = {}

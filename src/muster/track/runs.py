@@ -13,11 +13,12 @@ from muster.core.job import FINAL
 from muster.store import record_tables as tables
 from muster.store.base import Record
 from muster.store.codec import check_text
+from muster.store.insert import add
 from muster.track import values
 from muster.track.book import Book, named
 from muster.track.experiments import Experiments
 from muster.track.facts import checked, code_columns, flat
-from muster.track.rows import Doc, Run, add, chunks, note_row, patch_run, read_run, run_of, run_row
+from muster.track.rows import Doc, Run, chunks, note_row, patch_run, read_run, run_of, run_row
 from muster.track.run_ids import check_facts, checked_id, new_id
 
 __all__ = ["Change", "Run", "Runs"]

@@ -12,10 +12,10 @@ from sqlalchemy import and_, delete, false, or_, select
 from muster.core.errors import Invalid, NotFound
 from muster.core.event import SYSTEM
 from muster.store.codec import check_text, dumps, loads
+from muster.store.insert import put
 from muster.store.record_tables import saved_queries
 from muster.track.book import Book
 from muster.track.query.parse import parse, parse_field, parse_sort
-from muster.track.rows import put
 from muster.track.values import void
 
 MOST_COLUMNS: Final = 50

@@ -16,6 +16,7 @@ from muster.core.errors import MusterError
 from muster.store import record_tables as tables
 from muster.store.base import Record
 from muster.store.codec import dumps, loads
+from muster.store.insert import Row, add, put
 from muster.track.artifacts import Artifact, Artifacts
 from muster.track.compare_attempts import told_difference
 from muster.track.facts import data_ref, fitted, flat
@@ -24,7 +25,7 @@ from muster.track.lineage import run_in
 from muster.track.origins import Origins, reference
 from muster.track.rank_facts import disagreement, take_environment, take_params
 from muster.track.rank_notes import add_rank_note
-from muster.track.rows import Doc, Row, Run, add, chunks, link_row, patch_run, put, read_run
+from muster.track.rows import Doc, Run, chunks, link_row, patch_run, read_run
 from muster.track.values import params_record, tags_record
 
 _PROBLEMS_MAX: Final = 50  # of one run

@@ -30,6 +30,7 @@ from muster.track.runs import Runs
 from muster.track.saved import SavedQueries
 from muster.track.search import Search
 from muster.track.snapshots import Snapshots
+from muster.track.submitted import SubmittedJobs
 from muster.track.usage import LimitOf, Usage
 
 
@@ -54,21 +55,20 @@ class Tracking:
         self.compare = Comparer(book, self.runs, self.search, self.blobs)
         self.models = Models(book, Promotions(book, self.metrics))
         self.origins = Origins(book, lambda user: projects_of(store.state(), user))
-        self.fold = EventFold(book, store, self.experiments, self.required, self.origins)
+        self.submitted = SubmittedJobs(self.experiments, self.origins)
+        self.fold = EventFold(book, self.submitted, self.required)
         self.purged = Purged(book)
-        self.intake = Intake(book, self.metrics, self.artifacts, self.fold, self.required, self.purged, self.origins)
-        self.purge = Purge(book, self.runs, self.fold, self.blobs, self.purged, _phases(store), _folders(home))
+        self.intake = Intake(book, self.metrics, self.artifacts, self.required, self.purged, self.origins)
+        self.purge = Purge(book, self.runs, self.blobs, self.purged, _phases(store), _folders(home))
 
     def start(self) -> None:
         """Begins the work that goes on beside the requests."""
-        self.fold.start()
         self.metrics.start()
         self.retention.start()
 
     def close(self) -> None:
         self.retention.close()
         self.metrics.close()
-        self.fold.close()
 
 
 def _phases(store: Store) -> Callable[[str], str | None]:

@@ -10,8 +10,9 @@ from sqlalchemy import Connection, delete, select
 from muster.store import record_tables as tables
 from muster.store.base import Record
 from muster.store.codec import loads
+from muster.store.insert import Row, add, put
 from muster.track.facts import number_of, same_value
-from muster.track.rows import Doc, Row, add, chunks, note_row, put
+from muster.track.rows import Doc, chunks, note_row
 
 PURGED: Final = "purged:"  # before a run's id, in track_marks: nothing of it comes back
 OPENED: Final = "opened:"  # before a run's id and the digest of a script's key: the attempt that it was given

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from dataclasses import asdict
+from typing import Final
 from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Response
@@ -12,6 +14,8 @@ from muster.server.context import Asking, Leading, Serving
 from muster.server.views import View
 
 router = APIRouter(tags=["server"])
+
+SHOWN: Final = 100  # of what was set aside
 
 
 @router.get("/healthz")
@@ -28,6 +32,29 @@ async def readyz(service: Serving, response: Response) -> View:
         "leader": service.leads,
         "holder": lease.holder if lease else "",
         "urls": list(lease.urls) if lease else [],
+    }
+
+
+@router.get("/v1/health")
+def health(leader: Leading, asking: Asking) -> View:
+    """How far behind the followers of the log are, what was set aside, and what waits to be delivered."""
+    aside = leader.store.set_aside(SHOWN) if asking.superuser else []
+    return {
+        "version": leader.store.version(),
+        "followers": [asdict(follower.lag()) for follower in leader.followers],
+        "outbox": leader.outbox.status() if leader.outbox is not None and asking.superuser else None,
+        "set_aside": [
+            {
+                "id": one.id,
+                "time": one.time,
+                "source": one.source,
+                "run": one.run,
+                "attempt": one.attempt,
+                "error": one.error,
+                "bytes": len(one.data),
+            }
+            for one in aside
+        ],
     }
 
 

@@ -211,7 +211,10 @@ def _submission(
 ) -> Submission:
     """With its code, as far as its content is here; `checked` has what was looked at before."""
     submission = Submission(spec, asking.user, key, trusted=asking.superuser, python=unquote(python))
-    if code is None or leader.track is None:
+    if leader.track is None:
+        return submission
+    submission = replace(submission, rows=leader.track.submitted.rows_of(spec, asking.user))
+    if code is None:
         return submission
     snapshots, now = leader.track.snapshots, leader.clock.now()
     if code not in checked:

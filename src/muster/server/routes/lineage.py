@@ -61,7 +61,7 @@ def resolve(leader: Leader, track: Tracking, asking: Identity, ref: str) -> str:
         if model is None or asking.role(leader.store.state(), model.project) is None:
             raise NotFound(f"There is no model {rest!r} that you can see.", "See `muster models`.")
         return ref
-    track.fold.catch_up()
+    leader.record.reach()
     if not track.lineage.known(ref, asking.projects(leader.store.state())):
         raise NotFound(f"Nothing is known of {ref!r}.", "Data sets are named as in a job file: `data:c4-en@v3`.")
     return ref

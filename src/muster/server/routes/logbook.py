@@ -90,7 +90,7 @@ def project_notes(
 ) -> View:
     """Entries of the project itself and of all of its runs."""
     _see(leader, asking, project, "viewer")
-    track.fold.catch_up()
+    leader.record.reach()
     found = track.logbook.entries(
         project=project, after=after, limit=limit, search=search, kinds=kinds or (), last=last
     )
@@ -111,7 +111,7 @@ def add_project_note(project: Name, body: ProjectNoteBody, leader: Leading, trac
 )
 def project_logbook(project: Name, leader: Leading, track: Tracked, asking: Asking) -> Response:
     _see(leader, asking, project, "viewer")
-    track.fold.catch_up()
+    leader.record.reach()
     return Response(track.logbook.export(project=project), media_type=_MARKDOWN)
 
 

@@ -113,7 +113,7 @@ def find(leader: Leader, track: Tracking, asking: Identity, body: SearchBody) ->
     columns = [parse_field(name) for name in names] if names is not None else None
     if body.projects is not None:
         visible = [one for one in body.projects if visible is None or one in visible]
-    track.fold.catch_up()  # a job that was submitted a moment ago is a run
+    leader.record.reach()  # a job that was submitted a moment ago is a run
     page = track.search.find(
         query, projects=visible, sort=sort, limit=body.limit, after=body.after, hidden=body.hidden, count=body.count
     )

@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Mapping
 from typing import Any, Final
 
+from muster.store.insert import Row
 from muster.store.record_tables import links
 from muster.track.book import named
 from muster.track.mlflow.desk import Desk
@@ -28,7 +29,7 @@ from muster.track.mlflow.names import (
     pairs,
 )
 from muster.track.mlflow.views import info_json, runs_json
-from muster.track.rows import Row, adding, link_row
+from muster.track.rows import adding, link_row
 from muster.track.values import tags_record
 
 Request = dict[str, Any]

@@ -1,0 +1,244 @@
+"""Followers of the event log: each folds every event once, and stores how far it has come with what it made of them.
+
+A follower is woken by commits and gets their events from memory; after a restart, or when it falls far behind, it reads
+them from the store. An event that it can't fold is set aside, and the others go on.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from muster.core.errors import Conflict, MusterError, Unavailable
+from muster.core.event import Event
+from muster.store.base import Aside, Entry, EventFilter, Store
+from muster.store.codec import dumps
+from muster.store.commit import Commit
+
+log = logging.getLogger("muster.control")
+
+PAGE: Final = 1000  # events in one transaction, which others wait for
+HELD: Final = 10_000  # events kept in memory for a follower that is behind; it reads the rest from the store
+REST: Final = 0.05  # seconds between two rounds, so that the events of many commits are folded together
+FALLBACK: Final = 5.0  # seconds after which a follower looks, whether it was woken or not
+PATIENCE: Final = 5.0  # seconds that a reader waits for a follower that is far behind
+
+# What to write for these events, in the order of the log. The mark is added by the follower. It must not change what it
+# remembers before the write is durable: when the write fails, the same events come again.
+Fold = Callable[[Sequence[Event]], Entry]
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """How far a follower is behind the log. `trouble`: why its last round failed; "" when it did not."""
+
+    name: str
+    seq: int
+    behind: int  # events
+    trouble: str = ""
+
+
+class Follower:
+    """`kind`: the one kind of events that it wants, or a prefix that ends in "."; None means all.
+
+    `begin`: where it begins when it has no mark: at the log's first event, or behind its last. `durable`: whether its
+    mark is stored; one that is not begins behind the last event with each start. `every`: seconds until the next round,
+    for one that folds at certain times rather than after commits, and is called then even if there is no event.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        fold: Fold,
+        store: Store,
+        commit: Commit,
+        may_act: Callable[[], bool] = lambda: True,
+        *,
+        kind: str | None = None,
+        begin: Literal["first", "last"] = "first",
+        durable: bool = True,
+        every: Callable[[], float] | None = None,
+    ) -> None:
+        self.name = name
+        self._fold, self._store, self._commit, self._may_act = fold, store, commit, may_act
+        self._kind, self._begin, self._durable, self._every = kind, begin, durable, every
+        self._round = threading.Lock()
+        self._at: int | None = None  # seq of the last event that is folded; None: ask the store
+        self._stored = 0  # the mark, which stays behind while there is nothing to write with it
+        self._held = _Held(kind)
+        self._trouble = ""
+        self._woken, self._stopped = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"follow-{name}", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self, once_more: bool = False) -> None:
+        """Waits for the round under way; `once_more` does a last one."""
+        self._stopped.set()
+        self._woken.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+            if once_more:
+                self._try()
+
+    def on_commit(self, events: Sequence[Event]) -> None:
+        """Quick: called by the thread that commits."""
+        self._held.add(events)
+        if self._every is None:
+            self._woken.set()
+
+    def reach(self, patience: float | None = PATIENCE) -> bool:
+        """Folds what is durable by now on the caller's thread, for about so many seconds; False when nothing was new.
+
+        For a reader that must see what was committed before it asked.
+        """
+        until = None if patience is None else time.monotonic() + patience
+        if not self._round.acquire(timeout=-1 if patience is None else patience):
+            return False
+        try:
+            return self._fold_until(until)
+        except BaseException:
+            self._at = None  # the write may have happened all the same: the store is asked
+            raise
+        finally:
+            self._round.release()
+
+    def lag(self) -> Lag:
+        at = self._at if self._at is not None else self._store.marks().get(self.name, 0)
+        return Lag(self.name, at, max(0, self._store.version() - at), self._trouble)
+
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            self._woken.clear()
+            worked = self._try()
+            if self._every is not None:
+                self._stopped.wait(self._every())
+            else:
+                self._stopped.wait(REST if worked else FALLBACK)
+                self._woken.wait(FALLBACK)
+
+    def _try(self) -> bool:
+        try:
+            if self._may_act():
+                self.reach(None)
+            self._trouble = ""
+        except MusterError as error:
+            self._trouble = error.message
+            log.warning("%s could not follow the log, and tries again: %s", self.name, error)
+        except Exception as error:
+            self._trouble = repr(error)
+            log.exception("%s failed to follow the log, and tries again", self.name)
+        return not self._trouble
+
+    def _fold_until(self, until: float | None) -> bool:
+        if self._at is None:
+            self._at = self._first()
+        folded = False
+        while True:
+            events, end = self._next(self._at)
+            if not events and (folded or self._every is None):
+                self._at = end
+                return folded
+            self._write(events, end)
+            self._at, folded = end, True
+            if until is not None and time.monotonic() > until:
+                return True
+
+    def _first(self) -> int:
+        if not self._durable:
+            return self._store.version()
+        marked = self._store.marks().get(self.name)
+        if marked is None:
+            marked = 0 if self._begin == "first" else self._store.version()
+            if marked:  # so that what comes before its first write is not passed over after a restart
+                self._commit.submit(lambda state: Entry(marks={self.name: marked})).result()
+        self._stored = marked
+        return marked
+
+    def _next(self, at: int) -> tuple[Sequence[Event], int]:
+        """Some events after this one, and the seq up to which there are no others."""
+        held = self._held.after(at)
+        if held is not None:
+            return held
+        head = self._store.version()
+        events = self._store.events(EventFilter(kind=self._kind, after=at, limit=PAGE)) if head > at else []
+        if len(events) == PAGE:
+            return events, events[-1].seq
+        return events, max(head, at, events[-1].seq if events else 0)
+
+    def _write(self, events: Sequence[Event], end: int) -> None:
+        try:
+            self._put(self._fold(events), end)
+        except (Unavailable, Conflict):
+            raise
+        except Exception:
+            if not events:
+                raise
+            log.exception("%s could not fold events %d to %d together", self.name, events[0].seq, end)
+            self._one_by_one(events, end)
+
+    def _one_by_one(self, events: Sequence[Event], end: int) -> None:
+        for event in events:
+            try:
+                self._put(self._fold([event]), event.seq)
+            except (Unavailable, Conflict):
+                raise
+            except Exception as error:
+                log.exception("%s sets event %d aside", self.name, event.seq)
+                source, data = f"event {event.seq} for the follower {self.name}", dumps(event.to_dict()).encode()
+                aside = Aside(source, event.job, event.attempt, data, repr(error)[:500], event.time)
+                self._put(Entry(aside=[aside]), event.seq)
+        self._put(Entry(), end)
+
+    def _put(self, entry: Entry, end: int) -> None:
+        if entry.empty and (not self._durable or end - self._stored < PAGE):
+            return
+        if self._durable:
+            entry.marks = {self.name: end}
+        self._commit.submit(lambda state: entry).result()
+        self._stored = end
+
+
+class _Held:
+    """The newest events of the kind, without a gap: all from `_from` on, up to `_to`."""
+
+    def __init__(self, kind: str | None) -> None:
+        self._kind = kind
+        self._lock = threading.Lock()
+        self._events: deque[Event] = deque()
+        self._from, self._to = 1, 0
+
+    def add(self, events: Sequence[Event]) -> None:
+        wanted = [event for event in events if self._wants(event)]
+        first, last = events[0].seq, events[-1].seq
+        with self._lock:
+            if last - first + 1 != len(events) or len(wanted) > HELD:  # others stand between them in the log
+                self._events.clear()
+                self._from, self._to = last + 1, last
+                return
+            if first != self._to + 1 or len(self._events) + len(wanted) > HELD:
+                self._events.clear()
+                self._from = first
+            self._events.extend(wanted)
+            self._to = last
+
+    def after(self, at: int) -> tuple[Sequence[Event], int] | None:
+        """As `Follower._next`; None when the store must be asked."""
+        with self._lock:
+            if at + 1 < self._from or at >= self._to:
+                return None
+            while self._events and self._events[0].seq <= at:
+                self._events.popleft()
+            self._from = at + 1
+            page = [self._events[number] for number in range(min(PAGE, len(self._events)))]
+            return page, page[-1].seq if len(page) == PAGE else self._to
+
+    def _wants(self, event: Event) -> bool:
+        kind = self._kind or ""
+        return event.kind.startswith(kind) if kind.endswith(".") or not kind else event.kind == kind

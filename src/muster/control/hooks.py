@@ -1,0 +1,97 @@
+"""Hooks: events of the log as HTTP requests to addresses that the server's settings name.
+
+    [hooks.chat]
+    url = "https://chat.example/hook"
+    events = ["job.failed", "node."]        # kinds, or beginnings of kinds that end in "."
+    secret_env = "CHAT_SECRET"              # optional: the body is signed with what this variable holds
+
+Each event becomes a message of the outbox in the transaction that moves the mark of the follower `hooks`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Final
+from urllib.parse import urlsplit
+
+import httpx
+
+from muster.control.outbox import Message, message_row
+from muster.core.errors import ConfigError
+from muster.core.event import Event
+from muster.store.base import Entry
+
+KIND: Final = "hook"  # of messages
+SIGNATURE: Final = "Muster-Signature"  # "sha256=" and the HMAC of the body
+DELIVERY: Final = "Muster-Delivery"  # the message's number, the same at every try
+_SECONDS: Final = 10.0  # that a receiver has to answer
+
+
+@dataclass(frozen=True, slots=True)
+class Hook:
+    url: str
+    events: tuple[str, ...]
+    secret_env: str = ""
+
+    def wants(self, kind: str) -> bool:
+        return any(kind.startswith(one) if one.endswith(".") else kind == one for one in self.events)
+
+
+def read_hooks(raw: object) -> dict[str, Hook]:
+    """`hooks` of the server's settings, by name. Raises ConfigError."""
+    if not isinstance(raw, Mapping):
+        raise ConfigError(f"hooks is {raw!r}; tables such as [hooks.chat] are expected.", "See docs/events.md.")
+    return {str(name): _hook(str(name), given) for name, given in raw.items()}
+
+
+class Hooks:
+    """The fold of the follower `hooks`, and the delivery of its messages."""
+
+    def __init__(self, hooks: Mapping[str, Hook]) -> None:
+        self._hooks = hooks
+
+    def fold(self, events: Sequence[Event]) -> Entry:
+        return Entry(rows=[
+            message_row(KIND, {"hook": name, "event": event.to_dict()}, event.time)
+            for event in events
+            for name, hook in self._hooks.items()
+            if hook.wants(event.kind)
+        ])  # fmt: skip
+
+    def deliver(self, message: Message) -> None:
+        """Raises when the receiver does not answer with a 2xx. Redirects are not followed."""
+        hook = self._hooks.get(message.doc["hook"])
+        if hook is None:
+            raise ConfigError(f"There is no hook {message.doc['hook']!r} in the settings any more.")
+        body = json.dumps(message.doc["event"], separators=(",", ":")).encode()
+        headers = {"Content-Type": "application/json", DELIVERY: str(message.id)}
+        if hook.secret_env:
+            secret = os.environ.get(hook.secret_env, "")
+            if not secret:
+                raise ConfigError(f"The variable {hook.secret_env} is not set.", "Set it for the server.")
+            headers[SIGNATURE] = "sha256=" + hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
+        with httpx.Client(timeout=_SECONDS, follow_redirects=False, trust_env=False) as http:
+            answer = http.post(hook.url, content=body, headers=headers)
+        if not answer.is_success:
+            raise ConnectionError(f"{urlsplit(hook.url).hostname} answered {answer.status_code}")
+
+
+def _hook(name: str, given: object) -> Hook:
+    where = f"hooks.{name}"
+    known = {field.name for field in fields(Hook)}
+    if not isinstance(given, Mapping) or given.keys() - known or not {"url", "events"} <= given.keys():
+        raise ConfigError(f"{where} is {given!r}.", "Write `url` and `events`, and `secret_env` if it is signed.")
+    url, events, secret = given["url"], given["events"], given.get("secret_env", "")
+    parts = urlsplit(url) if isinstance(url, str) else None
+    if parts is None or parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ConfigError(f"{where}.url is {url!r}, which is no address.", "Write it like https://HOST/PATH.")
+    if not isinstance(events, list) or not events or not all(isinstance(one, str) and one for one in events):
+        raise ConfigError(f"{where}.events is {events!r}.", 'Write it like ["job.failed", "node."].')
+    if not isinstance(secret, str):
+        raise ConfigError(f"{where}.secret_env is {secret!r}.", "Write the name of a variable.")
+    return Hook(url, tuple(events), secret)

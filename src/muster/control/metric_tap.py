@@ -1,0 +1,108 @@
+"""A tap for metrics: points of runs, as they become durable, for whoever subscribes to them.
+
+Ingest never waits for a subscriber. One that falls behind keeps what fits; what does not is counted by run, so that it
+can read those runs from the metric store instead. Nothing is dropped without being told.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from muster.store.base import Column
+
+SIZE: Final = 100_000  # points that a subscription holds at most
+
+
+@dataclass(frozen=True, slots=True)
+class Points:
+    """New points of one metric of one rank, in the order in which they were reported."""
+
+    run: str
+    attempt: int
+    rank: int
+    name: str
+    column: Column
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What a subscriber gets. `missed`: run → how many of its points did not fit since the last time."""
+
+    points: list[Points] = field(default_factory=list)
+    missed: dict[str, int] = field(default_factory=dict)
+
+
+class Subscription:
+    """`run` None: of all runs; `names` None: all metrics."""
+
+    def __init__(self, name: str, run: str | None, names: Collection[str] | None, size: int) -> None:
+        self.name, self.run = name, run
+        self._names = None if names is None else frozenset(names)
+        self._size = size
+        self._points: deque[Points] = deque()
+        self._held = 0  # points in the queue
+        self._missed: dict[str, int] = {}
+        self._changed = threading.Condition()
+
+    def take(self, seconds: float | None = 0.0) -> Taken:
+        """All that has come since the last time; waits up to so many seconds for something. None: for ever."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._points or self._missed, seconds)
+            taken = Taken(list(self._points), self._missed)
+            self._points, self._held, self._missed = deque(), 0, {}
+            return taken
+
+    @property
+    def waiting(self) -> int:
+        """Points that were not taken yet."""
+        return self._held
+
+    def _put(self, run: str, attempt: int, rank: int, columns: Mapping[str, Column]) -> None:
+        with self._changed:
+            for name, column in columns.items():
+                if self._names is not None and name not in self._names:
+                    continue
+                count = len(column.steps)
+                if self._held + count > self._size:
+                    self._missed[run] = self._missed.get(run, 0) + count
+                else:
+                    self._points.append(Points(run, attempt, rank, name, column))
+                    self._held += count
+            self._changed.notify_all()
+
+
+class MetricTap:
+    """All methods may be called from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        # Replaced, never changed, so that whoever publishes needs no lock.
+        self._by_run: dict[str | None, tuple[Subscription, ...]] = {}
+
+    def subscribe(
+        self, name: str, run: str | None = None, names: Collection[str] | None = None, size: int = SIZE
+    ) -> Subscription:
+        """From now on. `name` is for people."""
+        made = Subscription(name, run, names, size)
+        with self._lock:
+            self._by_run = {**self._by_run, run: (*self._by_run.get(run, ()), made)}
+        return made
+
+    def unsubscribe(self, subscription: Subscription) -> None:
+        with self._lock:
+            left = tuple(one for one in self._by_run.get(subscription.run, ()) if one is not subscription)
+            others = {run: some for run, some in self._by_run.items() if run != subscription.run}
+            self._by_run = {**others, subscription.run: left} if left else others
+
+    def publish(self, run: str, attempt: int, rank: int, columns: Mapping[str, Column]) -> None:
+        """Called once the points are durable. Costs a lookup when nobody wants them."""
+        found = self._by_run
+        for subscription in (*found.get(run, ()), *found.get(None, ())):
+            subscription._put(run, attempt, rank, columns)
+
+    def subscriptions(self) -> list[Subscription]:
+        return [one for some in self._by_run.values() for one in some]

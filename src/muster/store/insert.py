@@ -1,0 +1,63 @@
+"""Inserts into the tables of the record, many rows a statement, on either database."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from sqlalchemy import Connection, Dialect, Table
+from sqlalchemy.dialects import postgresql, sqlite
+
+Row = dict[str, Any]
+Statement = tuple[str, list[str]]  # SQL, and its columns in the order in which they are bound
+
+
+def add(connection: Connection, table: Table, rows: Sequence[Row]) -> None:
+    """Inserts rows that have the same columns; one that is there already stays as it is."""
+    if rows:
+        _run(connection, _statement(connection.dialect, table, tuple(rows[0]), None), rows)
+
+
+def put(connection: Connection, table: Table, rows: Sequence[Row], only: Iterable[str] = ()) -> None:
+    """Inserts; of a row that is there already the columns `only`, or all that are given, are replaced."""
+    if rows:
+        _run(connection, _statement(connection.dialect, table, tuple(rows[0]), tuple(only)), rows)
+
+
+def add_all(connection: Connection, rows: Iterable[tuple[Table, Row]]) -> None:
+    """`add` for rows of several tables; those of one table have the same columns."""
+    by_table: defaultdict[Table, list[Row]] = defaultdict(list)
+    for table, row in rows:
+        by_table[table].append(row)
+    for table, some in by_table.items():
+        add(connection, table, some)
+
+
+def _run(connection: Connection, statement: Statement, rows: Sequence[Row]) -> None:
+    """Rows go to the driver as tuples: SQLAlchemy would take longer over each than the database does."""
+    sql, order = statement
+    connection.exec_driver_sql(sql, [tuple(row[name] for name in order) for row in rows])
+
+
+def _statement(dialect: Dialect, table: Table, names: tuple[str, ...], only: tuple[str, ...] | None) -> Statement:
+    """The SQL and the order of its columns, compiled once; `only` None leaves rows that are there alone."""
+    key = (dialect.name, table.name, names, only)
+    if key not in _STATEMENTS:
+        make: Any = sqlite.insert if dialect.name == "sqlite" else postgresql.insert
+        statement = make(table)
+        if only is None:
+            statement = statement.on_conflict_do_nothing()
+        else:
+            keys = [column.name for column in table.primary_key]
+            replaced = only or tuple(name for name in names if name not in keys)
+            values = {name: statement.excluded[name] for name in replaced}
+            statement = statement.on_conflict_do_update(index_elements=keys, set_=values)
+        compiled = statement.compile(dialect=dialect, column_keys=list(names))
+        order = list(compiled.positiontup or ())
+        assert sorted(order) == sorted(names), "every column of a row is bound once"
+        _STATEMENTS[key] = (str(compiled), order)
+    return _STATEMENTS[key]
+
+
+_STATEMENTS: Final[dict[Any, Statement]] = {}

@@ -1,0 +1,97 @@
+"""The record's statements of one transaction: those of an entry that fail are rolled back alone, and the rest is kept.
+
+All run under one savepoint. Only if one of them fails, each entry gets a savepoint of its own: a batch in which all
+succeed costs two short statements more.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from sqlalchemy import Connection
+
+from muster.core.errors import RecordFailed, Unavailable
+from muster.core.event import AUDIT, Event
+from muster.store.base import Aside, Entry
+from muster.store.codec import dumps
+from muster.store.insert import add_all
+from muster.store.trouble import is_passing
+
+log = logging.getLogger("muster.store")
+
+_ERROR_MAX: Final = 500  # characters
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """An entry with records. `number`: which of the batch's proposals it is from; `events`: its own, stamped."""
+
+    number: int
+    entry: Entry
+    events: Sequence[Event]
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An entry whose records the database did not take."""
+
+    recorded: Recorded
+    error: RecordFailed
+
+    @property
+    def number(self) -> int:
+        return self.recorded.number
+
+    @property
+    def refused(self) -> bool:
+        """Whether nothing of the entry is written. The state must not depend on its events, and nobody resends it."""
+        return self.recorded.entry.origin is None and all(event.kind in AUDIT for event in self.recorded.events)
+
+    def aside(self) -> list[Aside]:
+        """What is kept of the entry: the bytes that it came from, else its rows."""
+        entry, events = self.recorded.entry, self.recorded.events
+        if entry.origin is not None:
+            found = entry.origin()
+        else:
+            rows = dumps([[table.name, row] for table, row in entry.rows]).encode()
+            found = [Aside(event.kind, event.job, event.attempt, rows, time=event.time) for event in events]
+        return [replace(one, error=self.error.message) for one in found]
+
+    def events(self) -> Iterator[tuple[str, str, int]]:
+        """What takes the place of the events of a refused entry: kind, data and seq."""
+        for event in self.recorded.events:
+            yield "record.refused", dumps({"kind": event.kind, "error": self.error.message}), event.seq
+
+
+def run_records(connection: Connection, entries: Sequence[Recorded]) -> list[Failure]:
+    """Raises what is no record's own fault, such as a full disk: then nothing of the transaction is written."""
+    if not entries or _run(connection, entries) is None:
+        return []
+    found = ((each, _run(connection, [each])) for each in entries)
+    failures = [Failure(each, error) for each, error in found if error is not None]
+    for failure in failures:
+        what = "refused" if failure.refused else "set aside"
+        log.error("a write of the record was %s: %s", what, failure.error.message, exc_info=failure.error.__cause__)
+    return failures
+
+
+def _run(connection: Connection, entries: Sequence[Recorded]) -> RecordFailed | None:
+    try:
+        with connection.begin_nested():
+            add_all(connection, (row for each in entries for row in each.entry.rows))
+            for each in entries:
+                for record in each.entry.records:
+                    record(connection)
+    except Unavailable:
+        raise
+    except Exception as error:
+        if is_passing(error):
+            raise
+        detail = f"{type(error).__name__}: {error}".splitlines()[0][:_ERROR_MAX]
+        failed = RecordFailed(f"The record could not be written ({detail}).", "See the server's log, and report it.")
+        failed.__cause__ = error
+        return failed
+    return None

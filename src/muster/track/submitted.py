@@ -1,0 +1,85 @@
+"""The rows of a job that was accepted: its run, what it was given, and what it says that it was made from.
+
+They are written in the transaction that accepts the job. Of a database that is older than the record, the follower of
+the log writes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from muster.core.event import Event
+from muster.core.spec import JobSpec
+from muster.store import record_tables as tables
+from muster.store.base import Rows
+from muster.track.experiments import Experiments
+from muster.track.facts import code_columns, command_params, fitted, number_of
+from muster.track.origins import Origins, Speaker
+from muster.track.rows import Run, link_row, merged, note_row, run_row
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What is looked up before the transaction."""
+
+    experiment: int
+    params: Mapping[str, str]
+    data: Sequence[str]  # references of the data that it reads
+    sources: Sequence[str]  # references of what its parameters say that it starts from
+
+
+class SubmittedJobs:
+    """`origins` tells what names and values of parameters refer to."""
+
+    def __init__(self, experiments: Experiments, origins: Origins) -> None:
+        self._experiments, self._origins = experiments, origins
+
+    def rows_of(self, spec: JobSpec, user: str) -> Callable[[Event], Rows]:
+        """Asked before the commit; the event is made within it."""
+        found = self._find(Speaker(spec.project, user), spec.run, spec.envs, spec.data)
+        return lambda event: list(_rows(event, found))
+
+    def rows_of_event(self, event: Event, new: Mapping[str, str]) -> Rows:
+        """`new` has runs, with their projects, that are not in the record yet."""
+        spec = event.data["spec"]
+        speaker = Speaker(event.project, event.data["user"], new)
+        return list(_rows(event, self._find(speaker, spec["run"], spec.get("envs") or {}, spec.get("data") or ())))
+
+    def _find(self, speaker: Speaker, run: str, envs: Mapping[str, str], data: Sequence[str]) -> _Found:
+        params = command_params(run, envs)
+        reads = list(self._origins.names(data, speaker).values())
+        sources = self._origins.find(list(params.values()), speaker)
+        return _Found(self._experiments.of_project(speaker.project), params, reads, sources)
+
+
+def _rows(event: Event, found: _Found) -> Iterator[tuple[Any, dict[str, Any]]]:
+    run, data, spec = event.job, event.data, event.data["spec"]
+    yield tables.runs, run_row(_run(event, found.experiment))
+    purpose = spec.get("purpose") or ""
+    if purpose:
+        note = note_row(event.project, run, event.time, data["user"], "purpose", purpose, mark=f"{run}:purpose")
+        yield tables.notes, note
+    for key, value in found.params.items():
+        yield tables.run_params, {"run": run, "key": key, "value": value, "number": number_of(value), "attempt": 0}
+    for key, value in fitted(spec.get("tags") or {}).items():
+        yield tables.run_tags, {"run": run, "key": key, "value": value}
+    for ref in found.data:
+        yield tables.links, link_row(ref, f"run:{run}", "reads", event.time)
+    role = "evaluates" if spec.get("kind") == "eval" else "starts_from"
+    for source in found.sources:
+        yield tables.links, link_row(source, f"run:{run}", role, event.time)
+
+
+def _run(event: Event, experiment: int) -> Run:
+    data, spec = event.data, event.data["spec"]
+    code = data.get("code") or {}
+    doc = merged({}, {
+        "number": data["number"], "queue": data["queue"], "spec": spec, "command": spec["run"],
+        "workdir": spec.get("workdir"), "code": code or None, "template": data.get("template"),
+    })  # fmt: skip
+    return Run(
+        event.job, event.project, experiment, spec["name"], data["user"], spec.get("kind", "train"), "job", "queued",
+        event.time, None, None, None, None, True, (), spec.get("purpose") or "", 0, doc=doc, **code_columns(code),
+    )  # fmt: skip
