@@ -24,10 +24,10 @@ from muster.control.ingest import Ingest
 from muster.store.base import Record, StreamWrite
 from muster.store.commit import GroupCommit
 from muster.store.registry import open_store
-from muster.track.book import Book
 from muster.track.holders import Holder
 from muster.track.metrics import Metrics
 from muster.track.metrics.shapes import Axis
+from muster.track.record_db import RecordDb
 from muster.wire import Batch, Piece, row_struct, shape_record
 
 POINTS = 1_000_000
@@ -74,8 +74,8 @@ class Bench:
         self.commit = GroupCommit(self.store, on_commit=lambda events: None)
         self.commit.start()
         assert self.store.database is not None
-        self.book = Book(self.store.database, self.commit, time.time)
-        self.metrics = Metrics(self.book)
+        self.db = RecordDb(self.store.database, self.commit, time.time)
+        self.metrics = Metrics(self.db)
         self.metrics.start()
 
     def close(self) -> None:
@@ -165,7 +165,7 @@ def _float32(value: float) -> float:
 
 def weight(bench: Bench, run: str) -> int:
     """Bytes of a run's blocks, with what stands in its rows beside the points; without free pages of the database."""
-    with bench.book.reading() as connection:
+    with bench.db.reading() as connection:
         beside = "length(name) + length(run) + 80"  # bytes of the other columns and of the index, roughly
         query = text(f"SELECT sum(length(data) + length(buckets) + {beside}) FROM metric_blocks WHERE run = :run")
         return int(connection.execute(query, {"run": run}).scalar_one())

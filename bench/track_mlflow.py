@@ -26,7 +26,7 @@ from sqlalchemy import select
 from _machine import write
 from muster.store import record_tables as tables
 from submit_latency import muster_server
-from track_search import fill, open_book
+from track_search import fill, open_record_db
 
 GOAL = 10
 FILTER = "metrics.m3 < 0.5 and params.s4 = 'b' and tags.t1 = 'v3'"
@@ -51,9 +51,9 @@ def compare(count: int, rounds: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         home, other = Path(folder) / "home", Path(folder) / "mlflow.db"
         home.mkdir()
-        with open_book(f"sqlite:///{home}/muster.db") as book:
-            fill(book, count)
-            with book.reading() as connection:
+        with open_record_db(f"sqlite:///{home}/muster.db") as db:
+            fill(db, count)
+            with db.reading() as connection:
                 rows = {table: connection.execute(select(table)).mappings().all() for table in TABLES}
         copy(rows, other)
         with mlflow_server(other) as url:

@@ -23,7 +23,7 @@ from muster.client import Client
 from muster.store import record_tables as tables
 from muster.store.commit import GroupCommit
 from muster.store.registry import open_store
-from muster.track.book import Book
+from muster.track.record_db import RecordDb
 from muster.track.search import Search
 from submit_latency import muster_server
 
@@ -50,12 +50,12 @@ def main() -> None:
     given = parser.parse_args()
     results: dict[str, Any] = {"runs": given.runs, "params": PARAMS, "metrics": METRICS, "tags": TAGS, "page": PAGE}
     for name, url in databases():
-        with open_book(url) as book:
+        with open_record_db(url) as db:
             begun = time.perf_counter()
-            fill(book, given.runs)
+            fill(db, given.runs)
             print(f"{name}: {given.runs:,} runs written in {time.perf_counter() - begun:.1f} s")
             results[name] = {
-                question: measure(Search(book), *asked, given.rounds) for question, asked in QUESTIONS.items()
+                question: measure(Search(db), *asked, given.rounds) for question, asked in QUESTIONS.items()
             }
     results["sqlite_http"] = through_http(given.runs, given.rounds)
     first = "metric_and_two_params"
@@ -66,19 +66,19 @@ def main() -> None:
 
 
 @contextmanager
-def open_book(url: str) -> Iterator[Book]:
+def open_record_db(url: str) -> Iterator[RecordDb]:
     store = open_store(url)
     commit = GroupCommit(store, on_commit=lambda events: None)
     commit.start()
     try:
         assert store.database is not None
-        yield Book(store.database, commit, lambda: NOW)
+        yield RecordDb(store.database, commit, lambda: NOW)
     finally:
         commit.close()
         store.close()
 
 
-def fill(book: Book, count: int) -> None:
+def fill(db: RecordDb, count: int) -> None:
     """Rows as the record has them, straight into its tables."""
     chance = random.Random(5)
     for start in range(0, count, 1000):
@@ -89,9 +89,9 @@ def fill(book: Book, count: int) -> None:
             for table, values in rows.items():
                 connection.execute(table.insert(), values)
 
-        book.write(record)
-    if book.database.kind == "postgresql":  # which does so by itself within a minute; Muster's SQLite never does
-        with book.database.writer.connect() as connection:
+        db.write(record)
+    if db.database.kind == "postgresql":  # which does so by itself within a minute; Muster's SQLite never does
+        with db.database.writer.connect() as connection:
             connection.exec_driver_sql("ANALYZE")
             connection.commit()
 
@@ -110,8 +110,8 @@ def through_http(count: int, rounds: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder) / "home"
         home.mkdir()
-        with open_book(f"sqlite:///{home}/muster.db") as book:
-            fill(book, count)
+        with open_record_db(f"sqlite:///{home}/muster.db") as db:
+            fill(db, count)
         with muster_server(home) as client:
             return {"asked": query, **timed(lambda: _ask(client, query, sort), rounds)}
 

@@ -12,9 +12,9 @@ from muster.store.base import Column, Record, StreamWrite
 from muster.store.commit import GroupCommit
 from muster.store.registry import open_store
 from muster.store.sql import SqlStore
-from muster.track.book import Book
 from muster.track.holders import Holder
 from muster.track.metrics import Metrics
+from muster.track.record_db import RecordDb
 from muster.wire import Batch
 
 Point = tuple[int, float, float]  # step, time, value
@@ -44,8 +44,8 @@ class Shop:
         self.commit = GroupCommit(store, on_commit=lambda events: None)
         self.commit.start()
         assert store.database is not None
-        self.book = Book(store.database, self.commit, lambda: 5.0)
-        self.metrics = Metrics(self.book)
+        self.db = RecordDb(store.database, self.commit, lambda: 5.0)
+        self.metrics = Metrics(self.db)
 
     def close(self) -> None:
         self.metrics.close()
@@ -53,10 +53,10 @@ class Shop:
         self.store.close()
 
     def add(self, run: str, attempt: int, rank: int, **columns: Column) -> None:
-        self.book.write(self.metrics.append(run, attempt, rank, columns))
+        self.db.write(self.metrics.append(run, attempt, rank, columns))
 
     def count(self, table: str, run: str) -> int:
-        with self.book.reading() as connection:
+        with self.db.reading() as connection:
             return int(connection.exec_driver_sql(f"SELECT count(*) FROM {table} WHERE run = '{run}'").scalar_one())
 
     def seen(self, run: str, name: str, **which: object) -> list[Seen]:

@@ -16,8 +16,8 @@ from muster.control.ingest import Ingest
 from muster.control.shipping import LATE
 from muster.core.errors import Invalid, NotFound, Unavailable
 from muster.store.registry import open_store
-from muster.track.book import Book
 from muster.track.metrics import Metrics
+from muster.track.record_db import RecordDb
 from muster.wire import Batch, Piece, doc_record, row_struct, shape_record
 
 LIMIT = 1 << 20
@@ -50,7 +50,7 @@ def started(rig: Rig, **spec: object) -> tuple[str, Ingest]:
 def ingest_of(rig: Rig) -> Ingest:
     """With a record, where there is a database to keep it in."""
     database = rig.store.database
-    keeper = Keeper(Metrics(Book(database, rig.commit, rig.clock.now))) if database is not None else None
+    keeper = Keeper(Metrics(RecordDb(database, rig.commit, rig.clock.now))) if database is not None else None
     return Ingest(rig.store, rig.commit, rig.clock, LIMIT, keeper)
 
 
@@ -59,7 +59,7 @@ def batch(*pieces: Piece, worker: int = 0, ended=None) -> Batch:
 
 
 def steps(rig: Rig, job: str) -> list[int]:
-    points = Metrics(Book(rig.store.database, rig.commit, rig.clock.now)).points(job, "loss", attempt=1)
+    points = Metrics(RecordDb(rig.store.database, rig.commit, rig.clock.now)).points(job, "loss", attempt=1)
     return points.step.tolist()
 
 

@@ -14,9 +14,9 @@ from muster.store.commit import GroupCommit
 from muster.store.registry import open_store
 from muster.track.artifacts import Artifacts
 from muster.track.blob_refs import in_use
+from muster.track.blob_store import BlobStore, LocalBlobs
 from muster.track.blobs import Blobs
-from muster.track.book import Book
-from muster.track.shelf import LocalBlobs, Shelf
+from muster.track.record_db import RecordDb
 from muster.track.snapshots import Snapshots
 
 DAY = 86_400.0
@@ -27,7 +27,7 @@ both = pytest.mark.parametrize("kept", ["sqlite", "postgresql"], indirect=True)
 class Content:
     """`now` is the only clock that the record sees."""
 
-    book: Book
+    db: RecordDb
     blobs: Blobs
     artifacts: Artifacts
     snapshots: Snapshots
@@ -41,17 +41,17 @@ class Content:
 
 
 @contextmanager
-def content(url: str, shelf: Shelf) -> Iterator[Content]:
+def content(url: str, blob_store: BlobStore) -> Iterator[Content]:
     store = open_store(url)
     store.open()
     commit = GroupCommit(store, on_commit=lambda events: None)
     commit.start()
     try:
         assert store.database is not None
-        book = Book(store.database, commit, lambda: made.now)
-        blobs = Blobs(book, shelf, in_use)
-        artifacts = Artifacts(book, blobs)
-        made = Content(book, blobs, artifacts, Snapshots(artifacts))
+        db = RecordDb(store.database, commit, lambda: made.now)
+        blobs = Blobs(db, blob_store, in_use)
+        artifacts = Artifacts(db, blobs)
+        made = Content(db, blobs, artifacts, Snapshots(artifacts))
         yield made
     finally:
         commit.close()

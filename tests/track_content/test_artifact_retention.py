@@ -29,7 +29,7 @@ def run(kept: Content, name: str, phase: str = "succeeded", project: str = "visi
     given |= {"id": name, "project": project, "phase": phase, "valid": True, "problems": "[]", "purpose": ""}
     given |= {"attempts": 1, "code_commit": "", "code_branch": "", "code_dirty": False, "code_tree": "", "doc": "{}"}
     given |= {"ended_at": kept.now if phase != "running" else None}
-    kept.book.write(lambda connection: connection.execute(insert(tables.runs), given))
+    kept.db.write(lambda connection: connection.execute(insert(tables.runs), given))
     for kind, text in files.items():
         kept.artifacts.put(name, f"{kind}.bin", kept.add(text), kind=kind)
 
@@ -40,7 +40,7 @@ def left(kept: Content, name: str) -> list[str]:
 
 @both
 def test_by_kind_and_age_and_phase(kept: Content) -> None:
-    keeper = Retention(kept.book, kept.blobs, lambda: rules(media=90 * DAY, failed=30 * DAY, code=200 * DAY))
+    keeper = Retention(kept.db, kept.blobs, lambda: rules(media=90 * DAY, failed=30 * DAY, code=200 * DAY))
     run(kept, "good", file="a", media="b", diff="c", model="d")
     run(kept, "bad", "failed", file="e", media="f", model="g")
     run(kept, "gone", "stopped", file="e")
@@ -59,7 +59,7 @@ def test_by_kind_and_age_and_phase(kept: Content) -> None:
     assert left(kept, "good") == ["file", "model"]
     assert (left(kept, "on"), left(kept, "other")) == (["media"], ["media"])
     assert outcome.blobs.blobs == 1  # what only the last one named
-    with kept.book.reading() as connection:
+    with kept.db.reading() as connection:
         entries = connection.execute(select(tables.notes.c.run, tables.notes.c.text, tables.notes.c.doc)).all()
     assert sorted(entry.run for entry in entries) == ["bad", "gone", "good", "good"]
     assert json.loads(entries[0].doc)["files"] in (1, 2)
@@ -67,7 +67,7 @@ def test_by_kind_and_age_and_phase(kept: Content) -> None:
 
 
 def test_without_rules_everything_stays(kept: Content) -> None:
-    keeper = Retention(kept.book, kept.blobs, lambda: rules())
+    keeper = Retention(kept.db, kept.blobs, lambda: rules())
     run(kept, "bad", "failed", file="x")
     kept.pass_days(10_000)
     assert keeper.apply().projects == ()
@@ -77,9 +77,9 @@ def test_without_rules_everything_stays(kept: Content) -> None:
 def test_models_go_when_the_rules_say_so(kept: Content) -> None:
     run(kept, "old", model="x")
     kept.pass_days(2)
-    Retention(kept.book, kept.blobs, lambda: rules(model=DAY)).apply()
+    Retention(kept.db, kept.blobs, lambda: rules(model=DAY)).apply()
     assert left(kept, "old") == ["model"]
-    Retention(kept.book, kept.blobs, lambda: rules(model=DAY, keep_models=False)).apply()
+    Retention(kept.db, kept.blobs, lambda: rules(model=DAY, keep_models=False)).apply()
     assert left(kept, "old") == []
 
 
@@ -104,9 +104,9 @@ def test_what_a_registered_model_came_from_stays(kept: Content) -> None:
         connection.execute(insert(tables.model_versions), {**version, "version": 2, "run": "", "source": source})
         connection.execute(insert(tables.promotions), promotion)
 
-    kept.book.write(write)
+    kept.db.write(write)
     kept.pass_days(9)
-    Retention(kept.book, kept.blobs, lambda: rules(failed=DAY, file=DAY)).apply()
+    Retention(kept.db, kept.blobs, lambda: rules(failed=DAY, file=DAY)).apply()
     assert {name: left(kept, name) for name in ("pre", "main", "judge", "aside", "named")} == {
         "pre": ["file"], "main": ["file"], "judge": ["file"], "aside": [], "named": ["file"],
     }  # fmt: skip
@@ -115,8 +115,8 @@ def test_what_a_registered_model_came_from_stays(kept: Content) -> None:
 def test_an_artifact_that_was_replaced_meanwhile_stays(kept: Content) -> None:
     run(kept, "bad", "failed", file="old")
     kept.pass_days(9)
-    keeper = Retention(kept.book, kept.blobs, lambda: rules(failed=DAY))
-    real = kept.book.commit.submit
+    keeper = Retention(kept.db, kept.blobs, lambda: rules(failed=DAY))
+    real = kept.db.commit.submit
     replaced = kept.artifacts.make("bad", "file.bin", kept.add("new"), 3)
 
     class Meddling:
@@ -127,7 +127,7 @@ def test_an_artifact_that_was_replaced_meanwhile_stays(kept: Content) -> None:
             real(lambda state: type(proposal(state))(records=[entry])).result()
             return real(proposal)
 
-    object.__setattr__(kept.book, "commit", Meddling())
+    object.__setattr__(kept.db, "commit", Meddling())
     keeper.apply()
     assert left(kept, "bad") == ["file"]
 

@@ -95,7 +95,7 @@ def test_a_file_is_no_folder(kept: Content, first: str, second: str) -> None:
 def test_content_must_be_there(kept: Content) -> None:
     with pytest.raises(NotFound):
         kept.artifacts.put("run", "x", sha("nowhere"))
-    kept.book.write(kept.artifacts.record(kept.artifacts.make("run", "x", sha("nowhere"), 3)))
+    kept.db.write(kept.artifacts.record(kept.artifacts.make("run", "x", sha("nowhere"), 3)))
     assert kept.artifacts.list("run") == []
     with pytest.raises(Invalid, match="bytes"):
         kept.artifacts.put("run", "x", kept.add("four"), 5)
@@ -116,7 +116,7 @@ class TestSnapshots:
         kept.add("import torch")
         code = Code(commit="ab12", tree=self.tree(kept, {"train.py": "import torch"}), files=1, bytes=12)
         assert kept.snapshots.accept(code, ALL) == code
-        kept.book.write(*kept.snapshots.records(code, "default", 5.0)("job-1"))
+        kept.db.write(*kept.snapshots.records(code, "default", 5.0)("job-1"))
         found = kept.snapshots.of_run("job-1")
         assert found is not None
         assert found.files == {"train.py": (sha("import torch"), 12, 0o644)}

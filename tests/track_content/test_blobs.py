@@ -16,14 +16,14 @@ from sqlalchemy import event, func, insert, select
 from components import small_disk
 from muster.core.errors import Invalid, NotFound, Unavailable
 from muster.store.record_tables import blob_owners, media, notes
+from muster.track.blob_store import LocalBlobs
 from muster.track.holders import of_project, of_user
-from muster.track.shelf import LocalBlobs
 
 
 def files(kept: Content) -> list[str]:
-    shelf = kept.blobs.shelf
-    assert isinstance(shelf, LocalBlobs)
-    return [path.name for path in shelf.folder.rglob("*") if path.is_file()]
+    blob_store = kept.blobs.blob_store
+    assert isinstance(blob_store, LocalBlobs)
+    return [path.name for path in blob_store.folder.rglob("*") if path.is_file()]
 
 
 def manifest(kept: Content, **files: str) -> str:
@@ -62,7 +62,7 @@ class TestPut:
 
     def test_a_lost_file_is_put_back_by_an_upload(self, kept: Content) -> None:
         digest = kept.add("precious")
-        kept.blobs.shelf.delete(digest)
+        kept.blobs.blob_store.delete(digest)
         with pytest.raises(NotFound, match="backup"):
             list(kept.blobs.open(digest))
         kept.add("precious")
@@ -91,14 +91,14 @@ class TestHolders:
         assert kept.blobs.has([two, one], ada) == {one}
         kept.pass_days(2)
         kept.blobs.collect()
-        with kept.book.reading() as connection:
+        with kept.db.reading() as connection:
             assert connection.scalar(select(func.count()).select_from(blob_owners)) == 0
         kept.blobs.put([b"one"], owner=worker.owner)
         assert kept.blobs.missing([one], ada) == [one]
 
     def test_a_question_about_a_thousand_files_is_a_few_statements(self, kept: Content) -> None:
         asked: list[str] = []
-        reader = kept.book.database.reader
+        reader = kept.db.database.reader
         event.listen(reader, "before_cursor_execute", lambda *given: asked.append(given[2]))
         kept.blobs.missing([sha(str(number)) for number in range(900)], of_user("ada", ["vision", "default"]))
         assert len([text for text in asked if "blobs" in text]) == 2
@@ -133,7 +133,7 @@ class TestCollect:
         about = {"run": "run-1", "time": 1.0}
         row = {**about, "name": "i", "step": 1, "attempt": 1, "rank": 0, "kind": "image"}
         note = {**about, "project": "p", "author": "ada", "kind": "note", "text": "see", "mark": None}
-        kept.book.write(
+        kept.db.write(
             lambda c: c.execute(insert(media), {**row, "doc": json.dumps({"digest": image})}),
             lambda c: c.execute(insert(notes), {**note, "doc": json.dumps({"attachments": [{"digest": page}]})}),
         )
@@ -200,7 +200,7 @@ class TestCollect:
         """A file without a row is what a kill leaves between the two."""
         stage = kept.blobs.stage()
         stage.write(b"orphan")
-        kept.blobs.shelf.keep(stage)
+        kept.blobs.blob_store.keep(stage)
         kept.add("row")
         assert len(files(kept)) == 2
         kept.blobs.collect(grace=-1.0)

@@ -12,8 +12,8 @@ from content_kit import Content, content, sha
 from live import live_server
 from muster.core.errors import ConfigError, Invalid, NotFound, Unavailable
 from muster.objects.s3 import Client
-from muster.track.open_shelf import open_shelf
-from muster.track.shelf_s3 import S3Blobs
+from muster.track.blob_store_s3 import S3Blobs
+from muster.track.open_blob_store import open_blob_store
 from s3_kit import KEY, SECRET, S3Server, s3_server
 
 pytestmark = pytest.mark.component("SeaweedFS")
@@ -38,7 +38,7 @@ def kept(server: S3Server, tmp_path: Path) -> Iterator[Content]:
 
 
 def there(kept: Content) -> list[str]:
-    return sorted(digest for digest, _ in kept.blobs.shelf.digests())
+    return sorted(digest for digest, _ in kept.blobs.blob_store.digests())
 
 
 def test_put_read_and_collect(kept: Content, tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ def test_what_is_wrong_leaves_nothing(kept: Content) -> None:
         kept.blobs.put([b"x"], sha("y"))
     assert there(kept) == []
     digest = kept.add("lost")
-    kept.blobs.shelf.delete(digest)
+    kept.blobs.blob_store.delete(digest)
     with pytest.raises(NotFound, match="backup"):
         kept.blobs.open(digest)
     kept.add("lost")
@@ -81,9 +81,9 @@ def test_a_refused_key_is_told_without_it(server: S3Server, tmp_path: Path) -> N
 def test_no_keys_in_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AWS_ACCESS_KEY_ID", raising=False)
     with pytest.raises(ConfigError, match="AWS_ACCESS_KEY_ID"):
-        open_shelf("s3://bucket/prefix", tmp_path)
+        open_blob_store("s3://bucket/prefix", tmp_path)
     with pytest.raises(ConfigError, match="s3://bucket"):
-        open_shelf("s3://", tmp_path)
+        open_blob_store("s3://", tmp_path)
 
 
 def test_a_server_that_keeps_its_content_there(

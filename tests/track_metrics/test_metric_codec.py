@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from muster.track.metrics import block, pieces
+from muster.track.metrics import block, downsampled
 from muster.track.metrics.block import Run
 
 STEPS = st.one_of(st.integers(0, 50), st.integers(-(2**63), 2**63 - 1))
@@ -40,24 +40,24 @@ def test_a_block_gives_back_every_bit(run: Run) -> None:
 
 @given(runs())
 def test_pieces_say_what_their_points_say(run: Run) -> None:
-    found = pieces.decode(pieces.encode(run))
+    found = downsampled.decode(downsampled.encode(run))
     assert int(found.count.sum()) == len(run)
     for place in range(len(found)):
-        part = run.take(slice(place * pieces.PIECE, (place + 1) * pieces.PIECE))
+        part = run.take(slice(place * downsampled.PIECE, (place + 1) * downsampled.PIECE))
         check_piece(found, place, part)
 
 
 @given(runs(), st.lists(st.integers(1, 199), max_size=9))
 def test_fewer_pieces_say_the_same(run: Run, breaks: list[int]) -> None:
-    fine = pieces.of_block(run)
+    fine = downsampled.of_block(run)
     starts = np.array(sorted({0, *(b for b in breaks if b < len(fine))}), np.int64)
-    coarse = pieces.reduce(fine, starts)
+    coarse = downsampled.reduce(fine, starts)
     for place, (begin, end) in enumerate(zip(starts, [*starts[1:], len(fine)], strict=True)):
-        part = run.take(slice(begin * pieces.PIECE, end * pieces.PIECE))
+        part = run.take(slice(begin * downsampled.PIECE, end * downsampled.PIECE))
         check_piece(coarse, place, part, last=False)
 
 
-def check_piece(found: pieces.Pieces, place: int, part: Run, last: bool = True) -> None:
+def check_piece(found: downsampled.Downsampled, place: int, part: Run, last: bool = True) -> None:
     real = part.values[~np.isnan(part.values)]
     assert (found.count[place], found.nans[place]) == (len(part), len(part) - len(real))
     assert (found.first_step[place], found.last_step[place]) == (part.steps.min(), part.steps.max())

@@ -26,7 +26,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 def sizes(shop: Shop, name: str = "loss") -> list[int]:
-    with shop.book.reading() as connection:
+    with shop.db.reading() as connection:
         sql = f"SELECT points FROM metric_blocks WHERE name = '{name}' ORDER BY id"
         return list(connection.exec_driver_sql(sql).scalars())
 
@@ -75,7 +75,7 @@ class TestMoving:
         plan = metrics._compaction._plan("r", settle=False)
         assert plan is not None
         metric_shop.add("r", 1, 0, loss=curve_of(range(5, 8)))
-        metric_shop.book.write(plan.record())
+        metric_shop.db.write(plan.record())
         assert metrics.points("r", "loss").step.tolist() == list(range(8))
         for tail in (True, False):  # with points that are on their way, and with blocks alone
             metric_shop.add("r", 1, 0, loss=curve_of(range(8, 9)))
@@ -83,8 +83,8 @@ class TestMoving:
                 metrics._compaction.compact("r")
             plan = metrics._compaction._plan("r", settle=True)
             assert plan is not None
-            metric_shop.book.write(metrics.forget("r"))
-            metric_shop.book.write(plan.record())
+            metric_shop.db.write(metrics.forget("r"))
+            metric_shop.db.write(plan.record())
             assert len(metrics.points("r", "loss", superseded=True)) == 0
             assert [metric_shop.count(table, "r") for table in ("metric_tail", "metric_blocks", "metric_series")] == [
                 0
@@ -182,7 +182,7 @@ class TestCompactor:
             return points
 
         compaction.compact = compact  # type: ignore[method-assign]
-        metric_shop.metrics._compactor = compactor = Compactor(metric_shop.book, compaction)
+        metric_shop.metrics._compactor = compactor = Compactor(metric_shop.db, compaction)
         metric_shop.add("small", 1, 0, loss=curve_of(range(9)))
         compactor.start()
         metric_shop.add("grown", 1, 0, loss=curve_of(range(MANY_POINTS)))
@@ -205,7 +205,7 @@ class TestCompactor:
                 done.set()
                 return 0
 
-        compactor = Compactor(lite.book, Failing())  # type: ignore[arg-type]
+        compactor = Compactor(lite.db, Failing())  # type: ignore[arg-type]
         compactor.start()
         compactor.ended("r")
         assert done.wait(30)

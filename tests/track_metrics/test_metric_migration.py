@@ -39,7 +39,7 @@ def test_old_points_move_into_the_tail(url: str, tmp_path: Path) -> None:
         assert moved.seen("j", "loss", superseded=False) == new.seen("j", "loss", superseded=False)
         assert repr(moved.metrics.series("j")) == repr(new.metrics.series("j"))
         assert moved.count("metric_tail", "j") == len(OLD)
-        with moved.book.reading() as connection:
+        with moved.db.reading() as connection:
             assert not sqlalchemy.inspect(connection).has_table("metric_chunks")
         assert moved.metrics.compact() == sum(len(points) for *_, points in OLD)
         check_goes_on(moved)

@@ -13,26 +13,26 @@ from sqlalchemy import Connection, Table
 from muster.store import record_tables as tables
 from muster.store.commit import GroupCommit
 from muster.store.registry import open_store
-from muster.track.book import Book
+from muster.track.record_db import RecordDb
 
 NOW = 1_780_000_000.0  # 2026-05-28T20:26:40Z
 DAY = 86_400.0
 
 
 @contextmanager
-def open_book(url: str) -> Iterator[Book]:
+def open_record_db(url: str) -> Iterator[RecordDb]:
     store = open_store(url)
     commit = GroupCommit(store, on_commit=lambda events: None)
     commit.start()
     try:
         assert store.database is not None
-        yield Book(store.database, commit, lambda: NOW)
+        yield RecordDb(store.database, commit, lambda: NOW)
     finally:
         commit.close()
         store.close()
 
 
-def write_runs(book: Book, *runs: dict[str, Any]) -> None:
+def write_runs(db: RecordDb, *runs: dict[str, Any]) -> None:
     """Each: `id`, what differs from a plain run; params, tags, metrics {name: last or summary}, data, notes, doc."""
     rows: dict[Table, list[dict[str, Any]]] = {}
     for run in runs:
@@ -43,7 +43,7 @@ def write_runs(book: Book, *runs: dict[str, Any]) -> None:
         for table, values in rows.items():
             connection.execute(table.insert(), values)
 
-    book.write(record)
+    db.write(record)
 
 
 def _rows(run: dict[str, Any]) -> Iterator[tuple[Table, dict[str, Any]]]:

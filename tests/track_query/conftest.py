@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from ask_kit import open_book
+from ask_kit import open_record_db
 
-from muster.track.book import Book
+from muster.track.record_db import RecordDb
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def book(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Book]:
+def db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RecordDb]:
     url = f"sqlite:///{tmp_path}/m.db" if request.param == "sqlite" else request.getfixturevalue("tables_url")
-    with open_book(url) as made:
+    with open_record_db(url) as made:
         yield made

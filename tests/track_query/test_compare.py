@@ -13,19 +13,19 @@ from ask_kit import write_runs
 from muster.core.errors import Invalid
 from muster.track.blob_refs import in_use
 from muster.track.blobs import Blobs
-from muster.track.book import Book
 from muster.track.compare import Comparer
 from muster.track.experiments import Experiments
-from muster.track.open_shelf import open_shelf
+from muster.track.open_blob_store import open_blob_store
 from muster.track.query import QueryError
+from muster.track.record_db import RecordDb
 from muster.track.runs import Runs
 from muster.track.search import Search
 
 
 @pytest.fixture
-def comparer(book: Book, tmp_path: Path) -> Comparer:
-    blobs = Blobs(book, open_shelf("", tmp_path), in_use)
-    return Comparer(book, Runs(book, Experiments(book)), Search(book), blobs)
+def comparer(db: RecordDb, tmp_path: Path) -> Comparer:
+    blobs = Blobs(db, open_blob_store("", tmp_path), in_use)
+    return Comparer(db, Runs(db, Experiments(db)), Search(db), blobs)
 
 
 def snapshot(blobs: Blobs, files: dict[str, bytes]) -> str:
@@ -41,10 +41,10 @@ def environment(torch: str, python: str = "3.11.4") -> dict[str, Any]:
     return {"environment": {"python": {"version": python}, "packages": {"torch": torch, "numpy": "2.4.6"}}}
 
 
-def test_differences_come_by_space_and_the_same_is_counted(book: Book, comparer: Comparer) -> None:
+def test_differences_come_by_space_and_the_same_is_counted(db: RecordDb, comparer: Comparer) -> None:
     spec = {"name": "x", "run": "python train.py", "resources": {"cpus": 4}, "envs": {"A": "1"}}
     write_runs(
-        book,
+        db,
         {
             "id": "a-1", "params": {"lr": "3e-4", "depth": 12, "only": "a"}, "data": ["c4-en@v3", "wiki"],
             "code_commit": "1" * 40, "code_branch": "main", "doc": {**environment("2.1"), "spec": spec},
@@ -73,7 +73,7 @@ def test_differences_come_by_space_and_the_same_is_counted(book: Book, comparer:
     assert found["significance"] is None
 
 
-def test_snapshots_are_compared_by_file_and_by_line(book: Book, comparer: Comparer) -> None:
+def test_snapshots_are_compared_by_file_and_by_line(db: RecordDb, comparer: Comparer) -> None:
     one = snapshot(
         comparer.blobs, {"a.py": b"x = 1\ny = 2\n", "old.py": b"gone\n", "same.py": b"s\n", "b.bin": b"\xff"}
     )
@@ -81,7 +81,7 @@ def test_snapshots_are_compared_by_file_and_by_line(book: Book, comparer: Compar
         comparer.blobs, {"a.py": b"x = 1\ny = 3\n", "new.py": b"come\n", "same.py": b"s\n", "b.bin": b"\xfe"}
     )
     runs = [{"id": "a-1", "code_tree": one}, {"id": "b-2", "code_tree": two}, {"id": "c-3", "code_tree": one}]
-    write_runs(book, *runs, {"id": "d-4", "code_tree": "f" * 64})
+    write_runs(db, *runs, {"id": "d-4", "code_tree": "f" * 64})
     files = comparer.compare(["a-1", "b-2", "c-3", "d-4"], lines=True)["files"]
     assert files["base"] == "a-1"
     changed, lost = files["changes"]
@@ -106,9 +106,9 @@ def seeds(lr: float, values: list[float], start: int = 0) -> list[dict[str, Any]
 
 
 class TestSeeds:
-    def test_groups_differ_in_their_seed_alone(self, book: Book, comparer: Comparer) -> None:
+    def test_groups_differ_in_their_seed_alone(self, db: RecordDb, comparer: Comparer) -> None:
         runs = [*seeds(0.1, [1.0, 1.1, 0.9, 1.05, 0.95]), *seeds(0.2, [2.0, 2.1, 1.9, 2.05, 1.95])]
-        write_runs(book, *runs)
+        write_runs(db, *runs)
         found = comparer.compare([run["id"] for run in runs])["significance"]
         assert (found["metric"], found["mode"]) == ("val_loss", "min")
         assert [(g["label"], g["count"], g["best"]) for g in found["groups"]] == [
@@ -121,9 +121,9 @@ class TestSeeds:
         assert one["adjusted"] == one["p"] < 1e-5
         assert found["notes"] == []
 
-    def test_higher_is_better_where_the_name_says_so_or_one_says_it(self, book: Book, comparer: Comparer) -> None:
+    def test_higher_is_better_where_the_name_says_so_or_one_says_it(self, db: RecordDb, comparer: Comparer) -> None:
         runs = [*seeds(0.1, [1.0, 1.1]), *seeds(0.2, [2.0, 2.1])]
-        write_runs(book, *runs)
+        write_runs(db, *runs)
         ids = [run["id"] for run in runs]
 
         def best(**asked: Any) -> str:
@@ -134,9 +134,9 @@ class TestSeeds:
         assert best(metric="acc", mode="min") == "lr=0.2"
         assert best(metric="val_loss.max", mode="max") == "lr=0.2"
 
-    def test_what_keeps_an_answer_from_meaning_much_is_said(self, book: Book, comparer: Comparer) -> None:
+    def test_what_keeps_an_answer_from_meaning_much_is_said(self, db: RecordDb, comparer: Comparer) -> None:
         runs = [*seeds(0.1, [1.0]), *seeds(0.2, [2.0]), *seeds(0.3, [3.0, float("nan")])]
-        write_runs(book, *runs)
+        write_runs(db, *runs)
         ids = [run["id"] for run in runs]
         found = comparer.compare(ids)["significance"]
         assert "several seeds" in found["notes"][0]
@@ -144,12 +144,12 @@ class TestSeeds:
         assert found["left_out"] == ["r-0.3-1"]
         assert "one group" in comparer.compare(ids[2:])["significance"]["notes"][0]
 
-    def test_groups_by_a_field_and_by_other_names_of_a_seed(self, book: Book, comparer: Comparer) -> None:
+    def test_groups_by_a_field_and_by_other_names_of_a_seed(self, db: RecordDb, comparer: Comparer) -> None:
         runs = [*seeds(0.1, [1.0, 1.1]), *seeds(0.2, [2.0, 2.1])]
         for i, run in enumerate(runs):
             run["params"]["fold"] = i % 2
             run["tags"] = {"team": "x" if i else "y"}
-        write_runs(book, *runs)
+        write_runs(db, *runs)
         ids = [run["id"] for run in runs]
         assert len(comparer.compare(ids)["significance"]["groups"]) == 4
         assert len(comparer.compare(ids, by=["fold", "seed"])["significance"]["groups"]) == 2
@@ -157,8 +157,8 @@ class TestSeeds:
         assert [(one["label"], one["count"]) for one in grouped] == [("tags.team = y", 1), ("tags.team = x", 3)]
 
 
-def test_what_can_not_be_compared_is_refused(book: Book, comparer: Comparer) -> None:
-    write_runs(book, *seeds(0.1, [1.0, 2.0]))
+def test_what_can_not_be_compared_is_refused(db: RecordDb, comparer: Comparer) -> None:
+    write_runs(db, *seeds(0.1, [1.0, 2.0]))
     with pytest.raises(Invalid, match="1 run to compare"):
         comparer.compare(["r-0.1-0", "r-0.1-0"])
     with pytest.raises(Invalid, match="has a metric 'oops'"):

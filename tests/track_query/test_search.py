@@ -11,8 +11,8 @@ from ask_kit import DAY, NOW, series_row, write_runs
 
 from muster.core.errors import Invalid, NotFound
 from muster.store import record_tables as tables
-from muster.track.book import Book
 from muster.track.query import QueryError, parse_field
+from muster.track.record_db import RecordDb
 from muster.track.saved import SavedQueries
 from muster.track.search import Search
 
@@ -142,11 +142,11 @@ QUERIES = [
 
 
 @pytest.fixture
-def search(book: Book) -> Search:
-    write_runs(book, A, B, C, D)
+def search(db: RecordDb) -> Search:
+    write_runs(db, A, B, C, D)
     row = {"id": 7, "name": "big", "project": "vision", "created_at": 0.0, "updated_at": 0.0, "artifacts": ""}
-    book.write(lambda connection: connection.execute(tables.experiments.insert(), {**row, "tags": "{}"}) and None)
-    return Search(book)
+    db.write(lambda connection: connection.execute(tables.experiments.insert(), {**row, "tags": "{}"}) and None)
+    return Search(db)
 
 
 def letters(ids: list[str]) -> str:
@@ -179,23 +179,23 @@ def test_hints_name_what_is_near(search: Search) -> None:
     assert search.find("metrics.val_loss < 0", projects=None).hints == ()
 
 
-def test_hidden_runs(book: Book, search: Search) -> None:
-    write_runs(book, {"id": "gone-5", "deleted_at": NOW})
+def test_hidden_runs(db: RecordDb, search: Search) -> None:
+    write_runs(db, {"id": "gone-5", "deleted_at": NOW})
     assert "gone-5" not in search.find("", projects=None).ids
     assert search.find("", projects=None, hidden=True).ids == ["gone-5"]
     assert "gone-5" in search.find("", projects=None, hidden=None).ids
 
 
-def test_series_of_the_lowest_rank_counts(book: Book) -> None:
+def test_series_of_the_lowest_rank_counts(db: RecordDb) -> None:
     """In a pipeline only the last stage knows the loss; where every rank reports it, rank 0 counts."""
-    write_runs(book, {"id": "pipe-1"}, {"id": "data-2", "metrics": {"loss": 5.0}})
+    write_runs(db, {"id": "pipe-1"}, {"id": "data-2", "metrics": {"loss": 5.0}})
     rows = [
         series_row("pipe-1", "loss", {"last": 1.0, "rank": 3}),
         series_row("pipe-1", "loss", {"last": 9.0, "rank": 7}),
         series_row("data-2", "loss", {"last": 1.0, "rank": 1}),
     ]
-    book.write(lambda connection: connection.execute(tables.metric_series.insert(), rows) and None)
-    search = Search(book)
+    db.write(lambda connection: connection.execute(tables.metric_series.insert(), rows) and None)
+    search = Search(db)
     assert search.find("metrics.loss < 2", projects=None).ids == ["pipe-1"]
     assert search.find("metrics.loss > 6", projects=None).ids == []
     shown = search.views(["pipe-1", "data-2"])
@@ -216,10 +216,10 @@ class TestOrder:
         }
         assert found == orders
 
-    def test_pages_of_any_size_make_the_whole(self, book: Book) -> None:
+    def test_pages_of_any_size_make_the_whole(self, db: RecordDb) -> None:
         chance = random.Random(4)
         write_runs(
-            book,
+            db,
             *(
                 {
                     "id": f"r-{i}",
@@ -232,7 +232,7 @@ class TestOrder:
                 for i in range(40)
             ),
         )
-        search = Search(book)
+        search = Search(db)
         for sort in ("", "params.a", "-params.a,metrics.m", "-metrics.m", "metrics.m,-params.a"):
             whole = search.find("", projects=None, sort=sort).ids
             assert len(set(whole)) == 40
@@ -282,11 +282,11 @@ def test_columns(search: Search) -> None:
     assert list(shown["vit-3"].values())[4:] == [None, 60.0, "big"]
 
 
-def test_a_document_that_postgresql_cannot_read_hides_no_other_run(book: Book) -> None:
+def test_a_document_that_postgresql_cannot_read_hides_no_other_run(db: RecordDb) -> None:
     write_runs(
-        book, {"id": "odd-1", "doc": {"environment": {"image": "a\0b"}}}, {"id": "good-2", "doc": {"environment": ENV}}
+        db, {"id": "odd-1", "doc": {"environment": {"image": "a\0b"}}}, {"id": "good-2", "doc": {"environment": ENV}}
     )
-    assert Search(book).find("env.image ~ train", projects=None).ids == ["good-2"]
+    assert Search(db).find("env.image ~ train", projects=None).ids == ["good-2"]
 
 
 def test_values_are_never_pasted_into_the_statement(search: Search) -> None:
@@ -297,8 +297,8 @@ def test_values_are_never_pasted_into_the_statement(search: Search) -> None:
 
 
 class TestSaved:
-    def test_kept_listed_used_and_removed(self, book: Book) -> None:
-        saved = SavedQueries(book)
+    def test_kept_listed_used_and_removed(self, db: RecordDb) -> None:
+        saved = SavedQueries(db)
         saved.save("ada", "good", "metrics.loss < 2", sort="-created", columns=["params.lr"])
         saved.save("ada", "team", "failed", project="language")
         saved.save("bob", "team", "failed and not valid", project="language")
@@ -314,8 +314,8 @@ class TestSaved:
         saved.remove(saved.get("bob", None, "team"))
         assert [one.name for one in saved.list("ada", None)] == ["good"]
 
-    def test_ones_own_comes_first_and_two_projects_must_be_told_apart(self, book: Book) -> None:
-        saved = SavedQueries(book)
+    def test_ones_own_comes_first_and_two_projects_must_be_told_apart(self, db: RecordDb) -> None:
+        saved = SavedQueries(db)
         for project in ("a", "b"):
             saved.save("ada", "x", f"project = {project}", project=project)
         with pytest.raises(Invalid, match="Several"):
@@ -323,8 +323,8 @@ class TestSaved:
         saved.save("ada", "x", "valid")
         assert saved.get("ada", None, "x").query == "valid"
 
-    def test_what_could_not_be_asked_is_not_kept(self, book: Book) -> None:
-        saved = SavedQueries(book)
+    def test_what_could_not_be_asked_is_not_kept(self, db: RecordDb) -> None:
+        saved = SavedQueries(db)
         for arguments in ({"query": "oops >"}, {"query": "", "sort": "oops"}, {"query": "", "columns": ["oops"]}):
             with pytest.raises(QueryError):
                 saved.save("ada", "x", **arguments)  # type: ignore[arg-type]
@@ -332,7 +332,7 @@ class TestSaved:
             saved.save("ada", "a b", "")
 
 
-def test_the_first_thousand_and_all_of_them_answer_alike(book: Book) -> None:
+def test_the_first_thousand_and_all_of_them_answer_alike(db: RecordDb) -> None:
     """Past a thousand runs a first page may come from those at the front: it must be the same page."""
     chance = random.Random(6)
     runs = [
@@ -344,8 +344,8 @@ def test_the_first_thousand_and_all_of_them_answer_alike(book: Book) -> None:
         }
         for i in range(2200)
     ]
-    write_runs(book, *runs)
-    search = Search(book)
+    write_runs(db, *runs)
+    search = Search(db)
     for query in ("", "params.a < 3 and has metrics.m", "metrics.m > 298"):
         for sort in ("", "metrics.m", "-metrics.m", "-metrics.m,created"):
             whole = search.find(query, projects=None, sort=sort, limit=5000).ids

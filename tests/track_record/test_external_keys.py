@@ -45,7 +45,7 @@ def test_old_keys_are_kept_as_digests(url: str, tmp_path: Path) -> None:
         assert record.track.external.resume(Opening(**mine, user="eve", key=uuid.uuid4().hex, admin=True)) == 3
         assert record.track.runs.need("old-run").doc["external"]["users"] == {"3": "eve"}
         record.track.purge.purge("old-run", "ada")
-        with record.track.book.reading() as connection:
+        with record.track.db.reading() as connection:
             left = connection.execute(sqlalchemy.text("SELECT name FROM track_marks")).scalars().all()
         assert not [name for name in left if name.startswith("opened:")]
 

@@ -1,4 +1,4 @@
-"""Each kind of write of the record, made to fail: nothing else is held up, nothing is sent again, its bytes are kept."""
+"""Each kind of write of the record, made to fail: nothing else is held up or sent again, and its bytes are kept."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from muster.track.metrics import append
 from muster.wire import WorkerExit
 from record_kit import Record
 
-END = WorkerExit("succeeded", "completed", exit_code=0, time=1.0)
+END = WorkerExit("succeeded", "completed", "", exit_code=0, time=1.0)
 
 
 def broken(*words: Any, **more: Any) -> Any:
@@ -57,7 +57,7 @@ def test_what_a_worker_sends(record: Record, kind: str, monkeypatch: pytest.Monk
     assert (aside.source, aside.run, aside.attempt) == ("spool of rank 0, from byte 0", job, 1)
     assert len(aside.data) == record.sent[(job, 1, 0, "spool")]
     record.report(job, rows=[(2, 0.25)])
-    assert record.track.metrics.last([job])[job]["loss"].value == 0.25, "what comes later is kept"
+    assert record.track.metrics.points(job, "loss", attempt=1).value[-1] == 0.25, "what comes later is kept"
 
 
 def test_the_end_of_a_run_outside(record: Record, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,7 +73,7 @@ def test_what_a_person_changes_is_refused_and_told(record: Record) -> None:
     run = record.track.runs.create(project="default", user="ada", source="sdk").id
     event = Event("note.added", record.later(), "ada", "default", run)
     with pytest.raises(RecordFailed):
-        record.track.book.write(broken, events=[event])
+        record.track.db.write(broken, events=[event])
     assert record.store.set_aside() == []
 
 

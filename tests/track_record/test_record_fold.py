@@ -104,7 +104,7 @@ def test_an_old_database_is_folded_from_its_first_event_and_once(record: Record)
     again = new_follower(record)
     assert not again.reach()
     everything = [tables.runs, tables.notes, tables.links, tables.run_attempts, tables.run_params]
-    record.track.book.write(*(clear(table) for table in everything))
+    record.track.db.write(*(clear(table) for table in everything))
     record.commit.submit(lambda state: Entry(marks={"record": 0})).result()
     anew = new_follower(record)
     assert anew.reach()
@@ -180,7 +180,7 @@ def test_its_thread_folds_what_is_committed(light: Record) -> None:
 
 def links(record: Record) -> list[tuple[str, str, str]]:
     table = tables.links.c
-    with record.track.book.reading() as connection:
+    with record.track.db.reading() as connection:
         rows = connection.execute(select(table.source, table.target, table.role).order_by(table.source, table.target))
         return [tuple(row) for row in rows]
 

@@ -100,7 +100,7 @@ class TestDocuments:
             {"type": "checkpoint", "step": 40, "path": "/c/40", "bytes": 5, "world": 8, "load": "torch.load"},
         )
         record.follower.reach()
-        with record.track.book.reading() as connection:
+        with record.track.db.reading() as connection:
             rows = connection.execute(select(tables.links).order_by(tables.links.c.source, tables.links.c.target)).all()
             saved = connection.execute(select(tables.checkpoints)).one()
         assert [(r.source, r.target, r.role) for r in rows] == [
@@ -123,7 +123,7 @@ class TestDocuments:
         out = {**kept, "id": "5", "path": "../../etc/passwd"}
         record.report(job, text, text, image, kept, kept, lost, out, {**image, "id": "6", "digest": absent})
         record.report(job, text, image)
-        with record.track.book.reading() as connection:
+        with record.track.db.reading() as connection:
             media = connection.execute(select(tables.media).order_by(tables.media.c.id)).all()
         assert [(one.kind, one.name, one.step) for one in media] == [("text", "sample", 3), ("image", "x", 3)]
         assert [one.path for one in record.track.artifacts.list(job)] == ["plots/a.png"]

@@ -69,7 +69,7 @@ def test_the_document(record: Record) -> None:
 def test_a_long_one_is_whole(light: Record) -> None:
     rows = 2500
     for number in range(rows // 500):
-        light.track.book.write(*(_added(light, 500 * number + one) for one in range(500)))
+        light.track.db.write(*(_added(light, 500 * number + one) for one in range(500)))
     assert light.track.logbook.export(project="p").count("### ") == rows
 
 

@@ -20,7 +20,7 @@ from record_kit import Record
 def everywhere(record: Record, text: str) -> list[str]:
     """The tables in which the text still stands."""
     found = []
-    with record.track.book.reading() as connection:
+    with record.track.db.reading() as connection:
         for name in inspect(connection).get_table_names():
             table = metadata.tables.get(name)
             for column in table.columns if table is not None else ():
@@ -167,10 +167,10 @@ def test_the_bytes_are_overwritten(light: Record) -> None:
 def test_the_marks_of_purged_runs_outlive_the_server(record: Record) -> None:
     run = record.track.runs.create(project="p", user="ada", source="sdk").id
     record.track.purge.purge(run, "eve")
-    fresh = type(record.track.purged)(record.track.book)
+    fresh = type(record.track.purged)(record.track.db)
     assert run in fresh
     assert "other" not in fresh
     event = Event("run.purged", record.later(), "eve", "p", "elsewhere", data={"rows": {}})
     record.commit.submit(lambda state: Entry([event])).result()
     record.follower.reach()
-    assert "elsewhere" in type(record.track.purged)(record.track.book)
+    assert "elsewhere" in type(record.track.purged)(record.track.db)

@@ -37,7 +37,7 @@ def backup(
             home = home_folder()
             settings = load("muster.server.settings:Settings").load(home, {"store_url": store})
             remote = settings.artifacts.startswith("s3:")
-            blobs = None if remote else load("muster.track.shelf:local_folder")(settings.artifacts, home)
+            blobs = None if remote else load("muster.track.blob_store:local_folder")(settings.artifacts, home)
             source = load("muster.store.backup:Source")(
                 settings.url_of_store, home, blobs, settings.artifacts if remote else ""
             )

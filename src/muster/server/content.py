@@ -12,8 +12,8 @@ from fastapi import Request, Response
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
 
+from muster.track.blob_store import BLOCK
 from muster.track.blobs import Blobs
-from muster.track.shelf import BLOCK
 
 _RANGE: Final = re.compile(r"bytes=(\d{0,19})-(\d{0,19})")
 # What a browser may show in place. HTML, SVG and whatever else can hold a script is only ever downloaded.

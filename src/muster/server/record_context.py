@@ -68,5 +68,5 @@ def _newest(track: Tracking, visible: Sequence[str] | None, most: int, *where: C
     query = select(runs).where(runs.c.deleted_at.is_(None), *where).order_by(runs.c.created_at.desc()).limit(most)
     if visible is not None:
         query = query.where(runs.c.project.in_(list(visible)))
-    with track.book.reading() as connection:
+    with track.db.reading() as connection:
         return [run_of(row) for row in connection.execute(query)]

@@ -17,8 +17,8 @@ from muster.store.base import Record
 from muster.store.codec import check_text, dumps, loads
 from muster.store.record_tables import artifacts, blobs
 from muster.track.blobs import Blobs, check_digest, unknown
-from muster.track.book import Book
 from muster.track.paths import check_path
+from muster.track.record_db import RecordDb
 from muster.track.usage import Usage
 
 __all__ = ["KINDS", "Artifact", "Artifacts", "Folder", "check_path"]
@@ -66,8 +66,8 @@ Level = list[Artifact | Folder]
 
 
 class Artifacts:
-    def __init__(self, book: Book, blobs: Blobs, usage: Usage | None = None) -> None:
-        self.book, self.blobs, self.usage = book, blobs, usage or Usage(book)
+    def __init__(self, db: RecordDb, blobs: Blobs, usage: Usage | None = None) -> None:
+        self.db, self.blobs, self.usage = db, blobs, usage or Usage(db)
 
     def put(
         self,
@@ -87,7 +87,7 @@ class Artifacts:
         folder and a file would have one name, and Refused when the project has no room for it.
         """
         made = self.make(run, path, digest, bytes, kind, attempt=attempt, doc=doc)
-        with self.book.holding(run):
+        with self.db.holding(run):
             self._check_place(run, path)
             size = self.blobs.size(digest)
             if size is None:
@@ -95,7 +95,7 @@ class Artifacts:
             if bytes is not None and bytes != size:
                 raise Invalid(f"{path}: {bytes} bytes were given; the content has {size}.", "Give its size, or none.")
             with self.usage.room(run, size):
-                self.book.write(self.record(made), events=events)
+                self.db.write(self.record(made), events=events)
             found = self.get(run, path)
         if found is None or found.digest != digest:
             raise unknown(digest)  # it was collected between the look and the write
@@ -119,12 +119,12 @@ class Artifacts:
             raise Invalid(f"{kind!r} is no kind of artifact.", f"There are: {', '.join(KINDS)}.")
         if len(dumps(doc or {})) > _DOC_BYTES:
             raise Invalid(f"What is said about {path[:80]!r} has more than {_DOC_BYTES} bytes.", "Say less.")
-        when = self.book.now() if time is None else time
+        when = self.db.now() if time is None else time
         return Artifact(run, check_path(path), check_digest(digest), bytes or 0, kind, when, attempt, dict(doc or {}))
 
     def record(self, made: Artifact) -> Record:
         """Writes it if its content is there, and nothing else; the size is the content's."""
-        statement = _upsert(self.book.database.kind)
+        statement = _upsert(self.db.database.kind)
         row = {name: getattr(made, name) for name in ("run", "path", "digest", "kind", "time", "attempt")}
         row["doc"] = dumps(made.doc)
 
@@ -134,7 +134,7 @@ class Artifacts:
         return record
 
     def get(self, run: str, path: str) -> Artifact | None:
-        with self.book.reading() as connection:
+        with self.db.reading() as connection:
             row = connection.execute(
                 select(artifacts).where(artifacts.c.run == run, artifacts.c.path == path)
             ).one_or_none()
@@ -145,7 +145,7 @@ class Artifacts:
         found = select(artifacts).where(artifacts.c.run == run, _under(prefix))
         if kinds:
             found = found.where(artifacts.c.kind.in_(kinds))
-        with self.book.reading() as connection:
+        with self.db.reading() as connection:
             rows = connection.execute(found).all()
         return sorted(map(_artifact, rows), key=lambda one: one.path)
 
@@ -166,11 +166,11 @@ class Artifacts:
     def remove(self, run: str, path: str, events: Sequence[Event] = ()) -> Files:
         """A file, or all that is under a folder; what went. The content goes when nobody else names it."""
         check_path(path)
-        with self.book.holding(run):
+        with self.db.holding(run):
             found = self.list(run, path)
             if not found:
                 raise NotFound(f"The run {run} has no artifact {path!r}.", f"See `muster runs artifacts {run}`.")
-            self.book.write(self.forget(run, path), events=events)
+            self.db.write(self.forget(run, path), events=events)
         return found
 
     def forget(self, run: str, path: str = "") -> Record:
@@ -182,17 +182,17 @@ class Artifacts:
         return record
 
     def open(self, one: Artifact, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
-        return self.blobs.shelf.read(one.digest, start, one.bytes if stop is None else min(stop, one.bytes))
+        return self.blobs.blob_store.read(one.digest, start, one.bytes if stop is None else min(stop, one.bytes))
 
     def runs_with(self, digest: str) -> set[str]:
         """The runs that name this content as an artifact."""
-        with self.book.reading() as connection:
+        with self.db.reading() as connection:
             return set(connection.scalars(select(artifacts.c.run).where(artifacts.c.digest == digest)))
 
     def totals(self, run: str) -> Folder:
         """How many artifacts a run has, and their size."""
         sums = select(func.count(), func.coalesce(func.sum(artifacts.c.bytes), 0))
-        with self.book.reading() as connection:
+        with self.db.reading() as connection:
             row = connection.execute(sums.where(artifacts.c.run == run)).one()
         return Folder("", int(row[0]), int(row[1]))
 
@@ -201,7 +201,7 @@ class Artifacts:
         parts = path.split("/")
         above = ["/".join(parts[:count]) for count in range(1, len(parts))]
         clash = or_(artifacts.c.path.in_(above), _inside(path))
-        with self.book.reading() as connection:
+        with self.db.reading() as connection:
             other = connection.scalar(select(artifacts.c.path).where(artifacts.c.run == run, clash).limit(1))
         if other is not None:
             raise Conflict(

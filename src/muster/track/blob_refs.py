@@ -20,7 +20,7 @@ _DOCS: Final = (media.c.doc, notes.c.doc, artifacts.c.doc, runs.c.doc, model_ver
 
 def in_use(blobs: Blobs) -> set[str]:
     """Every digest that anything refers to, at this moment."""
-    with blobs.book.reading() as connection:
+    with blobs.db.reading() as connection:
         found = set(connection.scalars(select(artifacts.c.digest).distinct()))
         for column in _DOCS:
             found.update(_in_docs(connection, column))

@@ -22,9 +22,9 @@ from sqlalchemy.dialects import postgresql, sqlite
 from muster.core.errors import Invalid, NotFound
 from muster.store.base import Record
 from muster.store.record_tables import artifacts, blob_owners, blobs
-from muster.track.book import Book
+from muster.track.blob_store import BLOCK, BlobStore, Stage
 from muster.track.holders import Holder, held_by, owning
-from muster.track.shelf import BLOCK, Shelf, Stage
+from muster.track.record_db import RecordDb
 
 GRACE: Final = 86_400.0  # seconds that content nobody refers to is kept
 _VOUCHED: Final = 3_600.0  # seconds for which an answer "it is there" holds against `release`
@@ -40,10 +40,10 @@ class Collected:
 
 
 class Blobs:
-    """`shelf` has the bytes, the table `blobs` says what is there. `in_use` finds what anything refers to."""
+    """`blob_store` has the bytes, the table `blobs` says what is there. `in_use` finds what anything refers to."""
 
-    def __init__(self, book: Book, shelf: Shelf, in_use: Callable[[Blobs], set[str]]) -> None:
-        self.book, self.shelf = book, shelf
+    def __init__(self, db: RecordDb, blob_store: BlobStore, in_use: Callable[[Blobs], set[str]]) -> None:
+        self.db, self.blob_store = db, blob_store
         self._in_use = in_use
         self._held = tuple(threading.Lock() for _ in range(_LOCKS))  # of a digest: the bytes and the row go together
         self._collecting = threading.Lock()
@@ -68,7 +68,7 @@ class Blobs:
 
     def stage(self) -> Stage:
         """For content that comes in pieces: write them, then `keep`; `drop` it in any case."""
-        return self.shelf.stage()
+        return self.blob_store.stage()
 
     def keep(
         self, stage: Stage, expected_digest: str | None = None, expected_bytes: int | None = None, owner: str = ""
@@ -84,8 +84,8 @@ class Blobs:
             )
         with self._held[_lock(digest)]:
             self.vouch([digest])
-            self.shelf.keep(stage)
-            self.book.write(self._rows({digest: size}), *self._owned([digest], owner))
+            self.blob_store.keep(stage)
+            self.db.write(self._rows({digest: size}), *self._owned([digest], owner))
         return digest, size
 
     def put_many(self, items: Sequence[tuple[str, bytes]], owner: str = "") -> None:
@@ -103,20 +103,20 @@ class Blobs:
         try:
             for stage, data in zip(stages, new.values(), strict=True):
                 stage.write(data)
-            self.shelf.keep_many(stages)
+            self.blob_store.keep_many(stages)
         finally:
             for stage in stages:
                 stage.drop()
         rows = [self._rows({digest: len(data) for digest, data in new.items()})] if new else []
         if records := [*rows, *self._owned((digest for digest, _ in items), owner)]:
-            self.book.write(*records)
+            self.db.write(*records)
 
     def open(self, digest: str, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
         """The bytes from `start` up to `stop`, in blocks."""
         size = self.size(digest)
         if size is None:
             raise unknown(digest)
-        return self.shelf.read(digest, start, size if stop is None else min(stop, size))
+        return self.blob_store.read(digest, start, size if stop is None else min(stop, size))
 
     def read(self, digest: str, most: int) -> bytes:
         """All of what is small. Raises Invalid when it has more than `most` bytes."""
@@ -127,12 +127,12 @@ class Blobs:
 
     def size(self, digest: str) -> int | None:
         """In bytes; None when it is not there."""
-        with self.book.reading() as connection:
+        with self.db.reading() as connection:
             found = connection.scalar(select(blobs.c.bytes).where(blobs.c.digest == digest))
         return None if found is None else int(found)
 
     def has(self, digests: Iterable[str], holder: Holder | None = None) -> set[str]:
-        with self.book.reading() as connection:
+        with self.db.reading() as connection:
             return {digest for digest, _ in self._ages(connection, list(digests), holder)}
 
     def missing(self, digests: Iterable[str], holder: Holder | None = None) -> list[str]:
@@ -143,9 +143,9 @@ class Blobs:
         wanted = list(dict.fromkeys(digests))
         there = self.has(wanted, holder)
         self.vouch(there)  # nothing is remembered of the others, and what went before that shows in the second look
-        with self.book.reading() as connection:
+        with self.db.reading() as connection:
             ages = dict(self._ages(connection, list(there), holder))
-        old = [digest for digest, created in ages.items() if created < self.book.now() - GRACE / 2]
+        old = [digest for digest, created in ages.items() if created < self.db.now() - GRACE / 2]
         renewed = set(self._renew(old)) if old else set()
         return [digest for digest in wanted if digest not in ages or (digest in old and digest not in renewed)]
 
@@ -163,13 +163,13 @@ class Blobs:
         """
         wanted = set(digests)
         with self._collecting:
-            return self._delete(wanted, self.book.now(), spare=self._lately) if wanted else Collected(0, 0)
+            return self._delete(wanted, self.db.now(), spare=self._lately) if wanted else Collected(0, 0)
 
     def collect(self, grace: float = GRACE, dry_run: bool = False) -> Collected:
         """Deletes what nothing refers to and is older than the grace, and what a crash left half done."""
         with self._collecting:
-            before = self.book.now() - grace
-            with self.book.reading() as connection:
+            before = self.db.now() - grace
+            with self.db.reading() as connection:
                 rows = select(blobs.c.digest, blobs.c.bytes).where(blobs.c.created_at <= before)
                 old = dict(connection.execute(rows).all())
             if dry_run:
@@ -187,20 +187,20 @@ class Blobs:
             for page in pages([digest for _, digest in group], _PAGE):
                 with self._held[lock]:
                     gone: list[tuple[str, int]] = []
-                    self.book.write(_forget([digest for digest in page if not spare(digest)], before, gone))
+                    self.db.write(_forget([digest for digest in page if not spare(digest)], before, gone))
                     for digest, _ in gone:
-                        self.shelf.delete(digest)
+                        self.blob_store.delete(digest)
                 count, size = count + len(gone), size + sum(each for _, each in gone)
         return Collected(count, size)
 
     def _sweep(self, grace: float) -> None:
         """What a kill left between the disk and the table: staged files, and content without a row."""
-        self.shelf.tidy(max(grace, GRACE))
-        for page in pages([digest for digest, age in self.shelf.digests() if age > grace], _PAGE):
+        self.blob_store.tidy(max(grace, GRACE))
+        for page in pages([digest for digest, age in self.blob_store.digests() if age > grace], _PAGE):
             for digest in set(page) - self.has(page):
                 with self._held[_lock(digest)]:
                     if not self.has([digest]) and not self._lately(digest):  # else it is just being kept
-                        self.shelf.delete(digest)
+                        self.blob_store.delete(digest)
 
     def _lately(self, digest: str) -> bool:
         then = self._vouched.get(digest)
@@ -211,15 +211,15 @@ class Blobs:
 
         def record(connection: Connection) -> None:
             for page in pages(digests, _PAGE):
-                young = update(blobs).where(blobs.c.digest.in_(page)).values(created_at=self.book.now())
+                young = update(blobs).where(blobs.c.digest.in_(page)).values(created_at=self.db.now())
                 found.extend(connection.scalars(young.returning(blobs.c.digest)))
 
-        self.book.write(record)
+        self.db.write(record)
         return found
 
     def _rows(self, sizes: Mapping[str, int]) -> Record:
-        make = sqlite.insert if self.book.database.kind == "sqlite" else postgresql.insert
-        row, now = make(blobs), self.book.now()
+        make = sqlite.insert if self.db.database.kind == "sqlite" else postgresql.insert
+        row, now = make(blobs), self.db.now()
         young = row.on_conflict_do_update(index_elements=["digest"], set_={"created_at": row.excluded.created_at})
         rows = [{"digest": digest, "bytes": size, "created_at": now} for digest, size in sizes.items()]
 
@@ -230,7 +230,7 @@ class Blobs:
 
     def _owned(self, digests: Iterable[str], owner: str) -> list[Record]:
         found = list(dict.fromkeys(digests))
-        return [owning(found, owner, self.book.now())] if owner and found else []
+        return [owning(found, owner, self.db.now())] if owner and found else []
 
     def _ages(
         self, connection: Connection, digests: Sequence[str], holder: Holder | None = None

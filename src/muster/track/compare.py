@@ -9,9 +9,9 @@ from typing import Final
 
 from muster.core.errors import Invalid
 from muster.track.blobs import Blobs
-from muster.track.book import Book
 from muster.track.code_diff import Files, changed_files
 from muster.track.facts import flat, same_value
+from muster.track.record_db import RecordDb
 from muster.track.replicates import SEEDS, significance
 from muster.track.rows import Run
 from muster.track.run_views import View, summaries
@@ -28,7 +28,7 @@ Values = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Comparer:
-    book: Book
+    db: RecordDb
     runs: Runs
     search: Search
     blobs: Blobs
@@ -72,7 +72,7 @@ class Comparer:
 
     def _metrics(self, ids: Sequence[str]) -> list[View]:
         """One row a metric, those that most runs have first; what the platform measures itself last."""
-        with self.book.reading() as connection:
+        with self.db.reading() as connection:
             found = summaries(connection, ids)
         names = {name for one in ids for name in found[one]}
 

@@ -14,8 +14,8 @@ from muster.store import record_tables as tables
 from muster.store.base import Record
 from muster.store.codec import check_text, dumps, loads
 from muster.store.insert import add
-from muster.track.book import Book
 from muster.track.facts import NAME_MAX, checked
+from muster.track.record_db import RecordDb
 from muster.track.values import void
 
 _LOCK: Final = "experiments"  # they are made one at a time, so that a name is given once
@@ -35,8 +35,8 @@ class Experiment:
 
 
 class Experiments:
-    def __init__(self, book: Book) -> None:
-        self._book = book
+    def __init__(self, db: RecordDb) -> None:
+        self._db = db
         self._own: dict[str, int] = {}  # project → its own experiment
 
     def create(
@@ -52,7 +52,7 @@ class Experiments:
         _check_name(name)
         check_text(project, artifacts)
         kept = checked("tag", tags or {})
-        with self._book.holding(_LOCK):
+        with self._db.holding(_LOCK):
             if self.by_name(name) is not None:
                 raise Conflict(f"There is an experiment {name!r} already.", "Use it, or choose another name.")
             return self._make(name, project, artifacts, kept, actor)
@@ -75,7 +75,7 @@ class Experiments:
 
     def rename(self, experiment: int, name: str, actor: str = SYSTEM) -> Experiment:
         _check_name(name)
-        with self._book.holding(_LOCK):
+        with self._db.holding(_LOCK):
             found, other = self._need(experiment), self.by_name(name)
             if other is not None and other.id != found.id:
                 raise Conflict(f"There is an experiment {name!r} already.", "Choose another name.")
@@ -83,19 +83,19 @@ class Experiments:
 
     def delete(self, experiment: int, actor: str = SYSTEM) -> Experiment:
         """Hides it; its runs stay, and are not listed with it any more."""
-        with self._book.holding(_LOCK):
+        with self._db.holding(_LOCK):
             found = self._need(experiment)
-            return self._set(found, self._told("experiment.hidden", actor, found), deleted_at=self._book.now())
+            return self._set(found, self._told("experiment.hidden", actor, found), deleted_at=self._db.now())
 
     def restore(self, experiment: int, actor: str = SYSTEM) -> Experiment:
-        with self._book.holding(_LOCK):
+        with self._db.holding(_LOCK):
             found = self._need(experiment)
             return self._set(found, self._told("experiment.restored", actor, found), deleted_at=None)
 
     def set_tags(self, experiment: int, values: Mapping[str, str | None], actor: str = SYSTEM) -> Experiment:
         """A value of None removes the tag."""
         checked("tag", {key: value for key, value in values.items() if value is not None})
-        with self._book.holding(_LOCK):
+        with self._db.holding(_LOCK):
             found = self._need(experiment)
             both = {**found.tags, **values}
             told = self._told("experiment.changed", actor, found, fields=["tags"])
@@ -106,7 +106,7 @@ class Experiments:
         known = self._own.get(project)
         if known is not None:
             return known
-        with self._book.holding(_LOCK):
+        with self._db.holding(_LOCK):
             for name in ("Default",) if project == _DEFAULT else (project, f"{project}/default"):
                 found = self.by_name(name)
                 if found is None:
@@ -120,13 +120,13 @@ class Experiments:
 
     def _make(self, name: str, project: str, artifacts: str, tags: Mapping[str, str], actor: str | None) -> Experiment:
         """`actor` None: nobody asked for it, it comes with its project."""
-        now = self._book.now()
-        with self._book.reading() as connection:
+        now = self._db.now()
+        with self._db.reading() as connection:
             newest = connection.execute(select(func.max(tables.experiments.c.id))).scalar()
         number = 0 if name == "Default" and project == _DEFAULT else max(newest or 0, 0) + 1
         made = Experiment(number, name, project, now, now, None, artifacts, dict(tags))
         told = [self._told("experiment.created", actor, made)] if actor is not None else []
-        self._book.write(_added(made), events=told)
+        self._db.write(_added(made), events=told)
         return made
 
     def _need(self, experiment: int) -> Experiment:
@@ -136,19 +136,19 @@ class Experiments:
         return found
 
     def _told(self, kind: str, actor: str, one: Experiment, **more: Any) -> Event:
-        return self._book.event(kind, actor, one.project, experiment=one.id, name=one.name, **more)
+        return self._db.event(kind, actor, one.project, experiment=one.id, name=one.name, **more)
 
     def _set(self, old: Experiment, told: Event, **changes: Any) -> Experiment:
-        new = replace(old, updated_at=self._book.now(), **changes)
+        new = replace(old, updated_at=self._db.now(), **changes)
         table = tables.experiments
         row = _row(new)
         change = update(table).where(table.c.id == new.id)
-        self._book.write(lambda connection: void(connection.execute(change, row)), events=[told])
+        self._db.write(lambda connection: void(connection.execute(change, row)), events=[told])
         return new
 
     def _find(self, *where: ColumnElement[bool]) -> Sequence[Experiment]:
         table = tables.experiments
-        with self._book.reading() as connection:
+        with self._db.reading() as connection:
             rows = connection.execute(select(table).where(*where).order_by(table.c.id.desc())).all()
         return [_experiment(row) for row in rows]
 

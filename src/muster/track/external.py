@@ -19,8 +19,8 @@ from muster.core.job import FINAL
 from muster.store.base import Record
 from muster.store.insert import put
 from muster.store.record_tables import track_marks
-from muster.track.book import Book
 from muster.track.facts import checked, flat
+from muster.track.record_db import RecordDb
 from muster.track.rows import Run, patch_run
 from muster.track.runs import Runs
 from muster.track.values import OPENED, params_record, tags_record
@@ -55,15 +55,15 @@ class Opening:
 class External:
     """Who writes is known to this server's memory alone: every writer says every few seconds that it lives."""
 
-    def __init__(self, book: Book, runs: Runs) -> None:
-        self._book, self._runs = book, runs
+    def __init__(self, db: RecordDb, runs: Runs) -> None:
+        self._db, self._runs = db, runs
         self._heard: dict[str, float] = {}  # run: monotonic time of its writer's last word
         self._since = time.monotonic()
         self._lock = threading.Lock()
 
     def start(self, asked: Opening) -> int:
         """A new run; its attempt, which is the first. Raises Conflict when another script's run has the id."""
-        with self._book.holding(asked.id):
+        with self._db.holding(asked.id):
             found = self._runs.get(asked.id)
             if found is not None:
                 attempt = self._opened(asked)
@@ -80,7 +80,7 @@ class External:
 
     def resume(self, asked: Opening) -> int:
         """A run that has ended goes on; the number of its new attempt. Raises Conflict while its writer lives."""
-        with self._book.holding(asked.id):
+        with self._db.holding(asked.id):
             found = self._runs.get(asked.id)
             if found is None:
                 raise NotFound(f"There is no run {asked.id!r} to resume.", "See `muster runs`.")
@@ -103,23 +103,23 @@ class External:
 
     def _opened(self, asked: Opening) -> int | None:
         """The attempt that this key opened."""
-        with self._book.reading() as connection:
+        with self._db.reading() as connection:
             name = track_marks.c.name == _mark_name(asked)
             return connection.execute(select(track_marks.c.value).where(name)).scalar_one_or_none()
 
     def _go_on(self, run: Run, asked: Opening, attempt: int) -> None:
         self._check(run)
         params, tags = checked("parameter", flat(asked.params)), checked("tag", asked.tags)
-        before, now = (run.doc.get("external") or {}).get("users") or {}, self._book.now()
+        before, now = (run.doc.get("external") or {}).get("users") or {}, self._db.now()
         users = {**before, str(attempt): asked.user} if asked.user != run.user else before
         doc = {"external": _written(asked, users, attempt), "reason": None}
-        self._book.write(
+        self._db.write(
             lambda connection: patch_run(connection, run.id, doc, phase="running", ended_at=None),
             _mark(asked, attempt),
             params_record(run.id, params, attempt=attempt, actor=asked.user, now=now),
             tags_record(run.id, tags, actor=asked.user, now=now),
             *([] if run.valid else [self._runs.judge(run.id, run.project)]),
-            events=[self._book.event("run.opened", asked.user, run.project, run.id, attempt=attempt)],
+            events=[self._db.event("run.opened", asked.user, run.project, run.id, attempt=attempt)],
         )
 
     def _check(self, run: Run) -> None:

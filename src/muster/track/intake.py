@@ -17,13 +17,13 @@ from muster.store import record_tables as tables
 from muster.store.base import Record, StreamWrite
 from muster.store.insert import add
 from muster.track.artifacts import Artifacts
-from muster.track.book import Book
+from muster.track.document_rows import read_documents
 from muster.track.holders import Holder
 from muster.track.metrics import Metrics
 from muster.track.origins import Origins
+from muster.track.record_db import RecordDb
 from muster.track.required import Required
 from muster.track.rows import Doc, note_row, patch_attempt, patch_run, read_run
-from muster.track.sheet import read_documents
 from muster.track.values import PURGED
 from muster.wire import Batch, WorkerExit
 
@@ -40,7 +40,7 @@ class Gone(Protocol):
 class Purged:
     """The runs that were purged: a set in memory, of what `track_marks` holds."""
 
-    book: Book
+    db: RecordDb
     _runs: set[str] | None = None
 
     def __contains__(self, run: object) -> bool:
@@ -55,7 +55,7 @@ class Purged:
     def _all(self) -> set[str]:
         if self._runs is None:
             marks = tables.track_marks.c
-            with self.book.reading() as connection:
+            with self.db.reading() as connection:
                 names = connection.execute(select(marks.name).where(marks.name.startswith(PURGED))).scalars()
                 self._runs = {name.removeprefix(PURGED) for name in names}
         return self._runs
@@ -64,14 +64,14 @@ class Purged:
 class Intake:
     def __init__(
         self,
-        book: Book,
+        db: RecordDb,
         metrics: Metrics,
         artifacts: Artifacts,
         required: Required,
         purged: Gone,
         origins: Origins,
     ) -> None:
-        self._book, self._metrics, self._artifacts = book, metrics, artifacts
+        self._db, self._metrics, self._artifacts = db, metrics, artifacts
         self._required, self._purged = required, purged
         self._origins = origins
         self._known: OrderedDict[tuple[str, int], bool] = OrderedDict()  # → whether it is a job's
@@ -81,7 +81,7 @@ class Intake:
         """The project of a run that is no job and may be written to; None when there is none."""
         if self.gone(run):
             return ""  # what still comes is taken and dropped
-        with self._book.reading() as connection:
+        with self._db.reading() as connection:
             found = read_run(connection, run)
         return None if found is None or found.of_job else found.project
 
@@ -111,8 +111,8 @@ class Intake:
             if write.columns:
                 records.append(self._metrics.append(run, attempt, write.rank, write.columns))
         if docs:
-            sheet = read_documents(self._artifacts, self._origins, run, attempt, docs)
-            records += [sheet.record(now, holder)] if sheet is not None else []
+            documents = read_documents(self._artifacts, self._origins, run, attempt, docs)
+            records += [documents.record(now, holder)] if documents is not None else []
         if batch.state == "ended":
             self._metrics.ended(run)
         if batch.state == "ended" and batch.exit is not None and not of_job:
@@ -135,7 +135,7 @@ class Intake:
         return of_job, True
 
     def _source(self, run: str) -> str | None:
-        with self._book.reading() as connection:
+        with self._db.reading() as connection:
             return connection.execute(select(tables.runs.c.source).where(tables.runs.c.id == run)).scalar_one_or_none()
 
 

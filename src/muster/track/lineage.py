@@ -13,7 +13,7 @@ from muster.store import record_tables as tables
 from muster.store.base import Record
 from muster.store.codec import check_text, loads
 from muster.store.insert import add
-from muster.track.book import Book
+from muster.track.record_db import RecordDb
 from muster.track.rows import Doc, chunks, link_row
 
 ROLES: Final = ("reads", "writes", "saves", "starts_from", "evaluates", "registers")
@@ -61,11 +61,11 @@ class Node:
 
 
 class Lineage:
-    def __init__(self, book: Book) -> None:
-        self._book = book
+    def __init__(self, db: RecordDb) -> None:
+        self._db = db
 
     def add(self, source: str, target: str, role: str, doc: Mapping[str, Any] | None = None) -> None:
-        self._book.write(self.record(source, target, role, doc))
+        self._db.write(self.record(source, target, role, doc))
 
     def record(self, source: str, target: str, role: str, doc: Mapping[str, Any] | None = None) -> Record:
         """Raises Invalid for what is no link."""
@@ -74,7 +74,7 @@ class Lineage:
             raise Invalid(f"There is no link of the role {role!r}.", f"Use one of {', '.join(ROLES)}.")
         for ref in (source, target):
             check_ref(ref)
-        row = link_row(source, target, role, self._book.now(), doc)
+        row = link_row(source, target, role, self._db.now(), doc)
         return lambda connection: add(connection, tables.links, [row])
 
     def upstream(self, ref: str, *, visible: Collection[str] | None = None, depth: int = DEPTH) -> Node:
@@ -93,7 +93,7 @@ class Lineage:
     def _tree(self, ref: str, way: Way, visible: Collection[str] | None, depth: int) -> Node:
         check_ref(ref)
         root = Node(ref)
-        with self._book.reading() as connection:
+        with self._db.reading() as connection:
             walk = _Walk(connection, way, visible)
             level = [root]
             walk.know(level)

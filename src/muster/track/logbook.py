@@ -13,7 +13,7 @@ from muster.core.errors import Invalid, NotFound
 from muster.store import record_tables as tables
 from muster.store.codec import check_text, loads
 from muster.store.insert import add
-from muster.track.book import Book
+from muster.track.record_db import RecordDb
 from muster.track.rows import Doc, Run, note_row, read_run
 
 TEXT_MAX: Final = 100_000  # characters of a note
@@ -38,8 +38,8 @@ class Entry:
 
 
 class Logbook:
-    def __init__(self, book: Book) -> None:
-        self._book = book
+    def __init__(self, db: RecordDb) -> None:
+        self._db = db
 
     def add(
         self,
@@ -70,7 +70,7 @@ class Logbook:
             )
         beside = {"attachments": list(attachments) or None, "step": step, **(doc or {})}
         kept = {key: value for key, value in beside.items() if value is not None}
-        row = note_row(project, run, self._book.now() if at is None else at, author, kind, text, kept, mark)
+        row = note_row(project, run, self._db.now() if at is None else at, author, kind, text, kept, mark)
         found: list[Entry] = []
 
         def record(connection: Any) -> None:
@@ -79,14 +79,14 @@ class Logbook:
             newest = select(tables.notes).where(same).order_by(tables.notes.c.id.desc()).limit(1)
             found.append(_entry(connection.execute(newest).one()))
 
-        with self._book.holding(run):
+        with self._db.holding(run):
             if run:
                 self._check_there(run)
-            self._book.write(record, events=[self._book.event("note.added", author, project, run)])
+            self._db.write(record, events=[self._db.event("note.added", author, project, run)])
         return found[0]
 
     def _check_there(self, run: str) -> None:
-        with self._book.reading() as connection:
+        with self._db.reading() as connection:
             if read_run(connection, run) is None:  # deleted since it was looked at
                 raise NotFound(f"There is no run {run!r} any more.", "See `muster runs`.")
 
@@ -113,7 +113,7 @@ class Logbook:
         if chosen := list(kinds):
             where.append(notes.c.kind.in_(chosen))
         order = notes.c.id.desc() if last else notes.c.id
-        with self._book.reading() as connection:
+        with self._db.reading() as connection:
             rows = connection.execute(select(notes).where(*where).order_by(order).limit(limit)).all()
         found = [_entry(row) for row in rows]
         return found[::-1] if last else found
@@ -141,7 +141,7 @@ class Logbook:
     def _data(self, run: Run) -> list[str]:
         links = tables.links.c
         query = select(links.source).where(links.target == f"run:{run.id}", links.role == "reads")
-        with self._book.reading() as connection:
+        with self._db.reading() as connection:
             return [ref.removeprefix("data:") for ref in connection.execute(query.order_by(links.source)).scalars()]
 
 

@@ -11,8 +11,8 @@ from muster.core.errors import Invalid, NotFound
 from muster.core.event import SYSTEM
 from muster.store import record_tables as tables
 from muster.store.insert import put
-from muster.track.book import Book
 from muster.track.model_rows import LOCK, Model, Version
+from muster.track.record_db import RecordDb
 from muster.track.values import void
 
 _ALIAS: Final = re.compile(r"[A-Za-z0-9_\-.]{1,255}\Z")
@@ -22,7 +22,7 @@ _VERSION_LIKE: Final = re.compile(r"v?\d+\Z", re.IGNORECASE)
 class Aliases:
     """The part of `Models` that knows them."""
 
-    _book: Book
+    _db: RecordDb
 
     def need(self, name: str) -> Model:
         raise NotImplementedError
@@ -37,26 +37,24 @@ class Aliases:
                 f"{alias[:60]!r} can't be an alias.",
                 "Use letters, digits, `_`, `-` and `.`; not `latest`, nor a number.",
             )
-        with self._book.holding(LOCK):
+        with self._db.holding(LOCK):
             self.need_version(name, version)
             row = {"name": name, "alias": alias, "version": version}
-            told = self._book.event(
-                "alias.set", actor, self.need(name).project, name=name, alias=alias, version=version
-            )
-            self._book.write(lambda connection: put(connection, tables.model_aliases, [row]), events=[told])
+            told = self._db.event("alias.set", actor, self.need(name).project, name=name, alias=alias, version=version)
+            self._db.write(lambda connection: put(connection, tables.model_aliases, [row]), events=[told])
 
     def delete_alias(self, name: str, alias: str, actor: str = SYSTEM) -> None:
         """Nothing happens when there is none."""
         table = tables.model_aliases
         gone = delete(table).where(table.c.name == name, table.c.alias == alias)
-        told = self._book.event("alias.removed", actor, self.need(name).project, name=name, alias=alias)
-        with self._book.holding(LOCK):
+        told = self._db.event("alias.removed", actor, self.need(name).project, name=name, alias=alias)
+        with self._db.holding(LOCK):
             if alias in self.aliases(name):
-                self._book.write(lambda connection: void(connection.execute(gone)), events=[told])
+                self._db.write(lambda connection: void(connection.execute(gone)), events=[told])
 
     def aliases(self, name: str) -> dict[str, int]:
         table = tables.model_aliases.c
-        with self._book.reading() as connection:
+        with self._db.reading() as connection:
             rows = connection.execute(
                 select(table.alias, table.version).where(table.name == name).order_by(table.alias)
             )

@@ -12,7 +12,6 @@ from muster.core.event import SYSTEM
 from muster.store import record_tables as tables
 from muster.store.codec import check_text, dumps
 from muster.store.insert import add
-from muster.track.book import Book
 from muster.track.facts import checked
 from muster.track.model_aliases import Aliases
 from muster.track.model_rows import (
@@ -31,6 +30,7 @@ from muster.track.model_rows import (
     version_row,
 )
 from muster.track.promotions import Promotion, Promotions
+from muster.track.record_db import RecordDb
 from muster.track.rows import Doc, link_row
 
 NAME_MAX: Final = 250
@@ -42,8 +42,8 @@ __all__ = ["STAGES", "Model", "Models", "Promotion", "Version"]
 class Models(Aliases):
     """`promotions` has the stages; everything else is here."""
 
-    def __init__(self, book: Book, promotions: Promotions) -> None:
-        self._book, self.promotions = book, promotions
+    def __init__(self, db: RecordDb, promotions: Promotions) -> None:
+        self._db, self.promotions = db, promotions
         self.promote = promotions.promote
 
     # --- models -----------------------------------------------------------------------------------------------------
@@ -61,13 +61,13 @@ class Models(Aliases):
         _check_name(name)
         _check_text(project, description)
         kept = checked("tag", tags or {})
-        with self._book.holding(LOCK):
+        with self._db.holding(LOCK):
             if self.get(name) is not None:
                 raise taken(name)
-            now = self._book.now()
+            now = self._db.now()
             made = Model(name, project, now, now, description, {"tags": kept})
-            told = self._book.event("model.created", actor, project, name=name)
-            self._book.write(lambda connection: add(connection, tables.models, [model_row(made)]), events=[told])
+            told = self._db.event("model.created", actor, project, name=name)
+            self._db.write(lambda connection: add(connection, tables.models, [model_row(made)]), events=[told])
         return made
 
     def get(self, name: str) -> Model | None:
@@ -105,8 +105,8 @@ class Models(Aliases):
         checked("tag", {key: value or "" for key, value in (tags or {}).items()})
         if new is not None:
             _check_name(new)
-        with self._book.holding(LOCK):
-            old, now = self.need(name), self._book.now()
+        with self._db.holding(LOCK):
+            old, now = self.need(name), self._db.now()
             if new is not None and self.get(new) is not None:
                 raise taken(new)
             doc = {**old.doc, "tags": _without({**old.tags, **tags})} if tags else None
@@ -114,13 +114,13 @@ class Models(Aliases):
             if new is not None:
                 records.append(renamed(name, new, [one.version for one in self.versions(name)], now))
             fields = _fields(description=description, tags=tags, name=new)
-            told = self._book.event("model.changed", actor, old.project, name=name, fields=fields)
-            self._book.write(*records, events=[told])
+            told = self._db.event("model.changed", actor, old.project, name=name, fields=fields)
+            self._db.write(*records, events=[told])
         return self.need(new or name)
 
     def delete(self, name: str, actor: str = SYSTEM) -> None:
         """With every version; what they were made from stays."""
-        with self._book.holding(LOCK):
+        with self._db.holding(LOCK):
             project = self.need(name).project
             records = [version_gone(name, one.version) for one in self.versions(name)]
             table = tables.models
@@ -129,7 +129,7 @@ class Models(Aliases):
                 connection.execute(delete(tables.model_aliases).where(tables.model_aliases.c.name == name))
                 connection.execute(delete(table).where(table.c.name == name))
 
-            self._book.write(*records, record, events=[self._book.event("model.deleted", actor, project, name=name)])
+            self._db.write(*records, record, events=[self._db.event("model.deleted", actor, project, name=name)])
 
     # --- versions ---------------------------------------------------------------------------------------------------
 
@@ -154,11 +154,11 @@ class Models(Aliases):
         kept = checked("tag", tags or {})
         if not source and not run:
             raise Invalid("Nothing was named to register.", "Give a run, `checkpoint:RUN/STEP`, or an address.")
-        with self._book.holding(LOCK):
+        with self._db.holding(LOCK):
             if project is not None and self.get(name) is None:
                 self.create(name, project, actor=user)
             model = self.need(name)
-            now = self._book.now()
+            now = self._db.now()
             number = max(self._newest(name), model.doc.get("last", 0)) + 1  # a deleted one's is not given again
             beside = {**(doc or {}), "tags": kept, "status": status}
             made = Version(name, number, run, source or f"run:{run}", "none", user, now, now, description, beside)
@@ -170,13 +170,13 @@ class Models(Aliases):
                 if ref:
                     add(connection, tables.links, [link_row(ref, f"model:{name}/{number}", "registers", now)])
 
-            told = self._book.event("version.created", user, model.project, name=name, version=number)
-            self._book.write(record, events=[told])
+            told = self._db.event("version.created", user, model.project, name=name, version=number)
+            self._db.write(record, events=[told])
         return made
 
     def version(self, name: str, version: int) -> Version | None:
         table = tables.model_versions.c
-        with self._book.reading() as connection:
+        with self._db.reading() as connection:
             found = find_versions(connection, table.name == name, table.version == version)
         return next(iter(found), None)
 
@@ -192,7 +192,7 @@ class Models(Aliases):
         table = tables.model_versions.c
         where = [table.name == name] if name is not None else []
         where += [table.run == run] if run is not None else []
-        with self._book.reading() as connection:
+        with self._db.reading() as connection:
             return find_versions(connection, *where)
 
     def latest(self, name: str, stages: Sequence[str] = STAGES) -> dict[str, Version]:
@@ -214,31 +214,31 @@ class Models(Aliases):
         """What is None stays; a tag whose value is None goes."""
         _check_text(description or "")
         checked("tag", {key: value or "" for key, value in (tags or {}).items()})
-        with self._book.holding(LOCK):
+        with self._db.holding(LOCK):
             old = self.need_version(name, version)
             beside = {**old.doc, **(doc or {}), "tags": _without({**old.tags, **(tags or {})})}
             kept = _given({"description": description, "doc": {**beside, "status": status or old.status}})
             fields = _fields(description=description, tags=tags, status=status, doc=doc)
             project = self.need(name).project
-            told = self._book.event("version.changed", actor, project, name=name, version=version, fields=fields)
-            self._book.write(put_version(name, version, updated_at=self._book.now(), **kept), events=[told])
+            told = self._db.event("version.changed", actor, project, name=name, version=version, fields=fields)
+            self._db.write(put_version(name, version, updated_at=self._db.now(), **kept), events=[told])
             return self.need_version(name, version)
 
     def delete_version(self, name: str, version: int, actor: str = SYSTEM) -> None:
-        with self._book.holding(LOCK):
+        with self._db.holding(LOCK):
             self.need_version(name, version)
-            told = self._book.event("version.deleted", actor, self.need(name).project, name=name, version=version)
-            self._book.write(version_gone(name, version), events=[told])
+            told = self._db.event("version.deleted", actor, self.need(name).project, name=name, version=version)
+            self._db.write(version_gone(name, version), events=[told])
 
     # --- helpers ----------------------------------------------------------------------------------------------------
 
     def _models(self, *where: Any) -> list[Model]:
-        with self._book.reading() as connection:
+        with self._db.reading() as connection:
             return find_models(connection, *where)
 
     def _newest(self, name: str) -> int:
         table = tables.model_versions.c
-        with self._book.reading() as connection:
+        with self._db.reading() as connection:
             return connection.execute(select(func.max(table.version)).where(table.name == name)).scalar() or 0
 
 

@@ -15,9 +15,9 @@ from sqlalchemy import select
 
 from muster.core.state import State
 from muster.store import record_tables as tables
-from muster.track.book import Book
 from muster.track.facts import data_ref
 from muster.track.lineage import run_in
+from muster.track.record_db import RecordDb
 from muster.track.rows import chunks
 
 _REFERENCE: Final = re.compile(r"(checkpoint|model|artifact|run):[^\s:@][^\s]{0,500}\Z")
@@ -34,9 +34,9 @@ class Speaker:
 
 
 class Origins:
-    def __init__(self, book: Book, projects: Callable[[str], Collection[str] | None]) -> None:
+    def __init__(self, db: RecordDb, projects: Callable[[str], Collection[str] | None]) -> None:
         """`projects` gives those that a user is in; None: all."""
-        self._book, self._projects = book, projects
+        self._db, self._projects = db, projects
 
     def find(self, values: Sequence[str], speaker: Speaker) -> list[str]:
         """What these values refer to, in the order found."""
@@ -62,7 +62,7 @@ class Origins:
 
     def speaker(self, run: str) -> Speaker:
         runs = tables.runs.c
-        with self._book.reading() as connection:
+        with self._db.reading() as connection:
             found = connection.execute(select(runs.project, runs.user).where(runs.id == run)).one_or_none()
         return Speaker(*found) if found is not None else Speaker("", "")
 
@@ -72,7 +72,7 @@ class Origins:
         by_run = {ref: run for ref in refs if (run := run_in(ref)) is not None}
         by_model = {ref: ref[6:].rpartition("/")[0] or ref[6:] for ref in refs if ref.startswith("model:")}
         found: dict[str, str] = {}
-        with self._book.reading() as connection:
+        with self._db.reading() as connection:
             for names, column, project in ((by_run, runs.id, runs.project), (by_model, models.name, models.project)):
                 homes = dict(new) if names is by_run else {}
                 for part in chunks(sorted(set(names.values()) - homes.keys())):
@@ -84,7 +84,7 @@ class Origins:
         if not paths:
             return []
         found, table = list[str](), tables.checkpoints.c
-        with self._book.reading() as connection:
+        with self._db.reading() as connection:
             for part in chunks(paths):
                 rows = connection.execute(select(table.run, table.step).where(table.path.in_(part)))
                 found += [f"checkpoint:{run}/{step}" for run, step in rows]

@@ -14,9 +14,9 @@ from muster.store import record_tables as tables
 from muster.store.base import Record
 from muster.store.codec import check_text, dumps, loads
 from muster.store.insert import Row, add
-from muster.track.book import Book
 from muster.track.metrics import Metrics
 from muster.track.model_rows import LOCK, STAGES, Version, find_models, find_versions, put_version
+from muster.track.record_db import RecordDb
 from muster.track.rows import Doc, link_row, note_row
 
 WHY_MAX: Final = 10_000  # characters
@@ -37,8 +37,8 @@ class Promotion:
 
 
 class Promotions:
-    def __init__(self, book: Book, metrics: Metrics) -> None:
-        self._book, self._metrics = book, metrics
+    def __init__(self, db: RecordDb, metrics: Metrics) -> None:
+        self._db, self._metrics = db, metrics
 
     def promote(
         self,
@@ -69,17 +69,17 @@ class Promotions:
                 "Name the runs that speak for it (`--evidence RUN`), or give `--force` and `--why`.",
             )
         shown = self._evidence(evidence, metrics)
-        with self._book.holding(LOCK):
+        with self._db.holding(LOCK):
             versions, project = self._read(name, version)
-            now, old = self._book.now(), versions[version]
+            now, old = self._db.now(), versions[version]
             doc = {"why": why, "evidence": shown, **({"forced": True} if force and not evidence else {})}
             records = [self._moved(old, stage, project, actor, doc, now)]
             if archive_others and stage in ("staging", "production"):
                 others = [one for one in versions.values() if one.stage == stage and one.version != version]
                 because = {"why": f"{name}/{version} took its place", "evidence": []}
                 records += [self._moved(one, "archived", project, actor, because, now) for one in others]
-            told = self._book.event("version.staged", actor, project, name=name, version=version, stage=stage)
-            self._book.write(*records, events=[told])
+            told = self._db.event("version.staged", actor, project, name=name, version=version, stage=stage)
+            self._db.write(*records, events=[told])
         return next(one for one in reversed(self.promotions(name, version)) if one.new == stage)
 
     def promotions(self, name: str, version: int | None = None) -> list[Promotion]:
@@ -88,12 +88,12 @@ class Promotions:
         query = select(table).where(table.c.name == name).order_by(table.c.id)
         if version is not None:
             query = query.where(table.c.version == version)
-        with self._book.reading() as connection:
+        with self._db.reading() as connection:
             return [_promotion(row) for row in connection.execute(query).all()]
 
     def _read(self, name: str, version: int) -> tuple[dict[int, Version], str]:
         table = tables.model_versions.c
-        with self._book.reading() as connection:
+        with self._db.reading() as connection:
             versions = {one.version: one for one in find_versions(connection, table.name == name)}
             models = find_models(connection, tables.models.c.name == name)
         if version not in versions:
@@ -103,7 +103,7 @@ class Promotions:
     def _evidence(self, runs: Sequence[str], metrics: Sequence[str]) -> list[Doc]:
         """What the runs say at this moment."""
         table = tables.runs.c
-        with self._book.reading() as connection:
+        with self._db.reading() as connection:
             query = select(table.id, table.project, table.phase).where(table.id.in_(list(runs)))
             known = {row.id: row for row in connection.execute(query)}
         missing = [run for run in runs if run not in known]

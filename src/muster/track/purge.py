@@ -19,8 +19,8 @@ from muster.store import tables
 from muster.store.base import Record
 from muster.store.insert import put
 from muster.track.blobs import Blobs
-from muster.track.book import Book
 from muster.track.intake import Purged
+from muster.track.record_db import RecordDb
 from muster.track.rows import Run
 from muster.track.runs import Runs
 from muster.track.snapshots import read_manifest
@@ -54,26 +54,26 @@ class Purge:
 
     def __init__(
         self,
-        book: Book,
+        db: RecordDb,
         runs: Runs,
         blobs: Blobs,
         purged: Purged,
         phase: Callable[[str], str | None],
         folders: Sequence[Path],
     ) -> None:
-        self._book, self._runs, self._blobs = book, runs, blobs
+        self._db, self._runs, self._blobs = db, runs, blobs
         self._purged, self._phase, self._folders = purged, phase, folders
 
     def purge(self, run: str, actor: str) -> dict[str, int]:
         """How many rows went, by table. Raises Conflict for a job that is not over, and when a model came of it."""
-        with self._book.holding(run):
+        with self._db.holding(run):
             found = self._runs.need(run)
             self._refuse(found)
             counts, digests = self._count(run), self._digests(found)
-            event = Event("run.purged", self._book.now(), actor, found.project, run, data={"rows": counts})
+            event = Event("run.purged", self._db.now(), actor, found.project, run, data={"rows": counts})
             self._purged.add(run)  # first, so that nothing of it can be written behind the deletion
             try:
-                self._book.write(_deleted(run), events=[event])
+                self._db.write(_deleted(run), events=[event])
             except BaseException:
                 self._purged.discard(run)
                 raise
@@ -85,7 +85,7 @@ class Purge:
         if phase is not None and phase not in FINAL:
             raise Conflict(f"Job {run.id} is {phase}.", f"Stop it first: `muster stop {run.id}`.")
         versions = record.model_versions.c
-        with self._book.reading() as connection:
+        with self._db.reading() as connection:
             query = select(versions.name, versions.version).where(versions.run == run.id).limit(1)
             model = connection.execute(query).first()
         if model is not None:
@@ -94,7 +94,7 @@ class Purge:
 
     def _count(self, run: str) -> dict[str, int]:
         counts = {}
-        with self._book.reading() as connection:
+        with self._db.reading() as connection:
             for table, where in _places(run):
                 number = connection.execute(select(func.count()).select_from(table).where(where)).scalar() or 0
                 if number:
@@ -104,7 +104,7 @@ class Purge:
     def _digests(self, run: Run) -> set[str]:
         """All content that the run refers to."""
         found = {run.code_tree} - {""}
-        with self._book.reading() as connection:
+        with self._db.reading() as connection:
             columns = (record.artifacts.c.digest, record.artifacts.c.doc, record.media.c.doc, record.notes.c.doc)
             for column in (*columns, record.run_attempts.c.doc):
                 rows = connection.execute(select(column).where(column.table.c.run == run.id)).scalars()
@@ -128,8 +128,8 @@ class Purge:
             self._blobs.release(digests)
         except MusterError as error:
             log.warning("content of the deleted run %s could not be deleted yet: %s", run, error)
-        if self._book.database.kind == "sqlite":
-            _empty_log(self._book)
+        if self._db.database.kind == "sqlite":
+            _empty_log(self._db)
 
 
 def _places(run: str) -> Iterator[tuple[Table, ColumnElement[bool]]]:
@@ -161,9 +161,9 @@ def _deleted(run: str) -> Record:
     return write
 
 
-def _empty_log(book: Book) -> None:
+def _empty_log(db: RecordDb) -> None:
     """Takes what was deleted out of the write-ahead log, too, unless somebody reads just now."""
-    connection = book.database.writer.raw_connection()
+    connection = db.database.writer.raw_connection()
     try:
         cursor = connection.cursor()
         cursor.execute(f"PRAGMA busy_timeout = {_PATIENCE}")

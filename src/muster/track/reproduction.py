@@ -9,15 +9,15 @@ from sqlalchemy import Connection, select
 
 from muster.store.codec import loads
 from muster.store.record_tables import links, run_attempts, run_params
-from muster.track.book import Book
+from muster.track.record_db import RecordDb
 from muster.track.rows import Run
 
 _SEED: Final = re.compile(r"(^|[._/-])seeds?$|^(seed|random_state)", re.IGNORECASE)
 
 
-def known(book: Book, run: Run) -> dict[str, Any]:
+def known(db: RecordDb, run: Run) -> dict[str, Any]:
     """`environment` of its last attempt, `seeds`, `data` with what became of each, `code` and `attempts`."""
-    with book.reading() as connection:
+    with db.reading() as connection:
         environment = _environment(connection, run)
         return {
             "run": run.id,

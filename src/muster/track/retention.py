@@ -22,7 +22,7 @@ from muster.store.codec import loads
 from muster.store.insert import add
 from muster.store.record_tables import artifacts, links, model_versions, notes, promotions, runs
 from muster.track.blobs import Blobs, Collected, pages
-from muster.track.book import Book
+from muster.track.record_db import RecordDb
 from muster.track.rows import note_row
 
 _LOG: Final = logging.getLogger(__name__)
@@ -63,8 +63,8 @@ class _Due:
 class Retention:
     """`rules` gives the rules in force. Once started it works by itself, once a day."""
 
-    def __init__(self, book: Book, blobs: Blobs, rules: Callable[[], Rules]) -> None:
-        self._book, self._blobs, self._rules = book, blobs, rules
+    def __init__(self, db: RecordDb, blobs: Blobs, rules: Callable[[], Rules]) -> None:
+        self._db, self._blobs, self._rules = db, blobs, rules
         self._closing = threading.Event()
         self._applying = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="retention", daemon=True)
@@ -89,15 +89,15 @@ class Retention:
             return Outcome(tuple(one for one in found if one.files), collected)
 
     def _apply(self, project: str, keep: Keep, dry_run: bool) -> Gone:
-        with self._book.reading() as connection:
+        with self._db.reading() as connection:
             spared = protected(connection)
-            due = [one for one in _due(connection, project, keep, self._book.now()) if one.run not in spared]
+            due = [one for one in _due(connection, project, keep, self._db.now()) if one.run not in spared]
         by_run: dict[str, list[_Due]] = {}
         for one in due:
             by_run.setdefault(one.run, []).append(one)
         for run, files in by_run.items() if not dry_run else ():
-            with self._book.holding(run):
-                self._book.write(_removal(project, run, files, self._book.now()))
+            with self._db.holding(run):
+                self._db.write(_removal(project, run, files, self._db.now()))
         return Gone(project, len(by_run), len(due), sum(one.bytes for one in due))
 
     def _run(self) -> None:

@@ -15,9 +15,9 @@ from muster.store.base import Record
 from muster.store.codec import check_text
 from muster.store.insert import add
 from muster.track import values
-from muster.track.book import Book, named
 from muster.track.experiments import Experiments
 from muster.track.facts import checked, code_columns, flat
+from muster.track.record_db import RecordDb, named
 from muster.track.rows import Doc, Run, chunks, note_row, patch_run, read_run, run_of, run_row
 from muster.track.run_ids import check_facts, checked_id, new_id
 
@@ -42,8 +42,8 @@ class Change:
 class Runs:
     """`judge` makes the record that says anew what required fields a run lacks; see `required.py`."""
 
-    def __init__(self, book: Book, experiments: Experiments) -> None:
-        self._book, self._experiments = book, experiments
+    def __init__(self, db: RecordDb, experiments: Experiments) -> None:
+        self._db, self._experiments = db, experiments
         self.judge: values.Judge = lambda run, project: lambda connection: None
 
     # --- one run ----------------------------------------------------------------------------------------------------
@@ -73,7 +73,7 @@ class Runs:
         given, labels = checked("parameter", flat(params or {})), checked("tag", tags or {})
         check_facts(name=name, kind=kind, phase=phase, purpose=purpose)
         check_text(project, user, source, parent)
-        now = self._book.now()
+        now = self._db.now()
         begun = created_at if created_at is not None else now
         if phase in ("running", *FINAL) and started_at is None:
             started_at = begun
@@ -85,21 +85,21 @@ class Runs:
             name, user, kind, source, phase, begun, started_at, ended_at, parent, None, True, (), purpose, 0,
             doc=doc or {}, **code_columns((doc or {}).get("code") or {}),
         )  # fmt: skip
-        with self._book.holding(run.id):
+        with self._db.holding(run.id):
             if self.get(run.id) is not None or self._purged(run.id):
                 raise Conflict(f"There is, or was, a run {run.id!r} already.", "Leave the id out to get a new one.")
-            self._book.write(
+            self._db.write(
                 created(run),
                 values.params_record(run.id, given, attempt=0, actor=user, now=now),
                 values.tags_record(run.id, labels, actor=user, now=now),
                 self.judge(run.id, project),
                 *records,
-                events=[self._book.event("run.created", user, project, run.id, name=name, source=source)],
+                events=[self._db.event("run.created", user, project, run.id, name=name, source=source)],
             )
         return run
 
     def get(self, run: str) -> Run | None:
-        with self._book.reading() as connection:
+        with self._db.reading() as connection:
             return read_run(connection, run)
 
     def need(self, run: str) -> Run:
@@ -112,7 +112,7 @@ class Runs:
     def many(self, runs: Sequence[str]) -> dict[str, Run]:
         """By id; those that are not there are left out."""
         found: dict[str, Run] = {}
-        with self._book.reading() as connection:
+        with self._db.reading() as connection:
             for part in chunks(runs):
                 rows = connection.execute(select(tables.runs).where(tables.runs.c.id.in_(part)))
                 found |= {row[0]: run_of(row) for row in rows}
@@ -133,7 +133,7 @@ class Runs:
     ) -> Run:
         """What is None stays; a key of `doc` that is None goes. The phase of a job's run follows the job's."""
         check_facts(name=name, phase=phase, purpose=purpose)
-        with self._book.holding(run):
+        with self._db.holding(run):
             old = self.need(run)
             if old.of_job and phase is not None:
                 raise Invalid(f"{run} is a job's run: its phase follows the job's.", f"See `muster stop {run}`.")
@@ -141,19 +141,19 @@ class Runs:
             if not old.of_job:
                 columns |= {"phase": phase, "started_at": started_at, "ended_at": ended_at}
             if phase in FINAL and ended_at is None and old.ended_at is None:
-                columns["ended_at"] = self._book.now()
+                columns["ended_at"] = self._db.now()
             kept = {key: value for key, value in columns.items() if value is not None}
             if phase is not None and phase not in FINAL:
                 kept["ended_at"] = None
             records = self._update_records(old, actor, kept, doc)
             if records:
-                told = self._book.event("run.changed", actor, old.project, run, fields=sorted({**kept, **(doc or {})}))
-                self._book.write(*records, events=[told])
+                told = self._db.event("run.changed", actor, old.project, run, fields=sorted({**kept, **(doc or {})}))
+                self._db.write(*records, events=[told])
             return self.need(run)
 
     def hide(self, run: str, actor: str) -> Run:
         """Out of every list, until it is restored or purged; it still takes in what is reported."""
-        return self._hidden(run, actor, self._book.now())
+        return self._hidden(run, actor, self._db.now())
 
     def restore(self, run: str, actor: str) -> Run:
         return self._hidden(run, actor, None)
@@ -165,26 +165,26 @@ class Runs:
     ) -> None:
         """A parameter that has another value is kept as a change; with `refuse_change` that raises Conflict."""
         flattened = checked("parameter", flat(given))
-        with self._book.holding(run):
+        with self._db.holding(run):
             found = self.need(run)
             if refuse_change:
                 self._refuse_changes(run, flattened)
-            now = self._book.now()
-            self._book.write(
+            now = self._db.now()
+            self._db.write(
                 values.params_record(run, flattened, attempt=attempt, actor=actor, now=now),
                 *self._judged(found),
-                events=[self._book.event("run.params", actor, found.project, run, **named(flattened))],
+                events=[self._db.event("run.params", actor, found.project, run, **named(flattened))],
             )
 
     def set_tags(self, run: str, given: Mapping[str, str | None], actor: str) -> None:
         """A value of None removes the tag."""
         checked("tag", {key: value or "" for key, value in given.items()})
-        with self._book.holding(run):
+        with self._db.holding(run):
             found = self.need(run)
-            self._book.write(
-                values.tags_record(run, given, actor=actor, now=self._book.now()),
+            self._db.write(
+                values.tags_record(run, given, actor=actor, now=self._db.now()),
                 *self._judged(found),
-                events=[self._book.event("run.tags", actor, found.project, run, **named(given))],
+                events=[self._db.event("run.tags", actor, found.project, run, **named(given))],
             )
 
     def params(self, runs: Sequence[str]) -> dict[str, dict[str, str]]:
@@ -197,27 +197,27 @@ class Runs:
     def changes(self, run: str) -> list[Change]:
         """Oldest first."""
         table = tables.run_changes
-        with self._book.reading() as connection:
+        with self._db.reading() as connection:
             rows = connection.execute(select(table).where(table.c.run == run).order_by(table.c.id)).all()
         return [Change(*row) for row in rows]
 
     def attempts(self, run: str) -> list[Doc]:
         """What is known of each attempt: number, first_step, nodes, times, exit, environment, parameters."""
         table = tables.run_attempts
-        with self._book.reading() as connection:
+        with self._db.reading() as connection:
             rows = connection.execute(select(table).where(table.c.run == run).order_by(table.c.attempt)).all()
         return [{"attempt": row.attempt, "first_step": row.first_step, **values.loaded(row.doc)} for row in rows]
 
     def saved_steps(self, run: str) -> list[int]:
         """Steps of its checkpoints, in order."""
         table = tables.checkpoints.c
-        with self._book.reading() as connection:
+        with self._db.reading() as connection:
             return list(connection.execute(select(table.step).where(table.run == run).order_by(table.step)).scalars())
 
     # --- helpers ----------------------------------------------------------------------------------------------------
 
     def _update_records(self, old: Run, actor: str, columns: dict[str, Any], doc: Doc | None) -> list[Record]:
-        now, records = self._book.now(), list[Record]()
+        now, records = self._db.now(), list[Record]()
         if doc and "code" in doc:
             columns |= code_columns(doc["code"] or {})
         if columns or doc:
@@ -231,8 +231,8 @@ class Runs:
         return records
 
     def _hidden(self, run: str, actor: str, since: float | None) -> Run:
-        with self._book.holding(run):
-            old, now = self.need(run), self._book.now()
+        with self._db.holding(run):
+            old, now = self.need(run), self._db.now()
             word = "Restored" if since is None else "Hidden"
             row = note_row(old.project, run, now, actor, "change", f"{word} by {actor}.", {"hidden": since is not None})
 
@@ -242,7 +242,7 @@ class Runs:
 
             if (old.deleted_at is None) != (since is None):
                 kind = "run.restored" if since is None else "run.hidden"
-                self._book.write(record, events=[self._book.event(kind, actor, old.project, run)])
+                self._db.write(record, events=[self._db.event(kind, actor, old.project, run)])
             return self.need(run)
 
     def _refuse_changes(self, run: str, given: Mapping[str, str]) -> None:
@@ -260,7 +260,7 @@ class Runs:
 
     def _values(self, table: Table, runs: Sequence[str]) -> dict[str, dict[str, str]]:
         found: dict[str, dict[str, str]] = {run: {} for run in runs}
-        with self._book.reading() as connection:
+        with self._db.reading() as connection:
             for part in chunks(list(found)):
                 query = select(table.c.run, table.c.key, table.c.value).where(table.c.run.in_(part))
                 for run, key, value in connection.execute(query):
@@ -268,7 +268,7 @@ class Runs:
         return found
 
     def _purged(self, run: str) -> bool:
-        with self._book.reading() as connection:
+        with self._db.reading() as connection:
             return values.purged(connection, run)
 
 

@@ -14,8 +14,8 @@ from muster.core.event import SYSTEM
 from muster.store.codec import check_text, dumps, loads
 from muster.store.insert import put
 from muster.store.record_tables import saved_queries
-from muster.track.book import Book
 from muster.track.query.parse import parse, parse_field, parse_sort
+from muster.track.record_db import RecordDb
 from muster.track.values import void
 
 MOST_COLUMNS: Final = 50
@@ -40,8 +40,8 @@ class SavedQuery:
 
 
 class SavedQueries:
-    def __init__(self, book: Book) -> None:
-        self._book = book
+    def __init__(self, db: RecordDb) -> None:
+        self._db = db
 
     def save(
         self, user: str, name: str, query: str, *, project: str = "", sort: str = "", columns: Sequence[str] = ()
@@ -51,7 +51,7 @@ class SavedQueries:
             mend = "Use letters, digits, `.`, `_` and `-`, at most 100, and begin with a letter or digit."
             raise Invalid(f"A query can't be saved as {name[:120]!r}.", mend)
         check_text(user, query, project, sort, *columns)
-        now = self._book.now()
+        now = self._db.now()
         parse(query, now)
         parse_sort(sort)
         if len(columns) > MOST_COLUMNS:
@@ -63,13 +63,13 @@ class SavedQueries:
         # A project has one query of a name, whoever saved it last.
         row = {"project": project, "user": "" if project else user, "name": name, "time": now}
         row["doc"] = doc if not project else dumps({**loads(doc), "by": user})
-        told = self._book.event("query.saved", user, project, name=name)
-        self._book.write(lambda connection: put(connection, saved_queries, [row]), events=[told])
+        told = self._db.event("query.saved", user, project, name=name)
+        self._db.write(lambda connection: put(connection, saved_queries, [row]), events=[told])
         return made
 
     def list(self, user: str, projects: Sequence[str] | None) -> Sequence[SavedQuery]:
         """One's own, and those of these projects (None: of all)."""
-        with self._book.reading() as connection:
+        with self._db.reading() as connection:
             order = (saved_queries.c.project, saved_queries.c.name)
             rows = connection.execute(select(saved_queries).where(_seen(user, projects)).order_by(*order)).all()
         return [_of(row) for row in rows]
@@ -94,9 +94,9 @@ class SavedQueries:
         table = saved_queries.c
         user = "" if saved.project else saved.user
         here = and_(table.project == saved.project, table.user == user, table.name == saved.name)
-        told = self._book.event("query.removed", actor, saved.project, name=saved.name)
+        told = self._db.event("query.removed", actor, saved.project, name=saved.name)
         gone = delete(saved_queries).where(here)
-        self._book.write(lambda connection: void(connection.execute(gone)), events=[told])
+        self._db.write(lambda connection: void(connection.execute(gone)), events=[told])
 
 
 def _seen(user: str, projects: Sequence[str] | None) -> Any:

@@ -14,11 +14,11 @@ from sqlalchemy import ColumnElement, Connection, FromClause, Row, Select, and_,
 
 from muster.core.errors import Invalid
 from muster.store.record_tables import metric_series, run_params, run_tags, runs
-from muster.track.book import Book
 from muster.track.query.functions import register
 from muster.track.query.nodes import And, Compare, Field, Has, Node, Not, Or, Sort, quoted
 from muster.track.query.parse import parse, parse_sort
 from muster.track.query.sql import Compiler
+from muster.track.record_db import RecordDb
 from muster.track.run_views import View, views
 
 MOST: Final = 10_000  # runs of one page
@@ -85,8 +85,8 @@ class _Edge:
 
 
 class Search:
-    def __init__(self, book: Book) -> None:
-        self._book = book
+    def __init__(self, db: RecordDb) -> None:
+        self._db = db
 
     def find(
         self,
@@ -105,14 +105,14 @@ class Search:
         `hidden`: False leaves hidden runs out, True wants them alone, None takes both. `after` is a page's cursor.
         Runs without a value in what they are sorted by come last. Raises QueryError, and Invalid for a wrong cursor.
         """
-        now = self._book.now()
+        now = self._db.now()
         asked = _Asked(
             parse(query, now) if isinstance(query, str) else query,
             parse_sort(sort) if isinstance(sort, str) else tuple(sort),
             _within(projects, hidden, experiments),
             max(1, min(limit, MOST)),
         )
-        with self._book.reading(_PATIENCE) as connection:
+        with self._db.reading(_PATIENCE) as connection:
             patterns = register(connection)
             rows = self._near(connection, asked) if after is None else None
             if rows is None:
@@ -127,7 +127,7 @@ class Search:
     def views(self, ids: Sequence[str], columns: Sequence[Field] | None = None) -> list[View]:
         """The runs in the order given: facts, and either `params`, `tags`, `metrics` and `data`, or only the `cells`
         of these columns. An id that is no run's is left out."""
-        with self._book.reading(_PATIENCE) as connection:
+        with self._db.reading(_PATIENCE) as connection:
             register(connection)
             return views(connection, self._compiler(), ids, columns)
 
@@ -158,9 +158,9 @@ class Search:
         keys = _keys(compiler, asked.sorts)
         statement = _selected(compiler, asked, keys)
         if after is not None:
-            shelf = statement.subquery()
-            keys = [_Key(shelf.c[f"k{i}"], key.down, key.always) for i, key in enumerate(keys)]
-            statement = select(shelf).where(_beyond(keys, _read_cursor(after, asked.mark, len(keys))))
+            blob_store = statement.subquery()
+            keys = [_Key(blob_store.c[f"k{i}"], key.down, key.always) for i, key in enumerate(keys)]
+            statement = select(blob_store).where(_beyond(keys, _read_cursor(after, asked.mark, len(keys))))
         return connection.execute(statement.order_by(*_order(keys)).limit(asked.limit + 1)).all()
 
     def _count(self, connection: Connection, asked: _Asked) -> int:
@@ -168,7 +168,7 @@ class Search:
         return connection.execute(select(func.count()).select_from(runs).where(where)).scalar_one()
 
     def _compiler(self, few: bool = False) -> Compiler:
-        return Compiler(self._book.database.kind, self._book.now(), few)
+        return Compiler(self._db.database.kind, self._db.now(), few)
 
     def _hints(self, node: Node, projects: Sequence[str] | None) -> tuple[str, ...]:
         """Names of the query that no run has, with the nearest one that some have."""
@@ -176,7 +176,7 @@ class Search:
         found: list[str] = []
         for field in dict.fromkeys(_fields(node)):
             if field.kind in spaces and len(found) < _MOST_HINTS:
-                with self._book.reading(_PATIENCE) as connection:
+                with self._db.reading(_PATIENCE) as connection:
                     near = _nearest(connection, spaces[field.kind], field.name, projects)
                 if near != field.name:
                     kind = {"param": "parameter"}.get(field.kind, field.kind)

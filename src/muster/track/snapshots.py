@@ -17,9 +17,9 @@ from muster.store.codec import loads
 from muster.store.record_tables import blob_owners, media
 from muster.track.artifacts import Artifacts
 from muster.track.blobs import GRACE, Blobs, check_digest
-from muster.track.book import Book
 from muster.track.holders import Holder, of_project, owning
 from muster.track.paths import check_path
+from muster.track.record_db import RecordDb
 
 MANIFEST_BYTES: Final = 16 << 20
 TREE_PATH: Final = "muster/code.json"
@@ -80,7 +80,7 @@ class Snapshots:
 
     def refers(self, run: str, digest: str) -> bool:
         """Whether a run has this content: as an artifact, in its media, or in its snapshot."""
-        if run in self._artifacts.runs_with(digest) or in_media(self._artifacts.book, run, digest):
+        if run in self._artifacts.runs_with(digest) or in_media(self._artifacts.db, run, digest):
             return True
         manifest = self.of_run(run)
         return manifest is not None and digest in manifest.digests()
@@ -148,9 +148,9 @@ def _shared(tree: str, manifest: Manifest, project: str, now: float) -> Record:
     return record
 
 
-def in_media(book: Book, run: str, digest: str) -> bool:
+def in_media(db: RecordDb, run: str, digest: str) -> bool:
     """Whether a medium is this content. That its text holds the digest says nothing: anybody may write one."""
-    with book.reading() as connection:
+    with db.reading() as connection:
         docs = connection.scalars(select(media.c.doc).where(media.c.run == run, media.c.doc.contains(digest)))
         return any(loads(doc).get("digest") == digest for doc in docs)
 

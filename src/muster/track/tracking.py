@@ -10,20 +10,20 @@ from muster.store.commit import Commit
 from muster.track.artifacts import Artifacts
 from muster.track.blob_refs import in_use
 from muster.track.blobs import Blobs
-from muster.track.book import Book
 from muster.track.compare import Comparer
+from muster.track.event_fold import EventFold
 from muster.track.experiments import Experiments
 from muster.track.external import External
-from muster.track.fold import EventFold
 from muster.track.intake import Intake, Purged
 from muster.track.lineage import Lineage
 from muster.track.logbook import Logbook
 from muster.track.metrics import Metrics
 from muster.track.models import Models
-from muster.track.open_shelf import open_shelf
+from muster.track.open_blob_store import open_blob_store
 from muster.track.origins import Origins, projects_of
 from muster.track.promotions import Promotions
 from muster.track.purge import Purge
+from muster.track.record_db import RecordDb
 from muster.track.required import Required
 from muster.track.retention import Retention
 from muster.track.runs import Runs
@@ -37,29 +37,29 @@ from muster.track.usage import LimitOf, Usage
 class Tracking:
     """`home` is the server's folder; what is too large for the database is kept under it unless told otherwise."""
 
-    def __init__(self, book: Book, store: Store, home: Path, artifacts: str, limit_of: LimitOf | None) -> None:
-        self.book, self.home = book, home
-        self.metrics = Metrics(book)
-        self.blobs = Blobs(book, open_shelf(artifacts, home), in_use)
-        self.artifacts = Artifacts(book, self.blobs, Usage(book, limit_of))
+    def __init__(self, db: RecordDb, store: Store, home: Path, artifacts: str, limit_of: LimitOf | None) -> None:
+        self.db, self.home = db, home
+        self.metrics = Metrics(db)
+        self.blobs = Blobs(db, open_blob_store(artifacts, home), in_use)
+        self.artifacts = Artifacts(db, self.blobs, Usage(db, limit_of))
         self.snapshots = Snapshots(self.artifacts)
-        self.experiments = Experiments(book)
-        self.logbook = Logbook(book)
-        self.runs = Runs(book, self.experiments)
-        self.external = External(book, self.runs)
+        self.experiments = Experiments(db)
+        self.logbook = Logbook(db)
+        self.runs = Runs(db, self.experiments)
+        self.external = External(db, self.runs)
         self.required = Required(lambda: store.state().rules)
         self.runs.judge = self.required.judge
-        self.retention = Retention(book, self.blobs, lambda: store.state().rules)
-        self.lineage = Lineage(book)
-        self.search, self.saved = Search(book), SavedQueries(book)
-        self.compare = Comparer(book, self.runs, self.search, self.blobs)
-        self.models = Models(book, Promotions(book, self.metrics))
-        self.origins = Origins(book, lambda user: projects_of(store.state(), user))
+        self.retention = Retention(db, self.blobs, lambda: store.state().rules)
+        self.lineage = Lineage(db)
+        self.search, self.saved = Search(db), SavedQueries(db)
+        self.compare = Comparer(db, self.runs, self.search, self.blobs)
+        self.models = Models(db, Promotions(db, self.metrics))
+        self.origins = Origins(db, lambda user: projects_of(store.state(), user))
         self.submitted = SubmittedJobs(self.experiments, self.origins)
-        self.fold = EventFold(book, self.submitted, self.required)
-        self.purged = Purged(book)
-        self.intake = Intake(book, self.metrics, self.artifacts, self.required, self.purged, self.origins)
-        self.purge = Purge(book, self.runs, self.blobs, self.purged, _phases(store), _folders(home))
+        self.fold = EventFold(db, self.submitted, self.required)
+        self.purged = Purged(db)
+        self.intake = Intake(db, self.metrics, self.artifacts, self.required, self.purged, self.origins)
+        self.purge = Purge(db, self.runs, self.blobs, self.purged, _phases(store), _folders(home))
 
     def start(self) -> None:
         """Begins the work that goes on beside the requests."""
@@ -96,4 +96,4 @@ def open_tracking(
     bytes that a project's artifacts may have."""
     if store.database is None:
         return None
-    return Tracking(Book(store.database, commit, now), store, home, artifacts, limit_of)
+    return Tracking(RecordDb(store.database, commit, now), store, home, artifacts, limit_of)

@@ -18,7 +18,7 @@ from muster.core.errors import Refused
 from muster.core.reasons import reason
 from muster.core.units import format_size
 from muster.store.record_tables import artifacts, experiments, runs
-from muster.track.book import Book
+from muster.track.record_db import RecordDb
 
 LimitOf = Callable[[str], int | None]
 # How the owners begin of artifacts that belong to an experiment and to no run: `mlflow:EXPERIMENT/models/ID`.
@@ -29,8 +29,8 @@ _AGAIN: Final = 10.0  # seconds before a full project is summed up anew
 class Usage:
     """`limit_of`: the most bytes of a project; None where no project has a limit, which costs nothing."""
 
-    def __init__(self, book: Book, limit_of: LimitOf | None = None) -> None:
-        self._book, self._limit_of = book, limit_of
+    def __init__(self, db: RecordDb, limit_of: LimitOf | None = None) -> None:
+        self._db, self._limit_of = db, limit_of
         self._used: dict[str, int] = {}
         self._summed: dict[str, float] = {}  # when
         self._pending: Counter[str] = Counter()  # counted, and perhaps not yet written
@@ -66,7 +66,7 @@ class Usage:
                 self._pending[project] -= size
 
     def _need(self, project: str, size: int, limit: int) -> None:
-        now = self._book.now()
+        now = self._db.now()
         known = self._used.get(project)
         full = known is not None and known + size > limit and now - self._summed[project] >= _AGAIN
         if known is None or full:
@@ -82,7 +82,7 @@ class Usage:
         found = select(runs.c.project).where(runs.c.id == owner)
         if experiment is not None:
             found = select(experiments.c.project).where(experiments.c.id == experiment)
-        with self._book.reading() as connection:
+        with self._db.reading() as connection:
             project: str | None = connection.scalar(found)
         return project
 
@@ -90,7 +90,7 @@ class Usage:
         total = func.coalesce(func.sum(artifacts.c.bytes), 0)
         of_runs = select(total).join(runs, runs.c.id == artifacts.c.run).where(runs.c.project == project)
         others = select(artifacts.c.run, total).where(artifacts.c.run.startswith(BESIDE_RUNS)).group_by(artifacts.c.run)
-        with self._book.reading() as connection:
+        with self._db.reading() as connection:
             own = set(connection.scalars(select(experiments.c.id).where(experiments.c.project == project)))
             beside = sum(int(size) for owner, size in connection.execute(others) if _experiment(owner) in own)
             return int(connection.execute(of_runs).scalar_one()) + beside

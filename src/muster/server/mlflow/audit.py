@@ -23,4 +23,4 @@ def event_for(desk: Desk, method: str, path: str) -> Event | None:
     found = _PART.match(path)
     if found is not None and found[1] in _OF_RECORD | _LOGGED:
         return None
-    return desk.track.book.event("mlflow.called", desk.asker.user, "", method=method, path=path)
+    return desk.track.db.event("mlflow.called", desk.asker.user, "", method=method, path=path)

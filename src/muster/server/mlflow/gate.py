@@ -124,7 +124,7 @@ def _desk(service: Service, authorization: str | None, writing: bool) -> Desk:
 def _note(desk: Desk, method: str, path: str) -> None:
     told = event_for(desk, method, path)
     if told is not None:
-        desk.track.book.write(events=[told])
+        desk.track.db.write(events=[told])
 
 
 def _path(scope: Scope) -> str:

@@ -67,7 +67,7 @@ def load(track: Tracking, passphrase: str) -> ASGIApp:
 
 def database_url(track: Tracking) -> str:
     """Where MLflow keeps what only it has: a file in the home folder, or a schema of the same PostgreSQL."""
-    database = track.book.database
+    database = track.db.database
     if database.kind == "sqlite":
         return f"sqlite:///{track.home / 'mlflow.db'}"
     url = database.writer.url.update_query_dict({"options": "-csearch_path=mlflow"})
@@ -76,7 +76,7 @@ def database_url(track: Tracking) -> str:
 
 def _make_place(track: Tracking) -> None:
     """A schema, or a file that its owner alone reads; what SQLite puts beside it has the file's mode."""
-    database = track.book.database
+    database = track.db.database
     if database.kind == "sqlite":
         path = track.home / "mlflow.db"
         path.touch(0o600)
@@ -128,7 +128,7 @@ def _set_up(url: str, passphrase: str) -> None:
 def _mirror(track: Tracking) -> None:
     """Experiments that are new, deleted or restored since the last request; MLflow expects its default one."""
     track.experiments.of_project("default")
-    with track.book.reading() as connection:
+    with track.db.reading() as connection:
         rows = connection.execute(select(experiments.c.id, experiments.c.deleted_at)).all()
     now = {number: deleted is None for number, deleted in rows}
     fresh = [(number, active) for number, active in now.items() if _LOADED.mirrored.get(number) is not active]

@@ -100,7 +100,7 @@ async def put_artifact(
             raise unknown(digest)
     named = digest or (await receive(request, track.blobs, None, holder.owner))[0]
     known = {name: value for name, value in doc.items() if value is not None}
-    told = track.book.event("artifact.put", asking.user, run.project, run.id, path=path)
+    told = track.db.event("artifact.put", asking.user, run.project, run.id, path=path)
     made = await run_in_threadpool(track.artifacts.put, run.id, path, named, None, kind, doc=known, events=[told])
     return made.to_dict()
 
@@ -109,7 +109,7 @@ async def put_artifact(
 def delete_artifact(ref: RunRef, path: FilePath, leader: Leading, track: Tracked, asking: Asking) -> View:
     """A file, or a folder with all that is in it."""
     run = find_run(leader, track, asking, ref, "member")
-    told = track.book.event("artifact.removed", asking.user, run.project, run.id, path=path)
+    told = track.db.event("artifact.removed", asking.user, run.project, run.id, path=path)
     gone = track.artifacts.remove(run.id, path, [told])
     return {"run": run.id, "removed": [one.path for one in gone], "bytes": sum(one.bytes for one in gone)}
 

@@ -58,7 +58,7 @@ def collect(track: Tracked, asking: Asking, dry_run: bool = False) -> View:
     """Applies every project's retention now, and deletes content that nobody refers to; or counts what would go."""
     asking.need_superuser()
     if not dry_run:
-        track.book.write(events=[track.book.event("content.collected", asking.user, "")])
+        track.db.write(events=[track.db.event("content.collected", asking.user, "")])
     return track.retention.apply(dry_run).to_dict()
 
 

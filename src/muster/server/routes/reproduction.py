@@ -26,7 +26,7 @@ def reproduction(ref: RunRef, leader: Leading, track: Tracked, asking: Asking) -
         )
     manifest = track.snapshots.of_run(run.id)
     return {
-        **known(track.book, run),
+        **known(track.db, run),
         "spec": job.spec.model_dump(mode="json"),
         "yaml": dump_job(job.spec),
         "files": dict(manifest.files) if manifest is not None else None,

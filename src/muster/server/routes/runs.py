@@ -161,7 +161,7 @@ def checkpoints(ref: RunRef, leader: Leading, track: Tracked, asking: Asking) ->
     run = find_run(leader, track, asking, ref)
     table = tables.checkpoints
     query = select(table).where(table.c.run == run.id).order_by(table.c.step, table.c.attempt)
-    with track.book.reading() as connection:
+    with track.db.reading() as connection:
         rows = connection.execute(query).all()
     names = ("step", "attempt", "path", "bytes", "time")
     found = [{**{name: getattr(row, name) for name in names}, **loads(row.doc)} for row in rows]
@@ -170,7 +170,7 @@ def checkpoints(ref: RunRef, leader: Leading, track: Tracked, asking: Asking) ->
 
 def run_view(track: Tracking, run: Run) -> View:
     links = tables.links.c
-    with track.book.reading() as connection:
+    with track.db.reading() as connection:
         query = select(links.source, links.doc).where(links.target == f"run:{run.id}", links.role == "reads")
         data = [{"ref": ref, **loads(doc)} for ref, doc in connection.execute(query.order_by(links.source))]
     summaries = track.metrics.summaries([run.id]).get(run.id, {})

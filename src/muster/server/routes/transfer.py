@@ -58,7 +58,7 @@ def begin_import(body: ImportBody, leader: Leading, track: Tracked, asking: Aski
     if body.project not in state.projects:
         raise NotFound(f"There is no project {body.project!r}.", "See `muster project ls`.")
     run = _run_id(track, body)
-    with track.book.holding(run):
+    with track.db.holding(run):
         found = track.runs.get(run)
         if found is None:
             doc = {"origin": _origin(body, 1, done=False)}
@@ -143,7 +143,7 @@ def list_media(
     query = select(media).where(media.c.run == run.id, media.c.id > after).order_by(media.c.id).limit(limit)
     if name is not None:
         query = query.where(media.c.name == name)
-    with track.book.reading() as connection:
+    with track.db.reading() as connection:
         rows = connection.execute(query).all()
     found = [_medium(row) for row in rows]
     return {"run": run.id, "media": found, "next": found[-1]["id"] if len(found) == limit else None}
@@ -154,7 +154,7 @@ def _run_id(track: Tracking, body: ImportBody) -> str:
     for turn in range(1000):
         mark = hashlib.sha256(f"{body.project}\0{body.key}\0{turn}".encode()).hexdigest()[:11]
         run = f"{body.tool}-i{mark}"  # not its name, which may be that of a folder
-        with track.book.reading() as connection:
+        with track.db.reading() as connection:
             if not purged(connection, run):
                 return run
     raise Conflict(f"{body.key} was imported and purged a thousand times.", "Import it into another project.")
@@ -180,7 +180,7 @@ def _take_in(leader: Leader, track: Tracking, run: Run, attempt: int, batch: Bat
         raise Conflict(f"{run.id} was deleted while it was imported.", "Import it again.") from error
     if batch.state == "ended" and not origin["done"]:
         done = {"origin": {**origin, "done": True}}
-        with track.book.holding(run.id):
+        with track.db.holding(run.id):
             now = track.runs.get(run.id)
             if now is not None and now.phase in FINAL and now.doc["origin"]["attempt"] == attempt:
                 track.runs.update(run.id, actor=asking.user, doc=done)

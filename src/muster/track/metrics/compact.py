@@ -16,10 +16,10 @@ from sqlalchemy import Connection, delete, func, insert, select, text
 
 from muster.store.base import Record
 from muster.store.record_tables import metric_blocks, metric_tail
-from muster.track.book import Book
-from muster.track.metrics import block, pieces, source
+from muster.track.metrics import block, downsampled, source
 from muster.track.metrics.block import Run
 from muster.track.metrics.tail import TailReader
+from muster.track.record_db import RecordDb
 
 BLOCK: Final = 16_384  # points; the schema's index of blocks that are not full has the same number
 
@@ -75,8 +75,8 @@ class _Plan:
 class Compaction:
     """One at a time."""
 
-    def __init__(self, book: Book) -> None:
-        self._book = book
+    def __init__(self, db: RecordDb) -> None:
+        self._db = db
         self._lock = threading.Lock()
 
     def compact(self, run: str, settle: bool = False) -> int:
@@ -84,7 +84,7 @@ class Compaction:
         moved = 0
         with self._lock:
             while (plan := self._plan(run, settle)) is not None:
-                self._book.write(plan.record())
+                self._db.write(plan.record())
                 if not plan.done:
                     break
                 moved += plan.points
@@ -92,7 +92,7 @@ class Compaction:
 
     def _plan(self, run: str, settle: bool) -> _Plan | None:
         plan = _Plan(run)
-        with self._book.reading() as connection:
+        with self._db.reading() as connection:
             found = _take(connection, plan)
             opened = _open_blocks(connection, run)
             if settle and not plan.rows:
@@ -168,7 +168,7 @@ def _row(run: str, key: Key, points: Run) -> dict[str, Any]:
         "time_min": float(points.times.min()),
         "time_max": float(points.times.max()),
         "points": len(points),
-        "buckets": pieces.encode(points),
+        "buckets": downsampled.encode(points),
         "data": block.encode(points),
     }
 

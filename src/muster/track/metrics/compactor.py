@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from muster.core.errors import MusterError
-from muster.track.book import Book
 from muster.track.metrics.compact import Compaction, tails
+from muster.track.record_db import RecordDb
 
 log = logging.getLogger("muster.track")
 
@@ -51,8 +51,8 @@ class Backlog:
 
 
 class Compactor:
-    def __init__(self, book: Book, compaction: Compaction, now: Callable[[], float] = time.monotonic) -> None:
-        self._book, self._compaction, self._now = book, compaction, now
+    def __init__(self, db: RecordDb, compaction: Compaction, now: Callable[[], float] = time.monotonic) -> None:
+        self._db, self._compaction, self._now = db, compaction, now
         self._runs: dict[str, Backlog] = {}
         self._gate = threading.Condition()
         self._stopped = False
@@ -107,7 +107,7 @@ class Compactor:
     def _recall(self) -> None:
         """Tails that an earlier server left."""
         try:
-            with self._book.reading() as connection:
+            with self._db.reading() as connection:
                 found = tails(connection)
         except MusterError as error:
             log.warning("The tails of metrics could not be counted; they are compacted as they grow: %s", error)

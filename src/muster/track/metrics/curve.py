@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection
 
-from muster.track.metrics import block, pieces, source
-from muster.track.metrics.pieces import PIECE, Pieces
+from muster.track.metrics import block, downsampled, source
+from muster.track.metrics.downsampled import PIECE, Downsampled
 from muster.track.metrics.shapes import Axis, Band, Curve, Points
 from muster.track.metrics.source import Cuts, Part, Want
 
@@ -42,25 +42,25 @@ def read_points(connection: Connection, want: Want) -> Points:
     return Points(run.steps, run.times, run.values, attempts)
 
 
-def _drawn(connection: Connection, wanted: list[Part], want: Want, buckets: int) -> tuple[Pieces, Attempts]:
+def _drawn(connection: Connection, wanted: list[Part], want: Want, buckets: int) -> tuple[Downsampled, Attempts]:
     """Ready pieces of the blocks that are wanted whole, if those are fine enough, and points of the rest."""
     whole = [part for part in wanted if part.run is None and source.is_whole(part, want)]
     if sum(part.points for part in whole) < PIECE * buckets:
         return _gathered(connection, wanted, want)
-    ready = source.ready_pieces(connection, whole)
+    ready = source.ready_downsampled(connection, whole)
     rest = [part for part in wanted if part.id not in ready]
-    others = {id(part): pieces.of_points(run) for part, run in source.runs(connection, rest, want)}
+    others = {id(part): downsampled.of_points(run) for part, run in source.runs(connection, rest, want)}
     each = [ready[part.id] if part.id in ready else others[id(part)] for part in wanted]
-    return pieces.join(each), _repeated([part.attempt for part in wanted], [len(one) for one in each])
+    return downsampled.join(each), _repeated([part.attempt for part in wanted], [len(one) for one in each])
 
 
-def _gathered(connection: Connection, wanted: list[Part], want: Want) -> tuple[Pieces, Attempts]:
+def _gathered(connection: Connection, wanted: list[Part], want: Want) -> tuple[Downsampled, Attempts]:
     loaded = [(part.attempt, run) for part, run in source.runs(connection, wanted, want)]
     attempts = _repeated([attempt for attempt, _ in loaded], [len(run) for _, run in loaded])
-    return pieces.of_points(block.join([run for _, run in loaded])), attempts
+    return downsampled.of_points(block.join([run for _, run in loaded])), attempts
 
 
-def _sorted(found: Pieces, attempts: Attempts, want: Want) -> tuple[Pieces, Attempts] | None:
+def _sorted(found: Downsampled, attempts: Attempts, want: Want) -> tuple[Downsampled, Attempts] | None:
     """In the order of the axis; None when pieces overlap on it."""
     first = _along(found.first_step, found.first_time, want.axis)
     order = _order(first, attempts, want)
@@ -84,7 +84,7 @@ def _order(along: NDArray[Any], attempts: Attempts, want: Want) -> NDArray[np.in
     return np.lexsort((along, attempts)) if want.superseded else np.argsort(along, kind="stable")
 
 
-def _thinned(found: Pieces, attempts: Attempts, buckets: int) -> tuple[Pieces, Attempts]:
+def _thinned(found: Downsampled, attempts: Attempts, buckets: int) -> tuple[Downsampled, Attempts]:
     total = int(found.count.sum())
     if len(found) <= buckets:
         return found, attempts
@@ -96,10 +96,10 @@ def _thinned(found: Pieces, attempts: Attempts, buckets: int) -> tuple[Pieces, A
     new = cells[1:] != cells[:-1]
     starts = np.flatnonzero(np.append(True, new | changes if apart else new))
     ends = np.append(starts[1:], len(found)) - 1
-    return pieces.reduce(found, starts), attempts[ends]
+    return downsampled.reduce(found, starts), attempts[ends]
 
 
-def _bands(want: Want, cut: Cuts, found: Pieces, attempts: Attempts) -> list[Band]:
+def _bands(want: Want, cut: Cuts, found: Downsampled, attempts: Attempts) -> list[Band]:
     bands = []
     for attempt in sorted({*cut.attempts, *np.unique(attempts).tolist()}):
         if want.attempt not in (None, attempt):

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from muster.track.metrics.pieces import Pieces
+from muster.track.metrics.downsampled import Downsampled
 
 Axis = Literal["step", "time"]
 
@@ -54,7 +54,7 @@ class Curve:
     name: str
     rank: int
     axis: Axis
-    buckets: Pieces
+    buckets: Downsampled
     attempt: NDArray[np.int32]
     bands: list[Band]
 

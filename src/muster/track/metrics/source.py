@@ -17,10 +17,10 @@ from sqlalchemy import Connection, bindparam, func, select
 
 from muster.store.codec import dumps
 from muster.store.record_tables import metric_blocks, metric_series, metric_tail, run_attempts
-from muster.track.metrics import block, pieces
+from muster.track.metrics import block, downsampled
 from muster.track.metrics.append import SYSTEM
 from muster.track.metrics.block import Run
-from muster.track.metrics.pieces import Pieces
+from muster.track.metrics.downsampled import Downsampled
 from muster.track.metrics.shapes import Axis
 from muster.track.metrics.tail import TailReader
 
@@ -143,10 +143,10 @@ def runs(connection: Connection, wanted: Sequence[Part], want: Want) -> Iterator
         yield part, run if is_whole(part, want) else _kept(run, part, want)
 
 
-def ready_pieces(connection: Connection, wanted: Sequence[Part]) -> dict[int, Pieces]:
+def ready_downsampled(connection: Connection, wanted: Sequence[Part]) -> dict[int, Downsampled]:
     """The pieces that these blocks keep, by block."""
     loaded = blobs(connection, [part.id for part in wanted], "buckets")
-    return {id_: pieces.decode(data) for id_, data in loaded.items()}
+    return {id_: downsampled.decode(data) for id_, data in loaded.items()}
 
 
 def _of_tail(attempt: int, run: Run, cut: int | None) -> Part:

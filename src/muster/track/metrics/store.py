@@ -12,7 +12,6 @@ from muster.core.errors import Invalid
 from muster.store.base import Column, Record
 from muster.store.codec import check_text
 from muster.store.record_tables import metric_blocks, metric_series, metric_tail, run_attempts
-from muster.track.book import Book
 from muster.track.metrics import append
 from muster.track.metrics import table as wide
 from muster.track.metrics.append import SYSTEM
@@ -22,6 +21,7 @@ from muster.track.metrics.curve import read_curve, read_points
 from muster.track.metrics.shapes import Axis, Curve, Points, Series, Summary, Table
 from muster.track.metrics.source import Want, writer
 from muster.track.metrics.tail import group
+from muster.track.record_db import RecordDb
 from muster.wire import NAME_MAX
 
 BUCKETS_MAX: Final = 100_000
@@ -37,10 +37,10 @@ class Metrics:
     Where a rank is None, the writer's series is meant: the one of the lowest rank that reported the metric.
     """
 
-    def __init__(self, book: Book) -> None:
-        self._book = book
-        self._compaction = Compaction(book)
-        self._compactor = Compactor(book, self._compaction)
+    def __init__(self, db: RecordDb) -> None:
+        self._db = db
+        self._compaction = Compaction(db)
+        self._compactor = Compactor(db, self._compaction)
 
     def start(self) -> None:
         """Begins to compact beside."""
@@ -64,7 +64,7 @@ class Metrics:
 
     def series(self, run: str, rank: int | None = None) -> list[Series]:
         """All series with their summaries: those of the run first, then hardware and other ranks."""
-        with self._book.reading() as connection:
+        with self._db.reading() as connection:
             rows = connection.execute(_series.where(metric_series.c.run == run)).all()
         found = [Series(row.name, row.rank, _summary(row)) for row in rows if rank in (None, row.rank)]
         writers = {one.name: one.rank for one in reversed(found)}  # the rows come by rank: the lowest is left
@@ -75,7 +75,7 @@ class Metrics:
     def summaries(self, runs: Sequence[str]) -> dict[str, dict[str, Summary]]:
         """The writer's series of each run, by name."""
         found: dict[str, dict[str, Summary]] = {run: {} for run in runs}
-        with self._book.reading() as connection:
+        with self._db.reading() as connection:
             for at in range(0, len(runs), _AT_ONCE):
                 some = metric_series.c.run.in_(runs[at : at + _AT_ONCE])
                 for row in connection.execute(_series.where(some)):
@@ -102,7 +102,7 @@ class Metrics:
         """
         if not 1 <= buckets <= BUCKETS_MAX:
             raise Invalid(f"{buckets} buckets were asked for.", f"Ask for 1 to {BUCKETS_MAX}.")
-        with self._book.reading() as connection:
+        with self._db.reading() as connection:
             of = _rank(connection, run, name, rank)
             return read_curve(connection, Want(run, name, of, attempt, start, stop, axis, superseded), buckets)
 
@@ -119,7 +119,7 @@ class Metrics:
         superseded: bool = False,
     ) -> Points:
         """Every point, in the order of the axis; otherwise as `curve`."""
-        with self._book.reading() as connection:
+        with self._db.reading() as connection:
             of = _rank(connection, run, name, rank)
             return read_points(connection, Want(run, name, of, attempt, start, stop, axis, superseded))
 
@@ -150,7 +150,7 @@ class Metrics:
                 ranks.setdefault(one.name, one.rank)
         ordered = ranks if names is None else {name: ranks.get(name, rank or 0) for name in names}
         asked = wide.Asked(run, ordered, attempt, start, stop, superseded)
-        return wide.slices(self._book, asked, cells)
+        return wide.slices(self._db, asked, cells)
 
     def forget(self, run: str) -> Record:
         """Deletes every point and summary of a run."""
@@ -167,7 +167,7 @@ class Metrics:
         """Moves the tail of one run, or of all, into blocks now, and merges blocks as far as they go. The points."""
         if run is not None:
             return self._compaction.compact(run, settle=True)
-        with self._book.reading() as connection:
+        with self._db.reading() as connection:
             found = tails(connection)
         return sum(self._compaction.compact(each, settle=True) for each, _, _ in found)
 

@@ -10,11 +10,11 @@ import numpy as np
 from sqlalchemy import Connection, select
 
 from muster.store.record_tables import metric_blocks, metric_tail
-from muster.track.book import Book
 from muster.track.metrics import block, source
 from muster.track.metrics.block import Ints, Run
 from muster.track.metrics.shapes import Table
 from muster.track.metrics.tail import TailReader
+from muster.track.record_db import RecordDb
 
 CELLS: Final = 4_000_000  # values in one slice, roughly: 32 MB
 
@@ -33,12 +33,12 @@ class Asked:
     superseded: bool = False
 
 
-def slices(book: Book, asked: Asked, cells: int = CELLS) -> Iterator[Table]:
+def slices(db: RecordDb, asked: Asked, cells: int = CELLS) -> Iterator[Table]:
     """Tables in the order of attempts, and of steps within each. Each is read at a moment of its own."""
     if not asked.ranks:
         return
     rows = max(1, cells // len(asked.ranks))
-    with book.reading() as connection:
+    with db.reading() as connection:
         cut = source.NO_CUTS if asked.superseded or asked.attempt is not None else source.cuts(connection, asked.run)
         spans = _spans(connection, asked)
     for attempt in sorted(spans):
@@ -46,7 +46,7 @@ def slices(book: Book, asked: Asked, cells: int = CELLS) -> Iterator[Table]:
         for low, high in cuttings(spans[attempt], rows):
             begin, end = _most(asked.start, low), _least(stop, high)
             if begin is None or end is None or begin < end:
-                with book.reading() as connection:
+                with db.reading() as connection:
                     found = _load(connection, asked, attempt, begin, end)
                 if table := _aligned(tuple(asked.ranks), attempt, found):
                     yield table

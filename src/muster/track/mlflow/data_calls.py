@@ -22,7 +22,7 @@ def summaries(desk: Desk, request: dict[str, Any]) -> dict[str, Any]:
         .join_from(runs, links, links.c.target == literal("run:") + runs.c.id)
         .where(runs.c.experiment.in_(numbers), links.c.role == "reads", links.c.source.like("data:%"))
     )
-    with desk.track.book.reading() as connection:
+    with desk.track.db.reading() as connection:
         rows = connection.execute(query).all()
     found: dict[tuple[Any, ...], dict[str, Any]] = {}
     for experiment, source, text, project in rows:

@@ -63,7 +63,7 @@ class Desk:
 
     @property
     def kind(self) -> str:
-        return self.track.book.database.kind
+        return self.track.db.database.kind
 
     def default_experiment(self) -> int:
         """Of the project where what they make goes; made when it is first asked for."""
@@ -82,7 +82,7 @@ class Desk:
 
     def row(self, run: str) -> Any:
         """A row of `find.INFO`, of a run that they may see."""
-        with self.track.book.reading() as connection:
+        with self.track.db.reading() as connection:
             found = connection.execute(find.one_run(run)).one_or_none()
         if found is None or not self.asker.sees(found.project):
             raise missing(f"Run with id={run} not found")
@@ -103,7 +103,7 @@ class Desk:
             .join_from(runs, experiments, experiments.c.id == runs.c.experiment, isouter=True)
             .where(runs.c.id == run)
         )
-        with self.track.book.reading() as connection:
+        with self.track.db.reading() as connection:
             found = connection.execute(query).one_or_none()
         if found is None or not self.asker.sees(found[0]):
             raise missing(f"Run with id={run} not found")

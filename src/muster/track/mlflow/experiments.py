@@ -113,7 +113,7 @@ def search(desk: Desk, request: Request) -> Answer:
         desk.asker.projects(),
         desk.kind,
     )
-    with desk.track.book.reading() as connection:
+    with desk.track.db.reading() as connection:
         rows = connection.execute(statement.limit(limit + 1).offset(offset)).all()
     found = [Experiment(**{**row._mapping, "tags": loads(row.tags)}) for row in rows[:limit]]
     answer: Answer = {"experiments": [experiment_view(one) for one in found]} if found else {}

@@ -109,7 +109,7 @@ def remove(desk: Desk, path: str) -> None:
 
 
 def _told(desk: Desk, kind: str, where: Place) -> Event:
-    return desk.track.book.event(kind, desk.asker.user, where.project, where.owner, path=where.path)
+    return desk.track.db.event(kind, desk.asker.user, where.project, where.owner, path=where.path)
 
 
 def safe_path(path: str) -> str:

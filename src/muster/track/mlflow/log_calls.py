@@ -13,13 +13,13 @@ from muster.core.event import Event
 from muster.store.base import Column, Record
 from muster.store.codec import check_text
 from muster.store.record_tables import metric_series, run_params
-from muster.track.book import named
 from muster.track.mlflow.desk import Desk, Target
 from muster.track.mlflow.faults import Fault
 from muster.track.mlflow.find import WRITER
 from muster.track.mlflow.limits import check_batch, check_given, check_metric, check_param, check_run_id, check_tag
 from muster.track.mlflow.names import RUN_NAME
 from muster.track.mlflow.run_calls import Request, run_id
+from muster.track.record_db import named
 from muster.track.rows import patch_run
 from muster.track.values import params_record, tags_record
 
@@ -30,7 +30,7 @@ _NAN: Final = float("nan")
 def log_metric(desk: Desk, request: Request) -> dict[str, Any]:
     metric = check_metric(request)
     target = desk.target(run_id(request))
-    with desk.track.book.holding(target.run):
+    with desk.track.db.holding(target.run):
         _write(desk, _metrics(desk, target, [metric]))
     return {}
 
@@ -38,7 +38,7 @@ def log_metric(desk: Desk, request: Request) -> dict[str, Any]:
 def log_param(desk: Desk, request: Request) -> dict[str, Any]:
     key, value = check_param(request["key"], request.get("value"))
     target = desk.target(run_id(request))
-    with desk.track.book.holding(target.run):
+    with desk.track.db.holding(target.run):
         known = _known_params(desk, target.run, [key])
         if known.get(key, value) != value:
             raise Fault(
@@ -52,8 +52,8 @@ def log_param(desk: Desk, request: Request) -> dict[str, Any]:
 def set_tag(desk: Desk, request: Request) -> dict[str, Any]:
     key, value = check_tag(request["key"], request.get("value"))
     target = desk.target(run_id(request))
-    with desk.track.book.holding(target.run):
-        told = desk.track.book.event("run.tags", desk.asker.user, target.project, target.run, **named([key]))
+    with desk.track.db.holding(target.run):
+        told = desk.track.db.event("run.tags", desk.asker.user, target.project, target.run, **named([key]))
         _write(desk, _tags(desk, target, {key: value}), _judged(desk, target), told=told)
     return {}
 
@@ -70,7 +70,7 @@ def log_batch(desk: Desk, request: Request) -> dict[str, Any]:
     check_batch(metrics, params, tags)
     _check_unique([key for key, _ in values])
     target = desk.target(run)
-    with desk.track.book.holding(run):
+    with desk.track.db.holding(run):
         fresh = _new_params(desk, run, dict(values))
         judged = _judged(desk, target) if values or labels else []
         _write(
@@ -87,7 +87,7 @@ def _write(desk: Desk, *records: Iterable[Record], told: Event | None = None) ->
     """`told` says who did it; what a program logs while it runs is told by the record alone."""
     found = [record for part in records for record in part]
     if found:
-        desk.track.book.write(*found, events=[told] if told is not None else [])
+        desk.track.db.write(*found, events=[told] if told is not None else [])
 
 
 def _judged(desk: Desk, target: Target) -> list[Record]:
@@ -118,7 +118,7 @@ def _unknown(desk: Desk, run: str, wanted: Mapping[str, list[Point]]) -> dict[st
     query = select(table.name, table.last_step, table.last_time).where(
         table.run == run, table.rank == WRITER, table.name.in_(list(wanted))
     )
-    with desk.track.book.reading() as connection:
+    with desk.track.db.reading() as connection:
         ends = {name: (step, time) for name, step, time in connection.execute(query)}
     fresh: dict[str, list[Point]] = {}
     for name, points in wanted.items():
@@ -147,7 +147,7 @@ def _params(desk: Desk, target: Target, values: Mapping[str, str]) -> list[Recor
     if not values:
         return []
     check_text(*values.keys(), *values.values())
-    now = desk.track.book.now()
+    now = desk.track.db.now()
     return [params_record(target.run, values, attempt=0, actor=desk.asker.user, now=now)]
 
 
@@ -157,7 +157,7 @@ def _tags(desk: Desk, target: Target, given: Mapping[str, str]) -> list[Record]:
     rest = {key: value for key, value in given.items() if key != RUN_NAME}
     records: list[Record] = []
     if rest:
-        records.append(tags_record(target.run, rest, actor=desk.asker.user, now=desk.track.book.now()))
+        records.append(tags_record(target.run, rest, actor=desk.asker.user, now=desk.track.db.now()))
     if given.get(RUN_NAME):
         name = given[RUN_NAME][:500]
         records.append(lambda connection: patch_run(connection, target.run, name=name))
@@ -181,7 +181,7 @@ def _known_params(desk: Desk, run: str, keys: Sequence[str]) -> dict[str, str]:
         return {}
     table = run_params.c
     query = select(table.key, table.value).where(table.run == run, table.key.in_(keys))
-    with desk.track.book.reading() as connection:
+    with desk.track.db.reading() as connection:
         return {row.key: row.value for row in connection.execute(query)}
 
 

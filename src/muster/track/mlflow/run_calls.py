@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from muster.store.insert import Row
 from muster.store.record_tables import links
-from muster.track.book import named
 from muster.track.mlflow.desk import Desk
 from muster.track.mlflow.experiments import view_of
 from muster.track.mlflow.faults import Fault, missing
@@ -29,6 +28,7 @@ from muster.track.mlflow.names import (
     pairs,
 )
 from muster.track.mlflow.views import info_json, runs_json
+from muster.track.record_db import named
 from muster.track.rows import adding, link_row
 from muster.track.values import tags_record
 
@@ -111,7 +111,7 @@ def search(desk: Desk, request: Request) -> Json:
         limit=limit,
         offset=offset,
     )
-    with desk.track.book.reading() as connection:
+    with desk.track.db.reading() as connection:
         rows = connection.execute(search_runs(want, desk.kind)).all()
         found = runs_json(connection, rows[:limit])
     parts = [f'"runs":[{",".join(found)}]'] if found else []
@@ -155,26 +155,26 @@ def delete_tag(desk: Desk, request: Request) -> dict[str, Any]:
     target = desk.target(run)
     if key not in desk.track.runs.tags([run])[run]:
         raise missing(f"No tag with name: {key} in run with id {run}")
-    book = desk.track.book
-    told = book.event("run.tags", desk.asker.user, target.project, run, **named([key]))
-    book.write(tags_record(target.run, {key: None}, actor=desk.asker.user, now=book.now()), events=[told])
+    db = desk.track.db
+    told = db.event("run.tags", desk.asker.user, target.project, run, **named([key]))
+    db.write(tags_record(target.run, {key: None}, actor=desk.asker.user, now=db.now()), events=[told])
     return {}
 
 
 def log_inputs(desk: Desk, request: Request) -> dict[str, Any]:
     """Data sets and logged models that a run reads, as lineage: what is told twice is kept once."""
-    target, now = desk.target(run_id(request)), desk.track.book.now()
+    target, now = desk.target(run_id(request)), desk.track.db.now()
     ref = f"run:{target.run}"
     rows = [_dataset_row(item, index, ref, now) for index, item in enumerate(request.get("datasets") or ())]
     for model in request.get("models") or ():
         rows.append(link_row(f"{MODEL}{model.get('model_id', '')}", ref, "reads", now))
     if rows:
-        desk.track.book.write(adding(links, rows))
+        desk.track.db.write(adding(links, rows))
     return {}
 
 
 def log_outputs(desk: Desk, request: Request) -> dict[str, Any]:
-    target, now = desk.target(run_id(request)), desk.track.book.now()
+    target, now = desk.target(run_id(request)), desk.track.db.now()
     rows = [
         link_row(
             f"run:{target.run}",
@@ -185,7 +185,7 @@ def log_outputs(desk: Desk, request: Request) -> dict[str, Any]:
         )
         for model in request["models"]
     ]
-    desk.track.book.write(adding(links, rows))
+    desk.track.db.write(adding(links, rows))
     return {}
 
 
@@ -195,7 +195,7 @@ def run_id(request: Mapping[str, Any]) -> str:
 
 def _whole(desk: Desk, run: str) -> Json:
     row = desk.row(run)
-    with desk.track.book.reading() as connection:
+    with desk.track.db.reading() as connection:
         return runs_json(connection, [row], model_inputs=True)[0]
 
 

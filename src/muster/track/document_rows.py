@@ -37,28 +37,33 @@ _NAME_MAX: Final = 500  # characters of the name of a medium or a data set
 
 def read_documents(
     artifacts: Artifacts, origins: Origins, run: str, attempt: int, docs: Sequence[tuple[int, Doc]]
-) -> Sheet | None:
+) -> DocumentRows | None:
     """Reads what the documents say, and what they refer to; None when they say nothing for the record."""
     if all(doc["type"] not in _READERS for _, doc in docs):
         return None
     speaker = origins.speaker(run)
     named = [str(doc.get("name")) for _, doc in docs if doc["type"] == "data"]
-    sheet = Sheet(run, attempt, artifacts, origins.visible([name for name in named if reference(name)], speaker))
+    documents = DocumentRows(
+        run, attempt, artifacts, origins.visible([name for name in named if reference(name)], speaker)
+    )
     for rank, doc in docs:
         reader = _READERS.get(doc["type"])
         if reader is None:
             continue
         try:
-            reader(sheet, rank, doc)
+            reader(documents, rank, doc)
         except (MusterError, ValueError, TypeError, KeyError, AttributeError) as error:
-            sheet.problems.append(f"a document of type {doc['type']} from rank {rank} could not be kept: {error}"[:500])
-    given = [value for values in sheet.params.values() for value in values.values()]
-    sheet.sources = [source for source in origins.find(given, speaker) if not source.startswith(f"checkpoint:{run}/")]
-    return sheet
+            told = f"a document of type {doc['type']} from rank {rank} could not be kept: {error}"
+            documents.problems.append(told[:500])
+    given = [value for values in documents.params.values() for value in values.values()]
+    documents.sources = [
+        source for source in origins.find(given, speaker) if not source.startswith(f"checkpoint:{run}/")
+    ]
+    return documents
 
 
 @dataclass(slots=True)
-class Sheet:
+class DocumentRows:
     run: str
     attempt: int
     artifacts: Artifacts
@@ -142,80 +147,80 @@ class Sheet:
 
 
 # --- one document each ------------------------------------------------------------------------------------------------
-def _params(sheet: Sheet, rank: int, doc: Doc) -> None:
-    sheet.params[rank].update(fitted(flat(doc["values"])))
+def _params(documents: DocumentRows, rank: int, doc: Doc) -> None:
+    documents.params[rank].update(fitted(flat(doc["values"])))
 
 
-def _tags(sheet: Sheet, rank: int, doc: Doc) -> None:
+def _tags(documents: DocumentRows, rank: int, doc: Doc) -> None:
     given = doc["values"]
-    sheet.tags[rank].update(fitted({key: str(value) for key, value in given.items() if value is not None}))
-    sheet.tags[rank].update({key: None for key, value in given.items() if value is None})
+    documents.tags[rank].update(fitted({key: str(value) for key, value in given.items() if value is not None}))
+    documents.tags[rank].update({key: None for key, value in given.items() if value is None})
 
 
-def _note(sheet: Sheet, rank: int, doc: Doc) -> None:
+def _note(documents: DocumentRows, rank: int, doc: Doc) -> None:
     text = str(doc.get("text", ""))
     if text.strip():
-        sheet.notes.append((rank, float(doc["time"]), text))
+        documents.notes.append((rank, float(doc["time"]), text))
 
 
-def _data(sheet: Sheet, rank: int, doc: Doc) -> None:
+def _data(documents: DocumentRows, rank: int, doc: Doc) -> None:
     name = str(doc["name"])
     if not name or len(name) > _NAME_MAX:
         raise ValueError(f"the name of a data set has {len(name)} characters")
     output = doc.get("role") == "output"
     # What a run makes are data and files of its own: no other run, and no model.
-    known = name in sheet.seen and (not output or (run_in(name) == sheet.run and not name.startswith("run:")))
+    known = name in documents.seen and (not output or (run_in(name) == documents.run and not name.startswith("run:")))
     ref = name if known else data_ref(name, str(doc["version"]) if doc.get("version") else None)
     about = {key: doc[key] for key in ("digest", "uri", "rows", "bytes", "about") if doc.get(key)}
-    here, time = f"run:{sheet.run}", float(doc["time"])
+    here, time = f"run:{documents.run}", float(doc["time"])
     if output:
-        sheet.links.append(link_row(here, ref, "writes", time, about))
+        documents.links.append(link_row(here, ref, "writes", time, about))
     else:
-        sheet.links.append(link_row(ref, here, "reads", time, about))
+        documents.links.append(link_row(ref, here, "reads", time, about))
 
 
-def _checkpoint(sheet: Sheet, rank: int, doc: Doc) -> None:
+def _checkpoint(documents: DocumentRows, rank: int, doc: Doc) -> None:
     step = _step(doc)
     about = {key: doc[key] for key in ("world", "layout", "format", "files", "load") if doc.get(key) is not None}
-    row = {"run": sheet.run, "step": step, "attempt": sheet.attempt, "path": str(doc.get("path", "")),
+    row = {"run": documents.run, "step": step, "attempt": documents.attempt, "path": str(doc.get("path", "")),
            "bytes": _size(doc), "time": float(doc["time"]), "doc": dumps(about)}  # fmt: skip
-    sheet.checkpoints.append(row)
-    target = f"checkpoint:{sheet.run}/{step}"
-    sheet.links.append(link_row(f"run:{sheet.run}", target, "saves", float(doc["time"])))
+    documents.checkpoints.append(row)
+    target = f"checkpoint:{documents.run}/{step}"
+    documents.links.append(link_row(f"run:{documents.run}", target, "saves", float(doc["time"])))
 
 
-def _media(sheet: Sheet, rank: int, doc: Doc) -> None:
+def _media(documents: DocumentRows, rank: int, doc: Doc) -> None:
     name, kind = str(doc["name"])[:_NAME_MAX], str(doc["kind"])
     if kind not in _MEDIA:
         raise ValueError(f"there is no medium {kind!r}")
     digest = str(doc.get("digest") or "")
     kept = {key: doc[key] for key in ("id", "mime", "data", "digest", "bytes", "about") if doc.get(key) is not None}
-    sheet.media.append({
-        "run": sheet.run, "name": name, "step": _step(doc), "attempt": sheet.attempt, "rank": rank,
+    documents.media.append({
+        "run": documents.run, "name": name, "step": _step(doc), "attempt": documents.attempt, "rank": rank,
         "time": float(doc["time"]), "kind": kind, "doc": dumps(kept), "digest": digest, "mark": str(doc.get("id", "")),
     })  # fmt: skip
 
 
-def _artifact(sheet: Sheet, rank: int, doc: Doc) -> None:
+def _artifact(documents: DocumentRows, rank: int, doc: Doc) -> None:
     about = {key: doc[key] for key in ("step", "mime", "about") if doc.get(key) is not None}
     size, kind = _size(doc), str(doc.get("kind", "file"))
     if kind not in _FILES:
         raise ValueError(f"a worker sends no artifact of the kind {kind!r}")
-    made = sheet.artifacts.make(
-        sheet.run, str(doc["path"]), str(doc["digest"]), size, kind, attempt=sheet.attempt, doc=about,
+    made = documents.artifacts.make(
+        documents.run, str(doc["path"]), str(doc["digest"]), size, kind, attempt=documents.attempt, doc=about,
         time=float(doc["time"]),
     )  # fmt: skip
-    with sheet.artifacts.usage.room(sheet.run, sheet.artifacts.blobs.size(made.digest) or 0):
-        sheet.files.append(made)
+    with documents.artifacts.usage.room(documents.run, documents.artifacts.blobs.size(made.digest) or 0):
+        documents.files.append(made)
 
 
-def _environment_doc(sheet: Sheet, rank: int, doc: Doc) -> None:
-    sheet.environments[rank] = {key: value for key, value in doc.items() if key not in ("type", "time")}
+def _environment_doc(documents: DocumentRows, rank: int, doc: Doc) -> None:
+    documents.environments[rank] = {key: value for key, value in doc.items() if key not in ("type", "time")}
 
 
-def _dropped(sheet: Sheet, rank: int, doc: Doc) -> None:
+def _dropped(documents: DocumentRows, rank: int, doc: Doc) -> None:
     """It stands for a document that could not be read; see `muster.control.decode`."""
-    sheet.problems.append(f"a document from rank {rank} was not kept: {doc['why']}"[:500])
+    documents.problems.append(f"a document from rank {rank} was not kept: {doc['why']}"[:500])
 
 
 _READERS: Final = {

@@ -14,15 +14,15 @@ from muster.track.rows import Doc, chunks
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class JobRows:
     """Events alone would tell of late reports, too, which nobody heeds."""
 
     jobs: dict[str, Doc] = field(default_factory=dict)  # `Job.to_doc` by id
     attempts: dict[tuple[str, int], Attempt] = field(default_factory=dict)
 
 
-def read_standing(connection: Connection, jobs: Sequence[str]) -> Standing:
-    found, table, attempts = Standing(), tables.jobs.c, tables.attempts.c
+def read_job_rows(connection: Connection, jobs: Sequence[str]) -> JobRows:
+    found, table, attempts = JobRows(), tables.jobs.c, tables.attempts.c
     for part in chunks(jobs):
         for job, doc in connection.execute(select(table.id, table.doc).where(table.id.in_(part))):
             found.jobs[job] = loads(doc)

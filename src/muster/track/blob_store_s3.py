@@ -14,7 +14,7 @@ from typing import BinaryIO, Final
 
 from muster.core.errors import ConfigError, Unavailable
 from muster.objects.s3 import Client, S3Error, account
-from muster.track.shelf import Stage, gone, new_stage, tidy_stages
+from muster.track.blob_store import Stage, gone, new_stage, tidy_stages
 
 PART_BYTES: Final = 32 << 20  # of a multipart upload; 5 MB at least, but for the last
 PARTS_MAX: Final = 10_000

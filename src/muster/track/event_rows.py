@@ -14,8 +14,8 @@ from muster.store import record_tables as tables
 from muster.store.base import Record
 from muster.store.codec import dumps, loads
 from muster.store.insert import Row, add, put
+from muster.track.job_rows import JobRows
 from muster.track.rows import Doc, chunks, link_row, merged, note_row
-from muster.track.standing import Standing
 from muster.track.submitted import SubmittedJobs
 from muster.track.values import PURGED, pairs
 
@@ -23,14 +23,14 @@ _NUMBER_MAX: Final = 2**63  # no column holds more
 _SHOWN: Final = 8  # nodes that an entry of the logbook names
 
 
-class Page:
+class EventRows:
     """`judged` names the runs, with their projects, whose required fields must be looked at again.
 
     `missing`: the jobs that are submitted by these events and have no run in the record.
     """
 
-    def __init__(self, standing: Standing, submitted: SubmittedJobs, missing: Collection[str]) -> None:
-        self._standing, self._submitted, self._missing = standing, submitted, missing
+    def __init__(self, jobs: JobRows, submitted: SubmittedJobs, missing: Collection[str]) -> None:
+        self._job_rows, self._submitted, self._missing = jobs, submitted, missing
         self.judged: dict[str, str] = {}
         self._runs: dict[str, None] = {}  # all that are touched, in order
         self._new: dict[str, str] = {}  # runs that were missing, and their projects
@@ -53,7 +53,7 @@ class Page:
     def record(self) -> Record:
         """Writes it all, except of runs that were purged."""
         docs = {key: doc for key in self._attempts if (doc := self._attempt_doc(*key))}
-        jobs = [self._standing.jobs[run] for run in self._runs if run in self._standing.jobs]
+        jobs = [self._job_rows.jobs[run] for run in self._runs if run in self._job_rows.jobs]
 
         def record(connection: Connection) -> None:
             put(connection, tables.track_marks, self._purged)
@@ -81,7 +81,7 @@ class Page:
 
     def running(self, event: Event) -> None:
         self.touched(event)
-        attempt = self._standing.attempts.get((event.job, event.attempt))
+        attempt = self._job_rows.attempts.get((event.job, event.attempt))
         if attempt is None or attempt.running_at != event.time:  # a late report, which nobody heeds
             return
         nodes, start = [worker.node for worker in attempt.workers], attempt.from_step
@@ -139,7 +139,7 @@ class Page:
         self._add(tables.notes, event, row)
 
     def _attempt_doc(self, run: str, number: int) -> Doc:
-        attempt = self._standing.attempts.get((run, number))
+        attempt = self._job_rows.attempts.get((run, number))
         if attempt is None:
             return {}
         exits = {worker.node: _exit(worker.exit) for worker in attempt.workers if worker.exit}
@@ -216,17 +216,17 @@ def _some(nodes: Sequence[str]) -> str:
     return ", ".join(nodes[:_SHOWN]) + more
 
 
-_HANDLERS: Final[dict[str, Callable[[Page, Event], None]]] = {
-    "job.submitted": Page.submitted,
-    "job.resumed": Page.resumed,
-    "attempt.planned": Page.touched,
-    "attempt.running": Page.running,
-    "attempt.ended": Page.touched,
-    "job.stopping": Page.stopping,
-    "job.requeued": Page.requeued,
-    "job.succeeded": Page.ended,
-    "job.failed": Page.ended,
-    "job.stopped": Page.ended,
-    "checkpoint.committed": Page.saved,
-    "run.purged": Page.purged,
+_HANDLERS: Final[dict[str, Callable[[EventRows, Event], None]]] = {
+    "job.submitted": EventRows.submitted,
+    "job.resumed": EventRows.resumed,
+    "attempt.planned": EventRows.touched,
+    "attempt.running": EventRows.running,
+    "attempt.ended": EventRows.touched,
+    "job.stopping": EventRows.stopping,
+    "job.requeued": EventRows.requeued,
+    "job.succeeded": EventRows.ended,
+    "job.failed": EventRows.ended,
+    "job.stopped": EventRows.ended,
+    "checkpoint.committed": EventRows.saved,
+    "run.purged": EventRows.purged,
 }

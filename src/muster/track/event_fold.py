@@ -9,31 +9,31 @@ from sqlalchemy import Connection, select
 from muster.core.event import Event
 from muster.store import record_tables as tables
 from muster.store.base import Entry
-from muster.track.book import Book
-from muster.track.page import Page
+from muster.track.event_rows import EventRows
+from muster.track.job_rows import read_job_rows
+from muster.track.record_db import RecordDb
 from muster.track.required import Required
 from muster.track.rows import chunks
-from muster.track.standing import read_standing
 from muster.track.submitted import SubmittedJobs
 
 
 class EventFold:
     """The fold of the follower `record`."""
 
-    def __init__(self, book: Book, submitted: SubmittedJobs, required: Required) -> None:
-        self._book, self._submitted, self._required = book, submitted, required
+    def __init__(self, db: RecordDb, submitted: SubmittedJobs, required: Required) -> None:
+        self._db, self._submitted, self._required = db, submitted, required
 
     def fold(self, events: Sequence[Event]) -> Entry:
-        with self._book.reading() as connection:
-            standing = read_standing(connection, list({event.job for event in events if event.job}))
+        with self._db.reading() as connection:
+            jobs = read_job_rows(connection, list({event.job for event in events if event.job}))
             missing = _missing(connection, [event.job for event in events if event.kind == "job.submitted"])
-        page = Page(standing, self._submitted, missing)
+        rows = EventRows(jobs, self._submitted, missing)
         for event in events:
-            page.take(event)
-        if page.empty:
+            rows.take(event)
+        if rows.empty:
             return Entry()
-        judged = [run for run in page.judged if self._required.wanted(page.judged[run])]
-        return Entry(records=[page.record(), *(self._required.judge(run, page.judged[run]) for run in judged)])
+        judged = [run for run in rows.judged if self._required.wanted(rows.judged[run])]
+        return Entry(records=[rows.record(), *(self._required.judge(run, rows.judged[run]) for run in judged)])
 
 
 def _missing(connection: Connection, jobs: Sequence[str]) -> set[str]:

@@ -26,7 +26,7 @@ def _locks() -> tuple[threading.RLock, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Book:
+class RecordDb:
     """Only the server that leads has one, so whoever holds a run's lock may read, decide and write."""
 
     database: Database

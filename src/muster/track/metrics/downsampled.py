@@ -24,7 +24,7 @@ _EVEN, _SMALL, _NANS = 1, 2, 4  # flags: evenly spaced steps, 32-bit values, the
 
 
 @dataclass(frozen=True, slots=True)
-class Pieces:
+class Downsampled:
     """Arrays of one length. `low`, `high` and `mean` are NaN where all values are; else NaNs are left out of them."""
 
     first_step: Ints  # the lowest
@@ -41,74 +41,76 @@ class Pieces:
     def __len__(self) -> int:
         return len(self.count)
 
-    def take(self, which: Any) -> Pieces:
-        return Pieces(*(getattr(self, field.name)[which] for field in fields(self)))
+    def take(self, which: Any) -> Downsampled:
+        return Downsampled(*(getattr(self, field.name)[which] for field in fields(self)))
 
 
-def of_points(run: Run) -> Pieces:
+def of_points(run: Run) -> Downsampled:
     """Every point a piece of its own."""
     ones, nans = np.ones(len(run), np.int64), np.isnan(run.values).astype(np.int64)
     values = run.values
-    return Pieces(run.steps, run.steps, run.times, run.times, ones, nans, values, values, values, values)
+    return Downsampled(run.steps, run.steps, run.times, run.times, ones, nans, values, values, values, values)
 
 
-def join(parts: list[Pieces]) -> Pieces:
+def join(parts: list[Downsampled]) -> Downsampled:
     if len(parts) == 1:
         return parts[0]
     if not parts:
         return of_points(Run(np.empty(0, np.int64), np.empty(0), np.empty(0)))
-    return Pieces(*(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(Pieces)))
+    return Downsampled(
+        *(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(Downsampled))
+    )
 
 
-def reduce(pieces: Pieces, starts: Ints) -> Pieces:
+def reduce(downsampled: Downsampled, starts: Ints) -> Downsampled:
     """Fewer pieces: a new one begins at each of `starts`, the first of which is 0."""
-    ends = np.append(starts[1:], len(pieces)) - 1
-    count, nans = np.add.reduceat(pieces.count, starts), np.add.reduceat(pieces.nans, starts)
-    low, high = np.fmin.reduceat(pieces.low, starts), np.fmax.reduceat(pieces.high, starts)
+    ends = np.append(starts[1:], len(downsampled)) - 1
+    count, nans = np.add.reduceat(downsampled.count, starts), np.add.reduceat(downsampled.nans, starts)
+    low, high = np.fmin.reduceat(downsampled.low, starts), np.fmax.reduceat(downsampled.high, starts)
     with np.errstate(invalid="ignore", under="ignore"):  # the mean of both infinities is NaN
         # Weighted first and then added: a sum of large numbers would be past the largest.
-        numbers = pieces.count - pieces.nans
-        whole = np.repeat(np.maximum(count - nans, 1), np.diff(np.append(starts, len(pieces))))
-        mean = np.add.reduceat(np.where(numbers > 0, pieces.mean, 0.0) * (numbers / whole), starts)
+        numbers = downsampled.count - downsampled.nans
+        whole = np.repeat(np.maximum(count - nans, 1), np.diff(np.append(starts, len(downsampled))))
+        mean = np.add.reduceat(np.where(numbers > 0, downsampled.mean, 0.0) * (numbers / whole), starts)
         mean = np.clip(np.where(count > nans, mean, np.nan), low, high)  # rounding must not carry it outside
-    return Pieces(
-        np.minimum.reduceat(pieces.first_step, starts),
-        np.maximum.reduceat(pieces.last_step, starts),
-        np.minimum.reduceat(pieces.first_time, starts),
-        np.maximum.reduceat(pieces.last_time, starts),
-        count, nans, low, high, mean, pieces.last[ends],
+    return Downsampled(
+        np.minimum.reduceat(downsampled.first_step, starts),
+        np.maximum.reduceat(downsampled.last_step, starts),
+        np.minimum.reduceat(downsampled.first_time, starts),
+        np.maximum.reduceat(downsampled.last_time, starts),
+        count, nans, low, high, mean, downsampled.last[ends],
     )  # fmt: skip
 
 
-def of_block(run: Run) -> Pieces:
+def of_block(run: Run) -> Downsampled:
     """Pieces of 64 points, in the order of arrival."""
     starts = np.arange(0, len(run), PIECE)
-    pieces = reduce(of_points(run), starts)
+    downsampled = reduce(of_points(run), starts)
     if bool((run.steps[1:] >= run.steps[:-1]).all()):
-        return pieces
+        return downsampled
     order = np.lexsort((np.arange(len(run)), run.steps, np.arange(len(run)) // PIECE))
-    pieces.last[:] = run.values[order[np.append(starts[1:], len(run)) - 1]]
-    return pieces
+    downsampled.last[:] = run.values[order[np.append(starts[1:], len(run)) - 1]]
+    return downsampled
 
 
 def encode(run: Run) -> bytes:
     """The pieces of a block; steps and counts that follow from a few numbers are left out."""
-    pieces, differences = of_block(run), np.diff(run.steps)
+    downsampled, differences = of_block(run), np.diff(run.steps)
     even = is_even(run.steps, differences)
     flags = (_EVEN if even else 0) | (_SMALL if narrow(run.values) is not None else 0)
-    flags |= _NANS if pieces.nans.any() else 0
+    flags |= _NANS if downsampled.nans.any() else 0
     stride = int(differences[0]) if even and len(differences) else 0
-    parts: list[NDArray[Any]] = [] if even else [pieces.first_step, pieces.last_step]
-    parts += [pieces.first_time, pieces.last_time, pieces.mean]
+    parts: list[NDArray[Any]] = [] if even else [downsampled.first_step, downsampled.last_step]
+    parts += [downsampled.first_time, downsampled.last_time, downsampled.mean]
     with np.errstate(invalid="ignore"):
-        parts += [each.astype(_real(flags)) for each in (pieces.low, pieces.high, pieces.last)]
+        parts += [each.astype(_real(flags)) for each in (downsampled.low, downsampled.high, downsampled.last)]
     if flags & _NANS:
-        parts.append(pieces.nans.astype(np.uint8))
+        parts.append(downsampled.nans.astype(np.uint8))
     head = _HEAD.pack(_VERSION, flags, len(run), int(run.steps[0]), stride)
     return b"".join([head, *(part.tobytes() for part in parts)])
 
 
-def decode(data: bytes) -> Pieces:
+def decode(data: bytes) -> Downsampled:
     version, flags, points, step, stride = _HEAD.unpack_from(data)
     if version != _VERSION:
         raise ValueError(f"pieces of metrics of version {version}; this server reads version {_VERSION}")
@@ -125,7 +127,7 @@ def decode(data: bytes) -> Pieces:
     first_time, last_time, mean = (columns.next(np.float64) for _ in range(3))
     low, high, last = (columns.next(_real(flags)).astype(np.float64) for _ in range(3))
     nans = columns.next(np.uint8).astype(np.int64) if flags & _NANS else np.zeros(number, np.int64)
-    return Pieces(first_step, last_step, first_time, last_time, count, nans, low, high, mean, last)
+    return Downsampled(first_step, last_step, first_time, last_time, count, nans, low, high, mean, last)
 
 
 def _real(flags: int) -> Any:

@@ -60,7 +60,7 @@ class Stage:
             self.path.unlink(missing_ok=True)
 
 
-class Shelf(Protocol):
+class BlobStore(Protocol):
     """What keeps content. Methods may be called from any thread; the caller orders those of one digest."""
 
     where: str  # for people
