@@ -11,13 +11,13 @@ from dataclasses import replace
 from typing import Any
 
 from _machine import write
-from muster.core.estate import Node
+from muster.core.entities import Node
 from muster.core.resources import Resources
 from muster.core.rules import PoolRules
 from muster.core.seat import Seat
+from muster.sched.capacity.free import Free
 from muster.sched.place import Gang
 from muster.sched.placements import PLACEMENTS
-from muster.sched.room.free import Free
 
 NODES, DEVICES, RACK, ZONE = 10_000, 8, 32, 2_500  # the last two in nodes
 TOTAL = Resources(96_000, 10**12, DEVICES, "H100", accelerator_memory=80 * 10**9)

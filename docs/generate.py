@@ -11,7 +11,7 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from muster.core.document import MAX_BYTES
-from muster.core.estate import Queue
+from muster.core.entities import Queue
 from muster.core.notation import written
 from muster.core.policy_file import parse_rules
 from muster.core.policy_notes import NOTES, PLACES, Model

@@ -8,13 +8,13 @@ from math import inf
 
 from hypothesis import strategies as st
 
-from muster.core.estate import Node
+from muster.core.entities import Node
 from muster.core.resources import WHOLE, Resources
 from muster.core.rules import PoolRules
 from muster.core.seat import Seat
+from muster.sched.capacity.free import Free
+from muster.sched.capacity.slot import parcel
 from muster.sched.place import Gang
-from muster.sched.room.free import Free
-from muster.sched.room.slot import parcel
 
 GB = 10**9
 LEVELS = ("zone", "rack", "link")

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from live import LiveServer
+from muster.core.entities import Role, at_least
 from muster.core.errors import NotAllowed, NotFound
-from muster.core.estate import Role, at_least
 from muster.track.mlflow.calls import CALLS
-from muster.track.mlflow.desk import Desk
+from muster.track.mlflow.context import MlflowContext
 from record_kit import Record, open_record
 
 
@@ -54,8 +54,8 @@ class Table:
     person: Person = field(default_factory=Person)
 
     def ask(self, method: str, path: str, person: Person | None = None, **request: Any) -> Any:
-        desk = Desk(self.record.track, person or self.person)
-        return json.loads(CALLS[method, path].run(desk, request))
+        context = MlflowContext(self.record.track, person or self.person)
+        return json.loads(CALLS[method, path].run(context, request))
 
     def post(self, path: str, **request: Any) -> Any:
         return self.ask("POST", path, **request)

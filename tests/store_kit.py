@@ -98,7 +98,7 @@ class History:
             self._end,
             self._end,
         ]
-        moves += [self._estate, self._node, self._stop, self._late]
+        moves += [self._entities, self._node, self._stop, self._late]
         events = self._random.choice(moves)(state)
         if not events:
             ended = store.jobs(JobFilter(phases=["failed", "stopped"], limit=5))
@@ -205,7 +205,7 @@ class History:
         event = node_event(f"n{state.version}", self._random.randint(0, 4), 8)
         return [Event(event.kind, self._time, data=event.data)]
 
-    def _estate(self, state: State) -> list[Event]:
+    def _entities(self, state: State) -> list[Event]:
         name = f"x{state.version}"
         token = {
             "id": name,

@@ -26,8 +26,8 @@ from muster.core.rules import (
     Window,
 )
 from muster.core.spec import fewest_nodes
+from muster.sched.capacity.slot import parcel
 from muster.sched.policies import POLICIES
-from muster.sched.room.slot import parcel
 from muster.sched.schedule import schedule
 from worlds import World
 

@@ -11,7 +11,7 @@ from muster.core.rules import PoolRules, QueueRules, Rules
 from muster.core.state import State, apply
 from muster.sched.board import Board
 from muster.sched.explain import explain
-from worlds import estate, job_event, node_event
+from worlds import entities, job_event, node_event
 
 STILL = QueueRules(order="fifo", preempts=False, preemptible=False)
 
@@ -29,7 +29,7 @@ class World:
     number: int = 0
 
     def __post_init__(self) -> None:
-        for event in estate(self.queues):
+        for event in entities(self.queues):
             self.apply(event)
         for pool, names in {"main": self.nodes, **self.pools}.items():
             self.apply(Event("pool.set", 1.0, data={"name": pool, "spot": pool.endswith("spot")}))

@@ -57,7 +57,7 @@ def job_event(number: int, **spec: object) -> Event:
     return Event("job.submitted", 2.0 + number, "ada", parsed.project, f"job-{number}", data=data)
 
 
-def estate(queues: int = 1) -> list[Event]:
+def entities(queues: int = 1) -> list[Event]:
     names = ["default", *(f"q{i}" for i in range(1, queues))]
     return [Event("project.set", 0.0, data={"name": "default"})] + [
         Event("queue.set", 0.0, data={"name": name}) for name in names

@@ -89,11 +89,11 @@ def test_a_file_in_place_of_the_folder_is_refused(tmp_path):
 def test_a_misspelt_name_is_met_with_what_was_probably_meant(given, meant):
     error = _refusal("--template", given)
     assert repr(given) in error.message
-    assert f"Did you mean `{meant}`?" in error.mend
+    assert f"Did you mean `{meant}`?" in error.hint
 
 
 def test_an_unknown_name_is_met_with_the_names_there_are():
     error = _refusal("--template", "zzzzzz")
-    assert "Did you mean" not in error.mend
-    assert all(one.name in error.mend for one in templates())
-    assert all(name in _refusal().mend for name in NAMES)
+    assert "Did you mean" not in error.hint
+    assert all(one.name in error.hint for one in templates())
+    assert all(name in _refusal().hint for name in NAMES)

@@ -88,16 +88,16 @@ def test_a_command_that_does_not_exist_is_refused_before_it_starts(at_home):
 
 def test_a_refused_python_comes_with_the_command_to_use(at_home, live, tmp_path):
     """By `run`, `submit`, its dry run and the SDK: here the interpreter that submits is on the server's machine."""
-    mend = f"Write `{sys.executable} x.py`."
+    hint = f"Write `{sys.executable} x.py`."
     nowhere = {"PATH": str(tmp_path)}
-    assert mend in at_home("run", "-e", f"PATH={tmp_path}", "--", "python", "x.py").err
+    assert hint in at_home("run", "-e", f"PATH={tmp_path}", "--", "python", "x.py").err
     file = _job_file(tmp_path, f"run: python x.py\nenvs: {{PATH: {tmp_path}}}\n")
-    assert mend in at_home("submit", file).err
-    assert mend in at_home("submit", "--dry-run", file).err
+    assert hint in at_home("submit", file).err
+    assert hint in at_home("submit", "--dry-run", file).err
     with Client(home=live.home) as client:
         (refused,) = client.submit_many([{"run": "python x.py", "workdir": str(tmp_path), "envs": nowhere}])
         assert isinstance(refused, Refused)
-        assert refused.mend == mend
+        assert refused.hint == hint
         with pytest.raises(Refused) as raised:
             client.submit({"run": "python x.py", "workdir": str(tmp_path), "envs": nowhere})
     assert raised.value.reasons[0].data == {"command": "python", "instead": sys.executable}

@@ -71,7 +71,7 @@ def test_a_command_line_that_makes_no_sense_is_told_as_json_too(muster, words):
     found = muster(*words)
     assert found.code == 2
     assert found.json["error"]["code"] == "usage"
-    assert found.json["error"]["mend"] == f"See `muster {words[0]} --help`."
+    assert found.json["error"]["hint"] == f"See `muster {words[0]} --help`."
 
 
 def test_without_a_server_it_says_what_to_do(muster, tmp_path):

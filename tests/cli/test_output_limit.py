@@ -107,7 +107,7 @@ def test_more_than_the_server_allows_is_refused_with_the_setting_that_helps(live
     (reason,) = refused.json["jobs"][0]["error"]["reasons"]
     assert reason["code"] == "log_limit_too_large"
     assert "1GB at most" in reason["message"]
-    assert "log_limit_max" in reason["mend"]
+    assert "log_limit_max" in reason["hint"]
     (tmp_path / "job.yaml").write_text("run: 'true'\nlog_limit: 100\n")
     assert at_home("submit", "job.yaml").code != 0
 

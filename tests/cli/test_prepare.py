@@ -77,7 +77,7 @@ def test_mistakes_are_told_with_the_place_where_they_were_made(tmp_path):
     assert "line 2" in raised.value.problems[0].where
     with pytest.raises(SpecError, match="The command line has one mistake") as raised:
         from_file(_file(tmp_path, "run: true\n"), parse_overrides(["nprok=2"]), local=False)
-    assert "nproc" in raised.value.problems[0].mend
+    assert "nproc" in raised.value.problems[0].hint
     with pytest.raises(NotFound, match=r"no job file nope\.yaml"):
         from_file("nope.yaml", {}, local=False)
 

@@ -124,5 +124,5 @@ def test_a_forecast_in_words(told, words):
 
 def test_a_refusal_in_words(capsys):
     nearest = {"pool": None, "use_spot": True, "topology": {"require": None}}
-    show_refused("a.yaml", [{"code": "x", "message": "no", "mend": "", "data": {"nearest": nearest}}])
+    show_refused("a.yaml", [{"code": "x", "message": "no", "hint": "", "data": {"nearest": nearest}}])
     assert "no pool, use_spot: true, topology: {require: none}" in capsys.readouterr().err

@@ -65,11 +65,11 @@ def test_an_error_is_raised_as_the_class_that_the_server_raised(server, client, 
     with pytest.raises(kind) as raised:
         client.job("x")
     assert type(raised.value) is kind
-    assert raised.value.to_dict() == {"code": kind.code, "message": "What.", "mend": "Do."}
+    assert raised.value.to_dict() == {"code": kind.code, "message": "What.", "hint": "Do."}
 
 
 def test_mistakes_in_a_job_file_arrive_one_by_one(server, client):
-    problem = {"where": "nproc", "given": "x", "expected": "a number", "mend": "Write 2."}
+    problem = {"where": "nproc", "given": "x", "expected": "a number", "hint": "Write 2."}
     server.failures.append(refusal(422, "bad_spec", problems=[problem]))
     with pytest.raises(errors.SpecError) as raised:
         client.submit({"run": "x"})
@@ -94,7 +94,7 @@ def test_a_code_of_a_newer_server_and_an_answer_of_something_else_are_errors_too
 
 
 def test_a_problem_with_the_request_itself_says_where(server, client):
-    problem = {"where": "query.limit", "given": "less_than", "expected": "at most 10", "mend": "See /docs."}
+    problem = {"where": "query.limit", "given": "less_than", "expected": "at most 10", "hint": "See /docs."}
     server.failures.append(refusal(400, "invalid", problems=[problem]))
     with pytest.raises(errors.Invalid, match=r"query\.limit"):
         client.job("x")
@@ -105,11 +105,11 @@ def test_without_a_server_it_says_how_to_start_one(tmp_path):
     with pytest.raises(Unavailable) as raised:
         Client().jobs()
     assert str(tmp_path / "home") in raised.value.message
-    assert "muster up -d" in raised.value.mend
+    assert "muster up -d" in raised.value.hint
     with pytest.raises(Unavailable) as raised:
         Client(_unused_url(), TOKEN).jobs()
     assert "connection refused" in raised.value.message
-    assert raised.value.mend == "Start a server with `muster up -d`."
+    assert raised.value.hint == "Start a server with `muster up -d`."
 
 
 def test_the_home_names_the_server_and_its_token(server, tmp_path):

@@ -118,7 +118,7 @@ class Tiny:
 
     def batched(self, item: dict[str, Any]) -> dict[str, Any]:
         if item["spec"]["run"] == "bad":
-            return {"error": {"code": "not_allowed", "message": "No.", "mend": "Ask."}}
+            return {"error": {"code": "not_allowed", "message": "No.", "hint": "Ask."}}
         made = self.submit(item["key"])
         return {"id": made["id"], "number": made["number"]}
 
@@ -172,7 +172,7 @@ def tiny(**answers: Any) -> Iterator[Tiny]:
 
 def refusal(status: int, code: str, **more: Any) -> JSONResponse:
     headers = {"Retry-After": "0"} if status == 503 else None
-    return JSONResponse({"error": {"code": code, "message": "What.", "mend": "Do.", **more}}, status, headers)
+    return JSONResponse({"error": {"code": code, "message": "What.", "hint": "Do.", **more}}, status, headers)
 
 
 def _frame(event: str, data: Any, ident: int | None) -> bytes:

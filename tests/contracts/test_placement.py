@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clusters import GB, Cluster, busy, clusters, gangs, machine
-from muster.core.estate import Node
+from muster.core.entities import Node
 from muster.core.resources import Resources
 from muster.core.rules import PoolRules
+from muster.sched.capacity.free import Free
 from muster.sched.place import Gang
 from muster.sched.placements import PLACEMENTS
-from muster.sched.room.free import Free
 
 ONE = Resources(1000, GB, 1, "H100")
 ALL = Resources(8000, 8 * GB, 8, "H100")

@@ -60,7 +60,7 @@ class Rig:
         self.engine = SimEngine(self.node_list, self.clock.now)
         self.store.open()
         self._new_controller()
-        self._propose(lambda state: Entry(_estate(self.clock.now())))
+        self._propose(lambda state: Entry(_entities(self.clock.now())))
         self.tick()
 
     def _new_controller(self) -> None:
@@ -123,7 +123,7 @@ class Rig:
         return self.commit.submit(proposal).result(timeout=10)
 
 
-def _estate(now: float) -> list[Event]:
+def _entities(now: float) -> list[Event]:
     return [
         Event("project.set", now, data={"name": "default"}),
         Event("queue.set", now, data={"name": "default"}),

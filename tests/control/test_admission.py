@@ -26,7 +26,7 @@ def nearest(world: World, **spec: Any) -> tuple[str, Any]:
     """The only reason against it, and what it proposes; a job file with that is admitted."""
     (found,) = refusals(world, **spec)
     change = found.data["nearest"]
-    assert found.mend
+    assert found.hint
     if change:
         change = {name: value for name, value in change.items() if value is not None}
         left = {name: value for name, value in spec.items() if found.data["nearest"].get(name, 0) is not None}
@@ -141,7 +141,7 @@ def missing(run: str, path: str, python: str = "") -> tuple[str, object]:
     context = Context(World().state, "ada", lambda project, name: True, local=True, python=python)
     (found,) = [found for check in CHECKS if (found := check(parsed, context)) is not None]
     assert found.code == "no_command"
-    return found.mend, found.data.get("instead")
+    return found.hint, found.data.get("instead")
 
 
 def test_where_python_is_missing_the_refusal_says_what_to_write(tmp_path: Path) -> None:

@@ -175,7 +175,7 @@ def test_a_full_disk_at_launch_is_waited_out(rig: Rig) -> None:
 def test_a_job_that_can_never_fit_is_refused_with_the_nearest_shape(rig: Rig) -> None:
     with pytest.raises(Refused, match="only 2 such exist") as caught:
         rig.submit(num_nodes=3, gpus=1)
-    assert "num_nodes: 2" in caught.value.mend
+    assert "num_nodes: 2" in caught.value.hint
     with pytest.raises(Refused, match="9 GPU wanted, 4 there"):
         rig.submit(gpus=9)
     with pytest.raises(Refused, match="no A100"):

@@ -87,7 +87,7 @@ def test_five_mistakes_are_five_problems():
         ("priorty (line 5)", "a key that does not exist"),
         ("retry.on[0] (line 7)", "'nodes'"),
     ]
-    assert [p.mend for p in found] == [
+    assert [p.hint for p in found] == [
         "Call it `my-run`.",
         "Write, for example, `num_nodes: 2`.",
         "Say the unit: `64GB` (10^9 bytes) or `64GiB` (2^30 bytes).",
@@ -161,7 +161,7 @@ def test_a_list_of_commands_stops_at_the_first_that_fails():
     for name in ("run", "command", "cmd", "entrypoint"):
         problem = only({name: ["python", "train.py"]})
         assert (problem.where, problem.given) == (name, "a list")
-        assert "`commands`" in problem.mend
+        assert "`commands`" in problem.hint
     assert only("commands: []").where == only("commands: [[a]]").where == "commands (line 1)"
 
 
@@ -188,7 +188,7 @@ def test_two_names_for_one_field(one, two, keep):
     assert problem.where.endswith("(line 2)")
     first, second = problem.given.removeprefix("both `").removesuffix("`").split("` and `")
     assert (first.split(".")[0], second.split(".")[0]) == (one.split(":")[0], two.split(":")[0])
-    assert problem.mend == f"They mean the same: keep `{keep}`."
+    assert problem.hint == f"They mean the same: keep `{keep}`."
 
 
 # --- what YAML does to people -----------------------------------------------------------------------------------------
@@ -256,7 +256,7 @@ def test_files_that_are_no_job(text, where, given):
 
 
 def test_a_tab_is_named():
-    assert "indent with spaces" in only("run: x\nenvs:\n\tA: b").mend
+    assert "indent with spaces" in only("run: x\nenvs:\n\tA: b").hint
 
 
 @pytest.mark.parametrize("job", [None, 5, ["run"], object(), {"run"}])
@@ -289,7 +289,7 @@ IN_BOTH = "Remove it from `envs`: the secret is put into the environment under t
 
 # --- mistakes in fields -----------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
-    ("field", "where", "mend"),
+    ("field", "where", "hint"),
     [
         ("numnodes: 1", "numnodes", "Did you mean `num_nodes`?"),
         ("numNodes: 1", "numNodes", "Did you mean `num_nodes`?"),
@@ -357,12 +357,12 @@ IN_BOTH = "Remove it from `envs`: the secret is put into the environment under t
         ("secrets: [A]\nenvs: {A: 1}", "envs.A", IN_BOTH),
     ],
 )
-def test_a_mistake_says_where_and_what_to_do(field, where, mend):
+def test_a_mistake_says_where_and_what_to_do(field, where, hint):
     problem = only(f"run: x\n{field}")
-    assert (problem.where.split(" (line ")[0], problem.mend) == (where, mend)
+    assert (problem.where.split(" (line ")[0], problem.hint) == (where, hint)
     mapping = yaml.load(field, Loader=yaml.BaseLoader)
     problem = only({"run": "x", **mapping})
-    assert (problem.where, problem.mend) == (where, mend)
+    assert (problem.where, problem.hint) == (where, hint)
 
 
 def test_items_keep_their_places_behind_a_bad_one():
@@ -374,7 +374,7 @@ def test_a_variable_without_a_value():
     for job in ("run: x\nenvs: {A: }", {"run": "x", "envs": {"A": None}}):
         problem = only(job)
         assert problem.where.startswith("envs.A")
-        assert problem.mend == 'Write `""` for empty text.'
+        assert problem.hint == 'Write `""` for empty text.'
 
 
 def test_what_was_given_is_shortened():
@@ -462,7 +462,7 @@ def survives(job, **options):
         error = caught
     if error is not None:
         assert error.problems
-        assert all(p.where and p.given and p.expected and p.mend for p in error.problems)
+        assert all(p.where and p.given and p.expected and p.hint for p in error.problems)
         assert str(error).encode()
 
 

@@ -136,7 +136,7 @@ def test_a_bare_quota_is_of_the_only_pool(text, quota):
 def test_a_bare_quota_of_one_of_several_pools_is_no_quota(text):
     problem = only(text)
     assert problem.where.startswith("queues.q.quota")
-    assert problem.mend.startswith("Say of which pool: `quota: {a")
+    assert problem.hint.startswith("Say of which pool: `quota: {a")
 
 
 def test_what_may_be_borrowed():
@@ -202,11 +202,11 @@ def test_many_mistakes_are_as_many_problems():
         ("pools.p.maintenance[0] (line 10)", "from 2026-11-20T08:00Z to 2026-11-20T08:00Z"),
         ("targets.trials (line 11)", "'5m'"),
     ]
-    assert found[2].mend == "Did you mean `shortest`? There are: fifo, priority, attained, predicted, shortest."
-    assert all(p.expected and p.mend for p in found)
+    assert found[2].hint == "Did you mean `shortest`? There are: fifo, priority, attained, predicted, shortest."
+    assert all(p.expected and p.hint for p in found)
     with pytest.raises(SpecError, match=r"^policy has 8 mistakes\.\n") as caught:
         parse(text)
-    assert caught.value.mend == "Mend each and apply it again; the rules in force stay as they are."
+    assert caught.value.hint == "Mend each and apply it again; the rules in force stay as they are."
 
 
 @pytest.mark.parametrize(
@@ -292,7 +292,7 @@ def test_many_mistakes_are_as_many_problems():
 def test_a_mistake_says_where_and_what_to_do(text, where, words):
     problem = only(text)
     assert problem.where.split(" (line ")[0] == where
-    assert words in f"{problem.expected} {problem.mend}"
+    assert words in f"{problem.expected} {problem.hint}"
 
 
 def test_children_have_no_more_than_their_parent():
@@ -300,11 +300,11 @@ def test_children_have_no_more_than_their_parent():
     problem = only(text)
     assert (problem.where, problem.given) == ("queues.top.quota.a (line 1)", "8 a")
     assert problem.expected == "at least 10, the sum of the queues below it"
-    assert problem.mend == "Raise it, or lower theirs: x 6, y 4."
+    assert problem.hint == "Raise it, or lower theirs: x 6, y 4."
     assert parse(text.replace("a: 8", "a: 10")).queues["top"].quota == {"a": 10}
     # One in between that says nothing of a pool only groups what is below it.
     deep = "queues: {top: {quota: {a: 8}}, mid: {parent: top}, x: {parent: mid, quota: {a: 9}}}"
-    assert only(deep).mend == "Raise it, or lower theirs: x 9."
+    assert only(deep).hint == "Raise it, or lower theirs: x 9."
     # What could not be read is told once, and is not held against others.
     assert [p.where for p in problems(text.replace("a: 8", "a: many"))] == ["queues.top.quota.a (line 1)"]
 
@@ -320,7 +320,7 @@ def test_longer_rings_are_named_once_from_their_first_queue():
 # --- against the cluster ----------------------------------------------------------------------------------------------
 def checked(text, **cluster):
     found = {"pools": {"a100": 16, "h100": 8}, "queues": {"q": "x", "r": "x", "s": "y"}, "projects": ["x", "y"]}
-    return [(p.where, p.given, p.mend) for p in check_rules(parse(text), **{**found, **cluster})]
+    return [(p.where, p.given, p.hint) for p in check_rules(parse(text), **{**found, **cluster})]
 
 
 def test_rules_that_suit_the_cluster_are_fine():
@@ -330,7 +330,7 @@ def test_rules_that_suit_the_cluster_are_fine():
 
 
 @pytest.mark.parametrize(
-    ("text", "where", "given", "mend"),
+    ("text", "where", "given", "hint"),
     [
         ("queues: {qq: }", "queues.qq", "the queue 'qq'", "Did you mean `q`?"),
         ("queues: {other: }", "queues.other", "the queue 'other'", "Create it with `muster queue create other`."),
@@ -348,8 +348,8 @@ def test_rules_that_suit_the_cluster_are_fine():
          "'q', which is of project 'x', above 's'", "Quota is divided within a project: name another."),
     ],
 )  # fmt: skip
-def test_what_only_the_cluster_can_tell(text, where, given, mend):
-    assert checked(text) == [(where, given, mend)]
+def test_what_only_the_cluster_can_tell(text, where, given, hint):
+    assert checked(text) == [(where, given, hint)]
 
 
 def test_queues_that_no_rule_names_take_their_part_of_the_default_parent():
@@ -422,7 +422,7 @@ def survives(raw):
     else:
         return
     assert told.problems
-    assert all(p.where and p.given and p.expected and p.mend for p in told.problems)
+    assert all(p.where and p.given and p.expected and p.hint for p in told.problems)
     assert str(told).encode()
 
 

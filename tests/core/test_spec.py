@@ -263,7 +263,7 @@ def _types(value):
 
 
 @pytest.mark.parametrize(
-    ("line", "where", "mend"),
+    ("line", "where", "hint"),
     [
         ("slurm: {quos: a}", "slurm.quos", "Did you mean `qos`?"),
         ("slurm: {qos: a b}", "slurm.qos", "Write, for example, `qos: high`."),
@@ -275,12 +275,12 @@ def _types(value):
         ("ray: {runtime_env: [1]}", "ray.runtime_env", "Write, for example, `runtime_env: {pip: [einops]}`."),
     ],
 )
-def test_a_mistake_in_a_section_says_where_and_what_to_do(line, where, mend):
+def test_a_mistake_in_a_section_says_where_and_what_to_do(line, where, hint):
     with pytest.raises(SpecError) as caught:
         parse_job(f"run: x\n{line}")
     (problem,) = caught.value.problems
     assert problem.where == f"{where} (line 2)"
-    assert mend in problem.mend
+    assert hint in problem.hint
 
 
 # --- words, schema and page -------------------------------------------------------------------------------------------

@@ -184,7 +184,7 @@ def test_only_one_can_be_shared_and_only_in_thousandths():
     for text, word in (("H100:1.5", "Only one accelerator can be shared"), ("0.0005", "in thousandths")):
         with pytest.raises(Unfit) as caught:
             units.parse_accelerators(text)
-        assert word in caught.value.mend
+        assert word in caught.value.hint
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def test_only_one_can_be_shared_and_only_in_thousandths():
 def test_a_count_after_an_x_is_not_taken_for_a_kind(text, meant):
     with pytest.raises(Unfit) as caught:
         units.parse_accelerators(text)
-    assert caught.value.mend == f"Write `{meant}`."
+    assert caught.value.hint == f"Write `{meant}`."
     units.parse_accelerators(meant)
 
 

@@ -195,7 +195,7 @@ def test_a_binding_that_is_taken_away_is_the_engines_trouble_and_mends(rig: Real
         made.launch(gang(ask=HUGE))
         wait = wait_of(made, "MissingRight")
         assert "may not" in wait.message
-        assert "deploy/base/access.yaml" in wait.mend
+        assert "deploy/base/access.yaml" in wait.hint
         until(lambda: made.condition().trouble or not made.condition().ok, "the engine to say so")
         about = {"name": kept["metadata"]["name"], "namespace": SPACE}
         rig.store.call("POST", where, {**kept, "metadata": about})

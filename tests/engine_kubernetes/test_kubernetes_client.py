@@ -103,7 +103,7 @@ def test_a_server_that_is_not_there_is_named_with_where_that_comes_from() -> Non
     client = Client(Access("http://127.0.0.1:9", "default", "context x of /some/file"))
     with pytest.raises(EngineError, match=r"127\.0\.0\.1:9 does not answer") as caught:
         client.get("/version")
-    assert "context x of /some/file" in caught.value.mend
+    assert "context x of /some/file" in caught.value.hint
     client.close()
 
 
@@ -132,7 +132,7 @@ def test_context_and_namespace_come_from_the_kubeconfig(tmp_path: Path) -> None:
 def test_a_missing_kubeconfig_is_named(tmp_path: Path) -> None:
     with pytest.raises(EngineError, match="There is no kubeconfig at") as caught:
         find_access(str(tmp_path / "nothing"))
-    assert "KUBECONFIG" in caught.value.mend
+    assert "KUBECONFIG" in caught.value.hint
 
 
 def test_a_credential_plugin_is_run_and_its_token_used_until_it_ends(tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ def test_a_plugin_that_fails_says_what_it_said(tmp_path: Path) -> None:
     settings = {"command": "sh", "args": ["-c", "echo log in first >&2; exit 3"], "installHint": "Get the tool."}
     with pytest.raises(EngineError, match="log in first") as caught:
         find_access(str(write(tmp_path, {"exec": settings})))
-    assert caught.value.mend == "Get the tool."
+    assert caught.value.hint == "Get the tool."
 
 
 def test_a_pod_uses_its_service_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

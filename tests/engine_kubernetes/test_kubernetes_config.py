@@ -72,7 +72,7 @@ def test_nothing_need_be_set() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said", "mend"),
+    ("text", "said", "hint"),
     [
         ('namespce = "x"', "`namespce` is not a setting", "`namespace`"),
         ("namespace = 3", "a text is expected", "config.toml"),
@@ -87,10 +87,10 @@ def test_nothing_need_be_set() -> None:
         ('pools = {a = {node = {cpus = 1, memory = "64"}, max_nodes = 3}}', "node is", "960GB"),
     ],
 )
-def test_what_is_not_meant_is_said(text: str, said: str, mend: str) -> None:
+def test_what_is_not_meant_is_said(text: str, said: str, hint: str) -> None:
     with pytest.raises(ConfigError, match=said) as caught:
         read("k8s", settings(text), HOME)
-    assert mend in caught.value.mend
+    assert hint in caught.value.hint
     assert caught.value.message.startswith("engines.k8s")
 
 
@@ -135,4 +135,4 @@ def test_what_job_files_may_ask_for_is_listed() -> None:
 def test_lists_that_make_no_sense_are_refused(text, words) -> None:
     with pytest.raises(ConfigError) as told:
         read_config("k8s", settings(text), HOME)
-    assert words in f"{told.value.message} {told.value.mend}"
+    assert words in f"{told.value.message} {told.value.hint}"

@@ -215,7 +215,7 @@ def test_a_job_that_reaches_for_what_is_not_its_own_is_refused_before_it_exists(
         "pod.volumes.stolen.secret.secretName", "pod.hostPID", "pod.serviceAccountName",
     }  # fmt: skip
     for word in ("`service_accounts` of [engines.kubernetes.allow]", 'pod_settings = "any"', "Muster's alone"):
-        assert word in told["mend"]
+        assert word in told["hint"]
     assert len(rig.store.list("Job")) == before
     (tmp_path / "go").touch()
 

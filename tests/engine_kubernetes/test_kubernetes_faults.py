@@ -121,7 +121,7 @@ def test_a_webhook_that_is_down_holds_what_it_concerns_and_nothing_else(cluster:
         made.launch(gang("plain-1", ask=HUGE))
         wait = wait_of(made, "WebhookDown", "set-1")
         assert 'failed calling webhook "mjobset.kb.io"' in wait.message
-        assert "webhook" in wait.mend
+        assert "webhook" in wait.hint
         until(lambda: jobs(cluster) == {"plain-1"}, "the plain one")
         assert made.condition().ok
         cluster.api.admission.webhooks.clear()
@@ -170,7 +170,7 @@ def test_a_quota_holds_a_gang_until_there_is_room(cluster: Cluster) -> None:
         made.launch(gang(ask=HUGE))
         wait = wait_of(made, "ExceededQuota")
         assert "exceeded quota: compute, requested: count/jobs.batch=1, used: count/jobs.batch=1" in wait.message
-        assert wait.mend
+        assert wait.hint
         made.stop("first-1", 1, 0.0, "user_stop")
         end_of(made, "first-1")
         made.forget("first-1", 1)
@@ -229,7 +229,7 @@ def test_a_missing_right_is_the_engines_trouble_and_mends(cluster: Cluster, kind
         made.launch(gang(ask=HUGE))
         wait = wait_of(made, "MissingRight")
         assert f"system:serviceaccount:muster:muster may not patch {kind}" in wait.message
-        assert "deploy/base/access.yaml" in wait.mend
+        assert "deploy/base/access.yaml" in wait.hint
         condition = until(lambda: made.condition() if made.condition().trouble else None, "the engine to say so")
         assert condition is not None
         assert f"may not patch {kind}" in condition.trouble
@@ -443,7 +443,7 @@ def test_a_pod_that_can_never_be_made_fails_its_job_and_one_over_quota_waits(clu
         made.launch(gang(ask=HUGE))
         wait = wait_of(made, "FailedCreate")
         assert "exceeded quota: compute" in wait.message
-        assert "refuse_after" in wait.mend
+        assert "refuse_after" in wait.hint
         made.launch(gang("bad-1", options={"service_account": "nobody"}, ask=HUGE))
         cluster.store.delete("ResourceQuota", "training", "compute")
         end = end_of(made, "bad-1").exit

@@ -231,7 +231,7 @@ class TestRay(ClusterContract):
         assert len([one for one in found if one.name.startswith("server from")]) == 3
         found = _examine(tmp_path, ["http://127.0.0.1:9"], {"address": HEAD, "scratch": str(tmp_path / "scratch")})
         assert {one.name.split()[0] for one in found if one.status == "fail"} == {"server"}
-        assert all("advertise" in one.mend for one in found if one.status == "fail")
+        assert all("advertise" in one.hint for one in found if one.status == "fail")
 
     def test_a_cluster_that_was_restarted_whole_goes_on_with_its_jobs(
         self, rig: RayRig, server: LiveServer, folder: Path

@@ -149,4 +149,4 @@ def test_without_ray_the_doctor_says_what_to_install(tmp_path: Path) -> None:
     [finding] = read("ray", {"python": str(bare)}, home(tmp_path)).diagnose()
     assert (finding.status, finding.name) == ("fail", "package")
     assert "No module named 'ray'" in finding.detail
-    assert "Install Ray" in finding.mend
+    assert "Install Ray" in finding.hint

@@ -10,7 +10,7 @@ import pytest
 
 from cluster_suite import COUNT, HELD, SAVE, submit
 from live import LiveServer, until
-from muster.control.books import Attempted, compare
+from muster.control.usage_audit import Attempted, compare
 from muster.engines.base import Usage
 from rigs.slurm_rig import SlurmRig
 from slurm_kit import slurm_server

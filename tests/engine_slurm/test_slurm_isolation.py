@@ -76,7 +76,7 @@ def test_a_node_that_can_keep_nobody_apart_runs_no_members_job(
         ended = server.wait(job)
         assert (ended["phase"], ended["reason"]["code"]) == ("failed", "not_isolated")
         assert "no such luck" in ended["reason"]["message"]
-        assert "trust_members" in ended["reason"]["mend"]
+        assert "trust_members" in ended["reason"]["hint"]
         own = server.submit("id -u", workdir="/")["id"]
         assert server.wait(own)["phase"] == "succeeded"
     finally:

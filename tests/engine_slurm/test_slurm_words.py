@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.control.books import Attempted, compare
+from muster.control.usage_audit import Attempted, compare
 from muster.core.errors import ConfigError, EngineError
 from muster.core.reasons import REASONS
 from muster.core.resources import Resources

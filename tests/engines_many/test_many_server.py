@@ -188,7 +188,7 @@ def test_only_superusers_are_told_what_is_wrong(server: Beside, muster: Muster) 
     token = server.post("/v1/tokens", {"name": "ada", "user": "ada", "role": "member"})["token"]
     with server.http(token) as http:
         (view,) = [one for one in http.get("/v1/engines").json()["engines"] if one["name"] == "far"]
-        assert (view["ok"], view["detail"], view["mend"]) == (True, "", "")
+        assert (view["ok"], view["detail"], view["hint"]) == (True, "", "")
         assert http.get("/v1/engines/far/doctor").status_code == 403
         assert http.get("/v1/engines/far/usage").status_code == 403
         assert http.get("/v1/engines/far/reconcile").status_code == 403

@@ -7,9 +7,9 @@ from dataclasses import replace
 from test_many import Far
 from toy import node, slots
 
+from muster.control.engine_hints import Upkeep
 from muster.control.observe import node_events
 from muster.control.rules import problems_here
-from muster.control.upkeep import Upkeep
 from muster.core.event import Event
 from muster.core.rules import QueueRules, Rules
 from muster.core.state import State, apply

@@ -41,7 +41,7 @@ def test_a_full_disk_under_everything(small: tuple[Path, LiveServer], program, m
         spec = {"spec": {"name": "later", "run": "true", "workdir": str(tmp_path)}}
         refused = until(lambda: (a := http.post("/v1/jobs", json=spec)).status_code == 503 and a, "a refusal")
         assert refused.json()["error"]["code"] == "unavailable"
-        assert refused.json()["error"]["mend"]
+        assert refused.json()["error"]["hint"]
         assert http.get("/v1/jobs").status_code == 200
     until(lambda: marks(ended=True), "the job to train on")
     ballast.unlink()

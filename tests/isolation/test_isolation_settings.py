@@ -14,8 +14,8 @@ from muster.engines.base import GangLaunch, Seat
 from muster.engines.isolation import (
     REFUSAL_SECONDS,
     IsolationSettings,
+    IsolationStatus,
     Probe,
-    Standing,
     isolation_of,
     read_isolation,
     read_local,
@@ -98,7 +98,7 @@ def test_of_a_key_and_a_database_elsewhere_the_folder_is_hidden(tmp_path: Path) 
 
 
 def test_a_probe_that_failed_is_made_again_after_a_while() -> None:
-    answers = [Standing("none", "no"), Standing("sandbox", "yes")]
+    answers = [IsolationStatus("none", "no"), IsolationStatus("sandbox", "yes")]
     clock = [0.0]
     probe = Probe(IsolationSettings(), lambda settings: answers.pop(0), lambda: clock[0])
     found = []

@@ -236,7 +236,7 @@ def test_who_is_not_trusted_is_refused_where_nothing_keeps_jobs_apart(broken_bwr
         (why,) = answer.json()["error"]["reasons"]
         assert why["code"] == "isolation_missing"
         assert "no such luck" in why["message"]
-        assert "--trust-members" in why["mend"]
+        assert "--trust-members" in why["hint"]
         own = server.submit("id -u", workdir="/")["id"]
         assert server.wait(own)["phase"] == "succeeded"
     with server_of(ORDINARY, "", env, "--trust-members") as server:

@@ -29,7 +29,7 @@ from muster.monitor.rollup import (
     waited,
 )
 from muster.monitor.sample import Sampler, add_usable, idle_nodes, sample
-from worlds import estate, fold, job_event, node_event
+from worlds import entities, fold, job_event, node_event
 
 NAMES = (rollup.USED, rollup.THERE, rollup.JOBS, rollup.ASKED, rollup.FREE)
 MIDNIGHT = 20_000 * DAY
@@ -119,7 +119,7 @@ def planned(number: int, node: str, devices: list[int], share: int = 1000) -> Ev
 class TestSamples:
     def world(self) -> list[Event]:
         return [
-            *estate(),
+            *entities(),
             node_event("a0", 4, 8, "a"),
             node_event("a1", 4, 8, "a"),
             node_event("b0", 0, 16, "b"),
@@ -147,7 +147,7 @@ class TestSamples:
         assert (found[rollup.FREE], found[rollup.OUT], found[rollup.USED]) == (4000, 1000, 3000)
 
     def test_a_part_of_an_accelerator(self) -> None:
-        shared = [*estate(), node_event("n", 2, 8), job_event(1, gpus="0.25", cpus=1), planned(1, "n", [0], 250)]
+        shared = [*entities(), node_event("n", 2, 8), job_event(1, gpus="0.25", cpus=1), planned(1, "n", [0], 250)]
         found = sample(fold(shared))["main"]
         assert (found[rollup.USED], found[rollup.FREE]) == (250, 1750)
 
@@ -194,7 +194,7 @@ def random_history(choose: random.Random) -> list[Event]:
         apply(state, event.stamped(state.version + 1))
         events.append(event)
 
-    for event in estate(2):
+    for event in entities(2):
         add(event)
     why = reason("node_lost", node="n").to_dict()
     for number in range(1, 30):

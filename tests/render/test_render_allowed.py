@@ -54,7 +54,7 @@ def _from(**source: Any) -> dict[str, Any]:
 
 def _asked(options: dict[str, Any], settings: KubeSettings = SETTINGS, **more: Any) -> list[str]:
     gang = a_gang(options=options, project="language", **more)
-    return [f"{one.where} {one.given} | {one.expected} | {one.mend}" for one in refusals(gang, settings, "k8s")]
+    return [f"{one.where} {one.given} | {one.expected} | {one.hint}" for one in refusals(gang, settings, "k8s")]
 
 
 # What a job says → the list whose setting would allow it.
@@ -272,7 +272,7 @@ def test_projects_have_namespaces_and_nobody_else_gets_there() -> None:
         assert "kubernetes.namespace" in refusals(vision, replace(settings, allow=allow))[0].where
     assert refusals(a_gang(project="vision"), settings) == []
     (told,) = refusals(a_gang(project="vision"), replace(settings, unlisted_projects="refuse"), "k8s")
-    assert "[engines.k8s.projects.vision]" in told.mend
+    assert "[engines.k8s.projects.vision]" in told.hint
 
 
 def test_json_and_aliases_in_a_job_file_are_seen_as_what_they_are() -> None:

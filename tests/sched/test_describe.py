@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from muster.core.estate import Queue
+from muster.core.entities import Queue
 from muster.core.policy_file import parse_rules
 from muster.core.policy_notes import NOTES
 from muster.core.rules import QueueRules, Rules

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from muster.core.rules import Maintenance, PoolRules, Preemption, QueueRules, Rules, Window
-from muster.sched.ahead import Line, ahead_of
 from muster.sched.board import Board
 from muster.sched.explain import Explainer, explain
+from muster.sched.position import Line, ahead_of
 from muster.sched.schedule import schedule
 from muster.sched.unblock import Suggestion, unblock
 from wait_kit import World, ruled
@@ -162,7 +162,7 @@ def test_seats_that_are_being_cleared_say_who_leaves() -> None:
     running = world.run("n0", "n1")
     name = world.job(gpus=2, priority=95)
     world.tell("job.claimed", name, seats=[{"node": "n0", "devices": [0, 1]}])
-    stop = {"code": "preempted", "message": "x", "mend": "", "data": {}}
+    stop = {"code": "preempted", "message": "x", "hint": "", "data": {}}
     world.tell("job.stopping", running, reason=stop, then="queued", grace=60.0)
     why = world.why(name)
     assert (why.code, why.data["leaving"], why.data["by"]) == ("waits_for_seats", [running], world.now + 60)

@@ -19,7 +19,7 @@ from muster.sched.board import Board
 from muster.sched.forecast import forecast, foretell
 from muster.sched.snapshot import take
 from muster.sched.whatif import newcomer, what_if
-from muster.sim.estate import nodes_of, opening
+from muster.sim.inventory import nodes_of, opening
 from muster.sim.model import Cluster, Costs, PoolShape, Setup, TraceJob
 from muster.sim.run import EPOCH, replay
 from wait_kit import World
@@ -102,7 +102,7 @@ def busy(*lasted: float, until: str = "10h") -> World:
     for seconds in lasted:
         name = world.run("n0", name="past")
         world.now += seconds
-        done = {"code": "completed", "message": "", "mend": "", "data": {}}
+        done = {"code": "completed", "message": "", "hint": "", "data": {}}
         world.tell("attempt.ended", name, outcome="succeeded", reason=done)
         world.tell("job.succeeded", name, reason=done)
     world.run("n0", "n1", name="now", max_duration=until)

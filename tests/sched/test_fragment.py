@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from clusters import GB, busy, machine
 from muster.core.resources import Resources
 from muster.core.state import State
-from muster.sched.room.fragment import fragmentation, typical_gangs
-from worlds import estate, fold, job_event
+from muster.sched.capacity.fragment import fragmentation, typical_gangs
+from worlds import entities, fold, job_event
 
 ONE = Resources(1000, GB, 1, "H100")
 
@@ -84,7 +84,7 @@ def most(room: tuple[int, ...], workers: int) -> int:
 def test_typical_gangs_are_those_of_the_newest_jobs() -> None:
     state: State = fold(
         [
-            *estate(),
+            *entities(),
             job_event(1, gpus=1),
             job_event(2, gpus=8, num_nodes=2),
             job_event(3),

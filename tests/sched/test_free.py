@@ -14,9 +14,9 @@ from clusters import GB, LEVELS, Cluster, busy, clusters, gangs, machine, machin
 from muster.core.resources import Resources
 from muster.core.rules import PoolRules
 from muster.core.seat import Seat
+from muster.sched.capacity.free import Free
 from muster.sched.place import Gang
 from muster.sched.placements import PLACEMENTS
-from muster.sched.room.free import Free
 
 ONE = Resources(1000, GB, 1, "H100")
 RULES = PoolRules()
@@ -35,11 +35,11 @@ def picture(free: Free) -> dict[str, object]:
     }
     pools = {}
     for pool in ("main", "other"):
-        yard = free.yards.get(pool)
-        if yard is not None and yard.slots:
-            parts = {(kind, part[:3]) for kind, group in yard.groups.items() for part in group.parts}
-            closing = {slot.name for group in yard.groups.values() for slot in group.closing}
-            pools[pool] = (free.accelerators(pool), parts, closing, {k for k, n in yard.labelled.items() if n})
+        pool_index = free.pool_indexes.get(pool)
+        if pool_index is not None and pool_index.slots:
+            parts = {(kind, part[:3]) for kind, group in pool_index.groups.items() for part in group.parts}
+            closing = {slot.name for group in pool_index.groups.values() for slot in group.closing}
+            pools[pool] = (free.accelerators(pool), parts, closing, {k for k, n in pool_index.labelled.items() if n})
     could = [free.could(gang) for gang in SHAPES]
     seats = [PLACEMENTS.get(name).place(gang, free) for gang in SHAPES for name in PLACEMENTS]
     return {"slots": slots, "pools": pools, "could": could, "seats": seats}

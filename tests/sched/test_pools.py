@@ -143,7 +143,7 @@ def test_an_engine_that_queues_by_itself_says_when():
     world.startup = 1e9
     world.submit("there", 100, gpus=2, pool="far")
     world.tick()
-    why = {"code": "engine_queue", "message": "others go first", "mend": "", "data": {"starts_at": 5000.0}}
+    why = {"code": "engine_queue", "message": "others go first", "hint": "", "data": {"starts_at": 5000.0}}
     world.event("attempt.waits", "there", 1, reason=why)
     for name in ("a", "b", "c"):
         world.submit(name, 100, gpus=2)

@@ -282,7 +282,7 @@ def test_a_name_of_a_stranger_is_refused(server: LiveServer, host: str) -> None:
         answer = http.get("/v1/whoami", headers={"Host": host})
         assert answer.status_code in (400, 421), answer.text
         if answer.status_code == 421:
-            assert "allowed_hosts" in answer.json()["error"]["mend"]
+            assert "allowed_hosts" in answer.json()["error"]["hint"]
         for path in ("/healthz", "/readyz"):
             assert http.get(path, headers={"Host": host or "x"}).status_code == 200
         for own in ("localhost", "localhost:1234", "127.0.0.1", "[::1]:6878", "10.1.2.3:6878"):

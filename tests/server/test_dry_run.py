@@ -10,8 +10,8 @@ import pytest
 from fastapi import Response
 
 from muster.control.admission import Site
+from muster.core.entities import Token
 from muster.core.errors import Refused
-from muster.core.estate import Token
 from muster.core.state import State
 from muster.server.auth import Identity
 from muster.server.leader import Leader

@@ -46,7 +46,7 @@ def put_a_past(home: Path) -> None:
             [Event("attempt.planned", at, "muster", project, job, 1, {"seats": [{"node": "x", "devices": []}]})]
         )
         store.append([Event("attempt.running", at + wait, "muster", project, job, 1)])
-        why = {"code": "completed", "message": "", "mend": ""}
+        why = {"code": "completed", "message": "", "hint": ""}
         store.append([
             Event("attempt.ended", at + wait, "muster", project, job, 1, {"outcome": "succeeded", "reason": why}),
             Event("job.succeeded", at + wait, "muster", project, job, data={"reason": why}),

@@ -49,7 +49,7 @@ def test_five_mistakes_give_five_errors(server: LiveServer) -> None:
     assert answer.status_code == 422
     problems = answer.json()["error"]["problems"]
     assert {p["where"] for p in problems} >= {"runn", "run", "num_nodes", "resources.memory", "max_duration", "name"}
-    assert all(p["expected"] and p["mend"] for p in problems)
+    assert all(p["expected"] and p["hint"] for p in problems)
 
 
 def test_what_can_never_work_is_refused_with_every_reason(server: LiveServer) -> None:

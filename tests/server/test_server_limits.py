@@ -66,7 +66,7 @@ def test_a_hundred_submissions_at_once_pass_no_quota(limited: LiveServer) -> Non
     refused = [a.json()["error"] for found in answers.values() for a in found if a.status_code == 409]
     assert {one["reasons"][0]["code"] for one in refused} == {"over_quota"}
     assert {"5", "8"} == {str(one["reasons"][0]["data"]["limit"]) for one in refused}
-    assert all(one["mend"] for one in refused)
+    assert all(one["hint"] for one in refused)
     with limited.http(tokens["ada"]) as http:
         batch = http.post("/v1/jobs/batch", json={"jobs": [{"spec": job(limited, "crowd")}] * 3}).json()["jobs"]
         assert [one["error"]["code"] for one in batch] == ["refused"] * 3

@@ -9,8 +9,8 @@ from typing import cast
 
 import pytest
 
+from muster.core.entities import Token
 from muster.core.errors import TooMany
-from muster.core.estate import Token
 from muster.server import stream
 from muster.server.auth import Identity
 from muster.server.stream import Hub, Streams, Watcher

@@ -260,12 +260,12 @@ def test_a_policy_that_fails_leaves_the_process_as_it_was(policy: Policy_) -> No
 
 
 def test_a_policy_that_never_rests_is_told_off(policy: Policy_) -> None:
-    def restless(state: State, now: float) -> Plan:
+    def order_drifts(state: State, now: float) -> Plan:
         running = [one.id for one in state.jobs.values() if one.phase == "running"]
         plan = first_fit(state, now)
         return replace(plan, yields=tuple(Yield(name, reason("preempted"), 0.0) for name in running))
 
-    policy(restless)
+    policy(order_drifts)
     with pytest.raises(RuntimeError, match="without an end"):
         replay([job(0, 7, 10), job(1, 8, 10)], setup())
 

@@ -185,7 +185,7 @@ def test_what_is_no_trace_is_told_clearly(tmp_path, content, given):
     (problem,) = refused(path).problems
     assert problem.given.startswith(given)
     assert problem.expected
-    assert problem.mend
+    assert problem.hint
 
 
 def test_a_file_that_is_not_there_is_told_clearly(tmp_path):
@@ -198,10 +198,10 @@ def test_wrong_columns_are_named_with_their_nearest(tmp_path):
     assert [problem.expected for problem in error.problems] == [
         "a column 'job_id'", "a column 'submit_s'", "a column 'duration_s'", "a column 'gpus'",
     ]  # fmt: skip
-    mends = " ".join(problem.mend for problem in error.problems)
-    assert "Rename the column 'submit_time' to 'submit_s'." in mends
-    assert "Rename the column 'duration' to 'duration_s'." in mends
-    assert "Rename the column 'gpu_num' to 'gpus'." in mends
+    hints = " ".join(problem.hint for problem in error.problems)
+    assert "Rename the column 'submit_time' to 'submit_s'." in hints
+    assert "Rename the column 'duration' to 'duration_s'." in hints
+    assert "Rename the column 'gpu_num' to 'gpus'." in hints
 
 
 @settings(max_examples=150, deadline=None)
@@ -277,7 +277,7 @@ def test_swf_without_a_size_says_what_to_give(tmp_path):
     path = tmp_path / "log.swf"
     path.write_text("".join(line for line in SWF.splitlines(keepends=True) if "Max" not in line))
     (problem,) = refused(path, Options()).problems
-    assert "--procs-per-node" in problem.mend
+    assert "--procs-per-node" in problem.hint
 
 
 # --- sacct ------------------------------------------------------------------------------------------------------------
@@ -335,7 +335,7 @@ def test_sacct_without_what_is_needed_says_how_to_export_it(tmp_path):
     assert [problem.expected for problem in error.problems] == [
         "a column Submit", "a column Elapsed", "a column AllocTRES",
     ]  # fmt: skip
-    assert "sacct -aXP" in error.problems[0].mend
+    assert "sacct -aXP" in error.problems[0].hint
 
 
 # --- Muster's own -----------------------------------------------------------------------------------------------------
@@ -458,7 +458,7 @@ def test_in_a_shared_layout_each_has_its_nodes_as_quota(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "where", "mend"),
+    ("text", "where", "hint"),
     [
         ("pools: {a: {nodes: 0}}", "pools.a.nodes (line 1)", "`nodes: 16`"),
         ("pools: {a: {node: 4}}", "pools.a.node (line 1)", "Did you mean `nodes`?"),
@@ -477,12 +477,12 @@ def test_in_a_shared_layout_each_has_its_nodes_as_quota(tmp_path):
         ('{"virtual_cluster_nodes": 3, "gpus_per_node": 8}', "virtual_cluster_nodes (line 1)", "vc1"),
     ],
 )
-def test_mistakes_in_a_cluster_file_are_told(tmp_path, text, where, mend):
+def test_mistakes_in_a_cluster_file_are_told(tmp_path, text, where, hint):
     with pytest.raises(SpecError) as caught:
         read_cluster(cluster(tmp_path, text))
     found = {problem.where: problem for problem in caught.value.problems}
     assert where in found, found
-    assert mend in found[where].mend + found[where].expected
+    assert hint in found[where].hint + found[where].expected
 
 
 def test_a_cluster_file_that_is_not_there(tmp_path):

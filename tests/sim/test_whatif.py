@@ -38,7 +38,7 @@ def test_nodes_are_added_and_removed():
 
 
 @pytest.mark.parametrize(
-    ("change", "where", "mend"),
+    ("change", "where", "hint"),
     [
         (("a10", 1), "--add-nodes a10=1", "Did you mean 'a100'?"),
         (("zzz", -1), "--remove-nodes zzz=1", "There are: a100, h100."),
@@ -46,11 +46,11 @@ def test_nodes_are_added_and_removed():
         (("h100", -2), "--remove-nodes h100=2", "Remove at most 1."),
     ],
 )
-def test_a_change_that_does_not_fit_is_told(change, where, mend):
+def test_a_change_that_does_not_fit_is_told(change, where, hint):
     with pytest.raises(SpecError) as caught:
         changed_cluster(TWO, [change])
     (problem,) = caught.value.problems
-    assert (problem.where, problem.mend) == (where, mend)
+    assert (problem.where, problem.hint) == (where, hint)
 
 
 def test_any_field_of_a_policy_may_be_set_as_it_is_written_there():
@@ -115,4 +115,4 @@ def test_a_policy_file_is_named_after_itself(tmp_path):
 def test_a_policy_that_does_not_exist_is_answered_with_one_that_does():
     with pytest.raises(SpecError) as caught:
         find_policy("fifoo")
-    assert caught.value.problems[0].mend == "Did you mean 'fifo'?"
+    assert caught.value.problems[0].hint == "Did you mean 'fifo'?"

@@ -33,7 +33,7 @@ def fill(store: Store) -> int:
             refused = error
             break
     assert "disk is full" in refused.message
-    assert "Free some space" in refused.mend
+    assert "Free some space" in refused.hint
     assert picture(store.state()) == before
     return count
 

@@ -139,7 +139,7 @@ def some_jobs(store: Store, count: int = 60) -> None:
         if choose.random() < 0.8 and store.state().jobs[job].attempt:
             store.append([of(job, "attempt.running", now + wait, 1)])
         if choose.random() < 0.5:
-            why = {"code": "user_stop", "message": "say \0", "mend": ""}
+            why = {"code": "user_stop", "message": "say \0", "hint": ""}
             attempt = store.state().jobs[job].attempt
             ended = [of(job, "attempt.ended", now, 1, outcome="stopped", reason=why)] if attempt else []
             store.append([*ended, of(job, "job.stopped", now, 0, reason=why)])
@@ -180,7 +180,7 @@ class TestLevels:
 
     def test_a_restart_is_no_second_start(self, store: Store) -> None:
         store.append([node_event("n1", 0, 512), job_event(1)])
-        why, seats = {"code": "user_stop", "message": "", "mend": ""}, [{"node": "n1", "devices": []}]
+        why, seats = {"code": "user_stop", "message": "", "hint": ""}, [{"node": "n1", "devices": []}]
         for attempt, time in ((1, 10.0), (2, 500.0)):
             store.append([of("job-1", "attempt.planned", time, attempt, seats=seats)])
             store.append([of("job-1", "attempt.running", time + 1, attempt)])

@@ -178,7 +178,7 @@ class TestSchema:
             connection.execute(sqlalchemy.text(f"UPDATE {VERSION_TABLE} SET version_num = '9999'"))
         with pytest.raises(ConfigError, match=r"'9999'.*knows up to") as caught:
             opener()
-        assert "newer" in caught.value.mend
+        assert "newer" in caught.value.hint
 
     def test_a_job_that_cannot_be_read_is_named(self, opener: Opener) -> None:
         store = opener()
@@ -252,7 +252,7 @@ class TestSqliteFile:
     def test_no_folder(self, tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match="there is no folder") as caught:
             open_store(f"sqlite:///{tmp_path}/none/m.db")
-        assert f"mkdir -p {tmp_path}/none" in caught.value.mend
+        assert f"mkdir -p {tmp_path}/none" in caught.value.hint
 
     def test_a_folder(self, tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match="is a folder"):

@@ -26,7 +26,7 @@ BAD = [
 def test_paths_that_are_refused(path: str) -> None:
     with pytest.raises(Invalid) as told:
         check_path(path)
-    assert "relative path" in told.value.mend
+    assert "relative path" in told.value.hint
 
 
 def test_none_of_them_is_kept(kept: Content) -> None:

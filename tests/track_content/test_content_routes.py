@@ -113,7 +113,7 @@ class TestBlobs:
         assert http.post("/v1/blobs/missing", json={"digests": digests}).json()["missing"] == []
         wrong = http.put(f"/v1/blobs/{sha('three')}", content=b"other")
         assert wrong.status_code == 400
-        assert "send it again" in wrong.json()["error"]["mend"]
+        assert "send it again" in wrong.json()["error"]["hint"]
 
     @pytest.mark.parametrize("body", [b"x", b"0" * 72, b"f" * 71, f"{sha('a')}00000001b".encode(), b"\xff" * 80,
         f"{sha('a')}-0000001a".encode(), f"{sha('a')}00000009a".encode()])  # fmt: skip

@@ -155,7 +155,7 @@ def test_artifacts_of_a_run(client: Client, project: Path, capsys, tmp_path: Pat
     ["put", "main.sh", "--to", "../up"], ["--collect"]])  # fmt: skip
 def test_mistakes_are_told(client: Client, project: Path, capsys, words: list[str]) -> None:
     job = client.submit({"run": "true"}, snapshot=False)
-    assert artifacts(capsys, job.id, *words)["error"]["mend"]
+    assert artifacts(capsys, job.id, *words)["error"]["hint"]
 
 
 def test_a_sharded_checkpoint_is_recorded_as_one(client: Client, project: Path, capsys) -> None:

@@ -106,6 +106,6 @@ def test_requests_that_make_no_sense(
         answer = http.get(f"/v1/runs/{job}/{path}", params=params)
     assert answer.status_code == status
     if path == "metrics/los":
-        assert "There is loss" in answer.json()["error"]["mend"]
+        assert "There is loss" in answer.json()["error"]["hint"]
     with server.http() as http:
         assert http.get(f"/v1/runs/nobody-1/{path}", params=params).status_code in (400, 404)

@@ -247,5 +247,5 @@ def test_bad_requests_are_refused_politely(live: LiveServer) -> None:
         for body in bodies:
             answer = http.post("/v1/runs/search", json=body)
             assert answer.status_code == 400, body
-            assert answer.json()["error"]["mend"]
+            assert answer.json()["error"]["hint"]
         assert http.get("/v1/runs", params={"query": "failed"}).status_code == 200

@@ -190,7 +190,7 @@ class TestMistakes:
     @given(st.text(max_size=60))
     def test_no_text_breaks_it(self, text: str) -> None:
         error = mistake(text)
-        assert error is None or (error.message and error.mend)
+        assert error is None or (error.message and error.hint)
 
     @given(st.lists(st.sampled_from(WORDS.split(" ")), max_size=12))
     def test_no_row_of_words_breaks_it(self, words: list[str]) -> None:

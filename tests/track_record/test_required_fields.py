@@ -30,8 +30,8 @@ class TestAdmission:
         assert found.code == "required_missing"
         assert found.data["missing"] == ["purpose", "data", "task", "tags.team"]
         assert "purpose, data, task, tags.team" in found.message
-        assert "`purpose`" in found.mend
-        assert "`team`" in found.mend
+        assert "`purpose`" in found.hint
+        assert "`team`" in found.hint
 
     @pytest.mark.parametrize(
         ("job", "wanted"),

@@ -10,12 +10,12 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """`warn` is worth knowing, `fail` keeps Muster from working; `mend` says what to do about either."""
+    """`warn` is worth knowing, `fail` keeps Muster from working; `hint` says what to do about either."""
 
     name: str
     status: Literal["ok", "warn", "fail"]
     detail: str
-    mend: str = ""
+    hint: str = ""
 
 
 Checker = Callable[[Path], Iterator[Check]]  # given the home folder

@@ -70,11 +70,11 @@ def home_folder(home: Path) -> Iterator[Check]:
 def disk(home: Path) -> Iterator[Check]:
     free = shutil.disk_usage(_existing(home)).free
     detail = f"{format.size(free)} free for {home}"
-    mend = "Make room: without it, jobs are refused and checkpoints are lost."
+    hint = "Make room: without it, jobs are refused and checkpoints are lost."
     if free < _DISK_FAIL:
-        yield Check("disk", "fail", detail, mend)
+        yield Check("disk", "fail", detail, hint)
     elif free < _DISK_WARN:
-        yield Check("disk", "warn", detail, mend)
+        yield Check("disk", "warn", detail, hint)
     else:
         yield Check("disk", "ok", detail)
 
@@ -95,8 +95,8 @@ def sqlite(home: Path) -> Iterator[Check]:
         yield Check("sqlite", "fail", f"can't be used in {home}: {error}", "Set MUSTER_HOME to a local disk.")
         return
     if mode != "wal":
-        mend = "Network file systems often can't: set MUSTER_HOME to a local disk, or use PostgreSQL with --store."
-        yield Check("sqlite", "fail", f"{home} does not allow write-ahead logging", mend)
+        hint = "Network file systems often can't: set MUSTER_HOME to a local disk, or use PostgreSQL with --store."
+        yield Check("sqlite", "fail", f"{home} does not allow write-ahead logging", hint)
     else:
         yield Check("sqlite", "ok", f"{sqlite3.sqlite_version}, write-ahead logging works")
 
@@ -136,8 +136,8 @@ def gpus(home: Path) -> Iterator[Check]:
         return
     answer = _ask(["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader"])
     if answer is None:
-        mend = "Run nvidia-smi by hand: the driver may not be loaded."
-        yield Check("gpus", "warn", "nvidia-smi does not answer", mend)
+        hint = "Run nvidia-smi by hand: the driver may not be loaded."
+        yield Check("gpus", "warn", "nvidia-smi does not answer", hint)
     else:
         yield Check("gpus", "ok", "; ".join(line.strip() for line in answer.splitlines() if line.strip()) or "none")
 

@@ -14,7 +14,7 @@ from muster.cli import daemon
 from muster.cli.check import Check, Checker
 from muster.cli.connect import client
 from muster.core.errors import ConfigError, MusterError
-from muster.engines.isolation import MEND, read_local, stand
+from muster.engines.isolation import HINT, read_local, stand
 from muster.engines.registry import LOCAL, check_engines
 from muster.server.settings import Settings
 
@@ -28,7 +28,7 @@ def port(home: Path) -> Iterator[Check]:
     try:
         settings = Settings.load(home, {})
     except ConfigError as error:
-        yield Check("config", "fail", error.message, error.mend)
+        yield Check("config", "fail", error.message, error.hint)
         return
     server = daemon.find(home)
     if server is not None:
@@ -53,24 +53,24 @@ def server(home: Path) -> Iterator[Check]:
             answer = to.ready()
             where = ", ".join(to.target.urls)
         except MusterError as error:
-            yield Check("server", "warn", error.message, error.mend)
+            yield Check("server", "warn", error.message, error.hint)
             return
         if not answer.get("ready"):
             holder = answer.get("holder") or "nobody"
-            mend = "It takes over when the other one is gone; see its log if there is no other."
-            yield Check("server", "warn", f"{where} does not lead; {holder} holds the lease", mend)
+            hint = "It takes over when the other one is gone; see its log if there is no other."
+            yield Check("server", "warn", f"{where} does not lead; {holder} holds the lease", hint)
             return
         yield Check("server", "ok", f"{where} is ready and leads")
         skew = time.time() - to.clock()
         if abs(skew) > _SKEW:
-            mend = "Set both clocks by NTP: times and rates that you see are off by as much."
-            yield Check("clock", "warn", f"this machine is {skew:+.0f} s from the server", mend)
+            hint = "Set both clocks by NTP: times and rates that you see are off by as much."
+            yield Check("clock", "warn", f"this machine is {skew:+.0f} s from the server", hint)
         else:
             yield Check("clock", "ok", "as the server's")
         try:
             me = to.whoami()
         except MusterError as error:
-            yield Check("token", "fail", error.message, error.mend)
+            yield Check("token", "fail", error.message, error.hint)
         else:
             yield Check("token", "ok", f"valid: {me['user']}, {'superuser' if me['superuser'] else me['role']}")
             yield from _record(to.health())
@@ -82,16 +82,16 @@ def _record(health: dict[str, Any]) -> Iterator[Check]:
     troubled = [f"{one['name']}: {one['trouble']}" for one in followers if one["trouble"]]
     behind = [f"{one['name']} by {one['behind']:,} events" for one in followers if one["behind"] > _BEHIND]
     if troubled or behind:
-        mend = "See the server's log; what they write comes later, and is not lost."
-        yield Check("followers", "warn", "behind the event log: " + "; ".join(troubled + behind), mend)
+        hint = "See the server's log; what they write comes later, and is not lost."
+        yield Check("followers", "warn", "behind the event log: " + "; ".join(troubled + behind), hint)
     else:
         yield Check("followers", "ok", f"all {len(followers)} are at the end of the event log")
     if aside:
         newest = aside[0]
         about = f" of {newest['run']}" if newest["run"] else ""
         detail = f"{len(aside)} could not be written and were set aside; the newest: {newest['source']}{about}: "
-        mend = "Report it; the bytes are in the table set_aside of the server's database."
-        yield Check("record", "warn", detail + newest["error"], mend)
+        hint = "Report it; the bytes are in the table set_aside of the server's database."
+        yield Check("record", "warn", detail + newest["error"], hint)
     if outbox.get("given_up"):
         detail = f"{outbox['given_up']} were given up: {outbox['error']}"
         yield Check("messages", "warn", detail, "Check `hooks` in the server's settings, and their receivers.")
@@ -120,7 +120,7 @@ def isolation(home: Path) -> Iterator[Check]:
         return
     found = stand(read_local(named.get(LOCAL, {}), settings.trust_members))
     if found.kind == "none":
-        yield Check("isolation", "warn", f"{found.detail}; they are refused, and administrators' are not", MEND)
+        yield Check("isolation", "warn", f"{found.detail}; they are refused, and administrators' are not", HINT)
     elif found.kind == "trusted":
         yield Check("isolation", "warn", found.detail, "Take `trust_members` away to have them kept apart.")
     else:

@@ -92,8 +92,8 @@ def stop(server: Running) -> None:
     deadline = time.monotonic() + STOP_PATIENCE
     while server.alive():
         if time.monotonic() > deadline:
-            mend = f"See its log; `kill -9 {server.pid}` ends it at once, and jobs go on all the same."
-            raise Unavailable(f"The server (pid {server.pid}) has not ended after {STOP_PATIENCE:.0f} s.", mend)
+            hint = f"See its log; `kill -9 {server.pid}` ends it at once, and jobs go on all the same."
+            raise Unavailable(f"The server (pid {server.pid}) has not ended after {STOP_PATIENCE:.0f} s.", hint)
         time.sleep(_LOOK_EVERY)
 
 

@@ -60,8 +60,8 @@ def demo(
 ) -> None:
     """Train a small transformer on two ranks, kill one of them and see the run recover, in about a minute."""
     if importlib.util.find_spec("torch") is None:
-        mend = f"Install it: {sys.executable} -m pip install 'muster-ml[train]'."
-        raise ConfigError("The demo trains with PyTorch, which this Python has not.", mend)
+        hint = f"Install it: {sys.executable} -m pip install 'muster-ml[train]'."
+        raise ConfigError("The demo trains with PyTorch, which this Python has not.", hint)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # whatever ends the demo, it leaves nothing running
     console = SafeConsole(stderr=json_, highlight=False)
     home = home_folder() / "demo"

@@ -41,6 +41,6 @@ def doctor(
 
 def _line(found: Check) -> Text:
     line = Text.assemble((f"{found.status:<4}", _STYLES[found.status]), f"  {found.name}: {found.detail}")
-    if found.mend:
-        line.append(f"\n      {found.mend}", style="green")
+    if found.hint:
+        line.append(f"\n      {found.hint}", style="green")
     return line

@@ -38,8 +38,8 @@ def show_refused(source: str, reasons: list[dict[str, Any]]) -> None:
     lines = [Text.assemble(("refused: ", "bold red"), f"{source} would not be accepted")]
     for reason in reasons:
         lines.append(Text.assemble("  ", (reason["code"], "bold"), f": {reason['message']}"))
-        if reason["mend"]:
-            lines.append(Text.assemble("    ", (reason["mend"], "green")))
+        if reason["hint"]:
+            lines.append(Text.assemble("    ", (reason["hint"], "green")))
         if nearest := _fields(reason["data"].get("nearest") or {}):
             lines.append(Text.assemble("    nearest that would be: ", (nearest, "green")))
     err().print(Text("\n").join(lines))

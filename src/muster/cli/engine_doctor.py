@@ -47,7 +47,7 @@ def _from_here(home: Path, name: str) -> Iterator[Check]:
     adapter = make_adapter(name, named[name], _home(home, settings))
     try:
         for found in adapter.diagnose():
-            yield Check(found.name, found.status, found.detail, found.mend)
+            yield Check(found.name, found.status, found.detail, found.hint)
     finally:
         adapter.close()
 
@@ -59,4 +59,4 @@ def _home(home: Path, settings: Settings) -> Home:
 
 
 def _check(found: dict[str, Any]) -> Check:
-    return Check(found["name"], found["status"], found["detail"], found["mend"])
+    return Check(found["name"], found["status"], found["detail"], found["hint"])

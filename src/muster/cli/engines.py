@@ -38,7 +38,7 @@ def ls(json: Json = False) -> None:
     for one in engines:
         said = one["trouble"] or one["detail"]
         if not one["ok"] and said:
-            note((f"{one['name']}: {said}", "yellow"), (f"  {one['mend']}" if one["mend"] else "", "green"))
+            note((f"{one['name']}: {said}", "yellow"), (f"  {one['hint']}" if one["hint"] else "", "green"))
 
 
 @app.callback(invoke_without_command=True)
@@ -125,8 +125,8 @@ def _rows(one: dict[str, Any], nodes: list[dict[str, Any]]) -> list[tuple[str, T
     there = one["ok"] or one["trouble"]
     rows = [("connected to" if there else "what is wrong", Text(one["detail"] or "-"))]
     rows += [("trouble", Text(one["trouble"], style="yellow"))] if one["trouble"] else []
-    if one["mend"]:
-        rows.append(("what to do", Text(one["mend"], style="green")))
+    if one["hint"]:
+        rows.append(("what to do", Text(one["hint"], style="green")))
     rows.append(("pools", Text(", ".join(one["pools"]) or "-")))
     rows.append(("nodes", Text(_nodes(one))))
     ill = [f"{node['name']} ({node['health']}{': ' + node['why'] if node['why'] else ''})" for node in nodes

@@ -37,8 +37,8 @@ def import_(
             f"{file} nests brackets too deeply to be read.", "Write its commands on lines of their own."
         ) from None
     except ValueError:
-        mend = "Name a script with a command in it; `#SBATCH` lines alone run nothing."
-        raise Invalid(f"{file} has no command to run.", mend) from None
+        hint = "Name a script with a command in it; `#SBATCH` lines alone run nothing."
+        raise Invalid(f"{file} has no command to run.", hint) from None
     job, renamed = _named(found.job)
     written = _commented(dump_job(parse_job(job, source=file)), name, found)
     notes = [*renamed, *found.notes]

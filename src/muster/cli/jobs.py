@@ -87,7 +87,7 @@ def seconds(option: str, text: str) -> float:
     try:
         return parse_duration(text)
     except Unfit as unfit:
-        raise Usage(f"{option}: got {text!r}.", unfit.mend or "Expected a duration such as 30s, 5m or 1h30m.") from None
+        raise Usage(f"{option}: got {text!r}.", unfit.hint or "Expected a duration such as 30s, 5m or 1h30m.") from None
 
 
 def _print_jobs(jobs: list[Job]) -> None:

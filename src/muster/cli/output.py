@@ -88,13 +88,13 @@ def phase_text(phase: str) -> Text:
     return Text(phase, style=PHASE_STYLES.get(phase, ""))
 
 
-def mend_of(job_id: str, mend: str) -> str:
+def hint_of(job_id: str, hint: str) -> str:
     """The advice with the job's id in the commands that it names, so that they can be copied."""
-    return re.sub(r"`muster (logs|resume|status|why)`", rf"`muster \1 {job_id}`", mend)
+    return re.sub(r"`muster (logs|resume|status|why)`", rf"`muster \1 {job_id}`", hint)
 
 
 def show_error(error: dict[str, Any], as_json: bool) -> None:
-    """`error` as the API writes it: {"code", "message", "mend"} and, for a job file, "problems"."""
+    """`error` as the API writes it: {"code", "message", "hint"} and, for a job file, "problems"."""
     if as_json:
         emit({"error": error})
         return
@@ -103,7 +103,7 @@ def show_error(error: dict[str, Any], as_json: bool) -> None:
     for problem in problems:
         lines.append(Text.assemble("  ", (problem["where"], "bold"), f": got {problem['given']}"))
         lines.append(Text(f"    expected {problem['expected']}"))
-        lines.append(Text.assemble("    ", (problem["mend"], "green")))
-    if error["mend"] and not problems:
-        lines.append(Text.assemble("  ", (error["mend"], "green")))
+        lines.append(Text.assemble("    ", (problem["hint"], "green")))
+    if error["hint"] and not problems:
+        lines.append(Text.assemble("  ", (error["hint"], "green")))
     err().print(Text("\n").join(lines))

@@ -41,8 +41,8 @@ def render(
 ) -> None:
     """Print what Muster would hand to a cluster, or what a managed service takes, for a job file."""
     if output not in _FORMATS:
-        mend = f"Fields are set by --set {output}." if "=" in output else f"There are: {', '.join(_FORMATS)}."
-        raise Usage(f"-o: got {output!r}.", mend)
+        hint = f"Fields are set by --set {output}." if "=" in output else f"There are: {', '.join(_FORMATS)}."
+        raise Usage(f"-o: got {output!r}.", hint)
     spec = from_file(file, parse_overrides(override or ()), local=False).spec
     kind, settings = _settings(engine)
     if form and kind != "kubernetes":

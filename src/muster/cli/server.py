@@ -69,8 +69,8 @@ def up(
         return
     if server is not None and not standby:
         where = ", ".join(server.urls)
-        mend = "Stop it with `muster down`, or stand by for it with --standby."
-        raise Conflict(f"A server of {home} runs already at {where} (pid {server.pid}).", mend)
+        hint = "Stop it with `muster down`, or stand by for it with --standby."
+        raise Conflict(f"A server of {home} runs already at {where} (pid {server.pid}).", hint)
     settings = load("muster.server.settings:Settings").load(home, given)
     where = f"{settings.host}:{settings.port}" if settings.port else f"a free port of {settings.host}"
     if json:

@@ -34,7 +34,7 @@ class Unusable(Usage):
     """A file or an option that the simulation can't work with, told as the mistakes in it."""
 
     def __init__(self, error: SpecError) -> None:
-        super().__init__(error.message, error.mend)
+        super().__init__(error.message, error.hint)
         self._told = error.to_dict()
 
     def to_dict(self) -> dict[str, Any]:
@@ -159,8 +159,8 @@ def _from_file(
     if file is None and found.ledger.cluster is not None:
         file = ClusterFile(trace, found.ledger.cluster)
     if file is None:
-        mend = 'Give --cluster with a file such as `pools: {a100: {nodes: 16, accelerators: "A100:8"}}`.'
-        raise Usage(f"{trace} does not say what it ran on, and there is no cluster file beside it.", mend)
+        hint = 'Give --cluster with a file such as `pools: {a100: {nodes: 16, accelerators: "A100:8"}}`.'
+        raise Usage(f"{trace} does not say what it ran on, and there is no cluster file beside it.", hint)
     return found, file
 
 

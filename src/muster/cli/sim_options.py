@@ -91,7 +91,7 @@ def seconds(text: str, name: str, least: float = 0.0) -> float:
     try:
         found = parse_duration(text)
     except Unfit as unfit:
-        raise Usage(f"{name}: got {text!r}.", unfit.mend or "Expected a duration such as 30m or 90s.") from None
+        raise Usage(f"{name}: got {text!r}.", unfit.hint or "Expected a duration such as 30m or 90s.") from None
     if not least <= found < math.inf:
         raise Usage(f"{name}: got {text!r}.", f"Expected a duration of {least:g}s or more.")
     return found

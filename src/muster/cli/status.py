@@ -13,7 +13,7 @@ from muster.cli.call import Json
 from muster.cli.connect import client
 from muster.cli.forecast import show_offers, when
 from muster.cli.jobs import JobRef
-from muster.cli.output import emit, mend_of, out, phase_text
+from muster.cli.output import emit, hint_of, out, phase_text
 from muster.client import Job
 from muster.core.units import format_priority
 
@@ -49,12 +49,12 @@ def why(ref: JobRef, json: Json = False) -> None:
     screen = out()
     reason, causes = answer["reason"], answer["all"]
     screen.print(Text.assemble(_headline(job), (f": {reason['message']}" if reason else "", "bold")))
-    if reason and reason["mend"]:
-        screen.print(Text.assemble(("  what would change it: ", "dim"), (mend_of(job.id, reason["mend"]), "green")))
+    if reason and reason["hint"]:
+        screen.print(Text.assemble(("  what would change it: ", "dim"), (hint_of(job.id, reason["hint"]), "green")))
     for cause in [one for one in causes if one != reason]:
         screen.print(Text.assemble("  also ", (cause["code"], "bold"), f": {cause['message']}"))
-        if cause["mend"]:
-            screen.print(Text.assemble("    ", (mend_of(job.id, cause["mend"]), "green")))
+        if cause["hint"]:
+            screen.print(Text.assemble("    ", (hint_of(job.id, cause["hint"]), "green")))
     if answer["ahead"]:
         ahead = ", ".join(one["id"] for one in answer["ahead"])
         more = ", ..." if answer["place"] > len(answer["ahead"]) + 1 else ""
@@ -78,7 +78,7 @@ def _headline(job: Job) -> Text:
 def _rows(job: Job, attempts: list[dict[str, Any]]) -> list[tuple[str, Text]]:
     rows: list[tuple[str, Text]] = []
     if job.reason and job.reason.code != "completed":
-        rows.append(("why", Text.assemble(job.reason.message, (f"  {mend_of(job.id, job.reason.mend)}", "green"))))
+        rows.append(("why", Text.assemble(job.reason.message, (f"  {hint_of(job.id, job.reason.hint)}", "green"))))
     if job.purpose:
         rows.append(("purpose", Text(job.purpose)))
     rows.append(("command", Text(job.run)))

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from muster.cli import format
 from muster.cli.connect import client
-from muster.cli.output import emit, err, mend_of, note, phase_text
+from muster.cli.output import emit, err, hint_of, note, phase_text
 from muster.cli.views import JsonView, PlainView, ScreenView, View
 from muster.client import Client, Job, LogLine, MusterError
 from muster.core.errors import Unavailable
@@ -195,7 +195,7 @@ def _say_end(job: Job) -> None:
     line = Text.assemble((job.id, "bold"), " ", phase_text(job.phase), f" after {took}{restarts}")
     if job.phase != "succeeded" and job.reason:
         line.append(f": {job.reason.message}")
-        line.append(f"\n  {mend_of(job.id, job.reason.mend) or f'See `muster why {job.id}`.'}", style="green")
+        line.append(f"\n  {hint_of(job.id, job.reason.hint) or f'See `muster why {job.id}`.'}", style="green")
     err().print(line)
 
 

@@ -63,7 +63,7 @@ class Admin:
         return self._get(f"/v1/engines/{part(name)}")
 
     def diagnose(self, engine: str) -> Iterator[Doc]:
-        """Findings of a look at an engine, as they are made: "status", "name", "detail" and "mend"."""
+        """Findings of a look at an engine, as they are made: "status", "name", "detail" and "hint"."""
         path = f"/v1/engines/{part(engine)}/doctor"
         with self._transport.open(path, {}, {}, DIAGNOSIS) as response:
             for line in byte_lines(response.iter_bytes()):

@@ -157,8 +157,8 @@ class Transport:
     def _unreachable(self, url: str, error: httpx.TransportError) -> Unavailable:
         if _unsent(error):
             why = "connection refused" if "refused" in str(error).lower() else str(error) or "timed out"
-            mend = START_A_SERVER if is_loopback(url) else "Check the address, and that a server runs there."
-            return Unavailable(f"No server answers at {url} ({why}).", mend)
+            hint = START_A_SERVER if is_loopback(url) else "Check the address, and that a server runs there."
+            return Unavailable(f"No server answers at {url} ({why}).", hint)
         why = "in time" if isinstance(error, httpx.TimeoutException) else f"({error or type(error).__name__})"
         return Unavailable(
             f"The server at {url} did not answer {why}.", "See `muster doctor`; then look what was done."
@@ -194,16 +194,16 @@ def error_from(response: httpx.Response, url: str) -> MusterError:
 
 def error_body(raw: Mapping[str, Any]) -> MusterError:
     """The exception that the server described, as the class that it raised itself."""
-    code, message, mend = str(raw["code"]), str(raw["message"]), str(raw.get("mend") or "")
+    code, message, hint = str(raw["code"]), str(raw["message"]), str(raw.get("hint") or "")
     problems = [Problem(**problem) for problem in raw.get("problems") or ()]
-    reasons = [Reason(**reason) for reason in raw.get("reasons") or ()]
+    reasons = [Reason.of(reason) for reason in raw.get("reasons") or ()]
     if code == SpecError.code and problems:
-        error: MusterError = SpecError(problems, mend=mend)
+        error: MusterError = SpecError(problems, hint=hint)
         error.message = message
         return error
     if code == Refused.code and reasons:
         return Refused(reasons)
-    error = _CLASSES.get(code, MusterError)("\n".join([message, *(f"  - {one}" for one in problems)]), mend)
+    error = _CLASSES.get(code, MusterError)("\n".join([message, *(f"  - {one}" for one in problems)]), hint)
     error.code = code
     return error
 

@@ -52,7 +52,7 @@ class Job:
     def from_view(cls, view: dict[str, Any], client: Client) -> Job:
         """From a JobView of the API; fields that a newer server adds stay in `raw`."""
         values = {name: view[name] for name in _NAMES}
-        values["reason"] = Reason(**view["reason"]) if view["reason"] else None
+        values["reason"] = Reason.of(view["reason"]) if view["reason"] else None
         return cls(**values, raw=view, client=client)
 
     @property

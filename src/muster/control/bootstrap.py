@@ -6,7 +6,7 @@ import hashlib
 import secrets
 from dataclasses import asdict
 
-from muster.core.estate import Project, Queue
+from muster.core.entities import Project, Queue
 from muster.core.event import SYSTEM, Event
 from muster.core.state import State
 

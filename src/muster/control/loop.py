@@ -21,9 +21,9 @@ from functools import partial
 
 from muster.control.clock import Clock
 from muster.control.decide import judge, launch_failed, plan_events
+from muster.control.engine_hints import EngineHints
 from muster.control.listen import Listener
 from muster.control.reconcile import Action, Forget, Key, Launch, Stop, TokenFor, desired, strays
-from muster.control.upkeep import Upkeep
 from muster.core.errors import EngineError, MusterError, Unavailable
 from muster.core.event import AUDIT, Event
 from muster.core.faults import point
@@ -67,7 +67,7 @@ class Controller:
         self._commit, self._engine, self._clock = commit, engine, clock
         self._token_for, self._may_act = token_for, may_act
         self._listener = Listener(engine)
-        self._upkeep = Upkeep(engine)
+        self._engine_hints = EngineHints(engine)
         self._board = Board()
         self._wake = threading.Event()
         self._stopped = threading.Event()
@@ -156,7 +156,7 @@ class Controller:
             if not self._may_act():
                 raise Unavailable("The lease ran out during the tick.", "Another server may be leading.")
             self._act(action)
-        self._upkeep.tell()
+        self._engine_hints.tell()
         if this.actions and self._listener.starts_only():
             # What was launched and runs already needs no decision, so it is recorded here and saves a tick.
             self._commit.run([partial(self._observe, _Round(this.now, set()))])
@@ -204,7 +204,7 @@ class Controller:
 
     def _observe_nodes(self, this: _Round, state: State) -> Entry:
         events = self._listener.node_events(state, this.now)
-        self._upkeep.look_at_nodes(state, self._listener.nodes or ())
+        self._engine_hints.look_at_nodes(state, self._listener.nodes or ())
         return self._entry(state, this, events)
 
     def _observe(self, this: _Round, state: State) -> Entry:
@@ -229,7 +229,7 @@ class Controller:
 
     def _plan(self, this: _Round, state: State) -> Entry:
         plan = schedule(state, this.now, self._board)
-        self._upkeep.look_at_waiting(state, self._board, this.now)
+        self._engine_hints.look_at_waiting(state, self._board, this.now)
         self._wake_at = plan.wake_at if plan.wake_at is not None and plan.wake_at > this.now else None
         return self._entry(state, this, plan_events(state, plan, this.now))
 

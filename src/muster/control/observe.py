@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from muster.control.watch import GONE_AFTER, LOST_AFTER, Sighting, Watch
-from muster.core.estate import ENGINE, Node
+from muster.core.entities import ENGINE, Node
 from muster.core.event import SYSTEM, Event
 from muster.core.job import Job
 from muster.core.reasons import Reason, reason
@@ -149,7 +149,7 @@ def wait_events(state: State, waits: Iterable[Wait], now: float) -> list[Event]:
         job = state.jobs.get(wait.job)
         if job is None or job.phase != "starting" or job.attempt is None or job.attempt.number != wait.attempt:
             continue
-        found = reason("engine_queue", wait.message, wait.mend, engine_reason=wait.code, starts_at=wait.starts_at)
+        found = reason("engine_queue", wait.message, wait.hint, engine_reason=wait.code, starts_at=wait.starts_at)
         if not _same_wait(job.reason, found):
             about = (SYSTEM, job.project, job.id, wait.attempt)
             events.append(Event("attempt.waits", now, *about, {"reason": found.to_dict()}))

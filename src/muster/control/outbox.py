@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Table, delete, func, select, update
 
-from muster.control.beside import Beside
+from muster.control.background import Background
 from muster.control.clock import Clock
 from muster.core.state import State
 from muster.store.base import Entry, Record
@@ -67,7 +67,7 @@ class Outbox:
         may_act: Callable[[], bool],
     ) -> None:
         self._database, self._commit, self._clock, self._deliver = database, commit, clock, deliver
-        self._thread = Beside("outbox", self.step, may_act, lambda spent: _PAUSE)
+        self._thread = Background("outbox", self.step, may_act, lambda spent: _PAUSE)
         self.start, self.close = self._thread.start, self._thread.close
 
     def step(self) -> None:

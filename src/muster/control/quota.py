@@ -43,5 +43,5 @@ def check_tokens(state: State, user: str, now: float, quota: Quota) -> None:
     if valid >= quota.tokens_per_user:
         most = quota.tokens_per_user
         message = f"{user} has {valid:,} valid tokens, and may have {most:,}"
-        mend = "Revoke some: `muster token ls`, `muster token revoke ID`."
-        raise Refused([reason("over_quota", message, mend, used=valid, limit=most)])
+        hint = "Revoke some: `muster token ls`, `muster token revoke ID`."
+        raise Refused([reason("over_quota", message, hint, used=valid, limit=most)])

@@ -8,7 +8,7 @@ from pathlib import Path
 from muster.core.errors import ConfigError, Problem, SpecError
 from muster.core.event import Event
 from muster.core.policy_check import check_rules
-from muster.core.policy_file import MEND, parse_rules
+from muster.core.policy_file import HINT, parse_rules
 from muster.core.rules import Rules
 from muster.core.state import State
 from muster.sched.policies import POLICIES
@@ -48,7 +48,7 @@ def set_rules(text: str, actor: str, now: float, *, source: str = "The policy", 
     def propose(state: State) -> Entry:
         problems = problems_here(rules, state) if check else []
         if problems:
-            raise SpecError(problems, source, MEND)
+            raise SpecError(problems, source, HINT)
         if (rules, text) == (state.rules, state.in_force.text):
             return Entry()
         data = {"rules": rules.model_dump(mode="json"), "text": text}

@@ -35,15 +35,15 @@ def read_document(given: object, report: Report, sort: Sort = JOB) -> Mapping[An
         raw = _read_yaml(_checked_text(given, report), report, sort)
     if not isinstance(raw, Mapping):
         found = "text without keys" if isinstance(raw, str) and raw else shown(raw)
-        mend = f"Write one `key: value` a line, such as `{sort.example}`."
-        report.stop("the whole file", found, sort.expected, mend)
+        hint = f"Write one `key: value` a line, such as `{sort.example}`."
+        report.stop("the whole file", found, sort.expected, hint)
     return raw
 
 
 def _checked_text(given: bytes | str, report: Report) -> str:
     if len(given) > MAX_BYTES:
-        mend = "Move scripts and data into files of their own."
-        report.stop("the whole file", f"{len(given):,} characters", f"at most {MAX_BYTES:,}", mend)
+        hint = "Move scripts and data into files of their own."
+        report.stop("the whole file", f"{len(given):,} characters", f"at most {MAX_BYTES:,}", hint)
     try:
         text = given.decode("utf-8") if isinstance(given, bytes) else given
     except UnicodeDecodeError as error:
@@ -63,10 +63,10 @@ def _read_yaml(text: str, report: Report, sort: Sort) -> Any:
         line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
         # The line itself is not quoted: it may hold a secret.
         given = f"text that YAML can't read ({getattr(error, 'problem', None) or 'it breaks off'})"
-        mend = "Check the quotes, the colons and the indentation there."
+        hint = "Check the quotes, the colons and the indentation there."
         if "\t" in "".join(text.splitlines()[line - 1 : line]):
-            mend = "There is a tab on that line: indent with spaces."
-        report.stop(f"line {line}, column {column}", given, "valid YAML", mend)
+            hint = "There is a tab on that line: indent with spaces."
+        report.stop(f"line {line}, column {column}", given, "valid YAML", hint)
 
 
 class _Tree:
@@ -88,8 +88,8 @@ class _Tree:
         second = next(self._events)
         if not isinstance(second, yaml.StreamEndEvent):
             where = f"line {second.start_mark.line + 1}"
-            mend = f"Put each {self._noun} in a file of its own."
-            self._report.stop(where, "a second document", f"one {self._noun} in a file", mend)
+            hint = f"Put each {self._noun} in a file of its own."
+            self._report.stop(where, "a second document", f"one {self._noun} in a file", hint)
         return root
 
     def _node(self, event: Any, at: At, depth: int) -> Any:
@@ -148,8 +148,8 @@ class _Tree:
             given = f"more values than any {self._noun} needs"
             self._stop(event, given, "a smaller file", "Use fewer YAML anchors and values.")
 
-    def _stop(self, event: Any, given: str, expected: str, mend: str) -> NoReturn:
-        self._report.stop(f"line {event.start_mark.line + 1}", given, expected, mend)
+    def _stop(self, event: Any, given: str, expected: str, hint: str) -> NoReturn:
+        self._report.stop(f"line {event.start_mark.line + 1}", given, expected, hint)
 
 
 _LOADER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

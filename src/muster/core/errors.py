@@ -30,37 +30,37 @@ class Problem:
     where: str
     given: str
     expected: str
-    mend: str
+    hint: str
 
     def __str__(self) -> str:
-        return f"{self.where}: got {self.given}, expected {self.expected}. {self.mend}"
+        return f"{self.where}: got {self.given}, expected {self.expected}. {self.hint}"
 
 
 class MusterError(Exception):
-    """The root. `code` is stable for programs; `message` and `mend` are for people."""
+    """The root. `code` is stable for programs; `message` and `hint` are for people."""
 
     code = "error"
 
-    def __init__(self, message: str, mend: str = "") -> None:
+    def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
         self.message = message
-        self.mend = mend
+        self.hint = hint
 
     def to_dict(self) -> dict[str, Any]:
-        return {"code": self.code, "message": self.message, "mend": self.mend}
+        return {"code": self.code, "message": self.message, "hint": self.hint}
 
     def __str__(self) -> str:
-        return f"{self.message} {self.mend}".strip()
+        return f"{self.message} {self.hint}".strip()
 
 
 class SpecError(MusterError):
     code = "bad_spec"
 
     def __init__(
-        self, problems: list[Problem], source: str = "the job", mend: str = "Mend each and submit again."
+        self, problems: list[Problem], source: str = "the job", hint: str = "Mend each and submit again."
     ) -> None:
         count = "one mistake" if len(problems) == 1 else f"{len(problems)} mistakes"
-        super().__init__(f"{source} has {count}.", mend)
+        super().__init__(f"{source} has {count}.", hint)
         self.problems = problems
 
     def to_dict(self) -> dict[str, Any]:
@@ -74,7 +74,7 @@ class Refused(MusterError):
     code = "refused"
 
     def __init__(self, reasons: list[Reason]) -> None:
-        super().__init__("; ".join(r.message for r in reasons), " ".join(r.mend for r in reasons if r.mend))
+        super().__init__("; ".join(r.message for r in reasons), " ".join(r.hint for r in reasons if r.hint))
         self.reasons = reasons
 
     def to_dict(self) -> dict[str, Any]:

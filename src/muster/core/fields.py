@@ -50,9 +50,9 @@ def read_fields(raw: Mapping[Any, Any], at: At, report: Report) -> dict[FieldPat
     for entry in _entries((), raw, at, report):
         path, note = entry.field.path, entry.field.note
         if path in entries:
-            mend = f"They mean the same: keep `{'.'.join(path)}`."
+            hint = f"They mean the same: keep `{'.'.join(path)}`."
             given = f"both `{spelled(entries[path].at)}` and `{spelled(entry.at)}`"
-            report.add(entry.at, given, "one of the two", mend)
+            report.add(entry.at, given, "one of the two", hint)
             continue
         entries[path] = entry
         try:
@@ -60,7 +60,7 @@ def read_fields(raw: Mapping[Any, Any], at: At, report: Report) -> dict[FieldPat
         except units.Unfit as unfit:
             # `envs: HF_TOKEN=...` is a common slip, and not one to print.
             given = "text" if note.form == "mapping" and isinstance(entry.raw, str) else shown(entry.raw)
-            report.add(entry.at, given, note.expected, unfit.mend or advice(entry.field, entry.raw))
+            report.add(entry.at, given, note.expected, unfit.hint or advice(entry.field, entry.raw))
     return entries
 
 
@@ -108,12 +108,12 @@ def _report_unknown(key: object, section: FieldPath, at: At, report: Report) -> 
     near = difflib.get_close_matches(text.lower().replace("-", "_"), _KEYS[section], n=1)
     elsewhere = next((path for path in FIELDS if path[-1] == text), None)
     if elsewhere:
-        mend = f"Write it under `{elsewhere[0]}`." if len(elsewhere) > 1 else "Write it at the top level."
+        hint = f"Write it under `{elsewhere[0]}`." if len(elsewhere) > 1 else "Write it at the top level."
     elif near:
-        mend = f"Did you mean `{near[0]}`?"
+        hint = f"Did you mean `{near[0]}`?"
     else:
-        mend = "Remove it, or keep it under `tags` if it is a note of your own."
-    report.add((*at, text), "a key that does not exist", f"a key of {place}", mend)
+        hint = "Remove it, or keep it under `tags` if it is a note of your own."
+    report.add((*at, text), "a key that does not exist", f"a key of {place}", hint)
 
 
 # --- values -----------------------------------------------------------------------------------------------------------
@@ -161,7 +161,7 @@ def _item_texts(items: Mapping[Any, Any], entry: Entry, report: Report) -> dict[
             name = key if note.form == "list" else as_text(key)
             texts[name] = as_text(item)
         except units.Unfit as unfit:
-            report.add(entry.item_at(key), shown(item), note.item, unfit.mend or advice(entry.field, None))
+            report.add(entry.item_at(key), shown(item), note.item, unfit.hint or advice(entry.field, None))
     entry.keys = tuple(texts)
     return texts
 

@@ -156,7 +156,7 @@ class Job:
             doc["id"], doc["number"], doc["project"], doc["queue"], doc["user"], spec, doc["submitted_at"],
             doc["phase"], doc["since"], _reason(doc["reason"]), doc["key"], doc["started_at"], doc["finished_at"],
             Attempt.from_doc(doc["attempt"]) if doc["attempt"] else None, doc["charges"], doc["not_before"],
-            StopOrder(**{**stop, "reason": Reason(**stop["reason"])}) if stop else None,
+            StopOrder(**{**stop, "reason": Reason.of(stop["reason"])}) if stop else None,
             CheckpointMark(**mark) if mark else None, doc["ran"], ask(spec), doc.get("expect"), doc.get("waited", 0.0),
             tuple(seat_from(seat) for seat in doc.get("claim", ())), doc.get("code", ""),
             doc.get("trusted", False),
@@ -164,4 +164,4 @@ class Job:
 
 
 def _reason(raw: dict[str, Any] | None) -> Reason | None:
-    return Reason(**raw) if raw else None
+    return Reason.of(raw) if raw else None

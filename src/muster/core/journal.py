@@ -7,7 +7,7 @@ from typing import Literal
 
 KEPT = 400_000  # entries; a reader that is further behind starts from the whole state
 
-What = Literal["job", "node", "estate", "history"]  # estate: queues, pools, projects, rules; history: of a user
+What = Literal["job", "node", "entity", "history"]  # entity: queues, pools, projects, rules; history: of a user
 Entry = tuple[What, str]
 
 

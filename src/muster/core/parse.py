@@ -67,8 +67,8 @@ def _check_names(entries: Mapping[FieldPath, Entry], report: Report) -> None:
         if name in RESERVED or name.startswith(RESERVED_PREFIX):
             report.add(at, "a name that the launcher sets on every rank", "a name of your own", "Rename it.")
     for name in sorted(shared.keys() & {name for name, _ in hidden}):
-        mend = "Remove it from `envs`: the secret is put into the environment under that name."
-        report.add(shared[name], "a name that `secrets` has too", "a name in one of the two", mend)
+        hint = "Remove it from `envs`: the secret is put into the environment under that name."
+        report.add(shared[name], "a name that `secrets` has too", "a name in one of the two", hint)
 
 
 def _values(entries: Mapping[FieldPath, Entry], base: Path | None) -> dict[str, Any]:

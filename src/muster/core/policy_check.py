@@ -73,7 +73,7 @@ def check_rules(
         *_over(rules, {**rules.queues, **queues}),
         *_over_the_pools(rules, {**rules.queues, **queues}, pools),
     ]
-    return [Problem(spelled(at), given, expected, mend) for at, given, expected, mend in found]
+    return [Problem(spelled(at), given, expected, hint) for at, given, expected, hint in found]
 
 
 # --- whatever the cluster -----------------------------------------------------------------------------------------
@@ -86,8 +86,8 @@ def _entries(rules: Rules) -> Iterator[tuple[At, QueueRules]]:
 def _parent_missing(rules: Rules, at: At, queue: QueueRules) -> Iterator[Clash]:
     if queue.parent is not None and queue.parent not in rules.queues:
         near = get_close_matches(queue.parent, rules.queues, n=1)
-        mend = f"Did you mean `{near[0]}`?" if near else f"Write `{queue.parent}: {{}}` under `queues`, with its quota."
-        yield (*at, "parent"), repr(queue.parent), "a queue under `queues`", mend
+        hint = f"Did you mean `{near[0]}`?" if near else f"Write `{queue.parent}: {{}}` under `queues`, with its quota."
+        yield (*at, "parent"), repr(queue.parent), "a queue under `queues`", hint
 
 
 def _levels_mixed(at: At, queue: QueueRules) -> Iterator[Clash]:
@@ -102,8 +102,8 @@ def _pools_left_out(at: At, queue: QueueRules) -> Iterator[Clash]:
         for pool in amounts if queue.pools else ():
             if pool not in queue.pools:
                 expected = f"one of the queue's `pools` ({', '.join(queue.pools)})"
-                mend = f"Add `{pool}` to its `pools`, or leave it out here."
-                yield (*at, key, pool), "a pool where its jobs may not run", expected, mend
+                hint = f"Add `{pool}` to its `pools`, or leave it out here."
+                yield (*at, key, pool), "a pool where its jobs may not run", expected, hint
 
 
 def _cycles(rules: Rules) -> Iterator[Clash]:
@@ -129,8 +129,8 @@ def _over(rules: Rules, names: Iterable[str]) -> Iterator[Clash]:
         quota = rules.queue(parent).quota.get(pool) if parent is not None else None
         if parent is not None and quota is not None and sum(below.values()) > quota:
             expected = f"at least {sum(below.values())}, the sum of the queues below it"
-            mend = f"Raise it, or lower theirs: {_listed(below)}."
-            yield ("queues", parent, "quota", pool), f"{quota} {pool}", expected, mend
+            hint = f"Raise it, or lower theirs: {_listed(below)}."
+            yield ("queues", parent, "quota", pool), f"{quota} {pool}", expected, hint
 
 
 def _owners(rules: Rules, names: Iterable[str]) -> dict[tuple[str | None, str], dict[str, int]]:
@@ -160,8 +160,8 @@ def _unknown(noun: str, places: Iterable[At], known: Collection[str], create: st
         if name not in known:
             near = get_close_matches(name, known, n=1)
             there = f"There are: {', '.join(sorted(known)) or 'none'}."
-            mend = f"Did you mean `{near[0]}`?" if near else f"Create it with `{create} {name}`." if create else there
-            yield at, f"the {noun} {name!r}", f"a {noun} of this cluster", mend
+            hint = f"Did you mean `{near[0]}`?" if near else f"Create it with `{create} {name}`." if create else there
+            yield at, f"the {noun} {name!r}", f"a {noun} of this cluster", hint
 
 
 def _named_pools(rules: Rules) -> Iterator[At]:

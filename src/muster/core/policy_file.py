@@ -20,7 +20,7 @@ from muster.core.report import At, Report, Stop, is_clean, is_null, shown
 from muster.core.rules import WORK_CLASSES, QueueRules, Rules, Window
 
 POLICY: Final = Sort("policy", "a mapping such as `{defaults: {order: predicted}}`", "between: fair")
-MEND: Final = "Mend each and apply it again; the rules in force stay as they are."
+HINT: Final = "Mend each and apply it again; the rules in force stay as they are."
 
 
 def parse_rules(text: str | bytes | Mapping[str, Any], *, source: str = "policy", orders: Collection[str]) -> Rules:
@@ -31,13 +31,13 @@ def parse_rules(text: str | bytes | Mapping[str, Any], *, source: str = "policy"
         # 1. text to plain data; 2. plain data to rules, as far as it is right; 3. what one part says against another
         reader = _Reader(report, orders)
         rules = reader.read(read_document(text, report, POLICY))
-        for at, given, expected, mend in clashes(rules):
+        for at, given, expected, hint in clashes(rules):
             if not any(at[:n] in reader.failed for n in range(1, len(at) + 1)):
-                report.add(at, given, expected, mend)
+                report.add(at, given, expected, hint)
     except Stop:
         pass
     if rules is None or report.found:
-        raise SpecError(report.problems(), source, MEND)
+        raise SpecError(report.problems(), source, HINT)
     return rules
 
 
@@ -86,7 +86,7 @@ class _Reader:
         try:
             values[name] = self._value(note, model, name, raw, at)
         except units.Unfit as unfit:
-            self._add(at, shown(raw), note.expected, unfit.mend or self._advice(model, name, raw))
+            self._add(at, shown(raw), note.expected, unfit.hint or self._advice(model, name, raw))
         if name == "defaults" and isinstance(values.get(name), QueueRules):
             self.defaults = values[name]
 
@@ -115,7 +115,7 @@ class _Reader:
                 value = self._item(note, model, name, item, below)
                 read |= {key: value} if value is not None else {}
             except units.Unfit as unfit:
-                self._add(below, shown(item), note.expected, unfit.mend or self._advice(model, name, item))
+                self._add(below, shown(item), note.expected, unfit.hint or self._advice(model, name, item))
         return read
 
     def _item(self, note: Note, model: Model, name: str, raw: Any, at: At) -> Any:
@@ -204,12 +204,12 @@ class _Reader:
         text = str(key)[:80]
         elsewhere = next((other for other, keys in FIELDS.items() if text in keys), None)
         near = _pick(text.lower().replace("-", "_"), FIELDS[model])
-        mend = near if elsewhere is None else f"It stands {PLACES[elsewhere]}."
-        self.report.add((*at, text), "a key that does not exist", f"a key that stands {place}", mend)
+        hint = near if elsewhere is None else f"It stands {PLACES[elsewhere]}."
+        self.report.add((*at, text), "a key that does not exist", f"a key that stands {place}", hint)
 
-    def _add(self, at: At, given: str, expected: str, mend: str) -> None:
+    def _add(self, at: At, given: str, expected: str, hint: str) -> None:
         self.failed.add(at)
-        self.report.add(at, given, expected, mend)
+        self.report.add(at, given, expected, hint)
 
 
 def _pick(name: str, among: Collection[str]) -> str:

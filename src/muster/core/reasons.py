@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -14,7 +15,7 @@ class ReasonKind:
     code: str
     category: Category
     summary: str
-    mend: str = ""
+    hint: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,21 +24,26 @@ class Reason:
 
     code: str
     message: str
-    mend: str = ""
+    hint: str = ""
     data: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, raw: Mapping[str, Any]) -> Reason:
+        """From `to_dict`; logs of the first versions call the hint `mend`."""
+        return cls(raw["code"], raw["message"], raw.get("hint", raw.get("mend", "")), raw.get("data") or {})
 
     @property
     def category(self) -> Category:
         return REASONS[self.code].category
 
     def to_dict(self) -> dict[str, Any]:
-        return {"code": self.code, "message": self.message, "mend": self.mend, "data": self.data}
+        return {"code": self.code, "message": self.message, "hint": self.hint, "data": self.data}
 
 
-def reason(code: str, message: str = "", mend: str = "", **data: Any) -> Reason:
+def reason(code: str, message: str = "", hint: str = "", **data: Any) -> Reason:
     """A reason from the list; what is not given is taken from its kind."""
     kind = REASONS[code]
-    return Reason(code, message or kind.summary, mend or kind.mend, data)
+    return Reason(code, message or kind.summary, hint or kind.hint, data)
 
 
 _KINDS = [

@@ -31,15 +31,15 @@ class Report:
     lines: dict[At, int] = field(default_factory=dict)
     found: list[tuple[float, Problem]] = field(default_factory=list)
 
-    def add(self, at: At, given: str, expected: str, mend: str) -> None:
+    def add(self, at: At, given: str, expected: str, hint: str) -> None:
         line = next((self.lines[at[:n]] for n in range(len(at), 0, -1) if at[:n] in self.lines), None)
         if "secrets" in at[:2]:  # the second place is for `defaults.secrets`
             given = "something that is not shown here, because it may be secret"
             at = tuple(part for n, part in enumerate(at) if n <= at.index("secrets") or isinstance(part, int))
-        self._put(line, Problem(spelled(at) + (f" (line {line})" if line else ""), given, expected, mend))
+        self._put(line, Problem(spelled(at) + (f" (line {line})" if line else ""), given, expected, hint))
 
-    def stop(self, where: str, given: str, expected: str, mend: str) -> NoReturn:
-        self._put(None, Problem(where, given, expected, mend))
+    def stop(self, where: str, given: str, expected: str, hint: str) -> NoReturn:
+        self._put(None, Problem(where, given, expected, hint))
         raise Stop
 
     def problems(self) -> list[Problem]:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any, cast
 
-from muster.core.estate import Health, Node, NodeRole, Pool, Project, Queue, Role, Token
+from muster.core.entities import Health, Node, NodeRole, Pool, Project, Queue, Role, Token
 from muster.core.event import AUDIT, Event
 from muster.core.job import Attempt, CheckpointMark, Job, Phase, StopOrder, Worker
 from muster.core.reasons import Reason
@@ -18,7 +18,7 @@ from muster.core.resources import Resources
 from muster.core.rules import Rules
 from muster.core.seat import seat_from
 from muster.core.spec import JobSpec, ask
-from muster.core.world import Changes, EntityKind, RulesInForce, State
+from muster.core.state_data import Changes, EntityKind, RulesInForce, State
 
 __all__ = ["Changes", "EntityKind", "RulesInForce", "State", "apply"]
 
@@ -49,7 +49,7 @@ def _submitted(state: State, event: Event, changes: Changes) -> None:
 def _resumed(state: State, event: Event, changes: Changes) -> None:
     job = Job.from_doc(event.data["doc"], JobSpec.model_validate(event.data["spec"]))
     job.finished_at, job.stop, job.charges, job.not_before, job.ran, job.claim = None, None, {}, 0.0, 0.0, ()
-    job.reason = Reason(**event.data["reason"])
+    job.reason = Reason.of(event.data["reason"])
     job.phase, job.since = "queued", event.time
     state.add_job(job)
     changes.jobs[job.id] = job
@@ -119,7 +119,7 @@ def _worker_placed(state: State, event: Event, changes: Changes) -> None:
 def _attempt_waits(state: State, event: Event, changes: Changes) -> None:
     job = _current(state, event)
     if job is not None and job.phase == "starting":
-        job.reason = Reason(**event.data["reason"])
+        job.reason = Reason.of(event.data["reason"])
         _touch(job, changes)
 
 
@@ -138,7 +138,7 @@ def _attempt_ended(state: State, event: Event, changes: Changes) -> None:
         return
     attempt = job.attempt
     attempt.ended_at, attempt.outcome = event.time, event.data["outcome"]
-    attempt.reason = Reason(**event.data["reason"])
+    attempt.reason = Reason.of(event.data["reason"])
     if attempt.running_at is not None:
         job.ran += event.time - attempt.running_at
     state.release(job)
@@ -150,7 +150,7 @@ def _requeued(state: State, event: Event, changes: Changes) -> None:
     job = state.jobs[event.job]
     charge = event.data["charge"]
     job.charges = {**job.charges, charge: job.charges.get(charge, 0) + 1}
-    job.reason, job.not_before, job.stop = Reason(**event.data["reason"]), event.data["not_before"], None
+    job.reason, job.not_before, job.stop = Reason.of(event.data["reason"]), event.data["not_before"], None
     _enter(job, "queued", event, changes)
     state.enqueue(job)
 
@@ -159,7 +159,7 @@ def _stopping(state: State, event: Event, changes: Changes) -> None:
     job = state.jobs.get(event.job)
     if job is None or not job.active:
         return
-    job.stop = StopOrder(Reason(**event.data["reason"]), event.data["then"], event.data["grace"], event.time)
+    job.stop = StopOrder(Reason.of(event.data["reason"]), event.data["then"], event.data["grace"], event.time)
     job.reason = job.stop.reason
     _enter(job, "stopping", event, changes)
     state.journal.note("job", job.id)
@@ -171,7 +171,7 @@ def _finished(state: State, event: Event, changes: Changes) -> None:
         return
     if job.phase == "queued":
         state.dequeue(job)
-    job.reason, job.finished_at = Reason(**event.data["reason"]), event.time
+    job.reason, job.finished_at = Reason.of(event.data["reason"]), event.time
     _enter(job, cast(Phase, event.kind.removeprefix("job.")), event, changes)
     state.remove(job)
     state.learn(job)
@@ -215,20 +215,20 @@ def _node_health(state: State, event: Event, changes: Changes) -> None:
 
 def _pool_set(state: State, event: Event, changes: Changes) -> None:
     pool = state.pools[event.data["name"]] = Pool(**event.data)
-    state.journal.note("estate", pool.name)
+    state.journal.note("entity", pool.name)
     changes.entities[("pool", pool.name)] = pool
 
 
 def _queue_set(state: State, event: Event, changes: Changes) -> None:
     known = {name: value for name, value in event.data.items() if name in _QUEUE}  # older logs said more
     queue = state.queues[event.data["name"]] = Queue(**known)
-    state.journal.note("estate", queue.name)
+    state.journal.note("entity", queue.name)
     changes.entities[("queue", queue.name)] = queue
 
 
 def _project_set(state: State, event: Event, changes: Changes) -> None:
     project = state.projects[event.data["name"]] = Project(**event.data)
-    state.journal.note("estate", project.name)
+    state.journal.note("entity", project.name)
     changes.entities[("project", project.name)] = project
 
 
@@ -243,7 +243,7 @@ def _project_member(state: State, event: Event, changes: Changes) -> None:
 
 def _rules_set(state: State, event: Event, changes: Changes) -> None:
     state.in_force = RulesInForce(Rules.model_validate(event.data["rules"]), event.data["text"])
-    state.journal.note("estate", "rules")
+    state.journal.note("entity", "rules")
     changes.entities[("rules", "")] = state.in_force
 
 

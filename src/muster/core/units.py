@@ -15,11 +15,11 @@ NAME_MAX: Final = 50
 
 
 class Unfit(ValueError):
-    """Text that does not say what its field needs; `mend` is what to do about it, "" for the field's usual advice."""
+    """Text that does not say what its field needs; `hint` is what to do about it, "" for the field's usual advice."""
 
-    def __init__(self, mend: str = "") -> None:
-        super().__init__(mend)
-        self.mend = mend
+    def __init__(self, hint: str = "") -> None:
+        super().__init__(hint)
+        self.hint = hint
 
 
 def parse_duration(text: str) -> float:

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
+from muster.core.entities import NodeRole
 from muster.core.errors import Problem
-from muster.core.estate import NodeRole
 from muster.core.resources import Resources
 from muster.core.seat import Seat as Seat
 from muster.wire import WorkerExit
@@ -174,7 +174,7 @@ class Wait:
     code: str  # the engine's own word, such as Slurm's `Priority`
     message: str  # for people, a sentence
     starts_at: float | None = None  # the engine's estimate, where it makes one
-    mend: str = ""  # what people can do about it, where they can
+    hint: str = ""  # what people can do about it, where they can
 
 
 @runtime_checkable
@@ -250,7 +250,7 @@ class Finding:
     status: Literal["ok", "warn", "fail"]
     name: str
     detail: str
-    mend: str = ""
+    hint: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +260,7 @@ class Condition:
     ok: bool
     since: float
     detail: str = ""  # what is wrong, or what it is connected to
-    mend: str = ""
+    hint: str = ""
     trouble: str = ""  # of one that answers: what it can't do for its gangs, such as for want of a right
 
 

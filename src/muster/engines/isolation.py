@@ -28,7 +28,7 @@ from muster.wire import Isolation
 UID_BASE: Final = 2_000_000  # above the users of any machine, and below what containers are commonly given
 PROBE_SECONDS: Final = 60.0
 REFUSAL_SECONDS: Final = 30.0  # for which a failed probe is believed
-MEND: Final = "apt-get install bubblewrap, or `muster up --trust-members`: then any member's job may read all of it."
+HINT: Final = "apt-get install bubblewrap, or `muster up --trust-members`: then any member's job may read all of it."
 _LISTS: Final = ("pass_env", "readable", "writable", "hidden")
 
 Kind = Literal["user", "sandbox", "trusted", "none"]
@@ -75,8 +75,8 @@ def read_local(given: Mapping[str, Any], trust_members: bool) -> IsolationSettin
     """[engines.local]. Raises ConfigError for what is no setting."""
     for key in given.keys() - KEYS - {"kind"}:
         near = get_close_matches(key, KEYS, n=1)
-        mend = f"Did you mean `{near[0]}`?" if near else f"There are: {', '.join(sorted(KEYS))}."
-        raise ConfigError(f"engines.local.{key} is not a setting.", mend)
+        hint = f"Did you mean `{near[0]}`?" if near else f"There are: {', '.join(sorted(KEYS))}."
+        raise ConfigError(f"engines.local.{key} is not a setting.", hint)
     return read_isolation("engines.local", given, trust_members)
 
 
@@ -94,7 +94,7 @@ def isolation_of(
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class IsolationStatus:
     """What holds on this machine, as trying it has shown."""
 
     kind: Kind
@@ -106,10 +106,12 @@ class Standing:
         return self.detail if self.kind == "none" else ""
 
 
-def stand(settings: IsolationSettings) -> Standing:
+def stand(settings: IsolationSettings) -> IsolationStatus:
     """Tries it, in a process of its own."""
     if settings.trust_members:
-        return Standing("trusted", "members are trusted: their jobs run as the server's user and can read all it can")
+        return IsolationStatus(
+            "trusted", "members are trusted: their jobs run as the server's user and can read all it can"
+        )
     command = [sys.executable, "-P", "-m", "muster.runtime.sandbox", str(settings.uid_base)]
     try:
         done = subprocess.run(
@@ -119,10 +121,10 @@ def stand(settings: IsolationSettings) -> Standing:
     except (OSError, subprocess.TimeoutExpired) as error:
         why = str(error)
     if why:
-        return Standing("none", f"jobs of members can't be kept apart here: {why}")
+        return IsolationStatus("none", f"jobs of members can't be kept apart here: {why}")
     if os.geteuid() == 0:
-        return Standing("user", "each project's jobs run as a user of their own, in a sandbox (bubblewrap)")
-    return Standing("sandbox", "members' jobs run in a sandbox (bubblewrap), as the server's user")
+        return IsolationStatus("user", "each project's jobs run as a user of their own, in a sandbox (bubblewrap)")
+    return IsolationStatus("sandbox", "members' jobs run in a sandbox (bubblewrap), as the server's user")
 
 
 class Probe:
@@ -131,15 +133,15 @@ class Probe:
     def __init__(
         self,
         settings: IsolationSettings,
-        look: Callable[[IsolationSettings], Standing] = stand,
+        look: Callable[[IsolationSettings], IsolationStatus] = stand,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings, self._look, self._now = settings, look, now
-        self._found: Standing | None = None
+        self._found: IsolationStatus | None = None
         self._looked = float("-inf")
         self._lock = threading.Lock()
 
-    def __call__(self) -> Standing:
+    def __call__(self) -> IsolationStatus:
         with self._lock:
             again = self._found is not None and self._found.refusal and self._now() - self._looked >= REFUSAL_SECONDS
             if self._found is None or again:

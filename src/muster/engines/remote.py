@@ -341,20 +341,20 @@ class RemoteEngine:
     def _fine(self, detail: str) -> None:
         with self._lock:
             held = self._unseen.trouble()
-        trouble, mend = (held.message, held.mend) if held is not None else (self._trouble, "")
+        trouble, hint = (held.message, held.hint) if held is not None else (self._trouble, "")
         before = self._condition
         since = before.since if before.ok and before.detail == detail else time.time()
-        self._condition = Condition(True, since, detail, mend, trouble)
+        self._condition = Condition(True, since, detail, hint, trouble)
         if not before.ok:
             self._changed()
 
     def _away(self, error: Exception) -> None:
-        message, mend = (error.message, error.mend) if isinstance(error, MusterError) else (repr(error), "")
+        message, hint = (error.message, error.hint) if isinstance(error, MusterError) else (repr(error), "")
         if self._condition.ok or self._condition.detail != message:
             level = logging.WARNING if isinstance(error, EngineError) else logging.ERROR
             _log.log(level, "engine %s is away: %s", self.name, error, exc_info=not isinstance(error, EngineError))
             since = self._condition.since if not self._condition.ok else time.time()
-            self._condition = Condition(False, since, message, mend)
+            self._condition = Condition(False, since, message, hint)
             self._changed()
 
 

@@ -32,7 +32,7 @@ class Held:
 
     code: str
     message: str
-    mend: str = ""
+    hint: str = ""
     trouble: bool = False  # it is the engine's own, and shown as such
     error: EngineError | None = None  # the cluster as a whole did not answer
 
@@ -108,7 +108,7 @@ class Unseen:
             if away:
                 yield Wait(*key, "away", away)
             elif gang.held is not None:
-                yield Wait(*key, gang.held.code, gang.held.message, mend=gang.held.mend)
+                yield Wait(*key, gang.held.code, gang.held.message, hint=gang.held.hint)
 
     def trouble(self) -> Held | None:
         return next((g.held for g in self.gangs.values() if g.held is not None and g.held.trouble), None)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from muster.core.estate import Node
+from muster.core.entities import Node
 from muster.core.job import Job
 from muster.core.journal import Journal
 from muster.core.resources import WHOLE, Resources

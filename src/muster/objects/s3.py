@@ -193,5 +193,5 @@ def _refusal(what: str, reply: Reply, tries: int) -> str:
     # Only these two: the rest of an answer may repeat the key and what was signed with it.
     said = ": ".join(part.decode(errors="replace") for part in _SAID.findall(reply.body)[:2])
     again = f" after {tries} tries" if tries > 1 else ""
-    mend = " Check the keys and what they may do." if reply.status in (401, 403) else ""
-    return f"{what}: the server answered {reply.status}{again}: {said or 'nothing more'}.{mend}"
+    hint = " Check the keys and what they may do." if reply.status in (401, 403) else ""
+    return f"{what}: the server answered {reply.status}{again}: {said or 'nothing more'}.{hint}"

@@ -131,8 +131,8 @@ def _saving(parent: Path, step: int) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
         text = f"the checkpoint of step {step} was not saved ({free}); those before it in {parent} are intact"
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-            mend = "Free some space, or keep fewer checkpoints."
-            raise CheckpointError(error.errno, f"{error.strerror}: {text}. {mend}", error.filename) from error
+            hint = "Free some space, or keep fewer checkpoints."
+            raise CheckpointError(error.errno, f"{error.strerror}: {text}. {hint}", error.filename) from error
         error.add_note(f"muster: {text}.")
         raise
 

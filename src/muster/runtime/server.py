@@ -103,6 +103,6 @@ def _home_urls(home: Path) -> tuple[str, ...]:
 def _words(body: bytes) -> str:
     try:
         error = json.loads(body)["error"]
-        return f"{error['message']} {error.get('mend') or ''}".strip()
+        return f"{error['message']} {error.get('hint') or ''}".strip()
     except (ValueError, KeyError, TypeError):
         return ""

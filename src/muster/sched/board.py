@@ -11,13 +11,13 @@ from dataclasses import replace
 from heapq import heappop
 from math import inf
 
-from muster.core.estate import Node
+from muster.core.entities import Node
 from muster.core.job import Job, Seat
 from muster.core.state import State
-from muster.sched.desk import Claimed, Running
+from muster.sched.board_state import Claimed, Running
 from muster.sched.holding import Holding, safe_until
-from muster.sched.lines import Queued
 from muster.sched.policies import policy_of
+from muster.sched.queued_jobs import Queued
 from muster.sched.quota import Quotas
 from muster.sched.shares import Shares
 from muster.sched.waiting import OVERRUN, Waiting
@@ -35,7 +35,7 @@ class Board(Waiting, Holding):
         self._now = now
         changes = state.journal.since(self._cursor) if state is self._state else None
         self._cursor = state.journal.end
-        if changes is None or now >= self._turn_at or ("estate" in {what for what, _ in changes}):
+        if changes is None or now >= self._turn_at or ("entity" in {what for what, _ in changes}):
             self._rebuild(state, now)
             return
         jobs, nodes, users = self._pending, set(self.free.touched()) | self._dirty, dict[str, None]()
@@ -96,9 +96,9 @@ class Board(Waiting, Holding):
             self._sync_node(node, now)
         if name in self.queued:
             shape = self.queued[name].stream.shape
-            self.hot[shape] = None
+            self.shapes_changed[shape] = None
             for pool in shape.gang.pools:
-                self.stirred[pool] = None
+                self.pools_changed[pool] = None
 
     def _rebuild(self, state: State, now: float) -> None:
         self.__init__()  # type: ignore[misc]  # everything anew
@@ -113,7 +113,7 @@ class Board(Waiting, Holding):
         self._by_user = state.rules.between == "fair" or own
         self.limited = own or any(rule.max_running for rule in every) or bool(state.rules.projects)
         self.quotas = Quotas(state.rules, tuple(state.queues))
-        self.restless = self.ordered and (state.rules.between == "fair" or self.quotas.any)
+        self.order_drifts = self.ordered and (state.rules.between == "fair" or self.quotas.any)
         self._fair = state.rules.between == "fair"
         self.shares = Shares(state)
         if self._fair:
@@ -145,8 +145,8 @@ class Board(Waiting, Holding):
         if self.free.grown:
             for pool in self.free.grown:
                 if pool in self.shapes:
-                    self.hot.update(self.shapes[pool])
-                    self.stirred[pool] = None
+                    self.shapes_changed.update(self.shapes[pool])
+                    self.pools_changed[pool] = None
             self.free.grown.clear()
 
     def _sync_node(self, name: str, now: float) -> None:
@@ -162,7 +162,7 @@ class Board(Waiting, Holding):
         grew = self.free.grew(node.pool)
         self.free.set(node, rules, closes(rules, name, now) if rules.maintenance else inf)
         if self.free.grew(node.pool) != grew:
-            self.eased[node.pool].add(name)
+            self.easier_nodes[node.pool].add(name)
 
     def _without(self, node: Node, claims: dict[str, Claimed]) -> Node:
         """The node as it is to those who have no claim on it."""
@@ -213,7 +213,7 @@ class Board(Waiting, Holding):
             self._leave_line(queued)
             if not starts and queued.stream.rules.backfill != "greedy":
                 # Those behind it may have waited for it alone.
-                self.hot.update((stream.shape, None) for stream in self.lines[queued.stream.queue])
+                self.shapes_changed.update((stream.shape, None) for stream in self.lines[queued.stream.queue])
         known = self.running.pop(name, None)
         if known is not None:
             self._let_go(known)

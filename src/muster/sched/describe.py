@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
-from muster.core.estate import Queue
+from muster.core.entities import Queue
 from muster.core.policy_units import format_moment, format_window
 from muster.core.rules import HIGH, Keep, PoolRules, Preemption, ProjectRules, QueueRules, Rules, Target, WorkClass
 from muster.core.units import format_number, format_priority

@@ -11,13 +11,13 @@ from typing import Any, Final
 from muster.core.job import Job, Seat
 from muster.core.reasons import Reason, reason
 from muster.core.state import State
-from muster.sched.ahead import Line
 from muster.sched.backfill import Reservation, beside, reserve, takes
 from muster.sched.board import Board
 from muster.sched.elastic import most_that_fit
 from muster.sched.gate import gate
-from muster.sched.lines import Queued, Shape
 from muster.sched.place import Gang
+from muster.sched.position import Line
+from muster.sched.queued_jobs import Queued, Shape
 from muster.sched.shortage import NAMED, shortage
 
 RESERVED: Final = 8  # reservations of a queue that are looked at

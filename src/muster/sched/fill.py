@@ -14,17 +14,17 @@ from muster.core.job import Job, Seat
 from muster.core.plan import Claim, Start
 from muster.core.resources import WHOLE, Resources
 from muster.core.state import State
-from muster.sched.agenda import Agenda, ByRank, ByShare, Source
 from muster.sched.backfill import Reservation, beside, reserve, takes
 from muster.sched.board import Board, Claimed
 from muster.sched.elastic import most_that_fit
 from muster.sched.gate import allowance, gate
-from muster.sched.lines import Queued, Shape, Stream
 from muster.sched.order import UNKNOWN, Key
 from muster.sched.place import Gang
+from muster.sched.pool_choice import PoolChoice
+from muster.sched.queue_cursor import QueueCursor
+from muster.sched.queued_jobs import Queued, Shape, Stream
 from muster.sched.quota import EPSILON
-from muster.sched.soonest import Soonest
-from muster.sched.walk import Walk
+from muster.sched.turn_order import ByRank, ByShare, Source, TurnOrder
 
 TRIED = 400  # jobs that one round tries beside reservations, in all
 WALKED = 8  # jobs of a stream that are tried against the reservations: they may be expected to last differently
@@ -38,17 +38,17 @@ class Filling:
     starts: list[Start] = field(default_factory=list)
     claims: list[Claim] = field(default_factory=list)
     reservations: dict[str, list[Reservation]] = field(default_factory=dict)  # by pool
-    _walks: dict[str, Walk] = field(default_factory=dict)
+    _walks: dict[str, QueueCursor] = field(default_factory=dict)
     _open: set[Shape | str] = field(default_factory=set)  # shapes and queues that someone may still start of
     _failed: set[Shape] = field(default_factory=set)
     _headroom: dict[tuple[str, str], float] = field(default_factory=dict)  # (queue, pool), until something starts
     _tried: int = 0
     _too_long: dict[Shape, float] = field(default_factory=dict)  # who ends then or later is in someone's way
     _again: dict[Shape, None] = field(default_factory=dict)  # held back by more than a lack of room
-    _soonest: Soonest = field(init=False)
+    _pool_choice: PoolChoice = field(init=False)
 
     def __post_init__(self) -> None:
-        self._soonest = Soonest(self.state, self.board)
+        self._pool_choice = PoolChoice(self.state, self.board)
 
     def keep_promises(self) -> None:
         """Starts those whose seats were kept for them; lets go of seats that won't come free any more."""
@@ -73,33 +73,33 @@ class Filling:
     def start_what_fits(self) -> bool:
         """Whether it is worth another look: someone started, and reservations were made before."""
         before = len(self.starts)
-        if self.board.restless or (self.board.ordered and any(self.board.late.values())):
+        if self.board.order_drifts or (self.board.ordered and any(self.board.late.values())):
             for shapes in self.board.shapes.values():
-                self.board.hot.update(shapes)
-        if all(self._stuck(shape) for shape in self.board.hot):
-            self.board.hot = {}
+                self.board.shapes_changed.update(shapes)
+        if all(self._stuck(shape) for shape in self.board.shapes_changed):
+            self.board.shapes_changed = {}
             return False
         sources = list(self._sources())
         while len(sources) == 1 and isinstance(sources[0], str):
             sources = self._serve(sources[0])  # one queue alone: nobody else's turn is to be thought of
-        agenda: Agenda
+        turn_order: TurnOrder
         if not sources:
-            agenda = _NOBODY
+            turn_order = _NOBODY
         elif self.state.rules.between == "fair":
-            agenda = ByShare(self.board.shares, self.key, self._standing, self._where, sources)
+            turn_order = ByShare(self.board.shares, self.key, self._standing, self._where, sources)
         else:
-            agenda = ByRank(self.key, sources)
+            turn_order = ByRank(self.key, sources)
         self._open = {source if isinstance(source, str) else source.shape for source in sources}
-        while not self._open <= self._failed and (source := agenda.pop()) is not None:
+        while not self._open <= self._failed and (source := turn_order.pop()) is not None:
             if isinstance(source, str):
                 self._open.discard(source)
                 for again in self._serve(source):
                     self._open.add(again.shape if isinstance(again, Stream) else again)
-                    agenda.push(again)
+                    turn_order.push(again)
             elif source.shape not in self._failed and self._fill(source):
-                agenda.push(source)
+                turn_order.push(source)
         worth_it = len(self.starts) > before and bool(self.reservations or any(self.board.late.values()))
-        self.board.hot, self._again = self._again, {}
+        self.board.shapes_changed, self._again = self._again, {}
         self.reservations, self._walks, self._too_long, self._open = {}, {}, {}, set()
         return worth_it
 
@@ -154,14 +154,14 @@ class Filling:
     def _sources(self) -> Iterator[Source]:
         """Whoever might start: something changed for them since they last did not fit."""
         queues: dict[str, None] = {}
-        for shape in self.board.hot:
+        for shape in self.board.shapes_changed:
             if self._stuck(shape):
                 continue
             for stream in shape.streams:
                 if stream.rules.backfill == "greedy" and stream.resting <= self.now:
                     yield stream
         # Whoever has a place kept for him in these pools is to be asked, though nothing changed for him.
-        pools = {pool for shape in self.board.hot if shape not in self._failed for pool in shape.gang.pools}
+        pools = {pool for shape in self.board.shapes_changed if shape not in self._failed for pool in shape.gang.pools}
         for pool in pools if self.board.ordered else ():
             for shape in self.board.shapes.get(pool, ()):
                 queues.update((s.queue, None) for s in shape.streams if s.rules.backfill != "greedy")
@@ -187,10 +187,10 @@ class Filling:
         own = quotas.any and any(quotas.headroom(queue, pool) >= 1.0 for pool in self.board.shapes)
         return (2.0 - own,)
 
-    def _walk(self, queue: str) -> Walk:
+    def _walk(self, queue: str) -> QueueCursor:
         walk = self._walks.get(queue)
         if walk is None:
-            walk = self._walks[queue] = Walk(self, queue)
+            walk = self._walks[queue] = QueueCursor(self, queue)
         return walk
 
     # --- trying -------------------------------------------------------------------------------------------------------
@@ -252,7 +252,7 @@ class Filling:
             self._again[shape] = None
             return False
         whole = len(pools) == len(shape.gang.pools)
-        gang, pools = self.gang(queued), self._soonest.sort(pools)
+        gang, pools = self.gang(queued), self._pool_choice.sort(pools)
         if pools != gang.pools:
             gang = replace(gang, pools=pools)
         seats = self._seats(queued, gang)
@@ -345,7 +345,7 @@ class Filling:
     def _start(self, queued: Queued, seats: tuple[Seat, ...]) -> None:
         job = queued.job
         self.starts.append(Start(job.id, seats))
-        self._soonest.add(self.board.pool_of(seats))
+        self._pool_choice.add(self.board.pool_of(seats))
         self.board.begin(queued, seats, self.now)
         self._headroom.clear()
 

@@ -9,15 +9,15 @@ from math import inf
 from muster.core.account import amount
 from muster.core.job import Job, Seat
 from muster.core.rules import QueueRules, Rules
-from muster.sched.desk import Claimed, Desk, Running, weight_of
-from muster.sched.ladder import NEVER, Ladder
+from muster.sched.board_state import BoardState, Claimed, Running, weight_of
+from muster.sched.by_value import NEVER, ByValue
 from muster.sched.order import remaining
 
 OFTEN = 8  # times that a gang is asked to leave before it is left alone for longer each time
 LEAST = 10.0  # seconds that it is left alone then, at least
 
 
-class Holding(Desk):
+class Holding(BoardState):
     """Who runs, and whose seats are kept."""
 
     __slots__ = ()
@@ -33,7 +33,7 @@ class Holding(Desk):
         return self._node_claims[node].values() if node in self._node_claims else ()
 
     def _hold(self, job: Job, seats: tuple[Seat, ...], attempt: int, now: float, pool: str) -> Running:
-        rung = self._ladder(pool, job).add(NEVER, (job.number, job.id))
+        rung = self._by_value(pool, job).add(NEVER, (job.number, job.id))
         known = Running(job, attempt, now, pool, weight_of(seats), seats, rung)
         self.running[job.id] = known
         self._account(job, known.pool, seats, +1)
@@ -62,7 +62,7 @@ class Holding(Desk):
         self._stand(known, standing.band)
         if self._reserves:
             self._expect_end(known)
-        self.stirred[known.pool] = None
+        self.pools_changed[known.pool] = None
         self._ease(known.pool, [known])
         # Nobody asks it to leave before its least run time, or its turn, is over: nothing changes until then.
         safe = safe_until(known, self._rules, rules)
@@ -91,11 +91,11 @@ class Holding(Desk):
             else:
                 line.remove(entry)
 
-    def _ladder(self, pool: str, job: Job) -> Ladder:
+    def _by_value(self, pool: str, job: Job) -> ByValue:
         ladders = self._ladders[pool]
         found = ladders.get(job.queue)
         if found is None:
-            found = ladders[job.queue] = Ladder()
+            found = ladders[job.queue] = ByValue()
         return found
 
     def _stand(self, known: Running, band: Hashable) -> None:
@@ -107,16 +107,16 @@ class Holding(Desk):
         if known.rung.band == band:
             return
         self._step_down(known)
-        rung = known.rung = self._ladder(known.pool, job).add(band, (job.number, job.id))
+        rung = known.rung = self._by_value(known.pool, job).add(band, (job.number, job.id))
         if band != NEVER and len(rung.members) == 1:
             self._unvalued[rung] = (known.pool, job.queue)
             if policy.learns:
                 self._user_rungs[job.user][rung] = (known.pool, job.queue)
-        self.stirred[known.pool] = None
+        self.pools_changed[known.pool] = None
 
     def _step_down(self, known: Running) -> None:
         job, rung = known.job, known.rung
-        self._ladder(known.pool, job).remove(rung, (job.number, job.id))
+        self._by_value(known.pool, job).remove(rung, (job.number, job.id))
         if not rung.members:
             self._user_rungs[job.user].pop(rung, None)
             self._unvalued.pop(rung, None)
@@ -126,7 +126,7 @@ class Holding(Desk):
         rungs = self._user_rungs.get(user)
         if rungs:
             self._relearnt[user] = None
-            self.stirred.update((pool, None) for pool, _ in rungs.values())
+            self.pools_changed.update((pool, None) for pool, _ in rungs.values())
 
     def _let_go(self, known: Running) -> None:
         job = known.job
@@ -143,7 +143,7 @@ class Holding(Desk):
         self._drop_end(known)
         self.leaving[known.pool].discard(job.id)
         self.elastic.pop(job.id, None)
-        self.stirred[known.pool] = None
+        self.pools_changed[known.pool] = None
         if job.spec.group:
             self._groups[f"{job.project}/{job.spec.group}"].subtract(seat.node for seat in known.seats)
         self._loosen()

@@ -10,7 +10,7 @@ from muster.core.resources import Resources
 from muster.core.seat import Seat
 
 if TYPE_CHECKING:
-    from muster.sched.room.free import Free
+    from muster.sched.capacity.free import Free
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,10 @@ from muster.core.plan import Plan, Start, Yield
 from muster.core.reasons import reason
 from muster.core.state import State
 from muster.sched.board import Board
-from muster.sched.lines import Queued
 from muster.sched.order import Key
 from muster.sched.placements import PLACEMENTS
 from muster.sched.policies import policy_of
+from muster.sched.queued_jobs import Queued
 
 Ranked = tuple[Key, int, Job]
 

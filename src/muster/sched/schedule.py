@@ -15,8 +15,8 @@ from muster.core.plan import Plan
 from muster.core.state import State
 from muster.sched.board import Board
 from muster.sched.fill import Filling
+from muster.sched.preemption import grow, make_way
 from muster.sched.reselect import reselect
-from muster.sched.yielding import grow, make_way
 
 SOON = 60.0  # seconds after a start, at the latest, until those who wait are compared with who started
 
@@ -31,8 +31,8 @@ def schedule(state: State, now: float, board: Board | None = None) -> Plan:
         return Plan(state.version, wake_at=ceil(now / every) * every if board.queued else None)
     if state.rules.reselect:
         return reselect(state, board, now)
-    idle = not board.hot and not board.claims and not (board.stirred and board.queued)
-    if idle and not board.elastic and not board.restless and not (board.ordered and any(board.late.values())):
+    idle = not board.shapes_changed and not board.claims and not (board.pools_changed and board.queued)
+    if idle and not board.elastic and not board.order_drifts and not (board.ordered and any(board.late.values())):
         return Plan(state.version, wake_at=board.wake_at())
     filling = Filling(state, board, now)
     filling.keep_promises()

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from muster.core.account import Account, Amount
 from muster.core.state import State
-from muster.core.world import account_name
+from muster.core.state_data import account_name
 from muster.sched.order import Key
 
 AHEAD = 3600.0  # seconds for which what is held now counts beforehand

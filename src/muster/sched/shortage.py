@@ -7,7 +7,7 @@ from dataclasses import replace
 from math import inf
 from typing import Any, Final
 
-from muster.core.estate import Node
+from muster.core.entities import Node
 from muster.core.job import Job
 from muster.core.reasons import Reason, reason
 from muster.core.state import State

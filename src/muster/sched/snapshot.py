@@ -12,12 +12,12 @@ from operator import attrgetter
 from typing import Final
 
 from muster.core.account import Account
-from muster.core.estate import Node, Pool, Project, Queue
+from muster.core.entities import Node, Pool, Project, Queue
 from muster.core.history import Group, History, Table, groups_of
 from muster.core.job import Attempt, Job, Worker
 from muster.core.state import RulesInForce, State
-from muster.sched.ahead import Line
 from muster.sched.board import Board
+from muster.sched.position import Line
 
 CONSIDERED: Final = 1_000  # queued jobs
 

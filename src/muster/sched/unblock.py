@@ -13,10 +13,10 @@ from muster.sched.backfill import ends_at
 from muster.sched.board import Running, safe_until
 from muster.sched.explain import Explainer
 from muster.sched.gate import gate, over_quota
-from muster.sched.lines import Queued
 from muster.sched.place import Gang
 from muster.sched.placements import PLACEMENTS
-from muster.sched.preempt import Room, make_room
+from muster.sched.queued_jobs import Queued
+from muster.sched.victims import Room, make_room
 
 PRIORITIES: Final = (75, 95, 100)  # that are tried, where they are more than the job's own
 ENDS: Final = 5_000  # running gangs of a pool that are looked past at most

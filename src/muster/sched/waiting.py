@@ -9,17 +9,17 @@ from math import inf
 
 from muster.core.job import Job
 from muster.core.spec import fewest_nodes
-from muster.sched.desk import Desk, weight_of
-from muster.sched.lines import Queued, Shape, Stream
+from muster.sched.board_state import BoardState, weight_of
 from muster.sched.order import Policy, remaining
 from muster.sched.place import Gang
+from muster.sched.queued_jobs import Queued, Shape, Stream
 from muster.sched.quota import EPSILON
 from muster.sched.windows import opens, shuts
 
 OVERRUN = 0.5  # of a job that has run longer than was expected: the share of that by which it is taken to go on
 
 
-class Waiting(Desk):
+class Waiting(BoardState):
     """Who waits, in the order in which he is looked at."""
 
     __slots__ = ()
@@ -120,9 +120,9 @@ class Waiting(Desk):
             self._open(stream)
         stream.add(entry)
         self.queued[job.id] = Queued(job, stream, entry)
-        self.hot[shape] = None
+        self.shapes_changed[shape] = None
         for pool in pools:
-            self.stirred[pool] = None
+            self.pools_changed[pool] = None
         self._wake(job.id, min(until, shuts_at))
 
     def _quiet(self, job: Job, pools: tuple[str, ...], now: float) -> tuple[tuple[str, ...], float, float]:
@@ -164,7 +164,7 @@ class Waiting(Desk):
             stream.worth = stream.policy.worth(stream.band, self._state.history)
         for pool in shape.gang.pools:
             if stream.policy.values:
-                insort(self.dearest[pool], (-stream.worth, stream.number, stream))
+                insort(self.most_valuable[pool], (-stream.worth, stream.number, stream))
             if stream.overdue:
                 self.late[pool][stream] = None
 
@@ -185,14 +185,14 @@ class Waiting(Desk):
                 del self.shapes[pool][shape]
                 if not self.shapes[pool]:
                     del self.shapes[pool]
-            self.hot.pop(shape, None)
+            self.shapes_changed.pop(shape, None)
         if len(self._streams) > 2 * len(self.queued) + 1000:
             self._streams = {name: one for name, one in self._streams.items() if one.entries}
             self._shapes = {name: one for name, one in self._shapes.items() if one.streams}
 
     def _drop_worth(self, stream: Stream) -> None:
         for pool in stream.shape.gang.pools:
-            line = self.dearest[pool]
+            line = self.most_valuable[pool]
             del line[bisect_left(line, (-stream.worth, stream.number))]
 
     def _revalue(self, stream: Stream) -> None:
@@ -204,8 +204,8 @@ class Waiting(Desk):
             self._drop_worth(stream)
             stream.worth = worth
             for pool in stream.shape.gang.pools:
-                insort(self.dearest[pool], (-worth, stream.number, stream))
-                self.stirred[pool] = None
+                insort(self.most_valuable[pool], (-worth, stream.number, stream))
+                self.pools_changed[pool] = None
 
     def _shape(self, job: Job, pools: tuple[str, ...]) -> Shape:
         spec = job.spec

@@ -9,7 +9,7 @@ from muster.core.resources import Resources
 from muster.core.rules import Rules
 from muster.sched.board import Board
 from muster.sched.gate import gate
-from muster.sched.lines import Shape
+from muster.sched.queued_jobs import Shape
 
 
 def wanted(board: Board, rules: Rules, now: float, pools: Container[str]) -> list[tuple[str, Resources, int]]:

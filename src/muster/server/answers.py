@@ -1,4 +1,4 @@
-"""How errors are told over HTTP: a status, and {error: {code, message, mend}}."""
+"""How errors are told over HTTP: a status, and {error: {code, message, hint}}."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ log = logging.getLogger("muster.server")
 
 DEPTH = 64  # levels of a request that are promised
 _MOST_PROBLEMS = 100  # of one request that are told
-_ERROR = {"description": "what went wrong, and what to do: {error: {code, message, mend}}"}
+_ERROR = {"description": "what went wrong, and what to do: {error: {code, message, hint}}"}
 
 
 def create_app(service: Service) -> FastAPI:
@@ -131,7 +131,7 @@ async def _bad_request(request: Request, error: Exception) -> JSONResponse:
             "where": ".".join(str(part) for part in found["loc"]),
             "given": found["type"],
             "expected": found["msg"],
-            "mend": "See /docs for what this route takes.",
+            "hint": "See /docs for what this route takes.",
         }
         for found in error.errors()[:_MOST_PROBLEMS]
     ]
@@ -143,13 +143,13 @@ async def _bad_request(request: Request, error: Exception) -> JSONResponse:
 async def _http_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
     codes = {404: "not_found", 405: "method_not_allowed", 413: "too_large"}
-    body = {"code": codes.get(error.status_code, "invalid"), "message": str(error.detail), "mend": "See /docs."}
+    body = {"code": codes.get(error.status_code, "invalid"), "message": str(error.detail), "hint": "See /docs."}
     return answer(error.status_code, body, dict(error.headers or {}))
 
 
 async def _gone(request: Request, error: Exception) -> JSONResponse:
     """Whoever asked went away in the middle: nobody hears this answer, and nothing is wrong here."""
-    return answer(400, {"code": "invalid", "message": "The request was cut off.", "mend": "Send it again."})
+    return answer(400, {"code": "invalid", "message": "The request was cut off.", "hint": "Send it again."})
 
 
 async def _too_deep(request: Request, error: Exception) -> JSONResponse:
@@ -161,4 +161,4 @@ async def _our_bug(request: Request, error: Exception) -> JSONResponse:
     mark = uuid.uuid4().hex[:12]
     log.error("bug %s in %s %s", mark, request.method, request.url.path, exc_info=error)
     message = f"Something went wrong inside Muster (mark {mark})."
-    return answer(500, {"code": "bug", "message": message, "mend": "The server's log has the details under that mark."})
+    return answer(500, {"code": "bug", "message": message, "hint": "The server's log has the details under that mark."})

@@ -6,11 +6,11 @@ import hmac
 from dataclasses import dataclass
 
 from muster.control.bootstrap import digest
+from muster.core.entities import Role, Token, at_least, lower
 from muster.core.errors import NotAllowed, NotFound, Unauthenticated
-from muster.core.estate import Role, Token, at_least, lower
 from muster.core.state import State
 
-_MEND = "Put a valid token in MUSTER_TOKEN, or use the one that `muster up` wrote into the home folder."
+_HINT = "Put a valid token in MUSTER_TOKEN, or use the one that `muster up` wrote into the home folder."
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ def authenticate(header: str | None, state: State, now: float) -> Identity:
     """The identity behind an Authorization header. Every failure reads the same, so nothing can be learnt from it."""
     scheme, _, presented = (header or "").partition(" ")
     if scheme.lower() != "bearer" or not presented:
-        raise Unauthenticated("A token is needed.", _MEND)
+        raise Unauthenticated("A token is needed.", _HINT)
     prefix, _, rest = presented.strip().partition("_")
     identity, _, secret = rest.partition("_")
     token = state.tokens.get(identity)
@@ -72,5 +72,5 @@ def authenticate(header: str | None, state: State, now: float) -> Identity:
     good = hmac.compare_digest(digest(secret), wanted)
     expired = token is not None and token.expires_at is not None and token.expires_at <= now
     if token is None or prefix != "mst" or not good or expired or token.revoked_at is not None:
-        raise Unauthenticated("The token is not valid.", _MEND)
+        raise Unauthenticated("The token is not valid.", _HINT)
     return Identity(token.user, token)

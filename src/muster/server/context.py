@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Header, Path, Request
 
+from muster.core.entities import Role
 from muster.core.errors import NotFound, Unavailable
-from muster.core.estate import Role
 from muster.core.job import Job
 from muster.core.reasons import Reason
 from muster.core.state import State

@@ -76,8 +76,8 @@ class Guard:
             return None
         if not self._service.hosts.allow(headers.get(b"host", b"").decode("latin-1")):
             message = "The server is not known under the name that the Host header gives."
-            mend = "Add the name to `allowed_hosts` in the server's config.toml, or ask by address."
-            return answer(421, _error("wrong_host", message, mend))
+            hint = "Add the name to `allowed_hosts` in the server's config.toml, or ask by address."
+            return answer(421, _error("wrong_host", message, hint))
         if path not in _DESCRIPTION or has_body(headers):
             try:
                 scope.setdefault("state", {})["user"] = self._user(path, headers)
@@ -151,5 +151,5 @@ def _labelled(path: str, send: Send, close: Callable[[], bool]) -> Send:
     return labelled
 
 
-def _error(code: str, message: str, mend: str) -> dict[str, Any]:
-    return {"code": code, "message": message, "mend": mend}
+def _error(code: str, message: str, hint: str) -> dict[str, Any]:
+    return {"code": code, "message": message, "hint": hint}

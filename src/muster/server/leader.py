@@ -14,19 +14,19 @@ from muster.control.admission import Site
 from muster.control.bootstrap import first_events, new_token, token_event
 from muster.control.clock import SteadyClock
 from muster.control.follow import Follower
+from muster.control.forecaster import Forecaster
 from muster.control.hooks import KIND, Hooks, read_hooks
 from muster.control.ingest import Ingest
 from muster.control.loop import Controller
 from muster.control.metric_tap import MetricTap
 from muster.control.outbox import Outbox
-from muster.control.outlook import Outlook
 from muster.control.quota import UNLIMITED, Quota
-from muster.control.record import Recorder
+from muster.control.rollup_writer import RollupWriter
 from muster.control.rules import problems_here, read_policy, set_rules
 from muster.control.secrets import Keyring
 from muster.control.submit import peek
+from muster.core.entities import reserved
 from muster.core.errors import ConfigError
-from muster.core.estate import reserved
 from muster.core.event import SYSTEM, Event
 from muster.core.state import State
 from muster.core.units import parse_duration, parse_size
@@ -85,11 +85,11 @@ class Leader:
             store, self.commit, self.clock, self.log_limit, intake, self.engine.cause, late, self._secrets, self.tap
         )
         self.sign_ins = SignIns(self.commit, self.clock.now, lambda token: token in store.state().tokens, may_act)
-        self.outlook = Outlook(self.commit, lambda: self.controller.board, self.clock, may_act)
+        self.forecaster = Forecaster(self.commit, lambda: self.controller.board, self.clock, may_act)
         forecasts = Follower(
-            "forecasts", self.outlook.fold, store, self.commit, may_act, kind="job.submitted", durable=False
+            "forecasts", self.forecaster.fold, store, self.commit, may_act, kind="job.submitted", durable=False
         )
-        self.followers = [Recorder(store, self.commit, self.clock, may_act).follower, forecasts]
+        self.followers = [RollupWriter(store, self.commit, self.clock, may_act).follower, forecasts]
         if self.track is not None:
             self.record = Follower("record", self.track.fold.fold, store, self.commit, may_act)
             self.followers.append(self.record)
@@ -116,7 +116,7 @@ class Leader:
             follower.start()
         if self.outbox is not None:
             self.outbox.start()
-        self.outlook.start()
+        self.forecaster.start()
         self.sign_ins.start()
         if self.track is not None:
             self.track.start()
@@ -125,7 +125,7 @@ class Leader:
         if self.track is not None:
             self.track.close()
         self.sign_ins.close()
-        self.outlook.close()
+        self.forecaster.close()
         if self.outbox is not None:
             self.outbox.close()
         for follower in self.followers:

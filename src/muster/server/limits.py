@@ -37,8 +37,8 @@ class Limits:
         for name, value in table.items():
             if name not in known:
                 near = get_close_matches(name, known, n=1)
-                mend = f"Did you mean `{near[0]}`?" if near else f"There are: {', '.join(sorted(known))}."
-                raise ConfigError(f"limits: `{name}` is not a limit.", mend)
+                hint = f"Did you mean `{near[0]}`?" if near else f"There are: {', '.join(sorted(known))}."
+                raise ConfigError(f"limits: `{name}` is not a limit.", hint)
             if name not in ("bytes", "bytes_per_project") and not _positive(value):
                 raise ConfigError(f"limits: {name} is {value!r}, a number above 0 is expected.", "Correct it.")
         found = cls(**table)

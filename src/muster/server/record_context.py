@@ -8,8 +8,8 @@ from typing import Annotated, Final
 from fastapi import Path
 from sqlalchemy import ColumnElement, select
 
+from muster.core.entities import Role
 from muster.core.errors import Invalid, NotFound
-from muster.core.estate import Role
 from muster.server.auth import Identity
 from muster.server.context import whole_number
 from muster.server.leader import Leader

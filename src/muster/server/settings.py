@@ -76,8 +76,8 @@ class Settings:
         known = {field.name for field in fields(cls)} - {"home"}
         for name in values.keys() - known:
             near = get_close_matches(name, known, n=1)
-            mend = f"Did you mean `{near[0]}`?" if near else f"There are: {', '.join(sorted(known))}."
-            raise ConfigError(f"{source}: `{name}` is not a setting.", mend)
+            hint = f"Did you mean `{near[0]}`?" if near else f"There are: {', '.join(sorted(known))}."
+            raise ConfigError(f"{source}: `{name}` is not a setting.", hint)
         settings = cls(home=home, **values)
         settings.check()
         return settings

@@ -17,7 +17,7 @@ from typing import Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from muster.control.beside import Beside
+from muster.control.background import Background
 from muster.core.errors import MusterError
 from muster.core.event import SYSTEM, Event
 from muster.store.base import Entry
@@ -45,7 +45,7 @@ class SignIns:
         self._commit, self._now, self._known = commit, now, known
         self._failures: dict[str, _Failures] = {}
         self._lock = threading.Lock()
-        self._beside = Beside("sign-ins", self.step, may_act, lambda took: EVERY)
+        self._beside = Background("sign-ins", self.step, may_act, lambda took: EVERY)
 
     def start(self) -> None:
         self._beside.start()

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from muster.core.estate import Node, Queue, Token
+from muster.core.entities import Node, Queue, Token
 from muster.core.event import Event
 from muster.core.job import Attempt, Job
 from muster.core.reasons import Reason

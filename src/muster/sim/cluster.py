@@ -130,11 +130,11 @@ def _pool(name: str, fields: Any, report: Report) -> PoolShape | None:
 
 def _value(key: str, raw: Any, at: At, report: Report) -> Any:
     """In its canonical form; None where it is wrong, which is in the report then."""
-    read, expected, mend = _FIELDS[key]
+    read, expected, hint = _FIELDS[key]
     try:
         return read(str(raw))
     except units.Unfit as unfit:
-        report.add(at, shown(raw), expected, unfit.mend or mend)
+        report.add(at, shown(raw), expected, unfit.hint or hint)
         return None
 
 
@@ -142,16 +142,16 @@ def _known(raw: Mapping[Any, Any], names: tuple[str, ...], at: At, report: Repor
     for key in raw:
         if key not in names:
             near = difflib.get_close_matches(str(key), names, n=1)
-            mend = f"Did you mean `{near[0]}`?" if near else "Remove it."
-            report.add((*at, str(key)), "a key that does not exist", f"one of {', '.join(names)}", mend)
+            hint = f"Did you mean `{near[0]}`?" if near else "Remove it."
+            report.add((*at, str(key)), "a key that does not exist", f"one of {', '.join(names)}", hint)
 
 
 # --- the JSON beside a trace ------------------------------------------------------------------------------------------
 def _beside_a_trace(raw: Mapping[Any, Any], source: str, report: Report) -> ClusterFile | None:
     virtual = raw.get("virtual_cluster_nodes")
     if virtual is None and "nodes" not in raw:
-        mend = 'Write `pools: {a100: {nodes: 16, accelerators: "A100:8"}}`.'
-        report.stop("the whole file", "neither of them", "`pools`, `nodes` or `virtual_cluster_nodes`", mend)
+        hint = 'Write `pools: {a100: {nodes: 16, accelerators: "A100:8"}}`.'
+        report.stop("the whole file", "neither of them", "`pools`, `nodes` or `virtual_cluster_nodes`", hint)
     per_node = _value("gpus_per_node", raw.get("gpus_per_node", ""), ("gpus_per_node",), report)
     kind = str(raw.get("gpu_type") or "GPU").upper()
     parts: dict[str, int | None] = {}

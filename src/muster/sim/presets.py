@@ -69,8 +69,8 @@ def find_policy(word: str) -> tuple[str, Preset]:
         text = path.read_bytes()
     except OSError as error:
         near = get_close_matches(word, list(PRESETS), n=1)
-        mend = f"Did you mean {near[0]!r}?" if near else f"Presets are: {', '.join(PRESETS)}."
+        hint = f"Did you mean {near[0]!r}?" if near else f"Presets are: {', '.join(PRESETS)}."
         given = "no preset of that name, and no such file" if isinstance(error, FileNotFoundError) else str(error)
-        raise SpecError([Problem(f"--policy {word}", given, "a preset or a policy file", mend)], "--policy") from None
+        raise SpecError([Problem(f"--policy {word}", given, "a preset or a policy file", hint)], "--policy") from None
     rules = parse_rules(text, source=word, orders=list(POLICIES))
     return path.stem, Preset(f"the policy file {word}", rules)

@@ -18,8 +18,8 @@ from pydantic import ValidationError
 from muster.control.loop import Controller
 from muster.control.submit import Submission, submit
 from muster.engines.sim import SimEngine
-from muster.sim.estate import ENGINE, Specs, accelerators, nodes_of, opening
 from muster.sim.faults import Faults
+from muster.sim.inventory import ENGINE, Specs, accelerators, nodes_of, opening
 from muster.sim.model import JobResult, Result, Setup, TraceJob
 from muster.sim.owed import Owed
 from muster.sim.samples import Samples, typical_of

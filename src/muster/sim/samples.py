@@ -10,8 +10,8 @@ from pydantic import ValidationError
 
 from muster.core.spec import ask
 from muster.core.state import State
-from muster.sched.room.fragment import Shape, fragmentation
-from muster.sim.estate import Specs
+from muster.sched.capacity.fragment import Shape, fragmentation
+from muster.sim.inventory import Specs
 from muster.sim.model import Sample, TraceJob
 from muster.sim.work import Work
 

@@ -71,8 +71,8 @@ def changed_cluster(cluster: Cluster, nodes: Iterable[tuple[str, int]]) -> Clust
         option = f"{'--add-nodes' if more > 0 else '--remove-nodes'} {f'{name}=' if name else ''}{abs(more)}"
         pool = pools[_pool(cluster, name, option).name]
         if pool.nodes + more < 1:
-            mend = f"Remove at most {pool.nodes - 1}."
-            raise _unfit(option, f"{-more} of {pool.nodes} nodes", "at least one node that is left", mend)
+            hint = f"Remove at most {pool.nodes - 1}."
+            raise _unfit(option, f"{-more} of {pool.nodes} nodes", "at least one node that is left", hint)
         pools[pool.name] = replace(pool, nodes=pool.nodes + more)
     return replace(cluster, pools=tuple(pools.values()))
 
@@ -104,8 +104,8 @@ def _pool(cluster: Cluster, name: str, option: str) -> PoolShape:
     if name in there:
         return there[name]
     near = get_close_matches(name, there, n=1)
-    mend = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(there)}."
-    raise _unfit(option, f"the pool {name!r}" if name else "no pool", "a pool of the cluster", mend)
+    hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(there)}."
+    raise _unfit(option, f"the pool {name!r}" if name else "no pool", "a pool of the cluster", hint)
 
 
 def _put(place: dict[str, Any], path: Path, value: Any) -> None:
@@ -126,5 +126,5 @@ def _shorthand(path: Path) -> str:
     return note.shorthand if note and len(path) == (2 if note.many else 1) else ""
 
 
-def _unfit(where: str, given: str, expected: str, mend: str) -> SpecError:
-    return SpecError([Problem(where, given, expected, mend)], "The command line")
+def _unfit(where: str, given: str, expected: str, hint: str) -> SpecError:
+    return SpecError([Problem(where, given, expected, hint)], "The command line")

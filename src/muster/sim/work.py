@@ -60,7 +60,7 @@ class Work:
     def __init__(self, clock: Clock, costs: Costs, engine: SimEngine, owed: Owed, pools: Mapping[str, str]) -> None:
         self._clock, self._costs, self._engine, self._owed = clock, costs, engine, owed
         self._pools = pools  # node → pool
-        self._agenda: list[tuple[float, int, What, str, int]] = []  # when, in which order, what, job, attempt
+        self._turn_order: list[tuple[float, int, What, str, int]] = []  # when, in which order, what, job, attempt
         self._entries = 0
         self.plays: dict[str, Play] = {}
         self.used = 0  # accelerators
@@ -73,20 +73,20 @@ class Work:
 
     def next_time(self) -> float:
         """When a gang next does something; inf when none runs."""
-        agenda, plays = self._agenda, self.plays
-        while agenda:
-            at, _, what, job, attempt = agenda[0]
+        turn_order, plays = self._turn_order, self.plays
+        while turn_order:
+            at, _, what, job, attempt = turn_order[0]
             play = plays.get(job)
             if play is not None and play.attempt == attempt and (what == "leave" or play.stopped == inf):
                 return at
-            heapq.heappop(agenda)
+            heapq.heappop(turn_order)
         return inf
 
     def deliver(self) -> list[Event]:
         """What gangs do up to now: some end. The checkpoints that others have saved."""
         now, saves = self._clock.time, []
         while self.next_time() <= now:
-            at, _, what, job, attempt = heapq.heappop(self._agenda)
+            at, _, what, job, attempt = heapq.heappop(self._turn_order)
             play = self.plays[job]
             if what == "end":
                 self._finish(job, play)
@@ -204,4 +204,4 @@ class Work:
 
     def _put(self, at: float, what: What, job: str, attempt: int) -> None:
         self._entries += 1
-        heapq.heappush(self._agenda, (at, self._entries, what, job, attempt))
+        heapq.heappush(self._turn_order, (at, self._entries, what, job, attempt))

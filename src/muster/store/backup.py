@@ -88,20 +88,20 @@ def _writing(folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in _FULL:
-            mend = "Remove that folder, make room or choose another disk, and try again."
-            raise Unavailable(f"There is no room for the backup in {folder}: it is cut off.", mend) from error
+            hint = "Remove that folder, make room or choose another disk, and try again."
+            raise Unavailable(f"There is no room for the backup in {folder}: it is cut off.", hint) from error
         raise Unavailable(f"The backup in {folder} failed: {error}.", "Mend that and try again.") from error
     except sqlite3.Error as error:
-        mend = "Make room, or see what `muster doctor` says of the database, and try again."
-        raise Unavailable(f"The database could not be copied into {folder}: {error}.", mend) from error
+        hint = "Make room, or see what `muster doctor` says of the database, and try again."
+        raise Unavailable(f"The database could not be copied into {folder}: {error}.", hint) from error
 
 
 def _check_database(url: URL) -> str:
     """The program that copies it, for one that needs a program."""
     if url.get_backend_name() == "sqlite":
         if not url.database or not Path(url.database).is_file():
-            mend = "Name the home folder with `muster --home`, or the database with --store."
-            raise NotFound(f"There is no database at {url.database}.", mend)
+            hint = "Name the home folder with `muster --home`, or the database with --store."
+            raise NotFound(f"There is no database at {url.database}.", hint)
         return ""
     places = sorted(Path("/usr/lib/postgresql").glob("*/bin/pg_dump"), key=lambda path: path.parts[-3].zfill(3))
     found = shutil.which("pg_dump") or next((str(place) for place in reversed(places)), None)
@@ -147,8 +147,8 @@ def _dump(url: URL, program: str, target: Path) -> None:
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     if done.returncode:
         said = done.stderr.strip().splitlines()
-        mend = "It must be as new as the server, and be let in by it. Mend that and try again in another folder."
-        raise Unavailable(f"pg_dump failed: {said[-1] if said else done.returncode}.", mend)
+        hint = "It must be as new as the server, and be let in by it. Mend that and try again in another folder."
+        raise Unavailable(f"pg_dump failed: {said[-1] if said else done.returncode}.", hint)
     target.chmod(0o600)
     _sync(target)
 

@@ -37,8 +37,8 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
             )
         return manifest
     except FileNotFoundError:
-        mend = "It is no backup, or one that was cut off: make another."
-        raise NotFound(f"There is no {MANIFEST} in {folder}.", mend) from None
+        hint = "It is no backup, or one that was cut off: make another."
+        raise NotFound(f"There is no {MANIFEST} in {folder}.", hint) from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise Invalid(f"{folder / MANIFEST} can't be read: {error!r}.", "Make another backup.") from error
 

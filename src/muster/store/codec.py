@@ -10,13 +10,13 @@ from typing import Any, Final
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from muster.core.account import Account
+from muster.core.entities import Node, Pool, Project, Queue, Token
 from muster.core.errors import Invalid
-from muster.core.estate import Node, Pool, Project, Queue, Token
 from muster.core.job import Attempt, Job
 from muster.core.rules import Rules
 from muster.core.spec import JobSpec
 from muster.core.state import EntityKind, RulesInForce
-from muster.core.world import Entity
+from muster.core.state_data import Entity
 
 _WORTH_PACKING: Final = 128  # bytes; below it zlib costs time and saves nothing
 _JOB_FIELDS: Final = (

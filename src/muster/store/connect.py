@@ -128,11 +128,11 @@ def _check_file(path: Path) -> None:
         )
     if path.is_dir():
         raise ConfigError(f"The database {path} is a folder.", f"Name a file in it, such as {path / 'muster.db'}.")
-    mend = "Mend its owner and permissions, or choose another place."
+    hint = "Mend its owner and permissions, or choose another place."
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise ConfigError(f"The database {path} can't be used: its folder {folder} is not writable.", mend)
+        raise ConfigError(f"The database {path} can't be used: its folder {folder} is not writable.", hint)
     if path.exists() and not os.access(path, os.R_OK | os.W_OK):
-        raise ConfigError(f"The database {path} can't be read and written.", mend)
+        raise ConfigError(f"The database {path} can't be read and written.", hint)
     mounts = Path("/proc/self/mountinfo")
     kind = file_system(folder.resolve(), mounts.read_text()) if mounts.exists() else ""
     if kind in _SHARED:

@@ -17,8 +17,8 @@ from sqlalchemy import Connection, func, make_url, select
 from sqlalchemy.exc import ArgumentError
 
 from muster.core import faults
+from muster.core.entities import Node
 from muster.core.errors import ConfigError, Unavailable
-from muster.core.estate import Node
 from muster.core.job import FINAL, PHASES, Job
 from muster.core.state import RulesInForce, State
 from muster.store import codec, tables
@@ -63,7 +63,7 @@ class SqlStore(SqlReads, PastReads, FoldStore):
             self.reload()
         except Unavailable as error:
             self._db.close()
-            raise ConfigError(error.message, error.mend) from error
+            raise ConfigError(error.message, error.hint) from error
         except BaseException:
             self._db.close()
             raise

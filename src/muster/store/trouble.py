@@ -72,9 +72,9 @@ def translate(error: Exception, where: str) -> MusterError:
         taken, known = state in _TAKEN, _POSTGRES.get(state) or _POSTGRES.get(state[:2]) or (_AWAY if lost else None)
     if taken:
         return taken_by_another(where)
-    what, mend = known or ("It refused.", "See the detail, and the database's own log.")
+    what, hint = known or ("It refused.", "See the detail, and the database's own log.")
     detail = (str(cause) or type(cause).__name__).splitlines()[0]
-    return Unavailable(f"The database {where}: {what} ({detail})", mend)
+    return Unavailable(f"The database {where}: {what} ({detail})", hint)
 
 
 def is_passing(error: Exception) -> bool:

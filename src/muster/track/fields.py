@@ -7,7 +7,7 @@ from typing import Final
 
 SEEDS: Final = ("seed", "random_seed", "manual_seed")  # parameters under which a seed is given
 # What to do about a field that is not there; anything else is a tag.
-MENDS: Final[Mapping[str, str]] = {
+HINTS: Final[Mapping[str, str]] = {
     "owner": "submit it with a token of your own",
     "purpose": "say why in `purpose`",
     "data": "name the data sets in `data`, or report them with `runtime.data(...)`",
@@ -21,8 +21,8 @@ def lacking(wanted: Collection[str], has: Collection[str]) -> list[str]:
     return [name for name in wanted if name not in has]
 
 
-def mend_of(name: str) -> str:
-    return MENDS.get(name) or f"set the tag `{name.removeprefix('tags.')}`"
+def hint_of(name: str) -> str:
+    return HINTS.get(name) or f"set the tag `{name.removeprefix('tags.')}`"
 
 
 def given_by_spec(

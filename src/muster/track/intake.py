@@ -165,7 +165,7 @@ def _ended(run: str, attempt: int, exit: WorkerExit) -> Record:
     """A run outside of Muster is over, once."""
     kind = REASONS.get(exit.reason)
     message = exit.detail.strip().splitlines()[-1] if exit.detail.strip() else kind.summary if kind else exit.reason
-    reason = {"code": exit.reason, "message": message[:1000], "mend": kind.mend if kind else "", "data": {}}
+    reason = {"code": exit.reason, "message": message[:1000], "hint": kind.hint if kind else "", "data": {}}
 
     def record(connection: Connection) -> None:
         found = read_run(connection, run)

@@ -17,8 +17,8 @@ def check_path(path: str) -> str:
     """Raises Invalid for what could lead anywhere else than under the run, or can't be a file's name."""
     wrong = _wrong(path)
     if wrong:
-        mend = "Give a relative path such as `plots/loss.png`."
-        raise Invalid(f"{path[:200]!r} is no path for an artifact: {wrong}.", mend)
+        hint = "Give a relative path such as `plots/loss.png`."
+        raise Invalid(f"{path[:200]!r} is no path for an artifact: {wrong}.", hint)
     return path
 
 

@@ -48,8 +48,8 @@ class SavedQueries:
     ) -> SavedQuery:
         """Takes the place of one of the same name. Raises QueryError for what could not be asked."""
         if not _NAME.match(name):
-            mend = "Use letters, digits, `.`, `_` and `-`, at most 100, and begin with a letter or digit."
-            raise Invalid(f"A query can't be saved as {name[:120]!r}.", mend)
+            hint = "Use letters, digits, `.`, `_` and `-`, at most 100, and begin with a letter or digit."
+            raise Invalid(f"A query can't be saved as {name[:120]!r}.", hint)
         check_text(user, query, project, sort, *columns)
         now = self._db.now()
         parse(query, now)

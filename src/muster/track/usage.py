@@ -74,8 +74,8 @@ class Usage:
             self._summed[project] = now
         if known + size > limit:
             message = f"the artifacts of project {project!r} have {format_size(known)} of {format_size(limit)}"
-            mend = "Remove some (`muster runs artifacts RUN rm PATH`), or ask for a higher limit of the server."
-            raise Refused([reason("over_quota", message, mend, used=known, limit=limit, project=project)])
+            hint = "Remove some (`muster runs artifacts RUN rm PATH`), or ask for a higher limit of the server."
+            raise Refused([reason("over_quota", message, hint, used=known, limit=limit, project=project)])
 
     def _project(self, owner: str) -> str | None:
         experiment = _experiment(owner)

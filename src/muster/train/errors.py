@@ -27,10 +27,10 @@ class Problem:
     where: str
     given: str
     expected: str
-    mend: str = ""
+    hint: str = ""
 
     def __str__(self) -> str:
-        return f"{self.where}: got {self.given}, expected {self.expected}. {self.mend}".rstrip()
+        return f"{self.where}: got {self.given}, expected {self.expected}. {self.hint}".rstrip()
 
 
 class TrainError(Exception):

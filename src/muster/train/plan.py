@@ -64,7 +64,7 @@ def build(task: Task, seed: int, problems: list[Problem]) -> nn.Module | None:
     except ConfigError as error:
         for each in error.problems:
             where = "model" if each.where == "model" else f"model.{each.where}"
-            problems.append(Problem(where, each.given, each.expected, each.mend))
+            problems.append(Problem(where, each.given, each.expected, each.hint))
     except TrainError as error:
         problems.append(Problem("model", "what can't be built", "a model", str(error)))
     return None

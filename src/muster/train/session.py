@@ -152,8 +152,8 @@ class Session:
             return
         text = f"{found.path} was saved with other data: {'; '.join(changed)}"
         if not self.config.data.may_change:
-            mend = "Set data.may_change=true to go on all the same, or give another checkpoint.where."
-            raise CheckpointMismatch(f"{text}. {mend}")
+            hint = "Set data.may_change=true to go on all the same, or give another checkpoint.where."
+            raise CheckpointMismatch(f"{text}. {hint}")
         if self.gang.leads:
             noted(f"{text}; it goes on all the same, as data.may_change says")
 

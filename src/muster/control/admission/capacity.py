@@ -30,10 +30,10 @@ def check(spec: JobSpec, context: Context) -> Reason | None:
         return reason("never_fits", "there are no nodes", _NO_NODES, wanted=fewest, fitting=0)
     if most:
         message = f"{fewest} nodes with {wanted} each are asked for, and only {most} such exist"
-        mend, nearest = f"Ask for `num_nodes: {most}` or fewer, or add nodes.", {"num_nodes": most}
+        hint, nearest = f"Ask for `num_nodes: {most}` or fewer, or add nodes.", {"num_nodes": most}
     else:
-        message, mend, nearest = _too_large(there, wanted)
-    return reason("never_fits", message, mend, wanted=fewest, fitting=most, nearest=nearest)
+        message, hint, nearest = _too_large(there, wanted)
+    return reason("never_fits", message, hint, wanted=fewest, fitting=most, nearest=nearest)
 
 
 def kinds(context: Context) -> dict[tuple[str, Resources], int]:

@@ -18,9 +18,9 @@ def check(spec: JobSpec, context: Context) -> Reason | None:
         return None
     problems = list(dict.fromkeys(problem for pool in pools for problem in found[pool]))
     told = "; ".join(f"{problem.where}: got {problem.given}, expected {problem.expected}" for problem in problems)
-    mends = list(dict.fromkeys(problem.mend for problem in problems))
+    hints = list(dict.fromkeys(problem.hint for problem in problems))
     if len(pools) < len(found):
-        mends.append(f"Or name a pool of another engine: {', '.join(found.keys() - set(pools))}.")
+        hints.append(f"Or name a pool of another engine: {', '.join(found.keys() - set(pools))}.")
     message = f"the settings of the engine of {', '.join(pools)} don't allow it: {told}"
     data = {"pools": pools, "problems": [asdict(problem) for problem in problems]}
-    return reason("engine_forbids", message, " ".join(mends), **data)
+    return reason("engine_forbids", message, " ".join(hints), **data)

@@ -24,8 +24,8 @@ def check(spec: JobSpec, context: Context) -> Reason | None:
             message = f"it wants {each * fewest:g} accelerators, and {whose} may have {most:g} at most {what}"
             nearest = _nearest(each, most, spec)
             words = " and ".join(f"`{name}: {value}`" for name, value in _flat(nearest).items())
-            mend = f"Ask for {words}, or for a higher limit; see `muster queue rules`." if words else ""
-            return reason("never_allowed", message, mend, wanted=each * fewest, limit=most, nearest=nearest)
+            hint = f"Ask for {words}, or for a higher limit; see `muster queue rules`." if words else ""
+            return reason("never_allowed", message, hint, wanted=each * fewest, limit=most, nearest=nearest)
     return None
 
 

@@ -14,5 +14,5 @@ def check(spec: JobSpec, context: Context) -> Reason | None:
         return None
     given, allowed = format_size(spec.log_limit), format_size(most)
     message = f"`log_limit: {given}` is more output of each rank than this server keeps, {allowed} at most"
-    mend = f"Ask for `log_limit: {allowed}` or less, or raise `log_limit_max` in the server's config.toml."
-    return reason("log_limit_too_large", message, mend, limit=spec.log_limit, max=most)
+    hint = f"Ask for `log_limit: {allowed}` or less, or raise `log_limit_max` in the server's config.toml."
+    return reason("log_limit_too_large", message, hint, limit=spec.log_limit, max=most)

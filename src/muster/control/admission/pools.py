@@ -24,10 +24,10 @@ def check(spec: JobSpec, context: Context) -> Reason | None:
     message = f"{spec.kind} jobs of queue {spec.queue!r} may use no pool{named}"
     changes: list[dict[str, Any]] = [{"use_spot": True}, {"pool": None}, {"pool": None, "use_spot": True}]
     nearest = next((one for one in changes if open_pools(context, spec.model_copy(update=one))), {})
-    mends = {"use_spot": "set `use_spot: true`", "pool": "leave `pool` out"}
-    mend = " and ".join(mends[name] for name in nearest) or "use another queue; see `muster queue rules`"
+    hints = {"use_spot": "set `use_spot: true`", "pool": "leave `pool` out"}
+    hint = " and ".join(hints[name] for name in nearest) or "use another queue; see `muster queue rules`"
     data = {"pool": spec.pool, "queue_pools": list(rules.pools), "kind": spec.kind, "nearest": nearest}
-    return reason("pool_not_allowed", message, f"{mend[0].upper()}{mend[1:]}.", **data)
+    return reason("pool_not_allowed", message, f"{hint[0].upper()}{hint[1:]}.", **data)
 
 
 def open_pools(context: Context, spec: JobSpec) -> set[str]:

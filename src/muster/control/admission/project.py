@@ -13,5 +13,5 @@ def check(spec: JobSpec, context: Context) -> Reason | None:
     if spec.project in context.state.projects:
         return None
     near = get_close_matches(spec.project, context.state.projects, n=1)
-    mend = f"Did you mean {near[0]!r}?" if near else f"Create it with `muster project create {spec.project}`."
-    return reason("unknown_project", f"project {spec.project!r} does not exist", mend, project=spec.project)
+    hint = f"Did you mean {near[0]!r}?" if near else f"Create it with `muster project create {spec.project}`."
+    return reason("unknown_project", f"project {spec.project!r} does not exist", hint, project=spec.project)

@@ -15,8 +15,8 @@ def check(spec: JobSpec, context: Context) -> Reason | None:
     queue = context.state.queues.get(spec.queue)
     if queue is None:
         near = get_close_matches(spec.queue, context.state.queues, n=1)
-        mend = f"Did you mean {near[0]!r}?" if near else f"Create it with `muster queue create {spec.queue}`."
-        return reason("unknown_queue", f"queue {spec.queue!r} does not exist", mend, queue=spec.queue)
+        hint = f"Did you mean {near[0]!r}?" if near else f"Create it with `muster queue create {spec.queue}`."
+        return reason("unknown_queue", f"queue {spec.queue!r} does not exist", hint, queue=spec.queue)
     if queue.project != spec.project and queue.name != SHARED:
         own = [q.name for q in context.state.queues.values() if q.project == spec.project] or [SHARED]
         message = f"queue {spec.queue!r} belongs to project {queue.project!r}, the job to {spec.project!r}"

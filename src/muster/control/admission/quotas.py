@@ -17,6 +17,6 @@ def check(spec: JobSpec, context: Context) -> Reason | None:
         used = live[(kind, name)] if most is not None else 0
         if most is not None and used >= most:
             message = f"{whose} {used:,} jobs that are not over, and may have {most:,}"
-            mend = "Wait until some are over or stop some, or ask for a higher limit of the server."
-            return reason("over_quota", message, mend, used=used, limit=most, **{kind: name})
+            hint = "Wait until some are over or stop some, or ask for a higher limit of the server."
+            return reason("over_quota", message, hint, used=used, limit=most, **{kind: name})
     return None

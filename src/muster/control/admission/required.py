@@ -8,7 +8,7 @@ from muster.control.admission.base import Context
 from muster.core.reasons import Reason, reason
 from muster.core.spec import JobSpec
 from muster.track.facts import command_params
-from muster.track.fields import given_by_spec, lacking, mend_of
+from muster.track.fields import given_by_spec, hint_of, lacking
 
 # What the run itself may bring: the code is captured as it is submitted, the seed and the data reported as it runs.
 _LATER: Final = ("code", "seed")
@@ -22,6 +22,6 @@ def check(spec: JobSpec, context: Context) -> Reason | None:
     lacks = [name for name in lacking(rules.require, has) if name not in _LATER]
     if not lacks:
         return None
-    mend = "; ".join(mend_of(name) for name in lacks)
+    hint = "; ".join(hint_of(name) for name in lacks)
     message = f"project {spec.project!r} requires {', '.join(lacks)} of every job"
-    return reason("required_missing", message, f"{mend[0].upper()}{mend[1:]}.", missing=lacks)
+    return reason("required_missing", message, f"{hint[0].upper()}{hint[1:]}.", missing=lacks)

@@ -11,7 +11,7 @@ def check(spec: JobSpec, context: Context) -> Reason | None:
     missing = [name for name in spec.secrets if not context.has_secret(spec.project, name)]
     if not missing:
         return None
-    mend = " ".join(f"Set it with `muster project secret set {name} --project {spec.project}`." for name in missing)
+    hint = " ".join(f"Set it with `muster project secret set {name} --project {spec.project}`." for name in missing)
     return reason(
-        "unknown_secret", f"project {spec.project!r} has no secret {', '.join(missing)}", mend, missing=missing
+        "unknown_secret", f"project {spec.project!r} has no secret {', '.join(missing)}", hint, missing=missing
     )

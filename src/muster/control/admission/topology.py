@@ -30,11 +30,11 @@ def check(spec: JobSpec, context: Context) -> Reason | None:
                 return None
     if not sizes:
         message = f"no node that could hold a worker has the label {label!r}"
-        mend = "Leave `topology.require` out, or name a label that nodes have; see `muster nodes`."
-        return reason("never_near", message, mend, label=label, wanted=fewest, nearest={"topology": {"require": None}})
+        hint = "Leave `topology.require` out, or name a label that nodes have; see `muster nodes`."
+        return reason("never_near", message, hint, label=label, wanted=fewest, nearest={"topology": {"require": None}})
     (_, value), most = sizes.most_common(1)[0]
     message = (
         f"{fewest} nodes with one {label!r} are asked for, and the most that share one are the {most} of {value!r}"
     )
-    mend = f"Ask for `num_nodes: {most}`, for a wider label, or for `topology: {{prefer: {label}}}`."
-    return reason("never_near", message, mend, label=label, wanted=fewest, fitting=most, nearest={"num_nodes": most})
+    hint = f"Ask for `num_nodes: {most}`, for a wider label, or for `topology: {{prefer: {label}}}`."
+    return reason("never_near", message, hint, label=label, wanted=fewest, fitting=most, nearest={"num_nodes": most})

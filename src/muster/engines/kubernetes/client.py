@@ -43,8 +43,8 @@ Object = dict[str, Any]
 class KubeError(EngineError):
     """What the API answered instead of what was asked for: its status, its word for it, and its sentence."""
 
-    def __init__(self, status: int, reason: str, message: str, mend: str = "") -> None:
-        super().__init__(message, mend)
+    def __init__(self, status: int, reason: str, message: str, hint: str = "") -> None:
+        super().__init__(message, hint)
         self.status, self.reason = status, reason
 
 
@@ -314,8 +314,8 @@ class Watching:
 
 
 def _no_kind(api_version: str, kind: str) -> KubeError:
-    mend = INSTALLS.get(api_version.partition("/")[0], "")
-    return KubeError(404, "NotFound", f"The cluster has no {kind} ({api_version}).", mend)
+    hint = INSTALLS.get(api_version.partition("/")[0], "")
+    return KubeError(404, "NotFound", f"The cluster has no {kind} ({api_version}).", hint)
 
 
 def _refusal(response: httpx.Response) -> KubeError:
@@ -325,11 +325,11 @@ def _refusal(response: httpx.Response) -> KubeError:
     except (ValueError, AttributeError):
         reason, message = "", response.text[:500]
     code = response.status_code
-    mend = {
+    hint = {
         401: "The credentials are not valid, or no longer: see the kubeconfig.",
         403: "The server's account needs that right: see docs/kubernetes.md.",
     }
-    return KubeError(code, reason, f"Kubernetes said {code} {reason}: {message}".strip(), mend.get(code, ""))
+    return KubeError(code, reason, f"Kubernetes said {code} {reason}: {message}".strip(), hint.get(code, ""))
 
 
 def _is_loopback(server: str) -> bool:

@@ -212,7 +212,7 @@ def _tolerations(where: str, value: Any) -> tuple[str, ...]:
         try:
             toleration(text)
         except Invalid as error:
-            raise ConfigError(f"{where}.tolerations: {error.message}", error.mend) from error
+            raise ConfigError(f"{where}.tolerations: {error.message}", error.hint) from error
     return found
 
 

@@ -43,14 +43,14 @@ def diagnose(
     try:
         access = find_access(kubeconfig, context)
     except EngineError as error:
-        yield Finding("fail", "credentials", error.message, error.mend)
+        yield Finding("fail", "credentials", error.message, error.hint)
         return
     yield Finding("ok", "credentials", f"{access.where}, for {access.server}")
     client = Client(access)
     try:
         yield from _cluster(client, access, settings, namespaces)
     except EngineError as error:
-        yield Finding("fail", "the API", error.message, error.mend)
+        yield Finding("fail", "the API", error.message, error.hint)
         return
     finally:
         client.close()
@@ -140,8 +140,8 @@ def _queues(client: Client, settings: KubeSettings, namespace: str) -> Iterator[
         return
     version = client.served(KUEUE)
     if not version:
-        mend = "Install Kueue, or leave `queue` out."
-        yield Finding("fail", "Kueue", "queues are set, and the cluster has no Kueue", mend)
+        hint = "Install Kueue, or leave `queue` out."
+        yield Finding("fail", "Kueue", "queues are set, and the cluster has no Kueue", hint)
         return
     for queue in sorted(queues):
         try:
@@ -149,9 +149,9 @@ def _queues(client: Client, settings: KubeSettings, namespace: str) -> Iterator[
             yield Finding("ok", "Kueue", f"{version}, LocalQueue {queue}")
         except KubeError as error:
             there = error.status == 404
-            mend = "Make the LocalQueue, or correct `queue`." if there else _SEE
+            hint = "Make the LocalQueue, or correct `queue`." if there else _SEE
             said = f"there is no LocalQueue {queue} in {namespace}" if there else error.message
-            yield Finding("fail" if there else "warn", "Kueue", said, mend)
+            yield Finding("fail" if there else "warn", "Kueue", said, hint)
 
 
 def _worker_side(home: Home) -> Iterator[Finding]:
@@ -167,8 +167,8 @@ def _worker_side(home: Home) -> Iterator[Finding]:
         yield Finding("warn", "address", "the server is not running: where pods reach it is not known yet")
     for url in urls:
         if _is_here_only(url):
-            mend = 'Set advertise = "http://HOST:PORT" in config.toml to what pods reach the server by.'
-            yield Finding("warn", "address", f"pods are told {url}, which is the pod itself", mend)
+            hint = 'Set advertise = "http://HOST:PORT" in config.toml to what pods reach the server by.'
+            yield Finding("warn", "address", f"pods are told {url}, which is the pod itself", hint)
         else:
             yield Finding("ok", "address", f"pods are told {url}")
 

@@ -31,11 +31,11 @@ class Fault:
     kind: Literal["refused", "held", "away"]
     message: str
     code: str = ""  # of what is held
-    mend: str = ""
+    hint: str = ""
     own: bool = False  # the engine's trouble, and not the job's
 
     def as_held(self) -> Held:
-        return Held(self.code, self.message, self.mend, self.own)
+        return Held(self.code, self.message, self.hint, self.own)
 
 
 def fault_of(error: EngineError) -> Fault | None:
@@ -49,10 +49,10 @@ def fault_of(error: EngineError) -> Fault | None:
     if error.status == 404 and _NO_NAMESPACE.search(error.message):
         return Fault("held", error.message, "NoNamespace", "Have the namespace made: `kubectl create namespace`.", True)
     if error.status < 500:
-        return Fault("refused", f"{error.message} {error.mend}".strip())
+        return Fault("refused", f"{error.message} {error.hint}".strip())
     if "failed calling webhook" in error.message:
-        mend = "See the webhook's own pods. It is tried again by itself, and others go on."
-        return Fault("held", error.message, "WebhookDown", mend)
+        hint = "See the webhook's own pods. It is tried again by itself, and others go on."
+        return Fault("held", error.message, "WebhookDown", hint)
     if _SCHEMA.search(error.message):
         return Fault("refused", error.message)
     return None
@@ -84,8 +84,8 @@ def _forbidden(error: KubeError) -> Fault:
         where = f" in the namespace {found['namespace']}" if found["namespace"] else ""
         return Fault("held", f"{found['user']} may not {found['verb']} {kind}{where}", "MissingRight", ROLES, True)
     if "exceeded quota" in error.message or "status unknown for quota" in error.message:
-        mend = "Wait until what counts towards the quota has gone, or have it raised."
-        return Fault("held", error.message, "ExceededQuota", mend)
+        hint = "Wait until what counts towards the quota has gone, or have it raised."
+        return Fault("held", error.message, "ExceededQuota", hint)
     if "not yet ready to handle request" in error.message:
         return Fault("held", error.message, "NotReady")
     if "because it is being terminated" in error.message:

@@ -253,10 +253,10 @@ def _wait(gang: Gang, memo: Memo, view: View, waiting: list[int]) -> Wait:
     up = memo.workers - len(waiting)
     if up and memo.workers > 1:
         message = f"{up} of {memo.workers} workers are up; of the others: {message}"
-    return Wait(*gang.key, code, message, mend=_mend(code, view))
+    return Wait(*gang.key, code, message, hint=_hint(code, view))
 
 
-def _mend(code: str, view: View) -> str:
+def _hint(code: str, view: View) -> str:
     """What people can do about a wait; "" where waiting is all."""
     if code in reasons.IMAGE_TROUBLES:
         return f"Correct `image`, or let the cluster pull it; {_GIVEN_UP.format(view.refuse_after)}"

@@ -138,24 +138,24 @@ class _Look:
 
     def unlisted(self, where: str, given: object, listed: str) -> Problem:
         names = ", ".join(f"`{name}`" for name in getattr(self.allow, listed)) or "none"
-        mend = f"Leave it out, or have an administrator add it to `{listed}` of [engines.{self.engine}.allow]"
-        mend += f" or [engines.{self.engine}.projects.{self.project}]." if self.project else "."
-        return Problem(where, _shown(given), f"what `{listed}` of the engine's settings allows: {names}", mend)
+        hint = f"Leave it out, or have an administrator add it to `{listed}` of [engines.{self.engine}.allow]"
+        hint += f" or [engines.{self.engine}.projects.{self.project}]." if self.project else "."
+        return Problem(where, _shown(given), f"what `{listed}` of the engine's settings allows: {names}", hint)
 
     def never(self, where: str, given: object) -> Problem:
-        mend = f'Leave it out. An administrator may set `pod_settings = "any"` in [engines.{self.engine}.allow]'
-        mend += f" or [engines.{self.engine}.projects.{self.project}]." if self.project else "."
-        return Problem(where, _shown(given), "nothing: job files may not set this", mend)
+        hint = f'Leave it out. An administrator may set `pod_settings = "any"` in [engines.{self.engine}.allow]'
+        hint += f" or [engines.{self.engine}.projects.{self.project}]." if self.project else "."
+        return Problem(where, _shown(given), "nothing: job files may not set this", hint)
 
 
 def _places(gang: GangLaunch, options: Options, settings: KubeSettings, look: _Look) -> Iterator[Problem]:
     if settings.unlisted_projects == "refuse" and gang.project not in settings.projects:
-        mend = f"Have an administrator write [engines.{look.engine}.projects.{gang.project}], or use another engine."
-        yield Problem("project", repr(gang.project), "a project that this engine's settings name", mend)
+        hint = f"Have an administrator write [engines.{look.engine}.projects.{gang.project}], or use another engine."
+        yield Problem("project", repr(gang.project), "a project that this engine's settings name", hint)
     there = settings.namespaces_of(gang.project)
     if options.namespace not in there:
-        mend = f"Leave it out, or have an administrator add it to `namespaces` of [engines.{look.engine}]."
-        yield Problem("kubernetes.namespace", repr(options.namespace), f"one of {', '.join(there)}", mend)
+        hint = f"Leave it out, or have an administrator add it to `namespaces` of [engines.{look.engine}]."
+        yield Problem("kubernetes.namespace", repr(options.namespace), f"one of {', '.join(there)}", hint)
 
 
 def _turns(options: Options, plain: Options, look: _Look) -> Iterator[Problem]:

@@ -96,7 +96,7 @@ def _workspace(options: dict[str, Any]) -> str:
         if not _SAFE_ID.fullmatch(value)
     ]
     if problems:
-        raise SpecError(problems, source="azureml", mend="Mend each and render again.")
+        raise SpecError(problems, source="azureml", hint="Mend each and render again.")
     return (
         f"/subscriptions/{names['subscription']}/resourceGroups/{names['resource_group']}"
         f"/providers/Microsoft.MachineLearningServices/workspaces/{names['workspace']}"
@@ -114,9 +114,9 @@ def _environment(asked: Asked, workspace: str, told: Told) -> tuple[str, list[di
         version = f"versions/{found[2]}" if found[2] else "labels/latest"
         return f"{workspace}/environments/{found[1]}/{version}", []
     if given:
-        mend = "Write `azureml:NAME:VERSION`, or leave it out and give `image`."
-        problem = Problem("azureml.environment", given, "an environment of the workspace or a registry", mend)
-        raise SpecError([problem], source="azureml", mend="Mend it and render again.")
+        hint = "Write `azureml:NAME:VERSION`, or leave it out and give `image`."
+        problem = Problem("azureml.environment", given, "an environment of the workspace or a registry", hint)
+        raise SpecError([problem], source="azureml", hint="Mend it and render again.")
     version = hashlib.sha256(asked.gang.image.encode()).hexdigest()[:12]
     made = f"{workspace}/environments/muster-{asked.spec.name}/versions/{version}"
     told.notes.append(f"The first document makes the environment: PUT {_url(made)}.")
@@ -136,7 +136,7 @@ def _command(asked: Asked, told: Told) -> tuple[str, dict[str, str]]:
     if long := [name for name, value in envs.items() if len(name) + len(value.encode()) > _ENV_BYTES]:
         where = "run" if long[0] == "MUSTER_RUN" else f"envs.{long[0]}"
         problem = Problem(where, "a text too long for an environment", f"at most {_ENV_BYTES:,} bytes", "Shorten it.")
-        raise SpecError([problem], source="azureml", mend="Mend it and render again.")
+        raise SpecError([problem], source="azureml", hint="Mend it and render again.")
     unveil = [
         # The x keeps line ends at the end, which a substitution drops.
         f'{name}="$(printf %s "${name}" | base64 -d; printf x)"; export {name}="${{{name}%x}}"'

@@ -37,10 +37,10 @@ def require(options: Mapping[str, Any], image: str, service: str, wanted: Mappin
         if not options.get(name)
     ]
     if not image and "image" not in wanted:
-        mend = "Add `image: registry/name:tag`, an image that the service may pull."
-        problems.append(Problem("image", "nothing", "the container image that the job runs in", mend))
+        hint = "Add `image: registry/name:tag`, an image that the service may pull."
+        problems.append(Problem("image", "nothing", "the container image that the job runs in", hint))
     if problems:
-        raise SpecError(problems, source=service, mend="Mend each and render again.")
+        raise SpecError(problems, source=service, hint="Mend each and render again.")
 
 
 def own_envs(gang: base.GangLaunch, checkpoints: str) -> dict[str, str]:
@@ -118,9 +118,9 @@ def tell_common(spec: JobSpec, told: Told, secret_store: str, code_hint: str) ->
         told.lost.append(f"Data ({', '.join(spec.data)}) is not fetched: let the program read it from where it lies.")
     if spec.min_nodes is not None:
         told.lost.append(f"It does not shrink: num_nodes is {spec.num_nodes}, and {spec.min_nodes} is not tried.")
-    for name, mend in _UNKNOWN.items():
+    for name, hint in _UNKNOWN.items():
         if getattr(spec, name) != getattr(_USUAL, name):
-            told.lost.append(f"`{name}` has no meaning there: {mend}")
+            told.lost.append(f"`{name}` has no meaning there: {hint}")
     if spec.checkpoint.every == "auto":
         told.lost.append("`checkpoint.every: auto` needs Muster's server: give a duration, or let the program decide.")
     told.notes.append("Muster does not watch this job: queues, budgets, restarts and records are the service's own.")

@@ -55,11 +55,11 @@ def choose(ask: Resources, machines: Sequence[Machine], field: str, source: str)
     alike = [machine for machine in machines if not ask.accelerators or _is_kind(machine, ask)]
     if alike:
         most = max(alike, key=lambda machine: (machine.count, machine.cpus))
-        mend = f"Ask for less on each node and for more nodes: {most.name} has {_words(most)}. Or name {field}."
-        raise SpecError([Problem("resources", str(ask), "what one machine type has", mend)], source)
+        hint = f"Ask for less on each node and for more nodes: {most.name} has {_words(most)}. Or name {field}."
+        raise SpecError([Problem("resources", str(ask), "what one machine type has", hint)], source)
     kinds = ", ".join(sorted({f"{machine.kind} ({machine.size} GB)" for machine in machines if machine.kind}))
-    mend = f"Choose one of these, or name a machine type of your own as {field}."
-    raise SpecError([Problem("resources.accelerators", str(ask), f"one of {kinds}", mend)], source)
+    hint = f"Choose one of these, or name a machine type of your own as {field}."
+    raise SpecError([Problem("resources.accelerators", str(ask), f"one of {kinds}", hint)], source)
 
 
 def named(name: str, ask: Resources, machines: Sequence[Machine], field: str, source: str) -> Machine:
@@ -68,8 +68,8 @@ def named(name: str, ask: Resources, machines: Sequence[Machine], field: str, so
     if found is None:
         return Machine(name, 0, 0)
     if missing := lacks(found, ask):
-        mend = "Name a larger one, or leave it out: it is chosen by `resources` then."
-        raise SpecError([Problem(field, name, f"a machine type that holds {ask} ({missing})", mend)], source)
+        hint = "Name a larger one, or leave it out: it is chosen by `resources` then."
+        raise SpecError([Problem(field, name, f"a machine type that holds {ask} ({missing})", hint)], source)
     return found
 
 

@@ -124,24 +124,24 @@ def _body(asked: Asked, told: Told) -> dict[str, Any]:
 def _check(options: dict[str, Any]) -> None:
     problems = []
     if not _ROLE.fullmatch(options["role"]):
-        mend = "Copy the role's ARN from IAM, as in `arn:aws:iam::111122223333:role/train`."
-        problems.append(Problem("sagemaker.role", options["role"], "the ARN of an IAM role", mend))
+        hint = "Copy the role's ARN from IAM, as in `arn:aws:iam::111122223333:role/train`."
+        problems.append(Problem("sagemaker.role", options["role"], "the ARN of an IAM role", hint))
     for name in ("output", "input"):
         if options.get(name) and not _S3.fullmatch(options[name]):
-            mend = "Write it as `s3://bucket/folder`."
-            problems.append(Problem(f"sagemaker.{name}", options[name], "an S3 address", mend))
+            hint = "Write it as `s3://bucket/folder`."
+            problems.append(Problem(f"sagemaker.{name}", options[name], "an S3 address", hint))
     if bool(options.get("subnets")) != bool(options.get("security_groups")):
-        mend = "A network takes both `subnets` and `security_groups`."
-        problems.append(Problem("sagemaker", "one of subnets and security_groups", "both or neither", mend))
+        hint = "A network takes both `subnets` and `security_groups`."
+        problems.append(Problem("sagemaker", "one of subnets and security_groups", "both or neither", hint))
     if problems:
-        raise SpecError(problems, source="sagemaker", mend="Mend each and render again.")
+        raise SpecError(problems, source="sagemaker", hint="Mend each and render again.")
 
 
 def _hyperparameters(pieces: list[str]) -> dict[str, str]:
     if len(pieces) > _PIECES:
         given = f"{sum(map(len, pieces)):,} characters of command and long values"
-        mend = "Put the command into a script in the image, or long values into a file there."
-        raise SpecError([Problem("run, envs", given, f"at most {_PIECES * _PIECE:,}", mend)], source="sagemaker")
+        hint = "Put the command into a script in the image, or long values into a file there."
+        raise SpecError([Problem("run, envs", given, f"at most {_PIECES * _PIECE:,}", hint)], source="sagemaker")
     return {f"muster_{number:03d}": piece for number, piece in enumerate(pieces)}
 
 

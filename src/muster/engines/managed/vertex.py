@@ -99,7 +99,7 @@ def _place(bucket: str, name: str) -> str:
         problem = Problem(
             "vertex.staging_bucket", bucket, "a Cloud Storage address", "Write it as `gs://bucket/folder`."
         )
-        raise SpecError([problem], source="vertex", mend="Mend it and render again.")
+        raise SpecError([problem], source="vertex", hint="Mend it and render again.")
     return f"{bucket.rstrip('/')}/{name}"
 
 
@@ -130,9 +130,9 @@ def _machine(asked: Asked, told: Told) -> dict[str, Any]:
     found = pick("" if attached else given, ask, MACHINES, "vertex.machine_type", "vertex")
     code = options.get("accelerator_type") or found.code
     if ask.accelerators and not code:
-        mend = "Add `vertex: {accelerator_type: NVIDIA_H100_80GB}`, as the reference of AcceleratorType has it."
-        problem = Problem("vertex.accelerator_type", "nothing", f"what {given} has", mend)
-        raise SpecError([problem], source="vertex", mend="Mend it and render again.")
+        hint = "Add `vertex: {accelerator_type: NVIDIA_H100_80GB}`, as the reference of AcceleratorType has it."
+        problem = Problem("vertex.accelerator_type", "nothing", f"what {given} has", hint)
+        raise SpecError([problem], source="vertex", hint="Mend it and render again.")
     if more := surplus(found, ask):
         told.notes.append(more)
     made: dict[str, Any] = {"machineType": given or found.name}

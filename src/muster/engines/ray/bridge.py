@@ -16,9 +16,9 @@ import traceback
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
+from muster.engines.ray.agent_links import AgentLinks
 from muster.engines.ray.cluster import Cluster
-from muster.engines.ray.keep import Keeping
-from muster.engines.ray.lines import Lines
+from muster.engines.ray.groups import Keeping
 from muster.engines.ray.starting import Starting
 
 SILENT: Final = 20.0  # seconds without an answer of Ray's head before it counts as away
@@ -30,29 +30,29 @@ class Bridge:
     def __init__(self, say: Callable[[dict[str, Any]], None]) -> None:
         self._say = say
         self._cluster = Cluster()
-        self._lines = Lines(self._cluster, self._changed)
-        self._keeping = Keeping(self._cluster, self._lines, self._changed)
-        self._starting = Starting(self._cluster, self._lines, self._keeping, self._changed)
+        self._agent_links = AgentLinks(self._cluster, self._changed)
+        self._keeping = Keeping(self._cluster, self._agent_links, self._changed)
+        self._starting = Starting(self._cluster, self._agent_links, self._keeping, self._changed)
         self._said = False
 
     async def connect(self, ask: dict[str, Any]) -> dict[str, Any]:
         """`address`, `namespace`, `package`, `agent` (settings), `urls`, `certificate`, `nodes_every`, `steer`."""
         about = self._cluster.connect(ask["address"], ask["namespace"], ask["package"])
-        await self._lines.open(ask["agent"], ask["urls"], ask["certificate"], ask["nodes_every"])
+        await self._agent_links.open(ask["agent"], ask["urls"], ask["certificate"], ask["nodes_every"])
         if ask["steer"]:
             await self._keeping.open(ask["agent"]["installation"])
         return about
 
     async def look(self, ask: dict[str, Any]) -> dict[str, Any]:
         self._said = False
-        silent = time.monotonic() - self._lines.answered_at
+        silent = time.monotonic() - self._agent_links.answered_at
         if silent > SILENT:
             raise ConnectionError(f"Ray's head has not answered for {silent:.0f} s")
-        waiting = [gang for gang in self._lines.ledger.gangs.values() if gang.wait and gang.stage == "reserving"]
+        waiting = [gang for gang in self._agent_links.ledger.gangs.values() if gang.wait and gang.stage == "reserving"]
         return {
-            "workers": self._lines.ledger.reports(),
+            "workers": self._agent_links.ledger.reports(),
             "waits": [[*gang.key, *(gang.wait or ("", ""))] for gang in waiting],
-            "nodes": self._lines.described(),
+            "nodes": self._agent_links.described(),
         }
 
     async def launch(self, ask: dict[str, Any]) -> None:
@@ -72,7 +72,7 @@ class Bridge:
 
     async def probe(self, ask: dict[str, Any]) -> dict[str, Any]:
         """What a node's agent finds out there."""
-        return await self._lines.probe(ask["node"], ask["mark"], ask["write"])
+        return await self._agent_links.probe(ask["node"], ask["mark"], ask["write"])
 
     def _changed(self) -> None:
         self._keeping.nudge()

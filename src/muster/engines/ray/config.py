@@ -81,8 +81,8 @@ def _known(where: str, given: Mapping[str, Any], known: Collection[str]) -> None
     for key in given:
         if key not in known:
             near = get_close_matches(str(key), known, n=1)
-            mend = f"Did you mean `{near[0]}`?" if near else f"There are: {', '.join(sorted(known))}."
-            raise ConfigError(f"{where}.{key} is not a setting.", mend)
+            hint = f"Did you mean `{near[0]}`?" if near else f"There are: {', '.join(sorted(known))}."
+            raise ConfigError(f"{where}.{key} is not a setting.", hint)
 
 
 def _text(where: str, raw: object) -> str:

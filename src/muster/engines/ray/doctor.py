@@ -31,14 +31,14 @@ def diagnose(name: str, settings: RaySettings, home: Home) -> Iterator[Finding]:
     try:
         link, about = connect(name, settings, home, lambda: None, steer=False)
     except EngineError as error:
-        mend = "Is `address` right, does its head run, and does this machine run `ray start` for that cluster?"
-        yield Finding("fail", "connection", error.message, mend)
+        hint = "Is `address` right, does its head run, and does this machine run `ray start` for that cluster?"
+        yield Finding("fail", "connection", error.message, hint)
         return
     try:
         yield Finding("ok", "connection", f"Ray {about['version']} at {about['address']}")
         yield from _nodes(link, name, settings, home)
     except EngineError as error:
-        yield Finding("fail", "connection", error.message, error.mend)
+        yield Finding("fail", "connection", error.message, error.hint)
     finally:
         link.close()
 
@@ -51,8 +51,8 @@ def _package(settings: RaySettings) -> Finding:
         return Finding("fail", "package", f"{settings.python}: {error}", "Correct `python` in the engine's settings.")
     if done.returncode != 0:
         last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        mend = "Install Ray in the cluster's version there, or set `python` to an interpreter that has it."
-        return Finding("fail", "package", f"{settings.python} can't import Ray: {last}", mend)
+        hint = "Install Ray in the cluster's version there, or set `python` to an interpreter that has it."
+        return Finding("fail", "package", f"{settings.python} can't import Ray: {last}", hint)
     version, python = done.stdout.split()[-2:]
     return Finding("ok", "package", f"Ray {version} under Python {python}")
 
@@ -72,8 +72,8 @@ def _nodes(link: Link, name: str, settings: RaySettings, home: Home) -> Iterator
             given = {"node": node["id"], "mark": mark if probed else "", "write": "" if probed else mark}
             found = link.call("probe", PROBE_SECONDS, **given)
         except EngineError as error:
-            mend = "See the agent's log under Ray's session folder on that node."
-            yield Finding("fail", f"agent on {node['name']}", error.message, mend)
+            hint = "See the agent's log under Ray's session folder on that node."
+            yield Finding("fail", f"agent on {node['name']}", error.message, hint)
             continue
         probed.append(node["name"])
         yield from _node(node["name"], found, settings, first=len(probed) == 1)
@@ -88,8 +88,8 @@ def _node(name: str, found: dict[str, Any], settings: RaySettings, first: bool) 
     for url, why in found["servers"].items():
         where = f"server from {name}"
         if why:
-            mend = 'Set `advertise = "http://HOST:PORT"` in config.toml to what nodes can reach.'
-            yield Finding("fail", where, f"{url} can't be reached from there: {why}", mend)
+            hint = 'Set `advertise = "http://HOST:PORT"` in config.toml to what nodes can reach.'
+            yield Finding("fail", where, f"{url} can't be reached from there: {why}", hint)
         else:
             yield Finding("ok", where, url)
     yield from _checkpoints(name, found, settings, first)
@@ -102,8 +102,8 @@ def _checkpoints(name: str, found: dict[str, Any], settings: RaySettings, first:
     elif found["wrote"]:
         yield Finding("fail", where, f"{folder}: {found['wrote']}", "Let the user that Ray runs as write there.")
     elif not first and not found["found"]:
-        mend = "Set `checkpoints` to a folder that all nodes share, or to s3://bucket/prefix."
+        hint = "Set `checkpoints` to a folder that all nodes share, or to s3://bucket/prefix."
         why = f"{folder} is not the same folder as on the first node: a job that moves finds no checkpoint"
-        yield Finding("fail" if settings.checkpoints else "warn", where, why, mend)
+        yield Finding("fail" if settings.checkpoints else "warn", where, why, hint)
     else:
         yield Finding("ok", where, folder)

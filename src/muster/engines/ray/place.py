@@ -36,8 +36,8 @@ def make_places(settings: Mapping[str, Any]) -> Places:
     base = Path(settings["scratch"]) if settings["scratch"] else Path(tempfile.gettempdir()) / name
     base.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not settings["scratch"] and (base.is_symlink() or base.stat().st_uid != os.geteuid()):
-        mend = "Remove it, or set `scratch` in the engine's settings."
-        raise EngineError(f"{base} belongs to somebody else.", mend)
+        hint = "Remove it, or set `scratch` in the engine's settings."
+        raise EngineError(f"{base} belongs to somebody else.", hint)
     scratch = base / settings["installation"]
     root = scratch / "nodes" / settings["node"].replace("/", "_") / settings["name"]
     root.mkdir(mode=0o700, parents=True, exist_ok=True)

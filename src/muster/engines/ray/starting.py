@@ -7,10 +7,10 @@ import json
 from collections.abc import Callable
 from typing import Any, Final
 
+from muster.engines.ray.agent_links import AgentLinks, BadEnvironment, NodeGone
 from muster.engines.ray.cluster import Cluster, RayError, env_name
 from muster.engines.ray.gangs import Gang, Key, group_name
-from muster.engines.ray.keep import CANCELLED, Keeping
-from muster.engines.ray.lines import BadEnvironment, Lines, NodeGone
+from muster.engines.ray.groups import CANCELLED, Keeping
 
 TRIES: Final = 4  # of a machine that refuses to start a process
 AGAIN: Final = 0.5  # seconds
@@ -23,20 +23,20 @@ class Refused(Exception):
 
 
 class Starting:
-    def __init__(self, cluster: Cluster, lines: Lines, keeping: Keeping, changed: Callable[[], None]) -> None:
-        self._cluster, self._lines, self._keeping, self._changed = cluster, lines, keeping, changed
+    def __init__(self, cluster: Cluster, lines: AgentLinks, keeping: Keeping, changed: Callable[[], None]) -> None:
+        self._cluster, self._agent_links, self._keeping, self._changed = cluster, lines, keeping, changed
         keeping.on_removed = self._removed
 
     def launch(self, raw: dict[str, Any]) -> None:
         """Whatever of the gang is not started yet."""
-        ledger, gang = self._lines.ledger, Gang(**raw)
+        ledger, gang = self._agent_links.ledger, Gang(**raw)
         if gang.key in ledger.gangs or gang.key in ledger.ends:
             return
         ledger.gangs[gang.key] = gang
-        gang.task = self._lines.spawn(self._run(gang))
+        gang.task = self._agent_links.spawn(self._run(gang))
 
     def stop(self, key: Key, grace: float, reason: str) -> None:
-        gang = self._lines.ledger.gangs.get(key)
+        gang = self._agent_links.ledger.gangs.get(key)
         if gang is not None and gang.task is not None and not gang.task.done():
             gang.stop = (min(grace, gang.stop[0]) if gang.stop else grace, reason)
             gang.placed.set()  # it need not wait any longer
@@ -45,11 +45,11 @@ class Starting:
 
     def forget(self, key: Key) -> None:
         self._tell_agents(key, "forget", *key)
-        gang = self._lines.ledger.gangs.get(key)
+        gang = self._agent_links.ledger.gangs.get(key)
         if gang is not None and gang.task is not None:
             gang.task.cancel()
-        self._lines.ledger.forget(key)
-        self._lines.spawn(self._keeping.release(key))
+        self._agent_links.ledger.forget(key)
+        self._agent_links.spawn(self._keeping.release(key))
 
     async def _run(self, gang: Gang) -> None:
         try:
@@ -75,10 +75,10 @@ class Starting:
             self._stop_now(gang.key, *gang.stop)
 
     async def _reserve(self, gang: Gang) -> None:
-        if any(node not in self._lines.nodes for node in gang.nodes):
-            gone = [w for w, node in enumerate(gang.nodes) if node not in self._lines.nodes]
+        if any(node not in self._agent_links.nodes for node in gang.nodes):
+            gone = [w for w, node in enumerate(gang.nodes) if node not in self._agent_links.nodes]
             names = ", ".join(gang.names[worker] for worker in gone)
-            self._lines.ledger.end(gang.key, gone, "failed", "node_lost", f"Ray has no node {names} any more")
+            self._agent_links.ledger.end(gang.key, gone, "failed", "node_lost", f"Ray has no node {names} any more")
             raise NodeGone(names)
         if not gang.bundles:
             return
@@ -107,7 +107,7 @@ class Starting:
         for number in range(1, TRIES + 1):
             try:
                 given = (about, [json.dumps(launch)])
-                found = await self._lines.order(gang.nodes[worker], gang.env, "launch", *given)
+                found = await self._agent_links.order(gang.nodes[worker], gang.env, "launch", *given)
                 return str(found[0]), int(found[1])
             except BadEnvironment:
                 gang.told.discard(worker)
@@ -129,7 +129,7 @@ class Starting:
         try:
             found = await asyncio.wait_for(asyncio.gather(*asks), 60.0)
         except (RayError, ValueError, TimeoutError) as error:
-            if gang.key in self._lines.ledger.ends:
+            if gang.key in self._agent_links.ledger.ends:
                 raise NodeGone(name) from error
             raise Refused("launch_failed", f"Ray did not say which accelerators it keeps: {error}") from error
         for launch, devices in zip(launches, found, strict=True):
@@ -137,25 +137,25 @@ class Starting:
 
     def _end(self, gang: Gang, reason: str, detail: str) -> None:
         """Of the workers that no agent was told of; those that were are stopped by order."""
-        self._lines.ledger.end(gang.key, gang.untold(), "failed", reason, detail[:4000])
+        self._agent_links.ledger.end(gang.key, gang.untold(), "failed", reason, detail[:4000])
 
     def _stop_now(self, key: Key, grace: float, reason: str) -> None:
-        gang = self._lines.ledger.gangs.get(key)
+        gang = self._agent_links.ledger.gangs.get(key)
         self._tell_agents(key, "stop", *key, grace, reason)
         if gang is not None and gang.untold():
-            self._lines.ledger.end(key, gang.untold(), "stopped", reason, NEVER)
+            self._agent_links.ledger.end(key, gang.untold(), "stopped", reason, NEVER)
         self._changed()
 
     def _tell_agents(self, key: Key, method: str, *given: Any) -> None:
-        targets: dict[tuple[str, str], None] = dict.fromkeys(self._lines.ledger.agents_of(key))
-        if gang := self._lines.ledger.gangs.get(key):  # some may have been told and not been heard of yet
+        targets: dict[tuple[str, str], None] = dict.fromkeys(self._agent_links.ledger.agents_of(key))
+        if gang := self._agent_links.ledger.gangs.get(key):  # some may have been told and not been heard of yet
             targets |= dict.fromkeys((gang.nodes[worker], env_name(gang.env)) for worker in gang.told)
         for node, name in targets:
-            self._lines.spawn(self._pass_on(node, name, method, *given))
+            self._agent_links.spawn(self._pass_on(node, name, method, *given))
 
     async def _pass_on(self, node: str, env: str, method: str, *given: Any) -> None:
         try:
-            await self._lines.order(node, env, method, *given)
+            await self._agent_links.order(node, env, method, *given)
         except (NodeGone, BadEnvironment, OSError):
             pass  # there is nobody left to be told
 

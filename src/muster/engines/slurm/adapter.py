@@ -17,7 +17,6 @@ from muster.core.resources import Resources
 from muster.engines.base import Finding, GangLaunch, Usage, Wait, WorkerReport
 from muster.engines.describe import Home
 from muster.engines.remote import Held, Look, Order
-from muster.engines.slurm.desk import Desk
 from muster.engines.slurm.doctor import diagnose
 from muster.engines.slurm.gang import Gang, cause_of, end_of, places
 from muster.engines.slurm.handover import Handover
@@ -27,6 +26,7 @@ from muster.engines.slurm.model import OVER, PENDING, Client
 from muster.engines.slurm.reasons import wait_of
 from muster.engines.slurm.settings import SlurmSettings
 from muster.engines.slurm.shared import Key, Shared
+from muster.engines.slurm.slurm_state import SlurmState
 from muster.engines.slurm.tools import Tools
 
 LEEWAY: Final = 5.0  # seconds beyond its grace before a gang is cancelled
@@ -50,8 +50,8 @@ class SlurmAdapter:
 
     def __init__(self, settings: SlurmSettings, home: Home, client: Client, tools: Tools) -> None:
         self._settings, self._tools = settings, tools
-        self._desk = Desk(settings, home, client, Shared(settings.root))
-        self._handover = Handover(self._desk)
+        self._slurm = SlurmState(settings, home, client, Shared(settings.root))
+        self._handover = Handover(self._slurm)
         self._nodes_at = LONG_AGO
         self._submitted_at = LONG_AGO
 
@@ -62,35 +62,37 @@ class SlurmAdapter:
         return min(SOON, self._settings.look_every) if fresh else self._settings.look_every
 
     def open(self, changed: Callable[[], None]) -> str:
-        if self._desk.cluster is None:
-            cluster = self._desk.client.describe()
+        if self._slurm.cluster is None:
+            cluster = self._slurm.client.describe()
             try:
-                self._desk.shared.prepare(self._desk.home.urls())
+                self._slurm.shared.prepare(self._slurm.home.urls())
             except OSError as error:
                 raise EngineError(
                     f"The folder {self._settings.root} can't be used: {error}.",
                     "Set `root` to a folder that the server and every node see.",
                 ) from error
-            self._desk.gangs = {key: Gang(key, kept) for key, kept in self._desk.shared.gangs()}
-            self._desk.claims = self._desk.shared.claims()
-            self._desk.cluster = cluster
-        return f"cluster {self._desk.cluster.name}, Slurm {self._desk.cluster.version}"
+            self._slurm.gangs = {key: Gang(key, kept) for key, kept in self._slurm.shared.gangs()}
+            self._slurm.claims = self._slurm.shared.claims()
+            self._slurm.cluster = cluster
+        return f"cluster {self._slurm.cluster.name}, Slurm {self._slurm.cluster.version}"
 
     def look(self, nodes: bool) -> Look:
-        self._desk.rows_at = time.monotonic()
-        self._desk.rows = {row.id: row for row in self._desk.client.jobs() if row.comment.startswith(self._desk.mark)}
+        self._slurm.rows_at = time.monotonic()
+        self._slurm.rows = {
+            row.id: row for row in self._slurm.client.jobs() if row.comment.startswith(self._slurm.mark)
+        }
         infos = None
         if nodes or time.monotonic() - self._nodes_at >= self._settings.nodes_every:
-            self._desk.machines = self._desk.client.machines()
-            self._desk.pools = pools_of(self._desk.client.partitions(), self._settings.pools)
-            infos = node_infos(self._desk.machines, self._desk.pools, self._settings.depth, self._settings.switch)
+            self._slurm.machines = self._slurm.client.machines()
+            self._slurm.pools = pools_of(self._slurm.client.partitions(), self._settings.pools)
+            infos = node_infos(self._slurm.machines, self._slurm.pools, self._settings.depth, self._settings.switch)
             self._nodes_at = time.monotonic()
-        self._desk.attribute()
+        self._slurm.attribute()
         self._press()
         self._handover.submit_held()
         workers: list[WorkerReport] = []
         waits: list[Wait] = []
-        for gang in self._desk.gangs.values():
+        for gang in self._slurm.gangs.values():
             workers.extend(self._report(gang, waits))
         self._clear_orphans()
         return Look(workers, waits, infos)
@@ -103,8 +105,8 @@ class SlurmAdapter:
             return gang.reports("pending")
         if not gang.kept.slurm:
             return []  # the server was killed before Slurm had it: it is handed over again
-        row = self._desk.rows.get(gang.kept.slurm)
-        if row is None and gang.since > self._desk.rows_at:
+        row = self._slurm.rows.get(gang.kept.slurm)
+        if row is None and gang.since > self._slurm.rows_at:
             return gang.reports("pending")  # it was handed over since
         if row is None:
             return self._end(gang, self._past_state(gang))
@@ -123,18 +125,18 @@ class SlurmAdapter:
 
     def _end(self, gang: Gang, state: str) -> list[WorkerReport]:
         """What the launchers could not tell before they were killed is told from here."""
-        if self._desk.shared.left(gang.key):
+        if self._slurm.shared.left(gang.key):
             command = [
                 sys.executable,
-                str(self._desk.shared.package),
+                str(self._slurm.shared.package),
                 "slurm",
-                str(self._desk.shared.folder(gang.key)),
+                str(self._slurm.shared.folder(gang.key)),
                 "--recover",
             ]
             gang.recovery = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/"
             )
-        return end_of(gang, self._desk.shared, state, sure=gang.recovery is None)
+        return end_of(gang, self._slurm.shared, state, sure=gang.recovery is None)
 
     def _recovered(self, gang: Gang) -> list[WorkerReport]:
         assert gang.ended is not None
@@ -145,30 +147,30 @@ class SlurmAdapter:
 
     def _past_state(self, gang: Gang) -> str:
         """Of a job that Slurm no longer has in its queue."""
-        if self._desk.cluster is None or not self._desk.cluster.accounting:
-            return "COMPLETED" if self._desk.shared.exits(gang.key) else ""
+        if self._slurm.cluster is None or not self._slurm.cluster.accounting:
+            return "COMPLETED" if self._slurm.shared.exits(gang.key) else ""
         try:
-            rows = self._desk.client.past(time.time() - 30 * 86400, [gang.kept.slurm])
+            rows = self._slurm.client.past(time.time() - 30 * 86400, [gang.kept.slurm])
         except EngineError:
             return ""
         return rows[-1].state if rows else ""
 
     def _requeued_state(self, gang: Gang) -> str:
         """Slurm does not say why it has queued a job again; a node of it that is down does."""
-        if self._desk.shared.told(gang.key):
+        if self._slurm.shared.told(gang.key):
             return ""
-        bad = {machine.name for machine in self._desk.client.machines() if _DOWN & set(machine.states)}
+        bad = {machine.name for machine in self._slurm.client.machines() if _DOWN & set(machine.states)}
         return "NODE_FAIL" if bad & set(gang.nodes) else "REQUEUED"
 
     def _clear_orphans(self) -> None:
         """Jobs that were queued again for an attempt that does not come."""
         now = time.monotonic()
         stopped = {
-            g.key[0] for g in self._desk.gangs.values() if g.order is not None and g.order[1] != "gang_member_died"
+            g.key[0] for g in self._slurm.gangs.values() if g.order is not None and g.order[1] != "gang_member_died"
         }
-        late = [id for id, o in self._desk.orphans.items() if now - o.since > UNCLAIMED or o.job in stopped]
+        late = [id for id, o in self._slurm.orphans.items() if now - o.since > UNCLAIMED or o.job in stopped]
         if late:
-            self._desk.client.cancel(late)
+            self._slurm.client.cancel(late)
 
     def launch(self, gangs: Sequence[GangLaunch], wanted: Callable[[Key], bool]) -> Mapping[Key, str | Held]:
         self._submitted_at = time.monotonic()
@@ -176,25 +178,25 @@ class SlurmAdapter:
 
     def stop(self, orders: Sequence[Order]) -> None:
         for order in orders:
-            gang = self._desk.gangs.get((order.job, order.attempt))
+            gang = self._slurm.gangs.get((order.job, order.attempt))
             if gang is None or gang.ended is not None or gang.order == (order.grace, order.reason):
                 continue
             gang.order, gang.rung = (order.grace, order.reason), False
             gang.kill_at = time.monotonic() + order.grace + LEEWAY
-            self._desk.shared.order(gang.key, order.grace, order.reason)
+            self._slurm.shared.order(gang.key, order.grace, order.reason)
             if gang.held is not None:
                 gang.held = None
-                end_of(gang, self._desk.shared, "CANCELLED")
+                end_of(gang, self._slurm.shared, "CANCELLED")
 
     def _press(self) -> None:
         """Carries the orders on: a job that waits is cancelled, one that runs is rung, then cancelled after its grace.
         What Slurm itself is ending is left alone: its tools would wait for a minute, and in vain."""
         waiting, ring, cancel = [], [], []
         now = time.monotonic()
-        for gang in self._desk.gangs.values():
+        for gang in self._slurm.gangs.values():
             if gang.order is None or gang.ended is not None or not gang.kept.slurm:
                 continue
-            row = self._desk.rows.get(gang.kept.slurm)
+            row = self._slurm.rows.get(gang.kept.slurm)
             if row is not None and row.restarts != gang.kept.restart:
                 continue
             if row is None or row.state in PENDING:
@@ -206,38 +208,38 @@ class SlurmAdapter:
                     gang.kill_at = now + AGAIN
                     cancel.append(gang.kept.slurm)
         if waiting:
-            self._desk.client.cancel(waiting, pending=True)
+            self._slurm.client.cancel(waiting, pending=True)
         if ring:
-            self._desk.client.ring([gang.kept.slurm for gang in ring])
+            self._slurm.client.ring([gang.kept.slurm for gang in ring])
             for gang in ring:
                 gang.rung = True
         if cancel:
-            self._desk.client.cancel(cancel)
+            self._slurm.client.cancel(cancel)
 
     def forget(self, attempts: Sequence[Key]) -> None:
         gone = []
         for key in attempts:
-            gang = self._desk.gangs.pop(key, None)
+            gang = self._slurm.gangs.pop(key, None)
             if gang is None:
                 continue
-            row = self._desk.rows.get(gang.kept.slurm)
+            row = self._slurm.rows.get(gang.kept.slurm)
             mine = row is not None and row.restarts == gang.kept.restart  # else it is the next attempt's, or may be
             if gang.ended is None and mine and row is not None and row.state not in OVER:
                 gone.append(gang.kept.slurm)
             if row is None or row.state in OVER:
                 raw = gang.raw or gang.kept.slurm
-                self._desk.shared.drop_output(raw)
-                self._desk.shared.drop_claims(raw)
-            self._desk.shared.remove(key)
+                self._slurm.shared.drop_output(raw)
+                self._slurm.shared.drop_claims(raw)
+            self._slurm.shared.remove(key)
         if gone:
-            self._desk.client.cancel(gone)
+            self._slurm.client.cancel(gone)
 
     def drain(self, node: str, why: str) -> None:
-        self._desk.client.drain(node, f"muster: {' '.join(why.split())}"[:200])
+        self._slurm.client.drain(node, f"muster: {' '.join(why.split())}"[:200])
         self._nodes_at = LONG_AGO
 
     def undrain(self, node: str) -> None:
-        self._desk.client.resume(node)
+        self._slurm.client.resume(node)
         self._nodes_at = LONG_AGO
 
     def want(self, waiting: Sequence[tuple[str, Resources, int]]) -> None:
@@ -250,17 +252,17 @@ class SlurmAdapter:
         """Waits for the word of the batch script, or of the next look: a worker may leave before either is there."""
         key, until = (job, attempt), time.monotonic() + WORD + self._settings.look_every
         while True:
-            gang = self._desk.gangs.get(key)
-            found = cause_of(gang, key, worker, self._desk.shared)
+            gang = self._slurm.gangs.get(key)
+            found = cause_of(gang, key, worker, self._slurm.shared)
             if found is not None or gang is None or time.monotonic() >= until:
                 return found
             time.sleep(0.1)
 
     def usage(self, since: float) -> Iterable[Usage]:
-        return usages(self._desk.client.past(since), self._desk.shared.books(since))
+        return usages(self._slurm.client.past(since), self._slurm.shared.books(since))
 
     def diagnose(self) -> Iterable[Finding]:
-        return diagnose(self._settings, self._desk.home, self._desk.client, self._desk.shared, self._tools)
+        return diagnose(self._settings, self._slurm.home, self._slurm.client, self._slurm.shared, self._tools)
 
     def close(self) -> None:
         """Nothing is held: jobs go on."""

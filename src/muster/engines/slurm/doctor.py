@@ -43,7 +43,7 @@ def diagnose(settings: SlurmSettings, home: Home, client: Client, shared: Shared
     try:
         cluster = client.describe()
     except EngineError as error:
-        yield Finding("fail", "controller", error.message, error.mend or "Try `scontrol ping`.")
+        yield Finding("fail", "controller", error.message, error.hint or "Try `scontrol ping`.")
         return
     yield Finding("ok", "controller", f"cluster {cluster.name}, Slurm {cluster.version}")
     if cluster.accounting:
@@ -53,7 +53,7 @@ def diagnose(settings: SlurmSettings, home: Home, client: Client, shared: Shared
     try:
         yield from _pools(settings, client)
     except EngineError as error:
-        yield Finding("fail", "nodes", error.message, error.mend)
+        yield Finding("fail", "nodes", error.message, error.hint)
         return
     try:
         shared.prepare(home.urls())
@@ -118,8 +118,8 @@ def _node(settings: SlurmSettings, home: Home, tools: Tools) -> Iterator[Finding
     if not told:
         words = " ".join(done.stderr.split())[-300:] or f"it ended with {done.returncode}"
         busy = "allocate" in words or "busy" in words.lower()
-        mend = "All nodes may be in use: try again later." if busy else "Set `python` to one that the nodes have."
-        yield Finding("warn" if busy else "fail", "a node", f"the probe with {settings.python} failed: {words}", mend)
+        hint = "All nodes may be in use: try again later." if busy else "Set `python` to one that the nodes have."
+        yield Finding("warn" if busy else "fail", "a node", f"the probe with {settings.python} failed: {words}", hint)
         return
     yield from _seen(settings, told)
 

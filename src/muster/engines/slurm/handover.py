@@ -14,10 +14,10 @@ from muster.engines.base import GangLaunch
 from muster.engines.describe import launch_of
 from muster.engines.isolation import isolation_of
 from muster.engines.remote import Held
-from muster.engines.slurm.desk import Desk
 from muster.engines.slurm.gang import Gang
 from muster.engines.slurm.model import PENDING, SlurmBusy, SlurmRefused, Submission
 from muster.engines.slurm.shared import Kept, Key
+from muster.engines.slurm.slurm_state import SlurmState
 from muster.engines.slurm.submission import submission_of, together
 from muster.wire import Isolation, WorkerExit
 
@@ -27,43 +27,43 @@ _STOPPED: Final = Held("Stopped", "it was stopped while it was handed over")
 
 
 class Handover:
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, slurm_state: SlurmState) -> None:
+        self._slurm = slurm_state
 
     def launch(self, gangs: Sequence[GangLaunch], wanted: Callable[[Key], bool]) -> Mapping[Key, str | Held]:
         refused: dict[Key, str] = {}
         ready: list[tuple[Key, Submission]] = []
         for gang in gangs:
             key = (gang.job, gang.attempt)
-            if key in self._desk.gangs and (self._desk.gangs[key].kept.slurm or self._desk.gangs[key].held):
+            if key in self._slurm.gangs and (self._slurm.gangs[key].kept.slurm or self._slurm.gangs[key].held):
                 continue
             try:
                 made = self._write(gang)
             except EngineError as error:
                 refused[key] = str(error)
                 continue
-            if self._desk.is_leaving(key):
-                self._desk.gangs[key].held, self._desk.gangs[key].held_why = made, LEAVING
-                self._desk.gangs[key].held_until = time.monotonic() + LEAVING_MAX
+            if self._slurm.is_leaving(key):
+                self._slurm.gangs[key].held, self._slurm.gangs[key].held_why = made, LEAVING
+                self._slurm.gangs[key].held_until = time.monotonic() + LEAVING_MAX
             elif not self._take_orphan(key, made):
                 ready.append((key, made))
-        assert self._desk.cluster is not None
+        assert self._slurm.cluster is not None
         stopped = {key: _STOPPED for key, _ in ready if not wanted(key)}
         ready = [(key, made) for key, made in ready if key not in stopped]
-        for group in together([made for _, made in ready], self._desk.cluster.max_array - 1):
+        for group in together([made for _, made in ready], self._slurm.cluster.max_array - 1):
             self._submit([ready[index] for index in group], refused)
         for key in refused:
-            self._desk.gangs.pop(key, None)
-            self._desk.shared.remove(key)
+            self._slurm.gangs.pop(key, None)
+            self._slurm.shared.remove(key)
         return {**refused, **stopped}
 
     def submit_held(self) -> None:
         """As long as they are taken: where Slurm has no room for one it has none for the next."""
         room = True
-        for gang in self._desk.gangs.values():
+        for gang in self._slurm.gangs.values():
             if gang.held is None or gang.ended is not None:
                 continue
-            if gang.held_why == LEAVING and self._desk.is_leaving(gang.key) and time.monotonic() < gang.held_until:
+            if gang.held_why == LEAVING and self._slurm.is_leaving(gang.key) and time.monotonic() < gang.held_until:
                 continue
             if gang.held_why == LEAVING and self._take_orphan(gang.key, gang.held):
                 gang.held = None
@@ -77,17 +77,17 @@ class Handover:
     def _write(self, gang: GangLaunch) -> Submission:
         """Everything that the gang's launchers need, before Slurm hears of it."""
         key = (gang.job, gang.attempt)
-        pool = self._desk.pools.get(gang.pool)
+        pool = self._slurm.pools.get(gang.pool)
         if pool is None:
             raise EngineError(
-                f"Slurm has no partition for the pool {gang.pool!r}.", f"It has {', '.join(self._desk.pools)}."
+                f"Slurm has no partition for the pool {gang.pool!r}.", f"It has {', '.join(self._slurm.pools)}."
             )
-        members = [machine for machine in self._desk.machines if pool.partition in machine.partitions]
+        members = [machine for machine in self._slurm.machines if pool.partition in machine.partitions]
         wanted = submission_of(
-            gang, self._desk.settings, pool, members, self._desk.home.installation, os.geteuid() == 0
+            gang, self._slurm.settings, pool, members, self._slurm.home.installation, os.geteuid() == 0
         )
-        shared, settings = self._desk.shared, self._desk.settings
-        shared.tell_urls(self._desk.home.urls())
+        shared, settings = self._slurm.shared, self._slurm.settings
+        shared.tell_urls(self._slurm.home.urls())
         wanted = replace(
             wanted,
             script=str(shared.script),
@@ -96,49 +96,49 @@ class Handover:
             output=str(settings.root / "out" / "%j.out"),
         )
         checkpoints = f"{settings.checkpoints.rstrip('/')}/{gang.job}"
-        launch = launch_of(gang, 0, "", self._desk.home, checkpoints, None, str(shared.servers))
+        launch = launch_of(gang, 0, "", self._slurm.home, checkpoints, None, str(shared.servers))
         launch = replace(launch, isolation=self._isolation(gang), pass_env=self._passed())
         more = {"scratch": settings.scratch, "port": 0, "address": settings.address, "linger": settings.linger}
         kept = Kept(len(gang.seats), wanted.shape())
         shared.write_gang(key, launch, more, kept)
-        self._desk.gangs[key] = Gang(key, kept)
+        self._slurm.gangs[key] = Gang(key, kept)
         return wanted
 
     def _isolation(self, gang: GangLaunch) -> Isolation | None:
         """The gangs' folders hold tokens; with Slurm's own tools, or a token for them, a job would get out again."""
-        settings, home = self._desk.settings, self._desk.home
+        settings, home = self._slurm.settings, self._slurm.home
         rest = settings.rest.removeprefix("unix:") if settings.rest.startswith("unix:") else ""
         hidden = [str(settings.root), settings.checkpoints, settings.scratch, settings.token_file, rest, *home.private]
         paths = [path for path in hidden if path.startswith("/") and "$" not in path]
         return isolation_of(gang, settings.isolation, paths, settings.root / "users.json")
 
     def _passed(self) -> tuple[str, ...]:
-        return (*self._desk.settings.environment, *self._desk.settings.isolation.pass_env)
+        return (*self._slurm.settings.environment, *self._slurm.settings.isolation.pass_env)
 
     def _arguments(self, name: str) -> tuple[str, ...]:
-        settings = self._desk.settings
+        settings = self._slurm.settings
         wait = str(int(settings.claim_within))
-        return str(settings.root), name, settings.python, str(self._desk.shared.package), wait
+        return str(settings.root), name, settings.python, str(self._slurm.shared.package), wait
 
     def _take_orphan(self, key: Key, wanted: Submission) -> bool:
         """Whether a job that waits in Slurm's queue already has become this attempt."""
-        for id, orphan in list(self._desk.orphans.items()):
+        for id, orphan in list(self._slurm.orphans.items()):
             if orphan.job != key[0]:
                 continue
-            del self._desk.orphans[id]
+            del self._slurm.orphans[id]
             if orphan.shape != wanted.shape():
-                self._desk.client.cancel([id])
+                self._slurm.client.cancel([id])
                 continue
             row = orphan.row
             if wanted.minutes is not None and row.state in PENDING:
                 try:
-                    self._desk.client.limit(id, wanted.minutes)
+                    self._slurm.client.limit(id, wanted.minutes)
                 except EngineError:
-                    self._desk.client.cancel([id])
+                    self._slurm.client.cancel([id])
                     continue
-            self._desk.claims[row.raw, row.restarts] = key
-            self._desk.shared.claim(row.raw, row.restarts, key)
-            self._desk.become(self._desk.gangs[key], id, row.restarts)
+            self._slurm.claims[row.raw, row.restarts] = key
+            self._slurm.shared.claim(row.raw, row.restarts, key)
+            self._slurm.become(self._slurm.gangs[key], id, row.restarts)
             return True
         return False
 
@@ -148,13 +148,13 @@ class Handover:
             return
         keys = [key for key, _ in group]
         tag = os.urandom(6).hex()
-        table = self._desk.shared.write_array(tag, keys)
-        comment = f"{self._desk.mark}array:{tag}:{len(keys)}"
+        table = self._slurm.shared.write_array(tag, keys)
+        comment = f"{self._slurm.mark}array:{tag}:{len(keys)}"
         wanted = replace(
             group[0][1], name="muster-array", comment=comment, arguments=self._arguments(table), array=len(keys)
         )
         try:
-            slurm = self._desk.client.submit(wanted)
+            slurm = self._slurm.client.submit(wanted)
         except SlurmRefused as error:
             refused.update(dict.fromkeys(keys, str(error)))
         except SlurmBusy:  # there may be room for some
@@ -162,19 +162,19 @@ class Handover:
                 self._submit_one(key, each, refused)
         else:
             point("slurm.after_submit")
-            self._desk.arrays[tag] = dict(enumerate(keys))
+            self._slurm.arrays[tag] = dict(enumerate(keys))
             for number, key in enumerate(keys):
-                self._desk.become(self._desk.gangs[key], f"{slurm}_{number}", 0)
+                self._slurm.become(self._slurm.gangs[key], f"{slurm}_{number}", 0)
 
     def _submit_one(self, key: Key, wanted: Submission, refused: dict[Key, str]) -> None:
-        gang = self._desk.gangs[key]
+        gang = self._slurm.gangs[key]
         gang.held = None
         try:
-            slurm = self._desk.client.submit(wanted)
+            slurm = self._slurm.client.submit(wanted)
         except SlurmRefused as error:
             refused[key] = str(error)
         except SlurmBusy as error:
             gang.held, gang.held_why = wanted, f"Slurm takes no further job of this user's for now ({error.message})"
         else:
             point("slurm.after_submit")
-            self._desk.become(gang, slurm, 0)
+            self._slurm.become(gang, slurm, 0)

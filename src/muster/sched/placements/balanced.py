@@ -6,13 +6,13 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from muster.core.resources import WHOLE
 from muster.core.seat import Seat
+from muster.sched.capacity.cells import Cell
+from muster.sched.capacity.deal import Branch, deal, dealt
+from muster.sched.capacity.free import Free
+from muster.sched.capacity.single import fullest, single
+from muster.sched.capacity.slot import Slot
+from muster.sched.capacity.view import View, views
 from muster.sched.place import Gang
-from muster.sched.room.cells import Cell
-from muster.sched.room.deal import Branch, deal, dealt
-from muster.sched.room.free import Free
-from muster.sched.room.single import fullest, single
-from muster.sched.room.slot import Slot
-from muster.sched.room.view import View, views
 
 
 class Balanced:

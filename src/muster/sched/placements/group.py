@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from muster.core.seat import Seat
+from muster.sched.capacity.free import Free
+from muster.sched.capacity.near import Scores, near
+from muster.sched.capacity.pool_index import PoolIndex
 from muster.sched.place import Gang
-from muster.sched.room.free import Free
-from muster.sched.room.near import Scores, near
-from muster.sched.room.yard import Yard
 
 
 class Group:
@@ -16,5 +16,5 @@ class Group:
         return near(gang, free, _others)
 
 
-def _others(yard: Yard, names: frozenset[str]) -> Scores:
-    return {yard.slots[name]: 1 for name in names if name in yard.slots}
+def _others(pool_index: PoolIndex, names: frozenset[str]) -> Scores:
+    return {pool_index.slots[name]: 1 for name in names if name in pool_index.slots}

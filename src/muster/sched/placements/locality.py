@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from muster.core.seat import Seat
+from muster.sched.capacity.free import Free
+from muster.sched.capacity.near import Scores, near
+from muster.sched.capacity.pool_index import PoolIndex
+from muster.sched.capacity.slot import Slot
 from muster.sched.place import Gang
-from muster.sched.room.free import Free
-from muster.sched.room.near import Scores, near
-from muster.sched.room.slot import Slot
-from muster.sched.room.yard import Yard
 
 
 class Locality:
@@ -17,13 +17,13 @@ class Locality:
         return near(gang, free, _holders)
 
 
-def _holders(yard: Yard, names: frozenset[str]) -> Scores:
+def _holders(pool_index: PoolIndex, names: frozenset[str]) -> Scores:
     """How many of the names each node holds, itself among them."""
     scores: dict[Slot, int] = {}
     for name in names:
-        holders = dict(yard.holders.get(name, {}))
-        if name in yard.slots:
-            holders[name] = yard.slots[name]
+        holders = dict(pool_index.holders.get(name, {}))
+        if name in pool_index.slots:
+            holders[name] = pool_index.slots[name]
         for slot in holders.values():
             scores[slot] = scores.get(slot, 0) + 1
     return scores

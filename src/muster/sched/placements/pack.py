@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from muster.core.seat import Seat
+from muster.sched.capacity.free import Free
+from muster.sched.capacity.gather import pack
 from muster.sched.place import Gang
-from muster.sched.room.free import Free
-from muster.sched.room.gather import pack
 
 
 class Pack:

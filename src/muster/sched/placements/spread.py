@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from muster.core.seat import Seat
+from muster.sched.capacity.cells import Cell
+from muster.sched.capacity.deal import Branch, deal
+from muster.sched.capacity.free import Free
+from muster.sched.capacity.single import emptiest, single
+from muster.sched.capacity.slot import Slot
+from muster.sched.capacity.view import View, views
 from muster.sched.place import Gang
-from muster.sched.room.cells import Cell
-from muster.sched.room.deal import Branch, deal
-from muster.sched.room.free import Free
-from muster.sched.room.single import emptiest, single
-from muster.sched.room.slot import Slot
-from muster.sched.room.view import View, views
 
 
 class Spread:

@@ -6,13 +6,13 @@ import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from muster.core.entities import Role, at_least
 from muster.core.errors import NotAllowed, NotFound, Unavailable
-from muster.core.estate import Role, at_least
 from muster.core.state import State
 from muster.server.auth import Identity, authenticate
 from muster.server.leader import Leader
 from muster.server.service import Service
-from muster.track.mlflow.desk import Desk
+from muster.track.mlflow.context import MlflowContext
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,23 +67,23 @@ class ServerAsker:
         return held is not None and at_least(held, role)
 
 
-def desk_for(service: Service, authorization: str | None, *, writing: bool) -> Desk:
+def context_for(service: Service, authorization: str | None, *, writing: bool) -> MlflowContext:
     """Raises Unauthenticated, and Unavailable where this server does not lead or keeps no record."""
     leader = leader_of(service)
     asking = authenticate(bearer(authorization), leader.store.state(), leader.clock.now())
     if leader.track is None:
         raise Unavailable("This server's store keeps no record of runs.", "Start it with SQLite or PostgreSQL.")
-    return Desk(leader.track, ServerAsker(asking, leader.store.state(), writing))
+    return MlflowContext(leader.track, ServerAsker(asking, leader.store.state(), writing))
 
 
-def need_member(desk: Desk) -> None:
+def need_member(context: MlflowContext) -> None:
     """What writes is for those who may write in some project; in which, each call looks for itself."""
-    if not getattr(desk.asker, "may_write", False):
+    if not getattr(context.asker, "may_write", False):
         raise NotAllowed("This needs the role member in a project.", "Ask an admin of a project.")
 
 
-def need_superuser(desk: Desk) -> None:
-    if not getattr(desk.asker, "superuser", False):
+def need_superuser(context: MlflowContext) -> None:
+    if not getattr(context.asker, "superuser", False):
         raise NotFound("This part of MLflow is open to administrators only.", "Ask whoever runs this server.")
 
 

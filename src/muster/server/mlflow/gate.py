@@ -19,12 +19,12 @@ from muster.core.errors import Invalid, MusterError
 from muster.core.json_text import parse
 from muster.server.headers import adding
 from muster.server.mlflow import mount, spans, transfer
-from muster.server.mlflow.asker import desk_for, leader_of, need_member, need_superuser
+from muster.server.mlflow.asker import context_for, leader_of, need_member, need_superuser
 from muster.server.mlflow.audit import event_for
 from muster.server.mlflow.rights import right_for
 from muster.server.service import Service
 from muster.track.mlflow.calls import CALLS, Call, needs_mlflow
-from muster.track.mlflow.desk import CURRENT, Desk
+from muster.track.mlflow.context import CURRENT, MlflowContext
 from muster.track.mlflow.faults import Fault, fault_of
 from muster.track.mlflow.limits import BATCH_BYTES
 from muster.track.mlflow.places import check_places
@@ -83,14 +83,14 @@ class Gate:
         _check_origin(request)
         service: Service = request.scope["app"].state.service
         right = right_for(request.method, path)
-        desk = await to_thread.run_sync(_desk, service, request.headers.get("authorization"), right != "read")
-        CURRENT.set(desk)
+        context = await to_thread.run_sync(_context, service, request.headers.get("authorization"), right != "read")
+        CURRENT.set(context)
         if right != "read":
-            need_member(desk)
+            need_member(context)
         if right == "admin":
-            need_superuser(desk)
+            need_superuser(context)
         if (found := transfer.route(request, path)) is not None:
-            return await found(desk)
+            return await found(context)
         name = next((path[len(api) :] for api in _APIS if path.startswith(api)), None)
         call = CALLS.get((request.method, name)) if name is not None else None
         if call is None or name is None:
@@ -101,7 +101,7 @@ class Gate:
             await to_thread.run_sync(check_places, path, given)
             return None
         return Response(
-            await to_thread.run_sync(call.run, desk, given), media_type="application/json", headers=_HEADERS
+            await to_thread.run_sync(call.run, context, given), media_type="application/json", headers=_HEADERS
         )
 
     async def _forward(self, scope: Scope, receive: Receive, send: Send, request: Request) -> None:
@@ -117,14 +117,14 @@ class Gate:
         await app(scope, receive if body is None else _again(body, receive), send)
 
 
-def _desk(service: Service, authorization: str | None, writing: bool) -> Desk:
-    return desk_for(service, authorization, writing=writing)
+def _context(service: Service, authorization: str | None, writing: bool) -> MlflowContext:
+    return context_for(service, authorization, writing=writing)
 
 
-def _note(desk: Desk, method: str, path: str) -> None:
-    told = event_for(desk, method, path)
+def _note(context: MlflowContext, method: str, path: str) -> None:
+    told = event_for(context, method, path)
     if told is not None:
-        desk.track.db.write(events=[told])
+        context.track.db.write(events=[told])
 
 
 def _path(scope: Scope) -> str:

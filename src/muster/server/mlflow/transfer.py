@@ -16,9 +16,9 @@ from muster.server.content import Served, receive, send
 from muster.track.artifacts import Artifact
 from muster.track.holders import of_user
 from muster.track.mlflow import files
-from muster.track.mlflow.desk import Desk
+from muster.track.mlflow.context import MlflowContext
 
-Answer = Callable[[Desk], Awaitable[Response]]
+Answer = Callable[[MlflowContext], Awaitable[Response]]
 _ROOTS: Final = ("/api/2.0/mlflow-artifacts/artifacts", "/ajax-api/2.0/mlflow-artifacts/artifacts")
 _INFO: Final = ("/api/3.0/mlflow/server-info", "/ajax-api/3.0/mlflow/server-info")
 _SERVER: Final = {
@@ -36,50 +36,52 @@ _SERVER: Final = {
 def route(request: Request, path: str) -> Answer | None:
     """Who answers a request for artifacts; None when it is none."""
     if path == "/get-artifact" and request.method == "GET":
-        return lambda desk: _download(request, desk, files.find_of_run, _query(request))
+        return lambda context: _download(request, context, files.find_of_run, _query(request))
     if path in _INFO and request.method == "GET":
-        return lambda desk: _json(_SERVER)
+        return lambda context: _json(_SERVER)
     root = next((root for root in _ROOTS if path.startswith(root)), None)
     if root is None:
         return None
     below = path[len(root) :]
     if below in ("", "/") and request.method == "GET":
-        return lambda desk: _list(request, desk)
+        return lambda context: _list(request, context)
     name = below.removeprefix("/")
     known: dict[str, Answer] = {
-        "GET": lambda desk: _download(request, desk, files.find, name),
-        "HEAD": lambda desk: _download(request, desk, files.find, name),
-        "PUT": lambda desk: _upload(request, desk, name),
-        "DELETE": lambda desk: _delete(desk, name),
+        "GET": lambda context: _download(request, context, files.find, name),
+        "HEAD": lambda context: _download(request, context, files.find, name),
+        "PUT": lambda context: _upload(request, context, name),
+        "DELETE": lambda context: _delete(context, name),
     }
     return known.get(request.method) if name else None
 
 
-async def _list(request: Request, desk: Desk) -> Response:
-    return await _json(await to_thread.run_sync(files.list_path, desk, _query(request)))
+async def _list(request: Request, context: MlflowContext) -> Response:
+    return await _json(await to_thread.run_sync(files.list_path, context, _query(request)))
 
 
-async def _download(request: Request, desk: Desk, find: Callable[[Desk, Any], Artifact], what: Any) -> Response:
-    found = await to_thread.run_sync(find, desk, what)
+async def _download(
+    request: Request, context: MlflowContext, find: Callable[[MlflowContext, Any], Artifact], what: Any
+) -> Response:
+    found = await to_thread.run_sync(find, context, what)
     mime = str(found.doc.get("mime") or mimetypes.guess_type(found.path)[0] or "")
     served = Served(
-        found.digest, found.bytes, found.name, mime, lambda start, stop: files.read(desk, found, start, stop)
+        found.digest, found.bytes, found.name, mime, lambda start, stop: files.read(context, found, start, stop)
     )
     return send(request, served, body=request.method != "HEAD")
 
 
-async def _upload(request: Request, desk: Desk, path: str) -> Response:
-    where = await to_thread.run_sync(files.place_for, desk, path)
+async def _upload(request: Request, context: MlflowContext, path: str) -> Response:
+    where = await to_thread.run_sync(files.place_for, context, path)
     declared = request.headers.get("content-length", "")
     room = int(declared) if declared.isascii() and declared.isdigit() else 0
-    await to_thread.run_sync(desk.track.artifacts.usage.check, where.project, room)
-    digest, size = await receive(request, desk.track.blobs, None, of_user(desk.asker.user, ()).owner)
-    await to_thread.run_sync(files.name, desk, where, digest, size)
+    await to_thread.run_sync(context.track.artifacts.usage.check, where.project, room)
+    digest, size = await receive(request, context.track.blobs, None, of_user(context.asker.user, ()).owner)
+    await to_thread.run_sync(files.name, context, where, digest, size)
     return await _json({})
 
 
-async def _delete(desk: Desk, path: str) -> Response:
-    await to_thread.run_sync(files.remove, desk, path)
+async def _delete(context: MlflowContext, path: str) -> Response:
+    await to_thread.run_sync(files.remove, context, path)
     return await _json({})
 
 

@@ -10,8 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
 from muster.control.bootstrap import new_token, token_event
 from muster.control.quota import check_tokens
+from muster.core.entities import Project, Role, lower, reserved, within
 from muster.core.errors import Conflict, Invalid, NotAllowed, NotFound
-from muster.core.estate import Project, Role, lower, reserved, within
 from muster.core.event import Event
 from muster.core.state import State
 from muster.server.auth import Identity

@@ -9,8 +9,8 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.concurrency import run_in_threadpool
 
+from muster.core.entities import at_least
 from muster.core.errors import Invalid, NotAllowed, NotFound
-from muster.core.estate import at_least
 from muster.server.auth import Identity
 from muster.server.content import Served, receive, send
 from muster.server.context import Asking, Leading, Tracked

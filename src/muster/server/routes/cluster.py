@@ -9,8 +9,8 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, ConfigDict, Field
 
+from muster.core.entities import Health, Queue
 from muster.core.errors import Invalid, NotFound
-from muster.core.estate import Health, Queue
 from muster.core.event import Event
 from muster.core.state import State
 from muster.server.auth import Identity

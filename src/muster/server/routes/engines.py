@@ -10,7 +10,7 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Path, Query
 from fastapi.responses import StreamingResponse
 
-from muster.control.books import Attempted, compare
+from muster.control.usage_audit import Attempted, compare
 from muster.core.errors import Invalid, MusterError
 from muster.core.job import Job
 from muster.core.state import State
@@ -112,7 +112,7 @@ def _lines(found: Iterable[Finding]) -> Iterator[str]:
         for one in found:
             yield json.dumps(asdict(one)) + "\n"
     except MusterError as error:
-        yield json.dumps(asdict(Finding("fail", "engine", error.message, error.mend))) + "\n"
+        yield json.dumps(asdict(Finding("fail", "engine", error.message, error.hint))) + "\n"
 
 
 def _view(leader: Leader, state: State, name: str) -> View:
@@ -129,7 +129,7 @@ def _view(leader: Leader, state: State, name: str) -> View:
         "since": condition.since or None,
         "detail": condition.detail,
         "trouble": condition.trouble,
-        "mend": condition.mend,
+        "hint": condition.hint,
         "pools": pools,
         "nodes": len(nodes),
         "healthy": sum(node.health == "healthy" for node in nodes),
@@ -151,4 +151,4 @@ def _gangs(state: State, pools: set[str]) -> dict[str, int]:
 def _shown(view: View, everything: bool) -> View:
     if everything:
         return view
-    return {**view, "detail": "", "mend": "", "trouble": "an administrator must see to it" if view["trouble"] else ""}
+    return {**view, "detail": "", "hint": "", "trouble": "an administrator must see to it" if view["trouble"] else ""}

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from muster.core.entities import at_least
 from muster.core.errors import NotFound
-from muster.core.estate import at_least
 from muster.server.context import Asking, Leading, Tracked
 from muster.server.record_context import find_run
 from muster.server.routes.worker import Speaking

@@ -82,8 +82,8 @@ def _check_there(series: list[Series], name: str, rank: int | None) -> None:
         return
     near = get_close_matches(name, names, 3) or names[:5]
     of = "" if rank is None else f" of rank {rank}"
-    mend = f"There is {', '.join(near)}." if near else "It has none yet."
-    raise NotFound(f"The run has no metric {name!r}{of}.", mend)
+    hint = f"There is {', '.join(near)}." if near else "It has none yet."
+    raise NotFound(f"The run has no metric {name!r}{of}.", hint)
 
 
 def _answer(body: dict[str, Any]) -> Response:

@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, ConfigDict, Field
 
+from muster.core.entities import Role
 from muster.core.errors import NotFound
-from muster.core.estate import Role
 from muster.server.auth import Identity
 from muster.server.context import Asking, Leading, Tracked
 from muster.server.leader import Leader

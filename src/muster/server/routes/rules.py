@@ -12,7 +12,7 @@ from muster.control.rules import problems_here, read_rules, set_rules
 from muster.core.document import MAX_BYTES
 from muster.core.errors import SpecError
 from muster.core.policy_dump import dump_rules
-from muster.core.policy_file import MEND
+from muster.core.policy_file import HINT
 from muster.core.rules import Rules
 from muster.core.state import State
 from muster.sched.describe import Section, describe
@@ -68,7 +68,7 @@ def _would_be(state: State, body: RulesBody) -> View:
     rules = read_rules(body.text, body.source)
     problems = problems_here(rules, state)
     if problems:
-        raise SpecError(problems, body.source, MEND)
+        raise SpecError(problems, body.source, HINT)
     return _as_view(rules, body.text, describe(rules, state.queues.values()))
 
 

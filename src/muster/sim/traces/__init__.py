@@ -72,8 +72,8 @@ def _trace(name: str, found: Iterator[tuple[int, TraceJob]], ledger: Ledger, max
     if not jobs:
         left = "; ".join(f"{count} left out: {why}" for why, count in ledger.left_out.items())
         given = f"no job ({left})" if left else "no job"
-        mend = "Check the export." if ledger.rows else "Check that it holds jobs, and that you may see them."
-        raise unusable(ledger.source, "all of it", given, "at least one job that ran and ended", mend)
+        hint = "Check the export." if ledger.rows else "Check that it holds jobs, and that you may see them."
+        raise unusable(ledger.source, "all of it", given, "at least one job that ran and ended", hint)
     ordered = sorted(jobs.values(), key=lambda job: job.submit)
     return Trace(name, _from_the_first(ordered), ledger)
 

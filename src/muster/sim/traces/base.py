@@ -180,9 +180,9 @@ def gang(total: int, nodes: int, per_node: int) -> Gang:
     return Gang(fewest, on_each)
 
 
-def unusable(source: str, where: str, given: str, expected: str, mend: str) -> SpecError:
+def unusable(source: str, where: str, given: str, expected: str, hint: str) -> SpecError:
     """The whole file is refused for this."""
-    return SpecError([Problem(where, given, expected, mend)], source)
+    return SpecError([Problem(where, given, expected, hint)], source)
 
 
 def _rows(count: int) -> str:

@@ -110,9 +110,9 @@ def _places(header: list[str], ledger: Ledger) -> dict[str, int]:
 def _missing(name: str, unknown: list[str]) -> Problem:
     stem = name.partition("_")[0]
     near = difflib.get_close_matches(name, unknown, n=1, cutoff=0.5) or [one for one in unknown if stem in one]
-    mend = f"Rename the column {near[0]!r} to {name!r}." if near else f"Add a column {name!r}."
+    hint = f"Rename the column {near[0]!r} to {name!r}." if near else f"Add a column {name!r}."
     given = f"columns {cut(', '.join(unknown))!r}" if unknown else "too few columns"
-    return Problem("line 1", given, f"a column {name!r}", mend)
+    return Problem("line 1", given, f"a column {name!r}", hint)
 
 
 def _numbered(rows: Iterator[list[str]], source: str) -> Iterator[tuple[int, list[str]]]:

@@ -65,9 +65,9 @@ def _whole(text: str, ledger: Ledger) -> object:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        mend = "Export with `muster ls --all --json > jobs.json`."
+        hint = "Export with `muster ls --all --json > jobs.json`."
         raise unusable(
-            ledger.source, "the whole file", f"text that is no JSON ({error})", "JSON, one job a line", mend
+            ledger.source, "the whole file", f"text that is no JSON ({error})", "JSON, one job a line", hint
         ) from None
 
 

@@ -68,5 +68,5 @@ def _bytes(path: Path) -> IO[bytes]:
 
 
 def _garbage(name: str, given: str) -> SpecError:
-    mend = "Unpack it, or export it again as text."
-    return unusable(name, "the whole file", given, _EXPECTED, mend)
+    hint = "Unpack it, or export it again as text."
+    return unusable(name, "the whole file", given, _EXPECTED, hint)

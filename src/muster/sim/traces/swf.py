@@ -67,8 +67,8 @@ def _per_node(header: dict[str, str], options: Options, ledger: Ledger) -> int:
     if per_node is None:
         if not processors:
             given = "a header without MaxProcs"
-            mend = "Give --procs-per-node and --cluster."
-            raise unusable(ledger.source, "the `;` lines", given, "`; MaxProcs:` and `; MaxNodes:`", mend)
+            hint = "Give --procs-per-node and --cluster."
+            raise unusable(ledger.source, "the `;` lines", given, "`; MaxProcs:` and `; MaxNodes:`", hint)
         per_node = max(1, -(-processors // (nodes or processors)))
     if processors:
         ledger.cluster = Cluster((PoolShape("nodes", -(-processors // per_node), per_node, "GPU"),))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from muster.track.mlflow import experiments, files, history, log_calls, run_calls
-from muster.track.mlflow.desk import Desk
+from muster.track.mlflow.context import MlflowContext
 from muster.track.mlflow.faults import Fault
 from muster.track.mlflow.limits import Schema, check_request
 
@@ -19,14 +19,14 @@ Answer = str | dict[str, Any]
 class Call:
     """`schema` names every parameter; those of kind `array` are lists in a query, too."""
 
-    answer: Callable[[Desk, dict[str, Any]], Answer]
+    answer: Callable[[MlflowContext, dict[str, Any]], Answer]
     schema: Schema
     names: frozenset[str]  # parameters that the schema does not check
 
-    def run(self, desk: Desk, request: dict[str, Any]) -> bytes:
+    def run(self, context: MlflowContext, request: dict[str, Any]) -> bytes:
         given = self._normal(request)
         check_request(given, self.schema)
-        found = self.answer(desk, given)
+        found = self.answer(context, given)
         return (found if isinstance(found, str) else json.dumps(found)).encode()
 
     def is_list(self, name: str) -> bool:
@@ -44,7 +44,7 @@ class Call:
         return given
 
 
-def _call(answer: Callable[[Desk, dict[str, Any]], Answer], *names: str, **schema: str) -> Call:
+def _call(answer: Callable[[MlflowContext, dict[str, Any]], Answer], *names: str, **schema: str) -> Call:
     return Call(answer, {name: kinds.split() for name, kinds in schema.items()}, frozenset(names))
 
 

@@ -8,13 +8,13 @@ from sqlalchemy import literal, select
 
 from muster.store.codec import loads
 from muster.store.record_tables import links, runs
-from muster.track.mlflow.desk import Desk
+from muster.track.mlflow.context import MlflowContext
 from muster.track.mlflow.limits import experiment_number
 
 _MOST: Final = 1000
 
 
-def summaries(desk: Desk, request: dict[str, Any]) -> dict[str, Any]:
+def summaries(context: MlflowContext, request: dict[str, Any]) -> dict[str, Any]:
     """Each experiment, name, digest and context once."""
     numbers = [experiment_number(one) for one in request["experiment_ids"]]
     query = (
@@ -22,11 +22,11 @@ def summaries(desk: Desk, request: dict[str, Any]) -> dict[str, Any]:
         .join_from(runs, links, links.c.target == literal("run:") + runs.c.id)
         .where(runs.c.experiment.in_(numbers), links.c.role == "reads", links.c.source.like("data:%"))
     )
-    with desk.track.db.reading() as connection:
+    with context.track.db.reading() as connection:
         rows = connection.execute(query).all()
     found: dict[tuple[Any, ...], dict[str, Any]] = {}
     for experiment, source, text, project in rows:
-        if not desk.asker.sees(project):
+        if not context.asker.sees(project):
             continue
         name, _, version = source[5:].partition("@")
         doc = loads(text)

@@ -13,10 +13,10 @@ from mlflow.protos import databricks_pb2, service_pb2
 from mlflow.utils.proto_json_utils import parse_dict
 
 from muster.core.errors import MusterError
-from muster.track.mlflow.desk import Desk, current
+from muster.track.mlflow.context import MlflowContext, current
 from muster.track.mlflow.faults import Fault, fault_of
 
-Answer = Callable[[Desk, dict[str, Any]], Any]
+Answer = Callable[[MlflowContext, dict[str, Any]], Any]
 
 
 def ask(call: Answer, **request: Any) -> Any:

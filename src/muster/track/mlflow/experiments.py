@@ -7,7 +7,7 @@ from typing import Any, Final
 from muster.core.errors import Conflict
 from muster.store.codec import loads
 from muster.track.experiments import Experiment
-from muster.track.mlflow.desk import Desk
+from muster.track.mlflow.context import MlflowContext
 from muster.track.mlflow.faults import Fault, missing
 from muster.track.mlflow.filters import EXPERIMENTS, parse_filter, parse_orders
 from muster.track.mlflow.find_experiments import page_offset, page_token, search_experiments
@@ -23,97 +23,97 @@ _PAGE_MAX: Final = 50_000
 _PROJECT_OWN: Final = "default"  # whose experiments' names carry no project
 
 
-def create(desk: Desk, request: Request) -> Answer:
+def create(context: MlflowContext, request: Request) -> Answer:
     name, tags = _checked_name(request["name"]), pairs(request.get("tags"))
     kept = dict(check_experiment_tag(key, value) for key, value in tags.items())
-    project, stored = _home(desk, name)
-    desk.asker.need(project, "member")
-    desk.track.experiments.of_project(_PROJECT_OWN)  # the first of all, as MLflow has it
+    project, stored = _home(context, name)
+    context.asker.need(project, "member")
+    context.track.experiments.of_project(_PROJECT_OWN)  # the first of all, as MLflow has it
     try:
-        made = desk.track.experiments.create(
-            stored, project, artifacts=_location(request), tags=kept, actor=desk.asker.user
+        made = context.track.experiments.create(
+            stored, project, artifacts=_location(request), tags=kept, actor=context.asker.user
         )
     except Conflict:
         raise Fault(f"Experiment(name={name}) already exists.", "RESOURCE_ALREADY_EXISTS") from None
     return {"experiment_id": str(made.id)}
 
 
-def get(desk: Desk, request: Request) -> Answer:
-    return {"experiment": experiment_view(desk.experiment(request["experiment_id"]))}
+def get(context: MlflowContext, request: Request) -> Answer:
+    return {"experiment": experiment_view(context.experiment(request["experiment_id"]))}
 
 
-def get_by_name(desk: Desk, request: Request) -> Answer:
-    found = by_name(desk, request["experiment_name"])
+def get_by_name(context: MlflowContext, request: Request) -> Answer:
+    found = by_name(context, request["experiment_name"])
     if found is None:
         raise missing(f"Could not find experiment with name '{request['experiment_name']}'")
     return {"experiment": experiment_view(found)}
 
 
-def by_name(desk: Desk, name: str) -> Experiment | None:
+def by_name(context: MlflowContext, name: str) -> Experiment | None:
     if name == "Default":
-        desk.track.experiments.of_project(_PROJECT_OWN)
-    for stored in dict.fromkeys((name, _home(desk, name)[1])):
-        found = desk.track.experiments.by_name(stored)
-        if found is not None and desk.asker.sees(found.project):
+        context.track.experiments.of_project(_PROJECT_OWN)
+    for stored in dict.fromkeys((name, _home(context, name)[1])):
+        found = context.track.experiments.by_name(stored)
+        if found is not None and context.asker.sees(found.project):
             return found
     return None
 
 
-def delete(desk: Desk, request: Request) -> Answer:
-    found = desk.experiment(request["experiment_id"], "member")
+def delete(context: MlflowContext, request: Request) -> Answer:
+    found = context.experiment(request["experiment_id"], "member")
     if found.deleted_at is not None:
         raise missing(f"No Experiment with id={found.id} exists")
-    desk.track.experiments.delete(found.id, desk.asker.user)
+    context.track.experiments.delete(found.id, context.asker.user)
     return {}
 
 
-def restore(desk: Desk, request: Request) -> Answer:
-    found = desk.experiment(request["experiment_id"], "member")
+def restore(context: MlflowContext, request: Request) -> Answer:
+    found = context.experiment(request["experiment_id"], "member")
     if found.deleted_at is None:
         raise missing(f"No Experiment with id={found.id} exists")
-    desk.track.experiments.restore(found.id, desk.asker.user)
+    context.track.experiments.restore(found.id, context.asker.user)
     return {}
 
 
-def update(desk: Desk, request: Request) -> Answer:
+def update(context: MlflowContext, request: Request) -> Answer:
     name = _checked_name(request["new_name"])
-    found = desk.experiment(request["experiment_id"], "member")
+    found = context.experiment(request["experiment_id"], "member")
     if found.deleted_at is not None:
         raise Fault("Cannot rename a non-active experiment.", "INVALID_STATE")
     try:
-        desk.track.experiments.rename(found.id, name, desk.asker.user)
+        context.track.experiments.rename(found.id, name, context.asker.user)
     except Conflict:
         raise Fault(f"Experiment(name={name}) already exists.", "RESOURCE_ALREADY_EXISTS") from None
     return {}
 
 
-def set_tag(desk: Desk, request: Request) -> Answer:
+def set_tag(context: MlflowContext, request: Request) -> Answer:
     key, value = check_experiment_tag(request["key"], request.get("value"))
-    desk.track.experiments.set_tags(_active(desk, request).id, {key: value}, desk.asker.user)
+    context.track.experiments.set_tags(_active(context, request).id, {key: value}, context.asker.user)
     return {}
 
 
-def delete_tag(desk: Desk, request: Request) -> Answer:
-    found, key = _active(desk, request), request["key"]
+def delete_tag(context: MlflowContext, request: Request) -> Answer:
+    found, key = _active(context, request), request["key"]
     if key not in found.tags:
         raise missing(f"No tag with name: {key} in experiment with id {found.id}")
-    desk.track.experiments.set_tags(found.id, {key: None}, desk.asker.user)
+    context.track.experiments.set_tags(found.id, {key: None}, context.asker.user)
     return {}
 
 
-def search(desk: Desk, request: Request) -> Answer:
+def search(context: MlflowContext, request: Request) -> Answer:
     limit = page_size(request.get("max_results") or 0, _PAGE_MAX)
     offset = page_offset(request.get("page_token"))
-    if desk.asker.sees(_PROJECT_OWN):
-        desk.track.experiments.of_project(_PROJECT_OWN)
+    if context.asker.sees(_PROJECT_OWN):
+        context.track.experiments.of_project(_PROJECT_OWN)
     statement = search_experiments(
         parse_filter(request.get("filter"), EXPERIMENTS),
         parse_orders(request.get("order_by") or (), EXPERIMENTS),
         view_of(request.get("view_type")),
-        desk.asker.projects(),
-        desk.kind,
+        context.asker.projects(),
+        context.kind,
     )
-    with desk.track.db.reading() as connection:
+    with context.track.db.reading() as connection:
         rows = connection.execute(statement.limit(limit + 1).offset(offset)).all()
     found = [Experiment(**{**row._mapping, "tags": loads(row.tags)}) for row in rows[:limit]]
     answer: Answer = {"experiments": [experiment_view(one) for one in found]} if found else {}
@@ -128,8 +128,8 @@ def view_of(given: Any) -> str:
     return view
 
 
-def _active(desk: Desk, request: Request) -> Experiment:
-    found = desk.experiment(request["experiment_id"], "member")
+def _active(context: MlflowContext, request: Request) -> Experiment:
+    found = context.experiment(request["experiment_id"], "member")
     if found.deleted_at is not None:
         raise Fault(f"The experiment {found.id} must be in the 'active' state. Current state is deleted.")
     return found
@@ -141,15 +141,15 @@ def _checked_name(name: Any) -> str:
     return check_length("name", EXPERIMENT_NAME_MAX, name)
 
 
-def _home(desk: Desk, name: str) -> tuple[str, str]:
+def _home(context: MlflowContext, name: str) -> tuple[str, str]:
     """The project that an experiment of this name belongs to, and the name that it is kept under.
 
     Names are given once in a server: those of a project that one can't see must not be in the way.
     """
     project, slash, rest = name.partition("/")
-    if slash and rest and desk.asker.known_project(project):
+    if slash and rest and context.asker.known_project(project):
         return project, name
-    project = desk.asker.default_project()
+    project = context.asker.default_project()
     return project, name if project == _PROJECT_OWN else f"{project}/{name}"
 
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import unquote
 
+from muster.core.entities import Role
 from muster.core.errors import Conflict, Invalid, NotFound
-from muster.core.estate import Role
 from muster.core.event import Event
 from muster.track.artifacts import Artifact, Folder, check_path
-from muster.track.mlflow.desk import Desk
+from muster.track.mlflow.context import MlflowContext
 from muster.track.mlflow.faults import Fault, missing
 from muster.track.mlflow.names import OURS, artifact_uri
 from muster.track.mlflow.run_calls import Request, run_id
@@ -32,65 +32,65 @@ class Place:
     project: str = ""
 
 
-def place(desk: Desk, path: str, role: Role = "viewer") -> Place:
+def place(context: MlflowContext, path: str, role: Role = "viewer") -> Place:
     """What `EXPERIMENT/RUN/artifacts/PATH` means, if the one who asks may see it."""
     parts = safe_path(path).split("/")
     if len(parts) >= 4 and parts[1] in _BESIDE and parts[3] == _ARTIFACTS:
-        found = desk.experiment(parts[0], role)
+        found = context.experiment(parts[0], role)
         return Place(f"{BESIDE_RUNS}{found.id}/{parts[1]}/{parts[2]}", "/".join(parts[4:]), found.project)
     if len(parts) >= 3 and parts[2] == _ARTIFACTS:
         path = "/".join(parts[3:])
         if role == "viewer":
-            return Place(desk.row(parts[1]).id, path)
-        target = desk.target(parts[1])
+            return Place(context.row(parts[1]).id, path)
+        target = context.target(parts[1])
         return Place(target.run, path, target.project)
     raise missing(f"There are no artifacts at '{path}': paths are EXPERIMENT/RUN/artifacts/PATH.")
 
 
-def list_run(desk: Desk, request: Request) -> dict[str, Any]:
+def list_run(context: MlflowContext, request: Request) -> dict[str, Any]:
     path = request.get("path")
-    row = desk.row(run_id(request))
+    row = context.row(run_id(request))
     _check_ours(row.artifacts)
-    files = _level(desk, Place(row.id, safe_path(path) if path else ""))
+    files = _level(context, Place(row.id, safe_path(path) if path else ""))
     answer: dict[str, Any] = {"root_uri": artifact_uri(row.experiment, row.artifacts or "", row.id)}
     return {**answer, "files": files} if files else answer
 
 
-def list_path(desk: Desk, request: Request) -> dict[str, Any]:
+def list_path(context: MlflowContext, request: Request) -> dict[str, Any]:
     """Of the `mlflow-artifacts` service: names are told without the path that was asked for."""
-    files = _level(desk, place(desk, str(request.get("path") or "")))
+    files = _level(context, place(context, str(request.get("path") or "")))
     return {"files": [{**file, "path": posixpath.basename(file["path"])} for file in files]}
 
 
-def find(desk: Desk, path: str) -> Artifact:
-    where = place(desk, path)
-    return _file(desk, where)
+def find(context: MlflowContext, path: str) -> Artifact:
+    where = place(context, path)
+    return _file(context, where)
 
 
-def find_of_run(desk: Desk, request: Request) -> Artifact:
-    row = desk.row(run_id(request))
+def find_of_run(context: MlflowContext, request: Request) -> Artifact:
+    row = context.row(run_id(request))
     _check_ours(row.artifacts)
-    return _file(desk, Place(row.id, safe_path(str(request.get("path") or ""))))
+    return _file(context, Place(row.id, safe_path(str(request.get("path") or ""))))
 
 
-def read(desk: Desk, one: Artifact, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
-    return desk.track.artifacts.open(one, start, stop)
+def read(context: MlflowContext, one: Artifact, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
+    return context.track.artifacts.open(one, start, stop)
 
 
-def name(desk: Desk, where: Place, digest: str, size: int) -> None:
+def name(context: MlflowContext, where: Place, digest: str, size: int) -> None:
     """Gives content that is there already its path. What belongs to a logged model is of the kind `model`."""
     kind = "model" if where.owner.startswith(BESIDE_RUNS) and "/models/" in where.owner else "file"
     try:
-        desk.track.artifacts.put(
-            where.owner, where.path, digest, size, kind, events=[_told(desk, "artifact.put", where)]
+        context.track.artifacts.put(
+            where.owner, where.path, digest, size, kind, events=[_told(context, "artifact.put", where)]
         )
     except (Invalid, Conflict) as error:
         raise Fault(str(error)) from error
 
 
-def place_for(desk: Desk, path: str) -> Place:
+def place_for(context: MlflowContext, path: str) -> Place:
     """A path that may be written."""
-    where = place(desk, path, "member")
+    where = place(context, path, "member")
     try:
         check_path(where.path)
     except Invalid as error:
@@ -98,18 +98,18 @@ def place_for(desk: Desk, path: str) -> Place:
     return where
 
 
-def remove(desk: Desk, path: str) -> None:
-    where = place(desk, path, "member")
+def remove(context: MlflowContext, path: str) -> None:
+    where = place(context, path, "member")
     if not where.path:
         raise Fault("Invalid path. Name a file or a folder of a run.")
     try:
-        desk.track.artifacts.remove(where.owner, where.path, [_told(desk, "artifact.removed", where)])
+        context.track.artifacts.remove(where.owner, where.path, [_told(context, "artifact.removed", where)])
     except NotFound as error:
         raise missing(str(error)) from error
 
 
-def _told(desk: Desk, kind: str, where: Place) -> Event:
-    return desk.track.db.event(kind, desk.asker.user, where.project, where.owner, path=where.path)
+def _told(context: MlflowContext, kind: str, where: Place) -> Event:
+    return context.track.db.event(kind, context.asker.user, where.project, where.owner, path=where.path)
 
 
 def safe_path(path: str) -> str:
@@ -125,16 +125,16 @@ def safe_path(path: str) -> str:
     return posixpath.normpath(path) if path else ""
 
 
-def _file(desk: Desk, where: Place) -> Artifact:
-    found = desk.track.artifacts.get(where.owner, where.path)
+def _file(context: MlflowContext, where: Place) -> Artifact:
+    found = context.track.artifacts.get(where.owner, where.path)
     if found is None:
         raise missing(f"No such artifact: '{where.path}'")
     return found
 
 
-def _level(desk: Desk, where: Place) -> list[dict[str, Any]]:
+def _level(context: MlflowContext, where: Place) -> list[dict[str, Any]]:
     try:
-        found = desk.track.artifacts.children(where.owner, where.path)
+        found = context.track.artifacts.children(where.owner, where.path)
     except Invalid as error:
         raise Fault("Invalid path") from error
     return [

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from muster.track.metrics.shapes import Points
-from muster.track.mlflow.desk import Desk
+from muster.track.mlflow.context import MlflowContext
 from muster.track.mlflow.faults import Fault
 from muster.track.mlflow.find import WRITER
 from muster.track.mlflow.find_experiments import page_offset, page_token
@@ -21,13 +21,13 @@ _BULK: Final = 25_000  # points of one answer
 _SAMPLE: Final = 2_500  # points a run
 
 
-def get(desk: Desk, request: Request) -> Json:
+def get(context: MlflowContext, request: Request) -> Json:
     """All points, in the order of their times; in pages when `max_results` says so."""
     key, limit = request["metric_key"], request.get("max_results")
     if limit is not None:
         limit = page_size(limit)
     offset = page_offset(request.get("page_token"))
-    points = by_time(read(desk, run_id(request), key))
+    points = by_time(read(context, run_id(request), key))
     count = len(points.step)
     stop = count if limit is None else min(count, offset + limit)
     found = _json(points, key, range(offset, stop))
@@ -37,7 +37,7 @@ def get(desk: Desk, request: Request) -> Json:
     return "{" + ",".join(parts) + "}"
 
 
-def bulk(desk: Desk, request: Request) -> Json:
+def bulk(context: MlflowContext, request: Request) -> Json:
     runs, key = request.get("run_id") or [], request.get("metric_key")
     if not runs:
         raise Fault("GetMetricHistoryBulk request must specify at least one run_id.")
@@ -50,12 +50,12 @@ def bulk(desk: Desk, request: Request) -> Json:
     left = min(page_size(request.get("max_results", _BULK)), _BULK)
     found: list[str] = []
     for run in sorted(runs):
-        points = by_time(read(desk, run, key))
+        points = by_time(read(context, run, key))
         found += _of_run(_json(points, key, range(min(len(points.step), left - len(found)))), run)
     return f'{{"metrics":[{",".join(found)}]}}'
 
 
-def interval(desk: Desk, request: Request) -> Json:
+def interval(context: MlflowContext, request: Request) -> Json:
     runs, key = request.get("run_ids") or [], request["metric_key"]
     if not runs:
         raise Fault(
@@ -76,16 +76,16 @@ def interval(desk: Desk, request: Request) -> Json:
     start, stop = _bounds(request)
     found: list[str] = []
     for run in runs:
-        points = read(desk, run, key, start, stop)
+        points = read(context, run, key, start, stop)
         order = np.lexsort((points.value, points.time, points.step))
         found += _of_run(_json(points, key, order[_sample(len(order), limit)].tolist()), run)
     return f'{{"metrics":[{",".join(found)}]}}' if found else "{}"
 
 
-def read(desk: Desk, run: str, key: str, start: int | None = None, stop: int | None = None) -> Points:
+def read(context: MlflowContext, run: str, key: str, start: int | None = None, stop: int | None = None) -> Points:
     """What stands of a run's series; nothing when it has none of that name."""
-    desk.row(run)
-    return desk.track.metrics.points(run, key, rank=WRITER, start=start, stop=None if stop is None else stop + 1)
+    context.row(run)
+    return context.track.metrics.points(run, key, rank=WRITER, start=start, stop=None if stop is None else stop + 1)
 
 
 def by_time(points: Points) -> Points:

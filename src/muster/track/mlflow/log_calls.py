@@ -13,7 +13,7 @@ from muster.core.event import Event
 from muster.store.base import Column, Record
 from muster.store.codec import check_text
 from muster.store.record_tables import metric_series, run_params
-from muster.track.mlflow.desk import Desk, Target
+from muster.track.mlflow.context import MlflowContext, Target
 from muster.track.mlflow.faults import Fault
 from muster.track.mlflow.find import WRITER
 from muster.track.mlflow.limits import check_batch, check_given, check_metric, check_param, check_run_id, check_tag
@@ -27,38 +27,38 @@ Point = tuple[int, float, float]  # step, time in seconds, value
 _NAN: Final = float("nan")
 
 
-def log_metric(desk: Desk, request: Request) -> dict[str, Any]:
+def log_metric(context: MlflowContext, request: Request) -> dict[str, Any]:
     metric = check_metric(request)
-    target = desk.target(run_id(request))
-    with desk.track.db.holding(target.run):
-        _write(desk, _metrics(desk, target, [metric]))
+    target = context.target(run_id(request))
+    with context.track.db.holding(target.run):
+        _write(context, _metrics(context, target, [metric]))
     return {}
 
 
-def log_param(desk: Desk, request: Request) -> dict[str, Any]:
+def log_param(context: MlflowContext, request: Request) -> dict[str, Any]:
     key, value = check_param(request["key"], request.get("value"))
-    target = desk.target(run_id(request))
-    with desk.track.db.holding(target.run):
-        known = _known_params(desk, target.run, [key])
+    target = context.target(run_id(request))
+    with context.track.db.holding(target.run):
+        known = _known_params(context, target.run, [key])
         if known.get(key, value) != value:
             raise Fault(
                 f"Changing param values is not allowed. Param with key='{key}' was already logged with "
                 f"value='{known[key]}' for run ID='{target.run}'. Attempted logging new value '{value}'."
             )
-        _write(desk, _params(desk, target, {key: value} if key not in known else {}), _judged(desk, target))
+        _write(context, _params(context, target, {key: value} if key not in known else {}), _judged(context, target))
     return {}
 
 
-def set_tag(desk: Desk, request: Request) -> dict[str, Any]:
+def set_tag(context: MlflowContext, request: Request) -> dict[str, Any]:
     key, value = check_tag(request["key"], request.get("value"))
-    target = desk.target(run_id(request))
-    with desk.track.db.holding(target.run):
-        told = desk.track.db.event("run.tags", desk.asker.user, target.project, target.run, **named([key]))
-        _write(desk, _tags(desk, target, {key: value}), _judged(desk, target), told=told)
+    target = context.target(run_id(request))
+    with context.track.db.holding(target.run):
+        told = context.track.db.event("run.tags", context.asker.user, target.project, target.run, **named([key]))
+        _write(context, _tags(context, target, {key: value}), _judged(context, target), told=told)
     return {}
 
 
-def log_batch(desk: Desk, request: Request) -> dict[str, Any]:
+def log_batch(context: MlflowContext, request: Request) -> dict[str, Any]:
     metrics, params, tags = (request.get(name) or [] for name in ("metrics", "params", "tags"))
     check_given(metrics, "metrics", ("key", "value", "timestamp"))
     check_given(params, "params", ("key",))
@@ -69,37 +69,37 @@ def log_batch(desk: Desk, request: Request) -> dict[str, Any]:
     labels = [check_tag(one["key"], one.get("value"), f"tags[{index}]") for index, one in enumerate(tags)]
     check_batch(metrics, params, tags)
     _check_unique([key for key, _ in values])
-    target = desk.target(run)
-    with desk.track.db.holding(run):
-        fresh = _new_params(desk, run, dict(values))
-        judged = _judged(desk, target) if values or labels else []
+    target = context.target(run)
+    with context.track.db.holding(run):
+        fresh = _new_params(context, run, dict(values))
+        judged = _judged(context, target) if values or labels else []
         _write(
-            desk,
-            _params(desk, target, fresh),
-            _metrics(desk, target, points),
-            _tags(desk, target, dict(labels)),
+            context,
+            _params(context, target, fresh),
+            _metrics(context, target, points),
+            _tags(context, target, dict(labels)),
             judged,
         )
     return {}
 
 
-def _write(desk: Desk, *records: Iterable[Record], told: Event | None = None) -> None:
+def _write(context: MlflowContext, *records: Iterable[Record], told: Event | None = None) -> None:
     """`told` says who did it; what a program logs while it runs is told by the record alone."""
     found = [record for part in records for record in part]
     if found:
-        desk.track.db.write(*found, events=[told] if told is not None else [])
+        context.track.db.write(*found, events=[told] if told is not None else [])
 
 
-def _judged(desk: Desk, target: Target) -> list[Record]:
+def _judged(context: MlflowContext, target: Target) -> list[Record]:
     """What a required field lacked may just have been given."""
-    return [] if target.valid else [desk.track.runs.judge(target.run, target.project)]
+    return [] if target.valid else [context.track.runs.judge(target.run, target.project)]
 
 
-def _metrics(desk: Desk, target: Target, metrics: Sequence[tuple[str, float, int, int]]) -> list[Record]:
+def _metrics(context: MlflowContext, target: Target, metrics: Sequence[tuple[str, float, int, int]]) -> list[Record]:
     wanted: dict[str, list[Point]] = defaultdict(list)
     for key, value, stamp, step in metrics:
         wanted[key].append((step, stamp / 1000, value))
-    fresh = _unknown(desk, target.run, wanted)
+    fresh = _unknown(context, target.run, wanted)
     columns = {
         key: Column(
             array("q", [step for step, _, _ in points]),
@@ -109,16 +109,16 @@ def _metrics(desk: Desk, target: Target, metrics: Sequence[tuple[str, float, int
         for key, points in fresh.items()
         if points
     }
-    return [desk.track.metrics.append(target.run, target.attempt, WRITER, columns)] if columns else []
+    return [context.track.metrics.append(target.run, target.attempt, WRITER, columns)] if columns else []
 
 
-def _unknown(desk: Desk, run: str, wanted: Mapping[str, list[Point]]) -> dict[str, list[Point]]:
+def _unknown(context: MlflowContext, run: str, wanted: Mapping[str, list[Point]]) -> dict[str, list[Point]]:
     """Those that are not there yet: MLflow keeps a point once, however often a client that retries sends it."""
     table = metric_series.c
     query = select(table.name, table.last_step, table.last_time).where(
         table.run == run, table.rank == WRITER, table.name.in_(list(wanted))
     )
-    with desk.track.db.reading() as connection:
+    with context.track.db.reading() as connection:
         ends = {name: (step, time) for name, step, time in connection.execute(query)}
     fresh: dict[str, list[Point]] = {}
     for name, points in wanted.items():
@@ -126,7 +126,7 @@ def _unknown(desk: Desk, run: str, wanted: Mapping[str, list[Point]]) -> dict[st
         end = ends.get(name)
         if end is not None and any((step, time) <= end for step, time, _ in once):
             steps = [step for step, _, _ in once]
-            found = desk.track.metrics.points(
+            found = context.track.metrics.points(
                 run, name, rank=WRITER, start=min(steps), stop=max(steps) + 1, superseded=True
             )
             known = {
@@ -143,29 +143,29 @@ def _key(point: Point) -> tuple[int, int, float | None]:
     return step, round(time * 1000), None if value != value else value
 
 
-def _params(desk: Desk, target: Target, values: Mapping[str, str]) -> list[Record]:
+def _params(context: MlflowContext, target: Target, values: Mapping[str, str]) -> list[Record]:
     if not values:
         return []
     check_text(*values.keys(), *values.values())
-    now = desk.track.db.now()
-    return [params_record(target.run, values, attempt=0, actor=desk.asker.user, now=now)]
+    now = context.track.db.now()
+    return [params_record(target.run, values, attempt=0, actor=context.asker.user, now=now)]
 
 
-def _tags(desk: Desk, target: Target, given: Mapping[str, str]) -> list[Record]:
+def _tags(context: MlflowContext, target: Target, given: Mapping[str, str]) -> list[Record]:
     """The tag of the run's name is the name itself."""
     check_text(*given.keys(), *given.values())
     rest = {key: value for key, value in given.items() if key != RUN_NAME}
     records: list[Record] = []
     if rest:
-        records.append(tags_record(target.run, rest, actor=desk.asker.user, now=desk.track.db.now()))
+        records.append(tags_record(target.run, rest, actor=context.asker.user, now=context.track.db.now()))
     if given.get(RUN_NAME):
         name = given[RUN_NAME][:500]
         records.append(lambda connection: patch_run(connection, target.run, name=name))
     return records
 
 
-def _new_params(desk: Desk, run: str, values: Mapping[str, str]) -> dict[str, str]:
-    known = _known_params(desk, run, list(values))
+def _new_params(context: MlflowContext, run: str, values: Mapping[str, str]) -> dict[str, str]:
+    known = _known_params(context, run, list(values))
     changed = [
         {"key": key, "old_value": known[key], "new_value": value}
         for key, value in values.items()
@@ -176,12 +176,12 @@ def _new_params(desk: Desk, run: str, values: Mapping[str, str]) -> dict[str, st
     return {key: value for key, value in values.items() if key not in known}
 
 
-def _known_params(desk: Desk, run: str, keys: Sequence[str]) -> dict[str, str]:
+def _known_params(context: MlflowContext, run: str, keys: Sequence[str]) -> dict[str, str]:
     if not keys:
         return {}
     table = run_params.c
     query = select(table.key, table.value).where(table.run == run, table.key.in_(keys))
-    with desk.track.db.reading() as connection:
+    with context.track.db.reading() as connection:
         return {row.key: row.value for row in connection.execute(query)}
 
 

@@ -50,7 +50,7 @@ def _error(answer: httpx.Response) -> MusterError:
     told = found.get("error") or found
     if found.get("error_code") == "RESOURCE_ALREADY_EXISTS":
         return Conflict(str(found["message"]))
-    return _ERRORS.get(answer.status_code, Unavailable)(str(told.get("message")), str(told.get("mend") or ""))
+    return _ERRORS.get(answer.status_code, Unavailable)(str(told.get("message")), str(told.get("hint") or ""))
 
 
 def _blocks(path: Path) -> Iterator[bytes]:

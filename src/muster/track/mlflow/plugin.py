@@ -22,8 +22,8 @@ from mlflow.utils.proto_json_utils import message_to_json
 
 from muster.core.json_text import parse
 from muster.track.mlflow import experiments, history, log_calls, run_calls
+from muster.track.mlflow.context import current
 from muster.track.mlflow.data_calls import summaries
-from muster.track.mlflow.desk import current
 from muster.track.mlflow.entities import ask, experiment_of, run_of, tags_of, told
 from muster.track.mlflow.names import LOGGED_MODELS
 
@@ -217,9 +217,9 @@ class MusterStore(SqlAlchemyStore):  # type: ignore[misc]
         if entity_type == EntityAssociationType.EXPERIMENT:
             return [str(one) for one in self._filter_experiment_ids(session, entity_ids)]
         if entity_type == EntityAssociationType.RUN:
-            desk = current()
-            found = desk.track.runs.many(entity_ids)
-            return [one for one in entity_ids if one in found and desk.asker.sees(found[one].project)]
+            context = current()
+            found = context.track.runs.many(entity_ids)
+            return [one for one in entity_ids if one in found and context.asker.sees(found[one].project)]
         model, column = {
             EntityAssociationType.TRACE: (SqlTraceInfo, SqlTraceInfo.request_id),
             EntityAssociationType.EVALUATION_DATASET: (SqlEvaluationDataset, SqlEvaluationDataset.dataset_id),
@@ -251,9 +251,9 @@ class MusterStore(SqlAlchemyStore):  # type: ignore[misc]
         """The experiments are Muster's: none is made here."""
 
     def _visible(self) -> set[int] | None:
-        desk = current()
-        projects = desk.asker.projects()
-        return None if projects is None else {one.id for one in desk.track.experiments.list(projects, hidden=None)}
+        context = current()
+        projects = context.asker.projects()
+        return None if projects is None else {one.id for one in context.track.experiments.list(projects, hidden=None)}
 
     def _mirror_run(self, run_id: str) -> int:
         """A run that MLflow's tables refer to; its experiment."""

@@ -31,11 +31,11 @@ from mlflow.utils.validation import (
     _validate_tag_name,
 )
 
+from muster.core.entities import Role
 from muster.core.errors import Conflict
-from muster.core.estate import Role
 from muster.track.lineage import run_in
 from muster.track.mlflow import files
-from muster.track.mlflow.desk import current
+from muster.track.mlflow.context import current
 from muster.track.mlflow.entities import told
 from muster.track.mlflow.model_views import LONG, model_of, split_tags, version_of
 from muster.track.mlflow.names import OURS
@@ -58,17 +58,19 @@ class MusterRegistry(SqlAlchemyStore):  # type: ignore[misc]
         _validate_model_name(name)
         for tag in tags or ():
             _validate_registered_model_tag(tag.key, tag.value)
-        given, desk = {tag.key: tag.value or "" for tag in tags or ()}, current()
+        given, context = {tag.key: tag.value or "" for tag in tags or ()}, current()
         with told():
-            project = desk.asker.default_project()
-            desk.asker.need(project, "member")
+            project = context.asker.default_project()
+            context.asker.need(project, "member")
             try:
-                made = desk.track.models.create(
-                    name, project, description=description or "", tags=given, actor=desk.asker.user
+                made = context.track.models.create(
+                    name, project, description=description or "", tags=given, actor=context.asker.user
                 )
             except Conflict:
-                found = desk.track.models.get(name)
-                other = found is not None and desk.asker.sees(found.project) and "mlflow.prompt.is_prompt" in found.tags
+                found = context.track.models.get(name)
+                other = (
+                    found is not None and context.asker.sees(found.project) and "mlflow.prompt.is_prompt" in found.tags
+                )
                 handle_resource_already_exist_error(name, other, has_prompt_tag(tags))
                 raise
         return self._entity(made)
@@ -148,11 +150,11 @@ class MusterRegistry(SqlAlchemyStore):  # type: ignore[misc]
         place, run_id = self._resolved(source, run_id, model_id)
         short, long = split_tags({tag.key: tag.value or "" for tag in tags or ()})
         doc = {"run_link": run_link, "place": place, "model_id": model_id, LONG: long}
-        desk = current()
+        context = current()
         with told():
-            made = desk.track.models.register(
+            made = context.track.models.register(
                 name,
-                user=desk.asker.user,
+                user=context.asker.user,
                 source=source,
                 run=run_id or "",
                 description=description or "",
@@ -177,14 +179,14 @@ class MusterRegistry(SqlAlchemyStore):  # type: ignore[misc]
                 "Model version transition cannot archive existing model versions because "
                 f"'{stage}' is not an Active stage. Valid stages are {DEFAULT_STAGES_FOR_GET_LATEST_VERSIONS}"
             )
-        found, desk = self._version(name, version, "member"), current()
-        made_by = desk.track.runs.get(found.run) if found.run else None
+        found, context = self._version(name, version, "member"), current()
+        made_by = context.track.runs.get(found.run) if found.run else None
         with told():
-            desk.track.models.promote(
+            context.track.models.promote(
                 name,
                 found.version,
                 canonical.lower(),
-                actor=desk.asker.user,
+                actor=context.asker.user,
                 why=_UNSAID,
                 evidence=[made_by.id] if made_by is not None else [],
                 force=made_by is None,
@@ -304,14 +306,14 @@ class MusterRegistry(SqlAlchemyStore):  # type: ignore[misc]
 
     def _check_seen(self, source: str, run_id: str | None) -> None:
         """Runs and files that a version names are ones that the asker may see."""
-        desk = current()
+        context = current()
         with told():
             if run_id:
-                desk.row(run_id)
+                context.row(run_id)
             if ref := source_ref(source):
-                desk.row(run_in(ref) or "")
+                context.row(run_in(ref) or "")
             if source.startswith(OURS):
-                files.place(desk, urlsplit(source).path.lstrip("/"))
+                files.place(context, urlsplit(source).path.lstrip("/"))
 
 
 def _models() -> Models:

@@ -13,7 +13,7 @@ from mlflow.store.artifact.artifact_repo import ArtifactRepository
 from mlflow.store.artifact.artifact_repository_registry import _artifact_repository_registry
 
 from muster.track.mlflow import files
-from muster.track.mlflow.desk import current
+from muster.track.mlflow.context import current
 from muster.track.mlflow.entities import ask, told
 
 SCHEME: Final = "muster-record"
@@ -24,10 +24,10 @@ class RecordRepository(ArtifactRepository):  # type: ignore[misc]
 
     def log_artifact(self, local_file: str, artifact_path: str | None = None) -> None:
         name = posixpath.join(artifact_path or "", Path(local_file).name)
-        desk = current()
+        context = current()
         with told(), Path(local_file).open("rb") as stream:
-            where = files.place_for(desk, name)
-            files.name(desk, where, *desk.track.blobs.put(stream))
+            where = files.place_for(context, name)
+            files.name(context, where, *context.track.blobs.put(stream))
 
     def log_artifacts(self, local_dir: str, artifact_path: str | None = None) -> None:
         for path in sorted(Path(local_dir).rglob("*")):
@@ -40,9 +40,9 @@ class RecordRepository(ArtifactRepository):  # type: ignore[misc]
         return [FileInfo(posixpath.join(path or "", one["path"]), one["is_dir"], one.get("file_size")) for one in found]
 
     def _download_file(self, remote_file_path: str, local_path: str) -> None:
-        desk = current()
+        context = current()
         with told(), Path(local_path).open("wb") as target:
-            for data in files.read(desk, files.find(desk, remote_file_path)):
+            for data in files.read(context, files.find(context, remote_file_path)):
                 target.write(data)
 
     def download_artifacts(self, artifact_path: str, dst_path: str | None = None, **_: Any) -> str:

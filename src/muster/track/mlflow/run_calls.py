@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from muster.store.insert import Row
 from muster.store.record_tables import links
-from muster.track.mlflow.desk import Desk
+from muster.track.mlflow.context import MlflowContext
 from muster.track.mlflow.experiments import view_of
 from muster.track.mlflow.faults import Fault, missing
 from muster.track.mlflow.filters import RUNS, parse_filter, parse_orders
@@ -66,10 +66,10 @@ _SECOND: Final = (
 )
 
 
-def create(desk: Desk, request: Request) -> Json:
+def create(context: MlflowContext, request: Request) -> Json:
     """MLflow chooses the id. An import brings the one that the run had (`muster_id`), and where it is from."""
     tags = dict(check_tag(key, value) for key, value in pairs(request.get("tags")).items())
-    experiment = desk.experiment(request.get("experiment_id") or desk.default_experiment(), "member")
+    experiment = context.experiment(request.get("experiment_id") or context.default_experiment(), "member")
     if experiment.deleted_at is not None:
         raise Fault(f"The experiment {experiment.id} must be in the 'active' state. Current state is deleted.")
     name, tagged = request.get("run_name") or "", tags.pop(RUN_NAME, "")
@@ -79,27 +79,27 @@ def create(desk: Desk, request: Request) -> Json:
             f"different values (run_name='{name}', mlflow.runName='{tagged}')."
         )
     began, user, origin = request.get("start_time"), request.get("user_id"), request.get("muster_origin")
-    doc: dict[str, Any] = {"mlflow": {"user_id": user}} if user is not None and user != desk.asker.user else {}
-    made = desk.track.runs.create(
+    doc: dict[str, Any] = {"mlflow": {"user_id": user}} if user is not None and user != context.asker.user else {}
+    made = context.track.runs.create(
         project=experiment.project,
-        user=desk.asker.user,
+        user=context.asker.user,
         name=name or tagged or _random_name(),
         source=IMPORTED if origin else SOURCE,
         experiment=experiment.id,
-        parent=_parent(desk, tags.get(PARENT)),
+        parent=_parent(context, tags.get(PARENT)),
         started_at=int(began) / 1000 if began is not None else None,
         tags=tags,
         id=str(request.get("muster_id") or uuid.uuid4().hex),
         doc={**doc, "origin": origin} if isinstance(origin, dict) else doc,
     )
-    return f'{{"run":{_whole(desk, made.id)}}}'
+    return f'{{"run":{_whole(context, made.id)}}}'
 
 
-def get(desk: Desk, request: Request) -> Json:
-    return f'{{"run":{_whole(desk, run_id(request))}}}'
+def get(context: MlflowContext, request: Request) -> Json:
+    return f'{{"run":{_whole(context, run_id(request))}}}'
 
 
-def search(desk: Desk, request: Request) -> Json:
+def search(context: MlflowContext, request: Request) -> Json:
     limit = page_size(request.get("max_results", _PAGE), _PAGE_MAX)
     offset = page_offset(request.get("page_token"))
     want = Want(
@@ -107,12 +107,12 @@ def search(desk: Desk, request: Request) -> Json:
         clauses=parse_filter(request.get("filter"), RUNS),
         orders=parse_orders(request.get("order_by") or (), RUNS),
         view=view_of(request.get("run_view_type")),
-        projects=desk.asker.projects(),
+        projects=context.asker.projects(),
         limit=limit,
         offset=offset,
     )
-    with desk.track.db.reading() as connection:
-        rows = connection.execute(search_runs(want, desk.kind)).all()
+    with context.track.db.reading() as connection:
+        rows = connection.execute(search_runs(want, context.kind)).all()
         found = runs_json(connection, rows[:limit])
     parts = [f'"runs":[{",".join(found)}]'] if found else []
     if len(rows) > limit:
@@ -120,9 +120,9 @@ def search(desk: Desk, request: Request) -> Json:
     return "{" + ",".join(parts) + "}"
 
 
-def update(desk: Desk, request: Request) -> Json:
+def update(context: MlflowContext, request: Request) -> Json:
     run, name, status = run_id(request), request.get("run_name"), request.get("status")
-    target = desk.target(run)
+    target = context.target(run)
     status = STATUS_NUMBERS.get(status, status) if isinstance(status, int) else status
     if status is not None and status not in PHASE:
         raise wrong_value("status", status)
@@ -130,51 +130,51 @@ def update(desk: Desk, request: Request) -> Json:
     if end is not None and int(end) < 0:
         raise Fault(invalid_value("end_time", end, "It must be a nonnegative number of milliseconds."))
     # A job's run goes as its job goes: a script in it that ends its MLflow run says nothing new, and is not refused.
-    desk.track.runs.update(
+    context.track.runs.update(
         run,
-        actor=desk.asker.user,
+        actor=context.asker.user,
         name=name or None,
         phase=None if target.of_job else PHASE.get(str(status)),
         ended_at=None if end is None or target.of_job else int(end) / 1000,
     )
-    return f'{{"run_info":{info_json(desk.row(run))}}}'
+    return f'{{"run_info":{info_json(context.row(run))}}}'
 
 
-def delete(desk: Desk, request: Request) -> dict[str, Any]:
-    desk.track.runs.hide(desk.target(run_id(request), hidden=True).run, desk.asker.user)
+def delete(context: MlflowContext, request: Request) -> dict[str, Any]:
+    context.track.runs.hide(context.target(run_id(request), hidden=True).run, context.asker.user)
     return {}
 
 
-def restore(desk: Desk, request: Request) -> dict[str, Any]:
-    desk.track.runs.restore(desk.target(run_id(request), hidden=True).run, desk.asker.user)
+def restore(context: MlflowContext, request: Request) -> dict[str, Any]:
+    context.track.runs.restore(context.target(run_id(request), hidden=True).run, context.asker.user)
     return {}
 
 
-def delete_tag(desk: Desk, request: Request) -> dict[str, Any]:
+def delete_tag(context: MlflowContext, request: Request) -> dict[str, Any]:
     run, key = run_id(request), request["key"]
-    target = desk.target(run)
-    if key not in desk.track.runs.tags([run])[run]:
+    target = context.target(run)
+    if key not in context.track.runs.tags([run])[run]:
         raise missing(f"No tag with name: {key} in run with id {run}")
-    db = desk.track.db
-    told = db.event("run.tags", desk.asker.user, target.project, run, **named([key]))
-    db.write(tags_record(target.run, {key: None}, actor=desk.asker.user, now=db.now()), events=[told])
+    db = context.track.db
+    told = db.event("run.tags", context.asker.user, target.project, run, **named([key]))
+    db.write(tags_record(target.run, {key: None}, actor=context.asker.user, now=db.now()), events=[told])
     return {}
 
 
-def log_inputs(desk: Desk, request: Request) -> dict[str, Any]:
+def log_inputs(context: MlflowContext, request: Request) -> dict[str, Any]:
     """Data sets and logged models that a run reads, as lineage: what is told twice is kept once."""
-    target, now = desk.target(run_id(request)), desk.track.db.now()
+    target, now = context.target(run_id(request)), context.track.db.now()
     ref = f"run:{target.run}"
     rows = [_dataset_row(item, index, ref, now) for index, item in enumerate(request.get("datasets") or ())]
     for model in request.get("models") or ():
         rows.append(link_row(f"{MODEL}{model.get('model_id', '')}", ref, "reads", now))
     if rows:
-        desk.track.db.write(adding(links, rows))
+        context.track.db.write(adding(links, rows))
     return {}
 
 
-def log_outputs(desk: Desk, request: Request) -> dict[str, Any]:
-    target, now = desk.target(run_id(request)), desk.track.db.now()
+def log_outputs(context: MlflowContext, request: Request) -> dict[str, Any]:
+    target, now = context.target(run_id(request)), context.track.db.now()
     rows = [
         link_row(
             f"run:{target.run}",
@@ -185,7 +185,7 @@ def log_outputs(desk: Desk, request: Request) -> dict[str, Any]:
         )
         for model in request["models"]
     ]
-    desk.track.db.write(adding(links, rows))
+    context.track.db.write(adding(links, rows))
     return {}
 
 
@@ -193,16 +193,16 @@ def run_id(request: Mapping[str, Any]) -> str:
     return str(request.get("run_id") or request.get("run_uuid") or "")
 
 
-def _whole(desk: Desk, run: str) -> Json:
-    row = desk.row(run)
-    with desk.track.db.reading() as connection:
+def _whole(context: MlflowContext, run: str) -> Json:
+    row = context.row(run)
+    with context.track.db.reading() as connection:
         return runs_json(connection, [row], model_inputs=True)[0]
 
 
-def _parent(desk: Desk, run: str | None) -> str | None:
+def _parent(context: MlflowContext, run: str | None) -> str | None:
     """A parent that they can't see, or that is elsewhere, is only a tag."""
-    found = desk.track.runs.get(run) if run else None
-    return found.id if found is not None and desk.asker.sees(found.project) else None
+    found = context.track.runs.get(run) if run else None
+    return found.id if found is not None and context.asker.sees(found.project) else None
 
 
 def _random_name() -> str:

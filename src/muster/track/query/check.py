@@ -35,9 +35,9 @@ def compare(text: str, field: Field, operator: Operator, values: Sequence[Token]
 
 
 def _operand(text: str, field: Field, operator: Operator, value: Token, now: float) -> Operand:
-    def wrong(expected: str, mend: str = "") -> QueryError:
+    def wrong(expected: str, hint: str = "") -> QueryError:
         what = f"{field} {operator} {value.text!r}: {expected} was expected."
-        return QueryError(text, value.start, value.end, what, mend or f"Give {expected}.")
+        return QueryError(text, value.start, value.end, what, hint or f"Give {expected}.")
 
     if "\0" in value.text or any("\ud800" <= letter <= "\udfff" for letter in value.text):
         raise wrong("text without NUL or half a surrogate pair")
@@ -109,9 +109,9 @@ def _check_pattern(text: str, value: Token) -> None:
         regex.check(value.text)
     except regex.BadPattern as bad:
         what = f"the pattern {value.text!r} has {bad} (at its character {bad.at + 1})."
-        mend = "Write a backslash before a character that is meant as it is, such as \\( or \\. ."
-        raise QueryError(text, value.start, value.end, what, mend) from None
+        hint = "Write a backslash before a character that is meant as it is, such as \\( or \\. ."
+        raise QueryError(text, value.start, value.end, what, hint) from None
 
 
 class _Wrong(Protocol):
-    def __call__(self, expected: str, mend: str = "") -> QueryError: ...
+    def __call__(self, expected: str, hint: str = "") -> QueryError: ...

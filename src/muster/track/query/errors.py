@@ -10,8 +10,8 @@ _WINDOW = 60  # characters of a long query that are shown before the mistake, an
 class QueryError(Invalid):
     """`start` and `end` are places in `text`; the message shows them under it."""
 
-    def __init__(self, text: str, start: int, end: int, what: str, mend: str) -> None:
-        super().__init__(f"The query can't be read: {what}\n{pointer(text, start, end)}", mend)
+    def __init__(self, text: str, start: int, end: int, what: str, hint: str) -> None:
+        super().__init__(f"The query can't be read: {what}\n{pointer(text, start, end)}", hint)
         self.start, self.end = start, end
 
 

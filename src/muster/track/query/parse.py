@@ -128,8 +128,8 @@ class _Reader:
         if alone and token.is_word(*PHASES):
             return Compare(Field("phase", "phase"), "=", (token.text.lower(),))
         if alone and token.kind == "word" and not is_field(token):
-            mend = f"To look for it in names, write `name ~ {quoted(token.text)}`. The phases are {', '.join(PHASES)}."
-            raise self._error(token, f"{token.text!r} alone says nothing.", mend)
+            hint = f"To look for it in names, write `name ~ {quoted(token.text)}`. The phases are {', '.join(PHASES)}."
+            raise self._error(token, f"{token.text!r} alone says nothing.", hint)
         field = resolve(self._text, token)
         if alone:
             if field.kind == "flag":
@@ -194,8 +194,8 @@ class _Reader:
         self._at = min(self._at + 1, len(self._tokens) - 1)
         return token
 
-    def _error(self, token: Token, what: str, mend: str) -> QueryError:
-        return QueryError(self._text, token.start, token.end, what, mend)
+    def _error(self, token: Token, what: str, hint: str) -> QueryError:
+        return QueryError(self._text, token.start, token.end, what, hint)
 
 
 def _joined(token: Token) -> str:

@@ -113,8 +113,8 @@ class LeaseHold:
         seen = self.register.peek(OWNER)
         if seen is not None and seen.age < self.seconds and not _gone(_parse(seen.data)):
             left = self.seconds - seen.age
-            mend = f"If it is dead, the place is free in {left:.0f} s."
-            raise CheckpointHeld(_refusal(self.where, _parse(seen.data), mend))
+            hint = f"If it is dead, the place is free in {left:.0f} s."
+            raise CheckpointHeld(_refusal(self.where, _parse(seen.data), hint))
         self._tag = self.register.swap(OWNER, self._mine, seen.tag if seen else None)
         if self._tag is None:
             now = self.register.peek(OWNER)
@@ -195,10 +195,10 @@ def _process_space() -> str:
         return os.urandom(8).hex()
 
 
-def _refusal(where: str, who: dict[str, Any], mend: str) -> str:
+def _refusal(where: str, who: dict[str, Any], hint: str) -> str:
     if not who:
         holder = "another run"
     else:
         job = f"job {who['job']}, attempt {who.get('attempt')}, " if who.get("job") else ""
         holder = f"another run ({job}process {who.get('pid')} on {who.get('host')}, since {who.get('since')})"
-    return f"{where} is held by {holder}. {mend} Give this run a folder of its own, or stop the other."
+    return f"{where} is held by {holder}. {hint} Give this run a folder of its own, or stop the other."

@@ -15,8 +15,8 @@ def shape(name: str) -> DecoderConfig:
     if name in SHAPES:
         return SHAPES[name]
     near = get_close_matches(name, SHAPES, 1)
-    mend = f"Did you mean {near[0]}?" if near else ""
-    raise ConfigError([Problem("model", name, f"one of {', '.join(SHAPES)}", mend)])
+    hint = f"Did you mean {near[0]}?" if near else ""
+    raise ConfigError([Problem("model", name, f"one of {', '.join(SHAPES)}", hint)])
 
 
 def _gpt2(dim: int, layers: int, heads: int, vocab: int = 50_257, context: int = 1_024) -> DecoderConfig:

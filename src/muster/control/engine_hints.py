@@ -1,0 +1,50 @@
+"""What engines are told beside launches and stops: who waits for room, and which machines are not to be used."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from muster.core.entities import ENGINE
+from muster.core.resources import Resources
+from muster.core.state import State
+from muster.engines.base import Draining, Engine, Growing, NodeInfo
+from muster.sched.board import Board
+from muster.sched.wanted import wanted
+
+
+class EngineHints:
+    """Looks between two commits, and tells after them; only what the engine does not know."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._growing = engine if isinstance(engine, Growing) else None
+        self._draining = engine if isinstance(engine, Draining) else None
+        self._wants: Sequence[tuple[str, Resources, int]] | None = None
+        self._said: Sequence[tuple[str, Resources, int]] | None = None
+        self._drains: dict[str, str] = {}
+        self._drained: dict[str, str] = {}  # machine → why, as it was told
+
+    def look_at_waiting(self, state: State, board: Board, now: float) -> None:
+        pools = self._growing.most() if self._growing is not None else {}
+        self._wants = wanted(board, state.rules, now, pools) if pools else None
+
+    def look_at_nodes(self, state: State, nodes: Sequence[NodeInfo]) -> None:
+        """Machines that somebody took out of use and that their engine would still use."""
+        if self._draining is None or not state.machines:
+            return
+        self._drains = {}
+        for node in nodes:
+            known = state.machines.get(node.name)
+            if known is None or known.health not in ("draining", "quarantined") or known.by == ENGINE:
+                self._drained.pop(node.name, None)
+            elif node.health == "healthy":
+                self._drains[node.name] = known.why or known.health
+
+    def tell(self) -> None:
+        if self._growing is not None and self._wants is not None and self._wants != self._said:
+            self._growing.want(self._wants)
+            self._said = self._wants
+        for node, why in self._drains.items():
+            if self._draining is not None and self._drained.get(node) != why:
+                self._draining.drain(node, why)
+                self._drained[node] = why
+        self._drains = {}

@@ -1,0 +1,276 @@
+"""The nodes of the cluster, and a line to the agent on each: long polls, so that nothing is asked twice in vain."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+from muster.engines.ray.cluster import PLAIN, Cluster, RayError, RayTaskError, RuntimeEnvSetupError, env_name
+from muster.engines.ray.gangs import Ledger
+from muster.engines.ray.nodes import gives, name_nodes
+from muster.engines.ray.signing import Refused, SignedAgent, Stranger, agent_key, meet
+
+T = TypeVar("T")
+POLL_SECONDS: Final = 20.0  # for which an agent keeps a question open
+AGAIN: Final = 0.3  # seconds before an agent that did not answer is asked again, doubled each time
+AGAIN_LAST: Final = 10.0
+TROUBLE: Final = 4  # failures in a row after which the node is shown as suspect
+IDLE: Final = 600.0  # seconds after which the agent of a job's own environment leaves, when it has no work
+CALLS_AT_ONCE: Final = 64
+
+
+class NodeGone(Exception):
+    """The node is not in the cluster any more."""
+
+
+class BadEnvironment(Exception):
+    """Ray could not make the runtime environment of a job."""
+
+
+@dataclass(slots=True)
+class AgentLink:
+    """To one agent. `ready` while it answers; `broken` says why it never will."""
+
+    node: str
+    name: str
+    env: Mapping[str, Any] | None  # None: an agent that was found, and will say
+    agent: SignedAgent | None = None
+    ready: asyncio.Event = field(default_factory=asyncio.Event)
+    broken: str = ""
+    trouble: str = ""  # what keeps it from answering, when that goes on
+    failures: int = 0
+    used_at: float = field(default_factory=time.monotonic)
+    task: asyncio.Task[None] | None = None
+
+
+class AgentLinks:
+    """Keeps what is known of the cluster; `changed` is called when that is something new."""
+
+    def __init__(self, cluster: Cluster, changed: Callable[[], None]) -> None:
+        self.ledger = Ledger()
+        self.nodes: dict[str, dict[str, Any]] = {}
+        self.answered_at = time.monotonic()
+        self._cluster = cluster
+        self._changed = changed
+        self._agent_links: dict[tuple[str, str], AgentLink] = {}
+        self._settings: dict[str, Any] = {}
+        self._urls: list[str] = []
+        self._certificate = ""
+        self._names: dict[str, str] = {}  # of the nodes, by id
+        self._look_now = asyncio.Event()
+        self._busy = asyncio.Semaphore(CALLS_AT_ONCE)
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    async def open(self, settings: Mapping[str, Any], urls: list[str], certificate: str, every: float) -> None:
+        self._settings, self._urls, self._certificate = dict(settings), urls, certificate
+        there = await self._cluster.agents()
+        self._names = await self._known_names([node for node, name in there if name == PLAIN])
+        await self._look()
+        for node, name in there:
+            if node in self.nodes and (node, name) not in self._agent_links:
+                self._begin(AgentLink(node, name, None))
+        self.spawn(self._watch(every))  # before the wait: the head is heard of while agents take their time
+        await self._first_reports()
+
+    async def _known_names(self, nodes: list[str]) -> dict[str, str]:
+        """What the nodes were called by the bridge before this one, as their agents know it."""
+
+        async def ask(node: str) -> str:
+            async with asyncio.timeout(POLL_SECONDS):
+                found = await self._meet(await self._cluster.find_agent(node, PLAIN), node, PLAIN)
+                return str((await found.ask("hello", self._urls, self._certificate))["node"])
+
+        told = await asyncio.gather(*[ask(node) for node in nodes], return_exceptions=True)
+        return {node: name for node, name in zip(nodes, told, strict=True) if isinstance(name, str)}
+
+    def spawn(self, work: Any) -> asyncio.Task[Any]:
+        task: asyncio.Task[Any] = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def described(self) -> list[dict[str, Any]]:
+        """Every node, with what is wrong with its agent."""
+        plain = {node: self._agent_links.get((node, PLAIN)) for node in self.nodes}
+        return [
+            {**about, "trouble": line.trouble if (line := plain[node]) else ""} for node, about in self.nodes.items()
+        ]
+
+    async def order(self, node: str, env: Mapping[str, Any] | str, method: str, *given: Any) -> Any:
+        """Calls an agent until it has answered. Raises NodeGone, BadEnvironment, or what the agent raised."""
+        while True:
+            line = self._line(node, env)
+            await self._when_ready(line)
+            assert line.agent is not None
+            try:
+                async with self._busy:
+                    return await line.agent.ask(method, *given)
+            except RayError as error:
+                if isinstance(error, RayTaskError) and not isinstance(error.cause, Refused):  # the agent's own error
+                    raise error.cause from error
+                self._look_now.set()
+                await asyncio.sleep(AGAIN)
+
+    async def probe(self, node: str, mark: str, write: str) -> dict[str, Any]:
+        result: dict[str, Any] = await self.order(node, {}, "probe", mark, write)
+        return result
+
+    # --- nodes --------------------------------------------------------------------------------------------------------
+    async def _watch(self, every: float) -> None:
+        while True:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._look_now.wait(), every)
+            self._look_now.clear()
+            with suppress(RayError, OSError, RuntimeError):  # `answered_at` tells for how long
+                await self._look()
+            self._dismiss_idle()
+
+    async def _look(self) -> None:
+        found = {node["id"]: node for node in await self._cluster.nodes()}
+        self.answered_at = time.monotonic()
+        self._names = name_nodes({key: node for key, node in found.items() if gives(node["resources"])}, self._names)
+        for node_id, node in found.items():
+            node["name"] = self._names.get(node_id, node["ip"])
+        before, self.nodes = self.nodes, found
+        for node_id in before.keys() - found.keys():
+            self._lose(node_id, str(before[node_id]["name"]))
+        for node_id in found.keys() - before.keys():
+            if not gives(found[node_id]["resources"]):
+                continue
+            if (node_id, PLAIN) not in self._agent_links:
+                self._begin(AgentLink(node_id, PLAIN, {}))
+            if found[node_id]["resources"].get("GPU"):
+                self.spawn(_quietly(self._cluster.warm(node_id)))
+        if before != found:
+            self._changed()
+
+    def _lose(self, node: str, name: str) -> None:
+        for key in [key for key in self._agent_links if key[0] == node]:
+            line = self._agent_links.pop(key)
+            line.broken = "gone"
+            line.ready.set()
+            if line.task is not None:
+                line.task.cancel()
+        self.ledger.lose_node(node, name)
+
+    # --- agents -------------------------------------------------------------------------------------------------------
+    def _line(self, node: str, env: Mapping[str, Any] | str) -> AgentLink:
+        if node not in self.nodes:
+            raise NodeGone(node)
+        name = env if isinstance(env, str) else env_name(env)
+        line = self._agent_links.get((node, name))
+        if line is None or (line.broken and line.task is not None and line.task.done()):
+            line = self._begin(AgentLink(node, name, None if isinstance(env, str) else env))
+        if line.env is None and not isinstance(env, str):
+            line.env = env  # the agent that was found may not be one
+        line.used_at = time.monotonic()
+        return line
+
+    def _begin(self, line: AgentLink) -> AgentLink:
+        self._agent_links[line.node, line.name] = line
+        line.task = self.spawn(self._attend(line))
+        return line
+
+    async def _when_ready(self, line: AgentLink) -> None:
+        await line.ready.wait()
+        if line.node not in self.nodes:
+            raise NodeGone(line.node)
+        if line.broken:
+            raise BadEnvironment(line.broken)
+
+    async def _first_reports(self) -> None:
+        """Waits for what the agents have to say, so that the first look is complete; not for those that can't."""
+        waits = [asyncio.create_task(line.ready.wait()) for line in self._agent_links.values()]
+        if waits:
+            await asyncio.wait(waits, timeout=POLL_SECONDS)
+            for wait in waits:
+                wait.cancel()
+
+    async def _attend(self, line: AgentLink) -> None:
+        """Holds the line for as long as the node lives."""
+        while line.node in self.nodes:
+            try:
+                await self._greet(line)
+                await self._listen(line)
+            except RuntimeEnvSetupError as error:
+                line.broken = str(error)
+                line.ready.set()
+                return
+            except Exception as error:  # it died, is being made again, or gave its name up
+                line.ready.clear()
+                line.failures += 1
+                self._look_now.set()
+                if line.failures >= TROUBLE and line.name == PLAIN:
+                    line.trouble = (
+                        f"the agent does not start: {(str(error) or repr(error)).strip().splitlines()[-1][:300]}"
+                    )
+                    self._changed()
+                await asyncio.sleep(min(AGAIN * 2 ** (line.failures - 1), AGAIN_LAST))
+
+    async def _greet(self, line: AgentLink) -> None:
+        """Finds or makes the agent; what has its name and not its key, or another version of Muster, is replaced.
+        Its launchers stay."""
+        handle = await self._agent(line)
+        try:
+            found = await self._meet(handle, line.node, line.name)
+        except (Stranger, AttributeError) as error:
+            line.env = await _told_env(handle, line) if isinstance(error, AttributeError) else line.env
+            line.env = {} if line.name == PLAIN else line.env
+            await self._cluster.kill(handle)
+            raise Stranger(f"replaced: {error}") from error
+        about = await found.ask("hello", self._urls, self._certificate)
+        line.env = about["env"]
+        if about["package"] != self._settings["package"]:
+            await self._cluster.kill(handle)
+            raise KeyError("replaced")
+        line.agent = found
+
+    async def _meet(self, handle: Any, node: str, name: str) -> SignedAgent:
+        """Raises Stranger, and AttributeError for an agent from before there was a key."""
+        return await meet(handle, agent_key(self._settings["key"], node, name))
+
+    async def _agent(self, line: AgentLink) -> Any:
+        if line.env is None:
+            return await self._cluster.find_agent(line.node, line.name)
+        node = self.nodes[line.node]
+        settings = {**self._settings, "node": node["name"], "address": node["ip"], "env": dict(line.env)}
+        settings["key"] = agent_key(self._settings["key"], line.node, line.name)
+        return await self._cluster.agent(line.node, line.name, settings)
+
+    async def _listen(self, line: AgentLink) -> None:
+        seen, line.failures, line.trouble = 0, 0, ""
+        assert line.agent is not None
+        while True:
+            number, reports = await line.agent.ask("poll", seen, POLL_SECONDS)
+            if number != seen:
+                self.ledger.hear((line.node, line.name), reports)
+                self._changed()
+            seen = number
+            line.ready.set()
+
+    def _dismiss_idle(self) -> None:
+        for key, line in list(self._agent_links.items()):
+            if line.name == PLAIN or self.ledger.busy(key):
+                line.used_at = time.monotonic()
+            elif time.monotonic() - line.used_at > IDLE and line.agent is not None and line.task is not None:
+                del self._agent_links[key]
+                line.task.cancel()
+                self.spawn(_quietly(self._cluster.kill(line.agent.handle)))
+
+
+async def _told_env(handle: Any, line: AgentLink) -> Mapping[str, Any] | None:
+    """The environment of an agent from before there was a key: such an agent says, and its name is made of it."""
+    try:
+        found: Mapping[str, Any] = (await handle.hello.remote([], ""))["env"]
+    except (RayError, AttributeError, KeyError, TypeError):
+        return line.env
+    return found if env_name(found) == line.name else line.env
+
+
+async def _quietly(work: Awaitable[T]) -> None:
+    with suppress(RayError, ValueError):
+        await work

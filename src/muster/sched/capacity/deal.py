@@ -1,0 +1,82 @@
+"""Deals the workers of a gang out over the domains, level by level, to whichever's turn it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from heapq import heapify, heappop, heapreplace
+from itertools import islice
+
+from muster.core.seat import Seat
+from muster.sched.capacity.cells import Cell
+from muster.sched.capacity.gather import scopes
+from muster.sched.capacity.slot import Slot
+from muster.sched.capacity.view import View
+from muster.sched.place import Gang
+
+Turn = Callable[["Branch"], tuple[float, float]]  # the lowest is next; the name decides between equals
+Rank = Callable[[View, Sequence[Cell]], Iterable[Slot]]  # who is next in a domain without further parts
+
+
+class Branch:
+    """A domain, and how many workers it has been dealt."""
+
+    __slots__ = ("_count", "cells", "dealt", "each", "room", "total", "view")
+
+    def __init__(self, view: View, cells: Sequence[Cell]) -> None:
+        ask = view.gang.ask
+        self.view, self.cells, self.dealt, self._count = view, cells, 0, -1
+        self.room = sum([cell.room for cell in cells])
+        self.total = sum([cell.total for cell in cells])
+        self.each = ask.accelerators * view.share or ask.milli_cpus
+
+    def count(self) -> int:
+        """Those who could take one, at first."""
+        if self._count < 0:
+            self._count = self.view.count(self.cells)
+        return self._count
+
+    def part(self) -> float:
+        """Of it that stays free."""
+        return (self.room - self.dealt * self.each) / self.total if self.total else 0.0
+
+
+def deal(view: View, gang: Gang, turn: Turn, rank: Rank) -> tuple[Seat, ...] | None:
+    """In the domain that is required or, if that can be had, preferred: the one whose turn would be next."""
+    for labels in scopes(view.pool_index, gang):
+        if labels:
+            found = [view.within(labels, domain) for _, domain in sorted(view.domains(labels, gang.nodes), key=_name)]
+        else:
+            found = [view.cells()] if view.enough(gang.nodes) else []
+        if len(found) > 1:
+            found.sort(key=lambda cells: turn(Branch(view, cells)))
+        if found:
+            return view.seats(list(islice(dealt(view, found[0], turn, rank), gang.nodes)))
+    return None
+
+
+def dealt(view: View, cells: Sequence[Cell], turn: Turn, rank: Rank, depth: int = 0) -> Iterator[Slot]:
+    """Those who could hold a worker, in turn."""
+    if len(cells) == 1 or depth == len(view.pool_index.levels):
+        yield from rank(view, cells)
+        return
+    domains: dict[str, list[Cell]] = {}
+    for cell in cells:
+        domains.setdefault(cell.labels[depth], []).append(cell)
+    heap = []
+    for name, within in domains.items():
+        branch = Branch(view, within)
+        heap.append((turn(branch), name, branch, dealt(view, within, turn, rank, depth + 1)))
+    heapify(heap)
+    while heap:
+        _, name, branch, slots = heap[0]
+        slot = next(slots, None)
+        if slot is None:
+            heappop(heap)
+        else:
+            branch.dealt += 1
+            heapreplace(heap, (turn(branch), name, branch, slots))
+            yield slot
+
+
+def _name(entry: tuple[int, tuple[str, ...]]) -> tuple[str, ...]:
+    return entry[1]

@@ -1,0 +1,90 @@
+"""How much of what is free can be used: the part of the free accelerators that typical gangs would find room on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from heapq import nlargest
+
+from muster.core.entities import Node
+from muster.core.job import Job
+from muster.core.resources import WHOLE, Resources
+
+Shape = tuple[Resources, int]  # what each worker asks for, and how many workers
+
+
+@dataclass(frozen=True, slots=True)
+class Fragmentation:
+    """`usable` is 1 where everything that is free can be used, and where nothing is free."""
+
+    usable: float = 1.0  # part of the free accelerators, on average over the typical gangs
+    free: float = 0.0  # accelerators of healthy nodes
+    pools: dict[str, Fragmentation] = field(default_factory=dict)
+
+
+def fragmentation(nodes: Iterable[Node], typical: Sequence[Shape]) -> Fragmentation:
+    """A shape counts as often as it is given, in the pools whose accelerators are of the right kind for it."""
+    by_pool: dict[str, list[Node]] = {}
+    for node in nodes:
+        if node.total.accelerators:
+            by_pool.setdefault(node.pool, []).append(node)
+    shapes = Counter(shape for shape in typical if shape[0].accelerators)
+    pools = {pool: _of_pool(there, shapes) for pool, there in sorted(by_pool.items())}
+    free = sum(found.free for found in pools.values())
+    usable = sum(found.usable * found.free for found in pools.values()) / free if free else 1.0
+    return Fragmentation(usable, free, pools)
+
+
+def typical_gangs(jobs: Iterable[Job], most: int = 1000) -> list[Shape]:
+    """The shapes of the newest jobs that ask for accelerators, each as often as it occurs."""
+    asking = (job for job in jobs if job.ask.accelerators)
+    return [(job.ask, job.spec.num_nodes) for job in nlargest(most, asking, key=lambda job: job.number)]
+
+
+def _of_pool(nodes: list[Node], shapes: Counter[Shape]) -> Fragmentation:
+    healthy = [node for node in nodes if node.health == "healthy"]
+    free = sum(_free(node) for node in healthy) / WHOLE
+    parts = weights = 0.0
+    for (ask, workers), times in shapes.items():
+        if free and any(node.total.suits(ask) for node in nodes):
+            room = [_workers(node, ask) for node in healthy]
+            parts += times * _gangs(room, workers) * workers * ask.weight / free
+            weights += times
+    return Fragmentation(parts / weights if weights else 1.0, free)
+
+
+def _free(node: Node) -> int:
+    """Thousandths of accelerators."""
+    return node.free_devices.bit_count() * WHOLE + sum(node.parts.values())
+
+
+def _workers(node: Node, ask: Resources) -> int:
+    """How many workers of several gangs the node holds at once."""
+    if not node.total.suits(ask):
+        return 0
+    whole = node.free_devices.bit_count()
+    if ask.share < WHOLE:
+        most = whole * (WHOLE // ask.share) + sum(left // ask.share for left in node.parts.values())
+    else:
+        most = whole // ask.accelerators
+    if ask.milli_cpus:
+        most = min(most, node.free.milli_cpus // ask.milli_cpus)
+    if ask.memory:
+        most = min(most, node.free.memory // ask.memory)
+    return max(most, 0)
+
+
+def _gangs(room: list[int], workers: int) -> int:
+    """The most gangs that fit at once, each with its workers on nodes of their own.
+
+    So many fit if they do with every node holding at most one worker of each: the sum over the nodes says it.
+    """
+    low, high = 0, sum(room) // workers
+    while low < high:
+        middle = (low + high + 1) // 2
+        if sum([min(there, middle) for there in room]) >= middle * workers:
+            low = middle
+        else:
+            high = middle - 1
+    return low

@@ -1,0 +1,152 @@
+"""What is free on every node, as an index on which a round plans, takes and undoes without touching the state.
+
+The owner keeps it in step: `set` for each node that has changed in the state and each that is `touched`, then `settle`.
+What is found between `mark` and `undo` is not to be remembered: `undo` takes `grew` back as well.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable
+from math import inf
+
+from muster.core.entities import Node
+from muster.core.resources import WHOLE, Resources
+from muster.core.rules import PoolRules
+from muster.core.seat import Seat
+from muster.sched.capacity.pool_index import PoolIndex
+from muster.sched.capacity.slot import Saved, Slot, parcel
+from muster.sched.place import Gang
+
+# `set` is a method below.
+Names = set[str]
+
+
+class Free:
+    __slots__ = ("_done", "_grown", "grown", "pool_indexes", "slots")
+
+    def __init__(self) -> None:
+        self.pool_indexes: dict[str, PoolIndex] = {}  # by pool
+        self.slots: dict[str, Slot] = {}  # by node
+        self._done: list[tuple[Saved, int]] = []  # slots as they were, with what `grew` said
+        self.grown: set[str] = set()  # pools in which something became free; whoever looks clears it
+        self._grown = 0  # the highest that any `grew` has been: none says the same twice
+
+    def set(self, node: Node, rules: PoolRules, closes: float = inf) -> None:
+        """A node that is new or has changed. One that is not healthy holds nothing. `closes`: when it goes away."""
+        slot = self.slots.get(node.name)
+        if slot is not None and not slot.same(node):
+            self.drop(node.name)
+            slot = None
+        pool_index = self.pool_indexes.get(node.pool)
+        if pool_index is None:
+            pool_index = self.pool_indexes[node.pool] = PoolIndex(node.pool, rules)
+        elif pool_index.rules is not rules:
+            pool_index.follow(rules)
+        if slot is None:
+            slot = self.slots[node.name] = Slot(node)
+            slot.update(node, closes)
+            pool_index.add(slot)
+            self._grow(pool_index)
+            return
+        cpu, memory, mask, room, closed, ill = slot.cpu, slot.memory, slot.mask, slot.room, slot.closes, slot.bucket < 0
+        if slot.update(node, closes):
+            if closed != closes:
+                pool_index.mind(slot)
+            pool_index.refresh(slot)
+            if (
+                slot.cpu > cpu or slot.memory > memory or slot.mask & ~mask or slot.room > room or closes > closed
+                or (ill and slot.healthy)
+            ):  # fmt: skip
+                self._grow(pool_index)
+
+    def drop(self, name: str) -> None:
+        slot = self.slots.pop(name, None)
+        if slot is not None:
+            self.pool_indexes[slot.pool].remove(slot)
+
+    def take(self, seats: Iterable[Seat], ask: Resources) -> None:
+        slots, done = self.slots, self._done
+        for seat in seats:
+            slot = slots.get(seat.node)
+            if slot is not None:
+                pool_index = self.pool_indexes[slot.pool]
+                done.append((slot.save(), pool_index.grew))
+                slot.take(seat, ask)
+                pool_index.refresh(slot)
+
+    def give(self, seats: Iterable[Seat], ask: Resources) -> None:
+        """As if the one who sits there had left."""
+        slots, done = self.slots, self._done
+        for seat in seats:
+            slot = slots.get(seat.node)
+            if slot is not None:
+                pool_index = self.pool_indexes[slot.pool]
+                done.append((slot.save(), pool_index.grew))
+                slot.give(seat, ask)
+                pool_index.refresh(slot)
+                self._grow(pool_index)
+
+    def mark(self) -> int:
+        return len(self._done)
+
+    def undo(self, mark: int) -> None:
+        """Rolls back what was taken and given since the mark. A `set` in between ends the mark."""
+        done = self._done
+        while len(done) > mark:
+            saved, grew = done.pop()
+            slot = saved[0]
+            slot.restore(saved)
+            pool_index = self.pool_indexes[slot.pool]
+            pool_index.grew = grew
+            if self.slots.get(slot.name) is slot:
+                pool_index.refresh(slot)
+
+    def touched(self) -> Names:
+        """Nodes that takes and gives have changed since they were last settled."""
+        return {saved[0].name for saved, _ in self._done}
+
+    def settle(self) -> None:
+        """Says that the state has caught up: what was done is no longer to be undone."""
+        self._done.clear()
+
+    def could(self, gang: Gang) -> bool:
+        """Whether it is worth looking: enough nodes of a pool, and of a domain if one is required, have the units."""
+        return any(pool in self.pool_indexes and self._could(gang, self.pool_indexes[pool]) for pool in gang.pools)
+
+    def grew(self, pool: str) -> int:
+        """Goes up when anything in the pool becomes free: what did not fit still does not while this is the same."""
+        pool_index = self.pool_indexes.get(pool)
+        return pool_index.grew if pool_index else 0
+
+    def accelerators(self, pool: str) -> tuple[float, float]:
+        """Those of healthy nodes: free, and all."""
+        pool_index = self.pool_indexes.get(pool)
+        return (pool_index.room / WHOLE, pool_index.total / WHOLE) if pool_index else (0.0, 0.0)
+
+    def fitting(self, ask: Resources, pool: str) -> int:
+        """Nodes of the pool that have the whole accelerators, if nothing else."""
+        pool_index = self.pool_indexes.get(pool)
+        return sum([sum(group.counts[need:]) for group, need in pool_index.wanted(ask)]) if pool_index else 0
+
+    def _could(self, gang: Gang, pool_index: PoolIndex) -> bool:
+        wanted, missing = pool_index.wanted(gang.ask), gang.nodes
+        share = parcel(gang.ask.share, pool_index.rules.slices) if gang.ask.share < WHOLE else WHOLE
+        for group, need in wanted:
+            missing -= sum(group.counts[need:])
+            if share < WHOLE:
+                missing -= len(group.parts) - bisect_left(group.parts, (share,))
+        if missing > 0:
+            return False
+        if gang.require is None:
+            return True
+        if gang.require == "node":
+            return gang.nodes == 1
+        if not pool_index.know(gang.require):
+            return False
+        return share < WHOLE or pool_index.tally(pool_index.wanted(gang.ask), (gang.require,)).most() >= gang.nodes
+
+    def _grow(self, pool_index: PoolIndex) -> None:
+        self._grown += 1
+        pool_index.grew = self._grown
+        self.grown.add(pool_index.pool)

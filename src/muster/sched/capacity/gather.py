@@ -1,0 +1,79 @@
+"""How a gang is kept together: which domains to try, and how to fill one with as few of its parts as will do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+
+from muster.core.seat import Seat
+from muster.sched.capacity.cells import Cell
+from muster.sched.capacity.free import Free
+from muster.sched.capacity.pool_index import PoolIndex
+from muster.sched.capacity.single import fullest, single
+from muster.sched.capacity.slot import Slot
+from muster.sched.capacity.view import Labels, View, views
+from muster.sched.place import Gang
+
+
+def pack(gang: Gang, free: Free) -> tuple[Seat, ...] | None:
+    """The fullest node that fits, or the tightest domain that holds the gang."""
+    if gang.nodes == 1:
+        return single(gang, free, fullest)
+    for view in views(gang, free):
+        for labels in routes(view.pool_index, gang):
+            cells = view.tightest(labels, gang.nodes)
+            if cells is not None:
+                return view.seats(gather(view, cells, gang.nodes))
+    return None
+
+
+def routes(pool_index: PoolIndex, gang: Gang) -> list[Labels]:
+    """The labels to share, the best first: what is preferred before the rest, narrow before wide; () is anywhere."""
+    narrow = [level for level in reversed(pool_index.levels) if pool_index.labelled[level]]
+    must: Labels = (gang.require,) if gang.require and gang.require != "node" else ()
+    found = []
+    if gang.prefer and gang.prefer != "node" and pool_index.labelled[gang.prefer]:
+        prefer = (*must, gang.prefer)
+        found = [(*prefer, level) for level in _below(narrow, gang.prefer)] + [prefer]
+    found += [(*must, level) for level in (_below(narrow, gang.require) if gang.require else narrow)]
+    return [*found, must]
+
+
+def scopes(pool_index: PoolIndex, gang: Gang) -> list[Labels]:
+    """As `routes`, for those who keep no closer together than they are told to."""
+    must: Labels = (gang.require,) if gang.require and gang.require != "node" else ()
+    if gang.prefer and gang.prefer != "node" and pool_index.labelled[gang.prefer]:
+        return [(*must, gang.prefer), must]
+    return [must]
+
+
+def gather(view: View, cells: Sequence[Cell], count: int, depth: int = 0) -> list[Slot]:
+    """So many of the nodes that could hold a worker, of as few domains of each level as that takes, widest level first.
+
+    The rest that is left to place goes to the tightest domain that holds all of it; where none does, to the one with
+    the most.
+    """
+    cells = [cell for cell in cells if view.mask(cell)]
+    if len(cells) == 1 or depth == len(view.pool_index.levels):
+        return list(islice(view.ranked(cells), count))
+    domains: dict[str, list[Cell]] = {}
+    for cell in cells:
+        domains.setdefault(cell.labels[depth], []).append(cell)
+    if len(domains) == 1:
+        return gather(view, cells, count, depth + 1)
+    left = sorted((view.count(cells), domain) for domain, cells in domains.items())
+    found: list[Slot] = []
+    while len(found) < count and left:
+        missing = count - len(found)
+        index = next((i for i, (room, _) in enumerate(left) if room >= missing), None)
+        if index is None:
+            most = left[-1][0]
+            index = next(i for i, (room, _) in enumerate(left) if room == most)
+        room, domain = left.pop(index)
+        found += gather(view, domains[domain], min(missing, room), depth + 1)
+    return found
+
+
+def _below(narrow: list[str], label: str) -> list[str]:
+    """Levels within a label, narrowest first: those under it, or all where it is no level itself."""
+    return narrow[: narrow.index(label)] if label in narrow else narrow

@@ -1,0 +1,94 @@
+"""Keeps a gang near to given nodes: on them, then in the same narrow domain, then in the wider ones, then anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from muster.core.resources import WHOLE
+from muster.core.seat import Seat
+from muster.sched.capacity.cells import Cell
+from muster.sched.capacity.free import Free
+from muster.sched.capacity.gather import gather, pack, routes, scopes
+from muster.sched.capacity.pool_index import PoolIndex
+from muster.sched.capacity.single import fullest, sharing, single
+from muster.sched.capacity.slot import Slot
+from muster.sched.capacity.view import View, views
+from muster.sched.place import Gang
+
+Scores = Mapping[Slot, int]  # nodes to be near to → how much so
+Score = Callable[[PoolIndex, frozenset[str]], Scores]
+
+
+def near(gang: Gang, free: Free, score: Score) -> tuple[Seat, ...] | None:
+    if not gang.near:
+        return pack(gang, free)
+    if gang.nodes == 1:
+        return single(gang, free, lambda view: _one(view, score(view.pool_index, gang.near)))
+    for view in views(gang, free):
+        scores = score(view.pool_index, gang.near)
+        for labels in scopes(view.pool_index, gang):
+            if labels:
+                cells = _scope(view, gang, labels, scores)
+                if cells:
+                    return view.seats(_nearest(view, gang, cells, scores))
+            elif view.enough(gang.nodes):
+                return view.seats(_nearest(view, gang, None, scores))
+    return None
+
+
+def _one(view: View, scores: Scores) -> Iterator[Slot]:
+    yield from _best([slot for slot in scores if view.reaches(slot)], view, scores)
+    for around in _around(view, None, scores):
+        if view.share < WHOLE:
+            inside = set(around)
+            yield from (slot for slot in sharing(view) if slot.cell in inside)
+        yield from view.ranked(around)
+    yield from fullest(view)
+
+
+def _scope(view: View, gang: Gang, labels: tuple[str, ...], scores: Scores) -> Sequence[Cell]:
+    """The domain that holds the gang and has the most of those to be near to; the tightest of several."""
+    worth: dict[tuple[str, ...], int] = {}
+    for slot, score in scores.items():
+        domain = tuple(slot.labels.get(label, "") for label in labels)
+        worth[domain] = worth.get(domain, 0) + score
+    found = [(-worth.get(domain, 0), count, domain) for count, domain in view.domains(labels, gang.nodes)]
+    return view.within(labels, min(found)[2]) if found else ()
+
+
+def _nearest(view: View, gang: Gang, cells: Sequence[Cell] | None, scores: Scores) -> list[Slot]:
+    """Of these cells, or of all: on the nodes themselves, around them, and what is left packed."""
+    inside = scores if cells is None else {slot for slot in scores if slot.cell in set(cells)}
+    chosen = _best([slot for slot in inside if view.could_take(slot)], view, scores)[: gang.nodes]
+    for slot in chosen:
+        view.choose(slot)
+    for around in _around(view, cells, scores):
+        if len(chosen) < gang.nodes:
+            found = gather(view, around, gang.nodes - len(chosen))
+            for slot in found:
+                view.choose(slot)
+            chosen += found
+    rest = gang.nodes - len(chosen)
+    if rest and cells is None:
+        # All fit somewhere, so there is a last route, anywhere, that holds the rest.
+        tightest = (view.tightest(labels, rest) for labels in routes(view.pool_index, gang))
+        cells = next(domain for domain in tightest if domain is not None)
+    return chosen + gather(view, cells or (), rest) if rest else chosen
+
+
+def _best(slots: list[Slot], view: View, scores: Scores) -> list[Slot]:
+    """Those who are worth the most first, then the fullest; those to avoid last."""
+    avoid = view.gang.avoid
+    return sorted(slots, key=lambda slot: (slot.name in avoid, -scores[slot], slot.bucket, slot.key))
+
+
+def _around(view: View, cells: Sequence[Cell] | None, scores: Scores) -> Iterator[list[Cell]]:
+    """The cells that share a level with one of the nodes, the narrowest level first."""
+    levels = view.pool_index.levels
+    for depth in reversed(range(len(levels))):
+        there = sorted({slot.cell.labels[depth] for slot in scores} - {""})
+        if cells is None:
+            known = view.pool_index.tally(view.wanted, (levels[depth],)).cells
+            yield [cell for value in there for cell in known.get((value,), ())]
+        else:
+            yield [cell for cell in cells if cell.labels[depth] in there]

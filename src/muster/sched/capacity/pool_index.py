@@ -1,0 +1,220 @@
+"""The nodes of one pool as an index: by hardware, by where they stand, and by how much of them is free.
+
+A node's `bucket` is its whole free accelerators, or its whole free CPUs where it has no accelerators. Each cell keeps
+one bit mask a bucket, its nodes in the order of their names, so that a change costs two bit operations; what is counted
+over domains (`Tally`) catches up with the cells that have changed when it is next asked.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import Counter
+from math import inf
+
+from muster.core.resources import WHOLE, Resources
+from muster.core.rules import PoolRules
+from muster.sched.capacity.cells import Cell, Group, Kind, Wanted, kind_of, least_bucket, suits
+from muster.sched.capacity.slot import Key, Slot
+from muster.sched.capacity.tally import Tally
+
+_LOG = 4096  # changed cells that are remembered for the tallies
+
+
+class PoolIndex:
+    __slots__ = (
+        "cells", "grew", "groups", "holders", "labelled", "levels", "log", "names", "pool", "room", "rules", "slots",
+        "stale", "tallies", "total", "wants",
+    )  # fmt: skip
+
+    def __init__(self, pool: str, rules: PoolRules) -> None:
+        self.pool, self.rules = pool, rules
+        self.levels = _levels(rules)  # widest first
+        self.names = self.levels  # labels that tell cells apart: the levels, then others that gangs have named
+        self.slots: dict[str, Slot] = {}
+        self.labelled: Counter[str] = Counter()  # label → nodes that carry it
+        self.holders: dict[str, dict[str, Slot]] = {}  # what nodes say that they hold → those nodes
+        self.grew = 0
+        self._clear()
+
+    def follow(self, rules: PoolRules) -> None:
+        self.rules = rules
+        if self.levels != _levels(rules):
+            self.levels = _levels(rules)
+            self._rebuild(self.levels)
+
+    def know(self, label: str) -> bool:
+        """Whether any node carries the label; from then on cells are told apart by it."""
+        if not self.labelled[label]:
+            return False
+        if label not in self.names:
+            self._rebuild((*self.names, label))
+        return True
+
+    def add(self, slot: Slot) -> None:
+        self.slots[slot.name] = slot
+        for label, value in slot.labels.items():
+            if value:
+                self.labelled[label] += 1
+        for word in slot.holds:
+            self.holders.setdefault(word, {})[slot.name] = slot
+        self._settle(slot)
+
+    def remove(self, slot: Slot) -> None:
+        del self.slots[slot.name]
+        for label, value in slot.labels.items():
+            if value:
+                self.labelled[label] -= 1
+        for word in slot.holds:
+            del self.holders[word][slot.name]
+        slot.healthy = False
+        self.refresh(slot)
+        slot.cell.group.closing.discard(slot)
+        slot.cell.slots.remove(slot)
+        self.stale.add(slot.cell)
+
+    def mind(self, slot: Slot) -> None:
+        """Remembers the slot among those that close at some time."""
+        closing = slot.cell.group.closing
+        if slot.closes < inf:
+            closing.add(slot)
+        else:
+            closing.discard(slot)
+
+    def refresh(self, slot: Slot) -> None:
+        """Brings the index in step with what is free on the slot now."""
+        cell = slot.cell
+        group = cell.group
+        if not slot.healthy:
+            bucket = -1
+        elif slot.devices:
+            bucket = slot.mask.bit_count()
+        else:
+            bucket = max(slot.cpu, 0) // 1000
+        if bucket != slot.bucket:
+            self._move(slot, cell, bucket)
+        if slot.odd or slot.cpu < group.cpu_each * bucket or slot.memory < group.memory_each * bucket:
+            group.judge(slot)
+        if slot.devices:
+            room = bucket * WHOLE if bucket > 0 else 0
+            if slot.parts or slot.shared:
+                room += self._refresh_parts(slot, group)
+            self.room += room - slot.room
+        else:
+            room = slot.cpu if bucket >= 0 else 0
+        cell.room += room - slot.room
+        slot.room = room
+
+    def tally(self, wanted: Wanted, labels: tuple[str, ...], exact: bool = False) -> Tally:
+        """The domains of nodes that share `labels`, with how many could hold an ask; up to date."""
+        key = (wanted, labels, exact)
+        tally = self.tallies.get(key)
+        if tally is None:
+            where = tuple([self.names.index(label) for label in labels])
+            tally = self.tallies[key] = Tally(wanted, where, exact, self.cells.values(), len(self.log))
+        elif tally.seen < len(self.log):
+            tally.catch_up(self.log)
+        return tally
+
+    def wanted(self, ask: Resources) -> Wanted:
+        """The groups that an ask may go to, those that one would miss least first: with small or no accelerators.
+
+        Whoever looks for a place begins here, so this is also where cells are put in order.
+        """
+        if self.stale:
+            self._tidy()
+        need = ask.accelerators or -1 - ask.milli_cpus // 1000
+        key = (ask.accelerator, ask.accelerator_memory, need)
+        found = self.wants.get(key)
+        if found is None:
+            kinds = sorted((kind for kind in self.groups if suits(kind, ask)), key=lambda kind: (kind[1], kind[0]))
+            found = self.wants[key] = tuple((self.groups[kind], least_bucket(kind, ask)) for kind in kinds)
+        return found
+
+    def _clear(self) -> None:
+        self.groups: dict[Kind, Group] = {}
+        self.cells: dict[tuple[Kind, tuple[str, ...]], Cell] = {}
+        self.stale: set[Cell] = set()  # cells whose nodes are not in order
+        self.log: list[Cell] = []
+        self.tallies: dict[tuple[Wanted, tuple[str, ...], bool], Tally] = {}
+        self.wants: dict[tuple[str, int, int], Wanted] = {}
+        self.room = self.total = 0  # thousandths of accelerators: free, and of all healthy nodes
+
+    def _rebuild(self, names: tuple[str, ...]) -> None:
+        self.names = names
+        self._clear()
+        for slot in self.slots.values():
+            self._settle(slot)
+
+    def _settle(self, slot: Slot) -> None:
+        """Gives a slot its cell."""
+        kind, units = kind_of(slot.total), slot.total.accelerators or slot.total.milli_cpus // 1000
+        group = self.groups.get(kind)
+        if group is None:
+            group = self.groups[kind] = Group(kind)
+            self.wants.clear()
+            self.tallies.clear()
+        group.welcome(slot.total, units)
+        where = tuple([slot.labels.get(name, "") for name in self.names])
+        cell = self.cells.get((kind, where))
+        if cell is None:
+            cell = self.cells[kind, where] = Cell(group, where)
+            group.cells.append(cell)
+        if cell.slots and cell.slots[-1].key > slot.key:
+            self.stale.add(cell)
+        slot.cell, slot.place = cell, (cell.labels[: len(self.levels)], slot.key)
+        slot.bit, slot.bucket, slot.odd, slot.room, slot.shared = 1 << len(cell.slots), -1, False, 0, []
+        cell.slots.append(slot)
+        self.mind(slot)
+        self.refresh(slot)
+
+    def _move(self, slot: Slot, cell: Cell, bucket: int) -> None:
+        old, group, bit = slot.bucket, cell.group, slot.bit
+        if bucket >= group.buckets:
+            group.widen(bucket)
+        if old >= 0:
+            cell.masks[old] ^= bit
+            group.counts[old] -= 1
+        else:
+            self.total += slot.devices * WHOLE
+            cell.total += slot.size
+        if bucket >= 0:
+            cell.masks[bucket] ^= bit
+            group.counts[bucket] += 1
+        else:
+            self.total -= slot.devices * WHOLE
+            cell.total -= slot.size
+        slot.bucket = bucket
+        self.log.append(cell)
+        if len(self.log) > _LOG:
+            self.log.clear()
+            self.tallies.clear()
+
+    def _refresh_parts(self, slot: Slot, group: Group) -> int:
+        """What is left of the slot's shared accelerators, listed for those who look for a part."""
+        for part in slot.shared:
+            del group.parts[bisect_left(group.parts, part)]
+        parts = slot.parts.items() if slot.healthy else ()
+        slot.shared = [(left, slot.key, device, slot) for device, left in parts]
+        for part in slot.shared:
+            insort(group.parts, part)
+        return sum(part[0] for part in slot.shared)
+
+    def _tidy(self) -> None:
+        """Puts the nodes of cells in order again that have come or gone since."""
+        for cell in self.stale:
+            cell.slots.sort(key=_key)
+            cell.masks = [0] * cell.group.buckets
+            for index, slot in enumerate(cell.slots):
+                slot.bit = 1 << index
+                if slot.bucket >= 0:
+                    cell.masks[slot.bucket] |= slot.bit
+        self.stale.clear()
+
+
+def _levels(rules: PoolRules) -> tuple[str, ...]:
+    # A level named "node" is the node itself, which holds one worker of a gang: it is no domain to look for.
+    return tuple(name for name in rules.levels if name != "node")
+
+
+def _key(slot: Slot) -> Key:
+    return slot.key

@@ -1,0 +1,79 @@
+"""A place for one worker: one node after the other, the best first, without a look at the rest."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+
+from muster.core.resources import WHOLE
+from muster.core.seat import Seat
+from muster.sched.capacity.cells import Cell
+from muster.sched.capacity.free import Free
+from muster.sched.capacity.slot import Slot
+from muster.sched.capacity.view import View
+from muster.sched.place import Gang
+
+Order = Callable[
+    [View], Iterator[Slot]
+]  # nodes with enough free units, or of an accelerator; the same one twice is fine
+
+
+def single(gang: Gang, free: Free, order: Order) -> tuple[Seat, ...] | None:
+    """The first in the order that holds it. One to avoid is taken when the pool has no other."""
+    require = gang.require if gang.require != "node" else None
+    for pool in gang.pools:
+        pool_index = free.pool_indexes.get(pool)
+        if pool_index is None or (require is not None and not pool_index.know(require)):
+            continue
+        wanted = pool_index.wanted(gang.ask)
+        view = View(pool_index, gang, wanted)
+        late = None
+        for slot in order(view) if wanted else ():
+            if view.holds(slot) and (require is None or slot.labels.get(require)):
+                if slot.name not in gang.avoid:
+                    return (view.seat(slot),)
+                late = late or slot
+        if late is not None:
+            return (view.seat(late),)
+    return None
+
+
+def fullest(view: View) -> Iterator[Slot]:
+    """Fewest units free; among those, where the fewest nodes are as free, so that domains stay whole; then by name."""
+    if view.share < WHOLE:
+        yield from sharing(view)
+    pool_index = view.pool_index
+    for group, need in view.wanted:
+        for bucket in range(need, group.buckets):
+            if group.counts[bucket]:
+                tally = pool_index.tally(((group, bucket),), pool_index.levels, exact=True)
+                for _, domain in tally.order:
+                    yield from _by_name(tally.cells[domain], bucket)
+
+
+def emptiest(view: View) -> Iterator[Slot]:
+    """Most units free; among those, where the most nodes are as free; then by name."""
+    if view.share < WHOLE:
+        yield from fullest(view)
+    pool_index = view.pool_index
+    for group, need in view.wanted:
+        for bucket in range(group.buckets - 1, need - 1, -1):
+            if group.counts[bucket]:
+                tally = pool_index.tally(((group, bucket),), pool_index.levels, exact=True)
+                first = tally.tightest(tally.most())
+                for index in (*range(first, len(tally.order)), *range(first - 1, -1, -1)):
+                    yield from _by_name(tally.cells[tally.order[index][1]], bucket)
+
+
+def sharing(view: View) -> Iterator[Slot]:
+    """Nodes with an accelerator that is shared already and holds the part, those with the least to spare first."""
+    for group, _ in view.wanted:
+        for index in range(bisect_left(group.parts, (view.share,)), len(group.parts)):
+            yield group.parts[index][3]
+
+
+def _by_name(cells: list[Cell], bucket: int) -> Iterator[Slot]:
+    if len(cells) == 1:
+        return cells[0].members(cells[0].masks[bucket])
+    slots = [slot for cell in cells for slot in cell.members(cell.masks[bucket])]
+    return iter(sorted(slots, key=lambda slot: slot.key))

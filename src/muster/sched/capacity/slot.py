@@ -1,0 +1,159 @@
+"""What is free on one node, in plain integers: what a round plans on instead of the state."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from math import inf
+from typing import TYPE_CHECKING
+
+from muster.core.entities import Node
+from muster.core.resources import WHOLE, Resources
+from muster.core.seat import Seat
+
+if TYPE_CHECKING:
+    from muster.sched.capacity.cells import Cell
+
+Key = tuple[tuple[str | int, ...], str]  # a name in its natural order: n2 before n10
+Part = tuple[int, Key, int, "Slot"]  # thousandths left, whose, the device, the slot; the first three differ always
+Saved = tuple["Slot", int, int, int, dict[int, int]]
+
+
+class Slot:
+    """One node. The fields from `cell` on belong to the index that it stands in."""
+
+    __slots__ = (
+        "bit", "bucket", "cell", "closes", "cpu", "devices", "healthy", "holds", "key", "labels", "links", "mask",
+        "memory", "name", "odd", "parts", "place", "pool", "room", "shared", "size", "total",
+    )  # fmt: skip
+
+    cell: Cell
+    place: tuple[tuple[str, ...], Key]  # where it stands, for ranks that are numbered along the topology
+
+    def __init__(self, node: Node) -> None:
+        self.name, self.pool, self.total = node.name, node.pool, node.total
+        self.labels = dict(node.labels)
+        self.key: Key = natural(node.name)
+        self.devices = node.total.accelerators
+        self.links = groups(node.labels.get("links", ""))
+        self.holds = words(node.labels.get("holds", ""))
+        self.size = node.total.accelerators * WHOLE or node.total.milli_cpus
+        self.room = 0  # of that size, how much is free
+        self.bit, self.bucket, self.odd = 0, -1, False
+        self.shared: list[Part] = []  # its entries in the index of shared accelerators
+        self.healthy, self.closes = False, inf
+        self.cpu = self.memory = self.mask = 0
+        self.parts: dict[int, int] = {}
+
+    def update(self, node: Node, closes: float) -> bool:
+        """Whether anything differs from what was known."""
+        free = node.free
+        healthy = node.health == "healthy"
+        if (
+            self.cpu == free.milli_cpus
+            and self.mask == node.free_devices
+            and self.memory == free.memory
+            and self.healthy == healthy
+            and self.parts == node.parts
+            and self.closes == closes
+        ):
+            return False
+        self.cpu, self.memory, self.mask = free.milli_cpus, free.memory, node.free_devices
+        self.healthy, self.closes = healthy, closes
+        self.parts = dict(node.parts)
+        return True
+
+    def same(self, node: Node) -> bool:
+        """Whether it is still the node that was known, whatever is free on it."""
+        return (
+            self.pool == node.pool
+            and (self.total is node.total or self.total == node.total)
+            and self.labels == node.labels
+        )
+
+    def take(self, seat: Seat, ask: Resources) -> None:
+        self.cpu -= ask.milli_cpus
+        self.memory -= ask.memory
+        if seat.share < WHOLE:
+            device = seat.devices[0]
+            self.parts[device] = self.parts.get(device, WHOLE) - seat.share
+            self.mask &= ~(1 << device)
+        elif seat.devices:
+            self.mask &= ~mask_of(seat.devices)
+
+    def give(self, seat: Seat, ask: Resources) -> None:
+        self.cpu += ask.milli_cpus
+        self.memory += ask.memory
+        if seat.share < WHOLE:
+            device = seat.devices[0]
+            left = self.parts.pop(device, 0) + seat.share
+            if left < WHOLE:
+                self.parts[device] = left
+            else:
+                self.mask |= 1 << device
+        elif seat.devices:
+            self.mask |= mask_of(seat.devices)
+
+    def save(self) -> Saved:
+        return self, self.cpu, self.memory, self.mask, dict(self.parts) if self.parts else _NOTHING
+
+    def restore(self, saved: Saved) -> None:
+        _, self.cpu, self.memory, self.mask, parts = saved
+        self.parts = dict(parts)
+
+    def part(self, share: int) -> tuple[int, int] | None:
+        """What is left of the shared accelerator that holds `share` with the least to spare, and which one it is."""
+        return min(((left, device) for device, left in self.parts.items() if left >= share), default=None)
+
+
+_NOTHING: dict[int, int] = {}
+
+
+def natural(name: str) -> Key:
+    return tuple(int(word) if word.isdigit() else word for word in re.split(r"([0-9]+)", name)), name
+
+
+@lru_cache(maxsize=1024)
+def parcel(share: int, slices: int) -> int:
+    """Thousandths of an accelerator that are taken for `share` where it comes in `slices` equal parts.
+
+    As few parts as make up the share, to the nearest thousandth; rounded down, so that all the parts fit on one device.
+    """
+    parts = next(k for k in range(max(share * slices // WHOLE, 1), slices + 1) if round(k * WHOLE / slices) >= share)
+    return parts * WHOLE // slices
+
+
+@lru_cache(maxsize=4096)
+def pick_devices(mask: int, count: int, links: tuple[int, ...]) -> tuple[int, ...]:
+    """The lowest free ones; within one group of linked devices where that can be had, the group with least to spare."""
+    fitting = [group & mask for group in links if (group & mask).bit_count() >= count]
+    if fitting:
+        mask = min(fitting, key=lambda group: (group.bit_count(), group & -group))
+    found: list[int] = []
+    while len(found) < count:
+        low = mask & -mask
+        found.append(low.bit_length() - 1)
+        mask ^= low
+    return tuple(found)
+
+
+@lru_cache(maxsize=4096)
+def mask_of(devices: tuple[int, ...]) -> int:
+    return sum(1 << device for device in devices)
+
+
+@lru_cache(maxsize=256)
+def words(listed: str) -> frozenset[str]:
+    return frozenset(word.strip() for word in listed.split(",") if word.strip())
+
+
+@lru_cache(maxsize=256)
+def groups(links: str) -> tuple[int, ...]:
+    """The devices that are linked, of a label such as `0-3,4-7`, as bit masks; an unclear word is passed over."""
+    found = []
+    for word in links.split(","):
+        match = re.fullmatch(r"\s*([0-9]{1,4})(?:\s*-\s*([0-9]{1,4}))?\s*", word)
+        if match:
+            first, last = int(match[1]), int(match[2] or match[1])
+            found.append(sum(1 << device for device in range(first, last + 1)))
+    return tuple(found)

@@ -1,0 +1,211 @@
+"""What one pool offers to one gang: which nodes could hold a worker of it, and which domains enough of them."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from heapq import merge
+from itertools import islice
+
+from muster.core.resources import WHOLE
+from muster.core.seat import Seat
+from muster.sched.capacity.cells import Cell, Group, Wanted
+from muster.sched.capacity.free import Free
+from muster.sched.capacity.pool_index import PoolIndex
+from muster.sched.capacity.slot import Key, Slot, parcel, pick_devices
+from muster.sched.capacity.tally import Domain
+from muster.sched.place import Gang
+
+Labels = tuple[str, ...]
+
+
+class View:
+    __slots__ = ("_masks", "gang", "late", "needs", "out", "pool_index", "share", "sharers", "wanted")
+
+    def __init__(self, pool_index: PoolIndex, gang: Gang, wanted: Wanted) -> None:
+        self.pool_index, self.gang, self.wanted = pool_index, gang, wanted
+        self.needs: dict[Group, int] = dict(wanted)
+        self.share = WHOLE if gang.ask.share >= WHOLE else parcel(gang.ask.share, pool_index.rules.slices)
+        self.out: dict[Cell, int] = {}  # nodes with enough free units that can't hold a worker all the same, as bits
+        self.late: dict[Cell, int] = {}  # nodes to take last
+        self._masks: dict[Cell, int] = {}
+        self.sharers: dict[Cell, int] = {}  # nodes with a shared accelerator that holds the part asked for
+
+    def mask(self, cell: Cell) -> int:
+        """The nodes of the cell that could hold a worker, as bits."""
+        found = self._masks.get(cell)
+        if found is None:
+            found = self.sharers.get(cell, 0)
+            for mask in cell.masks[self.needs[cell.group] :]:
+                found |= mask
+            if cell in self.out:
+                found &= ~self.out[cell]
+            self._masks[cell] = found
+        return found
+
+    def count(self, cells: Sequence[Cell]) -> int:
+        return sum([self.mask(cell).bit_count() for cell in cells])
+
+    def cells(self) -> list[Cell]:
+        return [cell for group, _ in self.wanted for cell in group.cells]
+
+    def enough(self, count: int) -> bool:
+        """Whether so many could hold a worker, in all."""
+        if self.out or self.sharers:
+            return self.count(self.cells()) >= count
+        return sum([sum(group.counts[need:]) for group, need in self.wanted]) >= count
+
+    def domains(self, labels: Labels, enough: int) -> list[tuple[int, Domain]]:
+        """Every domain of nodes that share the labels and of which enough could hold a worker, the tightest first."""
+        tally = self.pool_index.tally(self.wanted, labels)
+        doubtful = self._doubtful(labels)
+        found = [entry for entry in tally.order[tally.tightest(enough) :] if entry[1] not in doubtful]
+        found += [(count, domain) for domain, count in doubtful.items() if count >= enough]
+        return sorted(found)
+
+    def tightest(self, labels: Labels, enough: int) -> list[Cell] | None:
+        """The first of `domains`."""
+        tally = self.pool_index.tally(self.wanted, labels)
+        doubtful = self._doubtful(labels)
+        found = [(count, domain) for domain, count in doubtful.items() if count >= enough]
+        for entry in islice(tally.order, tally.tightest(enough), None):
+            if entry[1] not in doubtful:
+                found.append(entry)
+                break
+        return tally.cells[min(found)[1]] if found else None
+
+    def within(self, labels: Labels, domain: Domain) -> list[Cell]:
+        return self.pool_index.tally(self.wanted, labels).cells[domain]
+
+    def ranked(self, cells: Sequence[Cell], emptiest: bool = False) -> Iterator[Slot]:
+        """Those who could hold a worker: the fullest (or emptiest) first, then by name; those to avoid at the end."""
+        late = [(cell, self.late[cell]) for cell in cells if cell in self.late]
+        yield from self._ranked([(cell, ~self.late.get(cell, 0)) for cell in cells], emptiest)
+        if late:
+            yield from self._ranked(late, emptiest)
+
+    def could_take(self, slot: Slot) -> bool:
+        """Whether it is among those who could hold a worker."""
+        return slot.cell.group in self.needs and bool(self.mask(slot.cell) & slot.bit)
+
+    def choose(self, slot: Slot) -> None:
+        """Leaves the slot out from now on: it has a worker of the gang."""
+        self.out[slot.cell] = self.out.get(slot.cell, 0) | slot.bit
+        self._masks.pop(slot.cell, None)
+
+    def seats(self, slots: list[Slot]) -> tuple[Seat, ...]:
+        """One on each, along the topology, so that ranks with near numbers sit near to each other."""
+        slots.sort(key=_place)
+        count = self.gang.ask.accelerators
+        if count and self.share == WHOLE:
+            return tuple([Seat(slot.name, pick_devices(slot.mask, count, slot.links)) for slot in slots])
+        return tuple([self.seat(slot) for slot in slots])
+
+    def seat(self, slot: Slot) -> Seat:
+        count = self.gang.ask.accelerators
+        if not count:
+            return Seat(slot.name)
+        if self.share < WHOLE:
+            part = slot.part(self.share)
+            device = part[1] if part else pick_devices(slot.mask, 1, slot.links)[0]
+            return Seat(slot.name, (device,), self.share)
+        return Seat(slot.name, pick_devices(slot.mask, count, slot.links))
+
+    def reaches(self, slot: Slot) -> bool:
+        """Whether the node has enough free units, or a shared accelerator with enough left."""
+        need = self.needs.get(slot.cell.group)
+        if need is None or slot.bucket < 0:
+            return False
+        return slot.bucket >= need or (self.share < WHOLE and slot.part(self.share) is not None)
+
+    def holds(self, slot: Slot) -> bool:
+        """Whether a node with enough free units can hold a worker."""
+        gang = self.gang
+        ask = gang.ask
+        return slot.cpu >= ask.milli_cpus and slot.memory >= ask.memory and slot.closes >= gang.ends
+
+    def look(self) -> View:
+        """Finds out which nodes don't count. A gang of one does without: it looks at one node after the other."""
+        gang, share = self.gang, self.share
+        for group, need in self.wanted:
+            if share < WHOLE:
+                for _, _, _, slot in group.parts[bisect_left(group.parts, (share,)) :]:
+                    self.sharers[slot.cell] = self.sharers.get(slot.cell, 0) | slot.bit
+            if share == WHOLE and group.modest(gang.ask, need):
+                doubtful: Iterator[Slot] = iter(group.odd | group.closing)
+            else:
+                doubtful = (slot for cell in group.cells for slot in cell.members(self.mask(cell)))
+            for slot in list(doubtful):
+                if not self.holds(slot):
+                    self.choose(slot)
+        for name in gang.avoid & self.pool_index.slots.keys():
+            slot = self.pool_index.slots[name]
+            self.late[slot.cell] = self.late.get(slot.cell, 0) | slot.bit
+        return self
+
+    def without_late(self) -> View:
+        """The same, as if those to avoid were not there."""
+        other = View(self.pool_index, self.gang, self.wanted)
+        other.out, other.sharers = dict(self.out), self.sharers
+        for cell, mask in self.late.items():
+            other.out[cell] = other.out.get(cell, 0) | mask
+        return other
+
+    def _doubtful(self, labels: Labels) -> dict[Domain, int]:
+        """Domains in which it is not just the free units that count → how many could hold a worker."""
+        if not self.out and not self.sharers:
+            return {}
+        tally = self.pool_index.tally(self.wanted, labels)
+        found = {tally.domains.get(cell) for cell in (*self.out, *self.sharers)}
+        return {domain: self.count(tally.cells[domain]) for domain in found if domain is not None}
+
+    def _ranked(self, masks: Sequence[tuple[Cell, int]], emptiest: bool) -> Iterator[Slot]:
+        shared = [(cell, self.sharers[cell] & self.mask(cell) & mask) for cell, mask in masks if cell in self.sharers]
+        if shared:
+            yield from sorted(
+                [slot for cell, mask in shared for slot in cell.members(mask)],
+                key=lambda slot: (slot.part(self.share), slot.key),
+            )
+        masks = [(cell, mask & self.mask(cell) & ~self.sharers.get(cell, 0)) for cell, mask in masks]
+        first, last = min(self.needs.values()), max([cell.group.buckets for cell, _ in masks], default=0)
+        for bucket in reversed(range(first, last)) if emptiest else range(first, last):
+            there = [(cell, cell.masks[bucket] & mask) for cell, mask in masks if bucket < cell.group.buckets]
+            there = [(cell, mask) for cell, mask in there if mask]
+            if len(there) == 1:
+                yield from there[0][0].members(there[0][1])
+            elif there:
+                yield from merge(*[cell.members(mask) for cell, mask in there], key=_key)
+
+
+def views(gang: Gang, free: Free) -> Iterator[View]:
+    """What to try, one after the other: each pool; in it each kind of accelerator alone, then all that will do; each
+    time without the nodes to avoid, then with them."""
+    labels = [label for label in (gang.require, gang.prefer) if label and label != "node"]
+    if gang.require == "node" and gang.nodes > 1:
+        return
+    for pool in gang.pools:
+        pool_index = free.pool_indexes.get(pool)
+        if pool_index is None:
+            continue
+        known = {label for label in labels if pool_index.know(label)}
+        if gang.require in labels and gang.require not in known:
+            continue
+        wanted = pool_index.wanted(gang.ask)
+        for part in [(entry,) for entry in wanted] if len(wanted) > 1 else []:
+            yield from _with_and_without_late(View(pool_index, gang, part).look())
+        if wanted:
+            yield from _with_and_without_late(View(pool_index, gang, wanted).look())
+
+
+def _with_and_without_late(view: View) -> Iterator[View]:
+    if view.late:
+        yield view.without_late()
+    yield view
+
+
+def _key(slot: Slot) -> Key:
+    return slot.key
+
+
+def _place(slot: Slot) -> tuple[tuple[str, ...], Key]:
+    return slot.place

@@ -1,0 +1,58 @@
+"""Between clusters with queues of their own that cost the same: the one that is likely to start a gang first.
+
+What is known of that is in the state: who waits there, and when the engine expects the last of them to start.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from itertools import groupby
+
+from muster.core.state import State
+from muster.sched.board import Board
+
+
+@dataclass(slots=True)
+class PoolChoice:
+    """For one round. Costs nothing where at most one pool has an engine that queues."""
+
+    state: State
+    board: Board
+    _waiting: Counter[str] | None = None  # pool → gangs in its engine's queue, those handed over in this round too
+    _last: dict[str, float] = field(default_factory=dict)  # pool → when the last of them starts, by the engine's word
+
+    def sort(self, pools: tuple[str, ...]) -> tuple[str, ...]:
+        """Pools of one kind and price change places among each other, and with no others."""
+        if len(pools) < 2 or sum(self.state.pools[pool].delegated for pool in pools if pool in self.state.pools) < 2:
+            return pools
+        waiting = self._look()
+        found: list[str] = []
+        for (delegated, *_), some in groupby(pools, self._kind):
+            same = list(some)
+            if delegated:
+                same.sort(key=lambda pool: (self._last.get(pool, 0.0), waiting[pool]))  # stable: else by their names
+            found += same
+        return tuple(found)
+
+    def add(self, pool: str) -> None:
+        """A gang is handed over there."""
+        if self._waiting is not None:
+            self._waiting[pool] += 1
+
+    def _kind(self, pool: str) -> tuple[bool, float, bool, bool]:
+        known, rule = self.state.pools.get(pool), self.state.rules.pool(pool)
+        spot = rule.spot if rule.spot is not None else known is not None and known.spot
+        return known is not None and known.delegated, rule.price, pool in self.board.bursts, spot
+
+    def _look(self) -> Counter[str]:
+        if self._waiting is None:
+            self._waiting = Counter()
+            for name in self.state.active:
+                job = self.state.jobs[name]
+                if job.phase != "starting" or job.attempt is None:
+                    continue
+                pool, at = job.attempt.pool, job.reason.data.get("starts_at") if job.reason is not None else None
+                self._waiting[pool] += 1
+                self._last[pool] = max(self._last.get(pool, 0.0), at or 0.0)
+        return self._waiting

@@ -1,0 +1,90 @@
+"""Who goes before whom: the place of a job in its line, and the jobs in the order in which they are served."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
+
+from muster.core.job import Job
+from muster.core.state import State
+from muster.sched.board import Board
+from muster.sched.fill import Filling
+from muster.sched.order import Key
+from muster.sched.queued_jobs import Entry, Queued, Stream
+
+
+def ahead_of(state: State, board: Board, job: Job, now: float) -> int:
+    """How many jobs of its queue go before a queued job. Costs by the number of streams, not of jobs."""
+    return Line(state, board, now).ahead_of(job.id)
+
+
+@dataclass(slots=True)
+class Line:
+    """Where the queued jobs of a board that is in step with the state stand, at one time. Changes nothing there."""
+
+    state: State
+    board: Board
+    now: float
+    _filling: Filling = field(init=False)
+    _bases: dict[Stream, Key] = field(default_factory=dict)  # what stands before a job's rank in its stream
+
+    def __post_init__(self) -> None:
+        self._filling = Filling(self.state, self.board, self.now)
+
+    @property
+    def filling(self) -> Filling:
+        """A round that starts nothing, for what it knows."""
+        return self._filling
+
+    def ahead_of(self, name: str) -> int:
+        """How many of its queue go before the job; those that may not start yet do not count, unless it may not."""
+        mine = self.board.queued[name]
+        base, rank = self._base(mine.stream), self._rank(mine.stream, mine.entry)
+        found = 0
+        for stream in self.board.lines[mine.stream.queue]:
+            if stream is mine.stream:
+                found += bisect_left(stream.entries, mine.entry)
+            elif stream.resting <= max(self.now, mine.stream.resting):
+                found += self._before(stream, base, rank)
+        return found
+
+    def in_order(self, queue: str | None = None, resting: bool = False) -> Iterator[Queued]:
+        """Those who wait in a queue, or in any, the next one first; with those that may not start yet at the end."""
+        lines = self.board.lines
+        streams = [s for of in lines.values() for s in of] if queue is None else list(lines.get(queue, ()))
+        for late in (False, True) if resting else (False,):
+            heap = [(self._key(s, s.entries[0]), s.number, 0, s) for s in streams if (s.resting > self.now) == late]
+            heapify(heap)
+            while heap:
+                _, number, index, stream = heappop(heap)
+                yield self.board.queued[stream.entries[index][2]]
+                if index + 1 < len(stream.entries):
+                    heappush(heap, (self._key(stream, stream.entries[index + 1]), number, index + 1, stream))
+
+    def streams_of(self, queue: str) -> int:
+        return len(self.board.lines[queue]) if queue in self.board.lines else 0
+
+    def key_of(self, queued: Queued) -> Key:
+        return self._key(queued.stream, queued.entry)
+
+    def _before(self, stream: Stream, base: Key, rank: Key) -> int:
+        """How many of the stream go before one who stands there."""
+        other = self._base(stream)
+        if other != base:
+            return len(stream.entries) if other < base else 0
+        return bisect_left(stream.entries, rank, key=lambda entry: self._rank(stream, entry))
+
+    def _key(self, stream: Stream, entry: Entry) -> Key:
+        return (*self._base(stream), *self._rank(stream, entry))
+
+    def _base(self, stream: Stream) -> Key:
+        found = self._bases.get(stream)
+        if found is None:
+            whole = self._filling.key(stream)
+            found = self._bases[stream] = whole[: len(whole) - len(self._rank(stream, stream.entries[0]))]
+        return found
+
+    def _rank(self, stream: Stream, entry: Entry) -> Key:
+        return stream.policy.rank(stream.band, entry[0], self.state.history)

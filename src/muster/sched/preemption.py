@@ -1,0 +1,187 @@
+"""Steps 4 and 5 of a round: who is asked to leave, for whom, and which seats are kept until they have."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import replace
+from heapq import heappop, heappush, nsmallest
+from itertools import islice
+
+from muster.core.plan import Claim, Yield
+from muster.core.reasons import Reason, reason
+from muster.core.rules import Rules
+from muster.core.state import State
+from muster.sched.board import Board, Running
+from muster.sched.elastic import growth, smaller
+from muster.sched.fill import Filling
+from muster.sched.gate import kept_back, over_borrowing, over_limit
+from muster.sched.order import Key
+from muster.sched.queued_jobs import Queued, Stream
+from muster.sched.quota import EPSILON
+from muster.sched.victims import Room, make_room
+
+TRIES = 16  # streams in vain, after which a round leaves it at that
+LATE = 4  # overdue streams that are looked at for one pool
+CONSIDERED = 64  # streams, the most worth first, that are looked at for one pool
+
+Made = tuple[list[Yield], list[Claim]]
+_Turn = tuple[Key, int, int, Stream]  # when a stream may ask: by its key, its first job's number, as they come
+
+
+def make_way(state: State, board: Board, filling: Filling, now: float) -> Made:
+    """Where those who may be asked, or those who may ask, have changed: lets the best ask first."""
+    yields, claims = list[Yield](), list[Claim]()
+    pools, board.pools_changed = board.pools_changed, {}
+    if not state.rules.preemption.enabled or not board.queued or not board.running:
+        return yields, claims
+    line, seen = list[_Turn](), set[Stream]()
+    for pool in pools:
+        _line_up(line, seen, _asking(state, board, pool, now), filling)
+    mark, failed_preemptions = board.free.mark(), 0
+    while line and failed_preemptions < TRIES:
+        turn = heappop(line)
+        queued = _next(board, turn[-1])
+        room = _room(state.rules, board, filling, queued, now) if queued is not None else None
+        if queued is None or room is None:
+            failed_preemptions += queued is not None
+            continue
+        _agree(board, queued, room, state.rules, yields, claims)
+        heappush(line, turn)
+        pool = board.pool_of(room.seats)
+        if pool not in pools:  # what has changed there now may help those who come later
+            pools[pool] = None
+            _line_up(line, seen, _asking(state, board, pool, now), filling, turn)
+    board.free.undo(mark)
+    return yields, claims
+
+
+def grow(state: State, board: Board, now: float) -> Made:
+    """Elastic gangs that have just saved take what is free when nobody waits for it."""
+    yields, claims = list[Yield](), list[Claim]()
+    # By number: which of them was seen first must not matter.
+    for known in sorted((board.running[name] for name in board.elastic), key=lambda known: known.job.number):
+        name = known.job.id
+        if known.pool in board.shapes or known.pool in board.away:
+            continue
+        seats = growth(board, state.rules, known, now)
+        if seats is not None:
+            message = f"grows from {len(known.seats)} to {len(seats)} nodes, which nobody else wants"
+            yields.append(Yield(name, reason("resizing", message), state.rules.preemption.grace))
+            claims.append(Claim(name, seats))
+            board.leave(known)
+            board.claim(known.job, seats)  # the next who grows counts with it
+            board.free.take(seats[len(known.seats) :], known.job.ask)
+    return yields, claims
+
+
+def _line_up(line: list[_Turn], seen: set[Stream], asking: Iterable[Stream], filling: Filling, *after: _Turn) -> None:
+    """Lets streams ask in their turn, each once; those whose turn was before `after` are too late."""
+    for stream in asking:
+        if stream not in seen:
+            seen.add(stream)
+            turn = (filling.fair_key(stream), stream.entries[0][1], len(seen), stream)
+            if not after or turn[:2] > after[0][:2]:
+                heappush(line, turn)
+
+
+def _asking(state: State, board: Board, pool: str, now: float) -> Iterator[Stream]:
+    """Streams of the pool whose first job may have the right that others leave for it."""
+    ladders = board.ladders(pool).values()
+    if not ladders:
+        return
+    least = min([by_value.least for by_value in ladders]) * state.rules.preemption.margin
+    for negative, _, stream in islice(board.most_valuable[pool], CONSIDERED):
+        if -negative <= least:
+            break
+        if stream.rules.preempts and stream.resting <= now:
+            yield stream
+    for stream in _oldest(board.late[pool]):
+        if stream.rules.preempts and stream.resting <= now and board.goes_first(stream):
+            yield stream
+    yield from _owners(state, board, pool, now)
+
+
+def _oldest(late: Collection[Stream]) -> Collection[Stream]:
+    """By the numbers of their first jobs: which of them became overdue first in this process must not matter."""
+    return late if len(late) <= LATE else nsmallest(LATE, late, key=lambda stream: stream.entries[0][1])
+
+
+def _owners(state: State, board: Board, pool: str, now: float) -> Iterator[Stream]:
+    """Streams of queues that want back what is their own, and of those whose jobs take turns."""
+    quotas = board.quotas
+    borrowed = quotas.lent(pool)
+    if not borrowed and not board.turns:
+        return
+    for queue, streams in board.lines.items():
+        rules = state.rules.queue(queue)
+        if not streams or not rules.preempts:
+            continue
+        turns = rules.slice is not None
+        room = quotas.headroom(queue, pool) if borrowed else 0.0
+        if not turns and not room:
+            continue
+        for stream in streams:
+            preemption = turns or stream.shape.each * stream.shape.fewest <= room + EPSILON
+            if preemption and stream.resting <= now and pool in stream.shape.gang.pools:
+                yield stream
+
+
+def _next(board: Board, stream: Stream) -> Queued | None:
+    """The first of the stream for whom nothing is kept yet."""
+    for _, _, name in stream.entries:
+        if name not in board.claims:
+            return board.queued[name]
+    return None
+
+
+def _room(rules: Rules, board: Board, filling: Filling, queued: Queued, now: float) -> Room | None:
+    shape, job = queued.stream.shape, queued.job
+    weight = shape.each * shape.fewest
+    gang = filling.gang(queued)
+    if gang.ends > now:
+        gang = replace(gang, ends=gang.ends + rules.preemption.grace)  # it starts when the others have left
+    for pool in shape.gang.pools:
+        if over_limit(board, rules, job, weight) or over_borrowing(board, job, pool, weight):
+            continue
+        room = make_room(board, rules, queued, gang.within(pool, shape.fewest), now, remember=True)
+        if room is not None and not kept_back(board, job, pool, weight, sum(k.weight for k in room.victims)):
+            return room
+    return None
+
+
+def _agree(board: Board, queued: Queued, room: Room, rules: Rules, yields: list[Yield], claims: list[Claim]) -> None:
+    """Those who leave are told; the seats are kept; an elastic gang keeps what it can do with."""
+    job = queued.job
+    taken = {seat.node for seat in room.seats}
+    board.claim(job, room.seats)
+    claims.append(Claim(job.id, room.seats))
+    for known in room.victims:
+        board.free.give(known.seats, known.job.ask)
+    board.free.take(room.seats, job.ask)
+    for known in room.victims:
+        rest = () if room.whole else smaller(known, taken)
+        grace = min(_grace(known, rules), rules.reclaim) if room.why == "reclaim" else _grace(known, rules)
+        yields.append(Yield(known.job.id, _why(known, queued, room, len(rest)), grace))
+        board.leave(known)
+        if rest:
+            claims.append(Claim(known.job.id, rest))
+            board.claim(known.job, rest)
+            board.free.take(rest, known.job.ask)
+
+
+def _grace(known: Running, rules: Rules) -> float:
+    """Time to save in: as the job wants, within what the policy allows."""
+    return min(known.job.spec.stop_grace, rules.preemption.grace)
+
+
+def _why(known: Running, queued: Queued, room: Room, left: int) -> Reason:
+    job, other = queued.job, known.job
+    if left:
+        message = f"shrinks from {len(known.seats)} to {left} nodes for {job.id}"
+        return reason("resizing", message, for_job=job.id)
+    if room.why == "reclaim":
+        message = f"ran on accelerators of queue {job.queue!r}, which wants them back for {job.id}"
+        return reason("quota_reclaimed", message, for_job=job.id, queue=job.queue)
+    if room.why == "turn":
+        return reason("turn_over", f"its turn in queue {other.queue!r} is over; {job.id} is next", for_job=job.id)
+    return reason("preempted", f"{job.id} goes first", for_job=job.id)

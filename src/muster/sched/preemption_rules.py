@@ -1,0 +1,189 @@
+"""What one who waits may ask of those who run, and what it would cost them.
+
+A gang may be asked to leave when
+- it runs on what its queue has borrowed, and the one who waits is within its own quota (reclaim), or
+- it is of the same queue, or both borrow, and the one who waits is worth more by the policy's margin, or
+- its turn in a queue with time slices is over, and another of that queue waits.
+To reclaim is a right. For the other reasons nobody leaves within the least run time, nor for one of a lower priority,
+and nobody who was overdue when it started leaves at all, as far as the rules protect those.
+
+What is lost is the work since the last committed checkpoint and the restart, for every accelerator. Work older than the
+policy's `save_every` is not counted, and a gang that has not said that it saved counts as one that just did: nobody
+gains by saving rarely or by hiding it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from heapq import merge
+from itertools import islice, takewhile
+from math import inf
+
+from muster.core.rules import Rules
+from muster.sched.board import Board, Running, safe_until
+from muster.sched.by_value import Step
+from muster.sched.capacity.slot import mask_of
+from muster.sched.failed_preemptions import EVERYWHERE, FailedPreemptions
+from muster.sched.order import priority_now, width
+from muster.sched.place import Gang
+from muster.sched.queued_jobs import Queued
+from muster.sched.quota import EPSILON
+
+LOOKED_AT = 400  # running gangs, the least worth first, that one who waits compares himself with
+
+
+def loss(known: Running, rules: Rules, now: float) -> float:
+    """Accelerator-seconds that stopping the gang now would cost."""
+    job, preemption = known.job, rules.preemption
+    mark = job.checkpoint
+    unsaved = max(now - mark.time, 0.0) if mark is not None and mark.attempt == known.attempt else 0.0
+    return (min(unsaved, preemption.save_every) + preemption.restart_cost) * width(job)
+
+
+class PreemptionRules:
+    """What the job that waits may ask of those who run in the pool."""
+
+    def __init__(
+        self, board: Board, rules: Rules, queued: Queued, pool: str, weight: float, now: float, remember: bool
+    ) -> None:
+        self.board, self.rules, self.queued, self.pool, self.now = board, rules, queued, pool, now
+        stream = queued.stream
+        self.entitled = bool(weight) and board.quotas.entitled(stream.queue, pool, weight)
+        self.worth = inf if board.goes_first(stream, pool) else stream.worth
+        self.protected = board.privileged(pool)
+        self.by_rank_alone = not self.entitled and stream.rules.slice is None
+        self._remembers = remember and self.by_rank_alone  # False too where there were more than were looked at
+        self.priority = priority_now(queued.job, stream.rules, now)[0]
+        self.borrowed = board.quotas.borrowers(pool)  # nothing changes while one who asks is answered
+        # Accelerators that must come free even where there is room: what is free may be kept by its owner.
+        kept = board.quotas.kept_back(stream.queue, pool) if board.quotas.any and not self.entitled else 0.0
+        self.wanting = weight + kept - board.free.accelerators(pool)[0] if kept else 0.0
+
+    def may_help(self, gang: Gang) -> bool:
+        """Whether asking is worth while: not if it was in vain, and nothing has changed that could help since."""
+        failed = self.queued.stream.failed_preemptions.get(self.pool)
+        log = self.board.easier_nodes[self.pool]
+        if failed is None:
+            return True
+        names = log.since(failed.seen)
+        if (
+            names is not None
+            and not self.entitled
+            and self.worth <= failed.worth
+            and self.priority <= failed.priority
+            and self.borrowed.keys() <= failed.borrowers
+            and self.protected.keys() >= failed.protected
+        ):
+            failed.seen = log.end
+            for name in names:
+                if name == EVERYWHERE or (name not in failed.counted and self._clears(name, gang)):
+                    failed.counted.add(name)
+                    failed.missing -= gang.nodes if name == EVERYWHERE else 1
+            if failed.missing > 0:
+                return False
+        del self.queued.stream.failed_preemptions[self.pool]
+        return True
+
+    def note_failed_preemption(self, missing: int) -> None:
+        """So many nodes are missing even if all leave who may be asked."""
+        if self._remembers:
+            self.queued.stream.failed_preemptions[self.pool] = FailedPreemptions(
+                self.worth,
+                self.priority,
+                frozenset(self.borrowed),
+                frozenset(self.protected),
+                missing,
+                self.board.easier_nodes[self.pool].end,
+            )
+
+    def _clears(self, name: str, gang: Gang) -> bool:
+        """Whether a node would have the accelerators if all on it left who may be asked."""
+        board = self.board
+        slot = board.free.slots.get(name)
+        if slot is None:
+            return False
+        mask = slot.mask
+        for known in board.sitting(name):
+            if self.why(known):
+                mask |= mask_on(known, name)
+        return mask.bit_count() >= gang.ask.accelerators
+
+    def victims(self, most: int | None) -> list[Running]:
+        """Those who may be asked, the least worth first, up to so many."""
+        stream, margin = self.queued.stream, self.rules.preemption.margin
+        ladders = self.board.ladders(self.pool)
+        line: Iterator[Step] = merge(*[ladders[name] for name in {stream.queue: 0, **self.borrowed} if name in ladders])
+        if self.by_rank_alone:
+            line = takewhile(lambda step: step[0] * margin < self.worth, islice(line, LOOKED_AT))
+        running, looked = self.board.running, 0
+        found = list[Running]()
+        for _, _, name in line:
+            looked += 1
+            if self.why(known := running[name]):
+                found.append(known)
+                if len(found) == most:
+                    break
+        if looked >= LOOKED_AT:
+            self._remembers = False
+        return found
+
+    def why(self, known: Running) -> str:
+        """On what ground the gang may be asked; "" when it may not."""
+        job, stream, rules = known.job, self.queued.stream, self.rules
+        if known.leaving or job.phase not in ("starting", "running"):
+            return ""
+        queue = rules.queue(job.queue)
+        same = job.queue == stream.queue
+        if not queue.preemptible or not (same or job.queue in self.borrowed):
+            return ""
+        if self.entitled and not same:
+            return "reclaim"
+        if job.attempt is None or job.attempt.running_at is None or self.now < safe_until(known, rules, queue):
+            return ""
+        if same and stream.rules.slice is not None:
+            return "turn" if len(known.seats) == 1 else ""
+        worth = known.rung.worth
+        if worth == inf or worth * rules.preemption.margin >= self.worth or job.id in self.protected:
+            return ""
+        if self.worth < inf and priority_now(job, queue, self.now)[0] > self.priority:
+            return ""
+        # Between queues of different orders, what their jobs are worth can't be compared.
+        return "rank" if same or queue.order == stream.rules.order else ""
+
+    def affords(self, leaving: list[Running], spent: dict[str, float]) -> bool:
+        """Whether they may all be asked after those for whom so much was `spent`: of other queues no more than was
+        borrowed, up to the gang with which it is all back. If so, it is spent."""
+        after = dict(spent)
+        for known in leaving:
+            queue = known.job.queue
+            if queue == self.queued.stream.queue:
+                continue
+            gone = after.get(queue, 0.0)
+            if gone >= self.borrowed.get(queue, 0.0) - EPSILON:
+                return False
+            after[queue] = gone + known.weight
+        spent.update(after)
+        return True
+
+    def first(self, able: list[Running]) -> list[Running]:
+        """Those who must leave in any case, wherever they sit."""
+        found, wanting, spent = list[Running](), self.wanting, dict[str, float]()
+        for known in sorted(able, key=lambda k: (loss(k, self.rules, self.now), k.job.number)):
+            if wanting <= EPSILON:
+                break
+            if self.affords([known], spent):
+                found.append(known)
+                wanting -= known.weight
+        return found
+
+    def enough(self, victims: list[Running]) -> bool:
+        """Whether what the job is worth outweighs them all together; to reclaim what is one's own it need not."""
+        return self.outweighs(sum(known.worth for known in victims if self.why(known) == "rank"))
+
+    def outweighs(self, at_stake: float) -> bool:
+        return at_stake == 0 or at_stake * self.rules.preemption.margin < self.worth
+
+
+def mask_on(known: Running, node: str) -> int:
+    """The accelerators that a gang holds on a node."""
+    return next((mask_of(seat.devices) for seat in known.seats if seat.node == node), 0)

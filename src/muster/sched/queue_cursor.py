@@ -1,0 +1,68 @@
+"""The jobs of one queue, one after the other, in the order in which the queue is served."""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush, heapreplace
+from typing import TYPE_CHECKING
+
+from muster.sched.order import Key
+from muster.sched.queued_jobs import Queued, Stream
+
+if TYPE_CHECKING:
+    from muster.sched.fill import Filling
+
+
+class QueueCursor:
+    """The jobs of a queue in its order. Those that start meanwhile leave their stream; the others are passed."""
+
+    __slots__ = ("_filling", "_heap", "_last")
+
+    def __init__(self, filling: Filling, queue: str) -> None:
+        streams = [stream for stream in filling.board.lines[queue] if stream.resting <= filling.now]
+        self._filling = filling
+        self._heap = [(filling.fair_key(stream), stream.number, 0, stream) for stream in streams]
+        self._last: tuple[Stream, int, str] | None = None  # whom the last step gave
+        heapify(self._heap)
+
+    @property
+    def key(self) -> Key:
+        """Where the next one stands."""
+        self._settle()
+        self._look_again()
+        return self._heap[0][0] if self._heap else (9.0,)
+
+    def step(self) -> Queued | None:
+        self._settle()
+        self._look_again()
+        if not self._heap:
+            return None
+        _, _, index, stream = heappop(self._heap)
+        name = stream.entries[index][2]
+        self._last = (stream, index, name)
+        return self._filling.board.queued[name]
+
+    def _settle(self) -> None:
+        """Puts the stream of the last one back, behind him if he is still there."""
+        if self._last is None:
+            return
+        stream, index, name = self._last
+        self._last = None
+        if index < len(stream.entries) and stream.entries[index][2] == name:
+            index += 1
+        if index < len(stream.entries):
+            heappush(self._heap, (self._key(stream, index), stream.number, index, stream))
+
+    def _look_again(self) -> None:
+        """What was given away meanwhile may have moved the first of them back."""
+        heap = self._heap
+        while len(heap) > 1:
+            key, number, index, stream = heap[0]
+            fresh = self._key(stream, index)
+            if fresh <= key:
+                return
+            heapreplace(heap, (fresh, number, index, stream))
+
+    def _key(self, stream: Stream, index: int) -> Key:
+        rank = stream.policy.rank(stream.band, stream.entries[index][0], self._filling.state.history)
+        base = self._filling.fair_key(stream)
+        return (*base[: len(base) - len(rank)], *rank)

@@ -1,0 +1,206 @@
+"""Whose turn it is: sources of jobs, the best first, while what a round gives away moves those who got it back.
+
+In a round shares and quotas only fill up, so a source only ever falls back: it is enough to look again at the one on
+top.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from heapq import heapify, heappop, heappush
+from typing import Protocol
+
+from muster.sched.order import Key
+from muster.sched.queued_jobs import Stream
+from muster.sched.shares import Shares
+
+Source = Stream | str  # a stream of which whoever fits may start, or a queue that is served in its order
+KeyOf = Callable[[Source], Key]
+Item = tuple[Key, int, int, Source]
+
+
+class TurnOrder(Protocol):
+    def push(self, source: Source) -> None: ...
+
+    def pop(self) -> Source | None: ...
+
+
+class ByRank:
+    """The best job of all first."""
+
+    __slots__ = ("_heap", "_key")
+
+    def __init__(self, key: KeyOf, sources: Iterable[Source] = ()) -> None:
+        self._key = key
+        self._heap = [self._item(source) for source in sources]
+        heapify(self._heap)
+
+    def push(self, source: Source) -> None:
+        if isinstance(source, str) or source.entries:
+            heappush(self._heap, self._item(source))
+
+    def _item(self, source: Source) -> Item:
+        if isinstance(source, str):
+            return (self._key(source), 0, 0, source)
+        return (self._key(source), source.entries[0][1], source.number, source)
+
+    def pop(self) -> Source | None:
+        heap = self._heap
+        while heap:
+            key, _, _, source = heappop(heap)
+            if isinstance(source, Stream) and not source.entries:
+                continue
+            if heap and key < (fresh := self._key(source)) and fresh > heap[0][0]:
+                self.push(source)
+                continue
+            return source
+        return None
+
+    @property
+    def best(self) -> tuple[float, int] | None:
+        """The standing and the number of the best; it may have fallen back meanwhile."""
+        return (self._heap[0][0][0], self._heap[0][1]) if self._heap else None
+
+
+class Lane:
+    """The sources of one user in one queue; put in order when it is their turn, which for most it never is."""
+
+    __slots__ = ("_key", "_ranked", "_standing", "sources")
+
+    def __init__(self, key: KeyOf, standing: Callable[[Source], float]) -> None:
+        self._key, self._standing = key, standing
+        self._ranked: ByRank | None = None
+        self.sources: list[Source] = []
+
+    def push(self, source: Source) -> None:
+        if self._ranked is not None:
+            self._ranked.push(source)
+        elif isinstance(source, str) or source.entries:
+            self.sources.append(source)
+
+    def pop(self) -> Source | None:
+        if self._ranked is None:
+            self._ranked, self.sources = ByRank(self._key, self.sources), []
+        return self._ranked.pop()
+
+    @property
+    def best(self) -> tuple[float, int] | None:
+        """The standing and the number of its best; None when there is nobody. It may have fallen back meanwhile."""
+        if self._ranked is not None:
+            return self._ranked.best
+        return min([(self._standing(source), _number(source)) for source in self.sources], default=None)
+
+
+class ByShare:
+    """The project that has had least for its weight first, then its queues, then their users; then the best job."""
+
+    __slots__ = ("_key", "_lanes", "_listed", "_members", "_projects", "_shares", "_standing", "_turn", "_where")
+
+    def __init__(
+        self,
+        shares: Shares,
+        key: KeyOf,
+        standing: Callable[[Source], float],
+        where: Callable[[Source], tuple[str, str, str]],
+        sources: Iterable[Source],
+    ) -> None:
+        self._shares, self._key, self._standing, self._where = shares, key, standing, where
+        self._members: dict[tuple[str, str], Lane] = {}  # by (queue, user)
+        # Heaps of (key, name, turn). Of several entries for the same the one with the turn in `_listed` counts.
+        self._lanes: dict[str, list[tuple[Key, tuple[str, str], int]]] = {}  # by project
+        self._projects: list[tuple[Key, str, int]] = []
+        self._listed: dict[tuple[str, str] | str, tuple[int, float]] = {}  # → its turn, and its standing then
+        self._turn = 0
+        self._load(sources)
+
+    def push(self, source: Source) -> None:
+        project, queue, user = self._where(source)
+        lane = self._members.get((queue, user))
+        if lane is None:
+            lane = self._members[queue, user] = Lane(self._key, self._standing)
+        lane.push(source)
+        self._list(project, (queue, user))
+
+    def pop(self) -> Source | None:
+        while self._projects:
+            key, project, turn = heappop(self._projects)
+            if self._listed.get(project, (0, 0.0))[0] != turn:
+                continue
+            del self._listed[project]
+            found = self._best(project)
+            if found is None:
+                continue
+            (standing, number), lane = found
+            fresh = (standing, self._shares.project(project), number)
+            if fresh > key and self._projects and fresh > self._projects[0][0]:
+                self._list(project, lane)
+                continue
+            source = self._members[lane].pop()
+            self._list(project, lane)
+            if source is not None:
+                return source
+        return None
+
+    def _load(self, sources: Iterable[Source]) -> None:
+        """As if each had been pushed, at once."""
+        projects: dict[str, dict[tuple[str, str], None]] = {}
+        for source in sources:
+            project, queue, user = self._where(source)
+            lane = self._members.get((queue, user))
+            if lane is None:
+                lane = self._members[queue, user] = Lane(self._key, self._standing)
+                projects.setdefault(project, {})[queue, user] = None
+            lane.sources.append(source)
+        for project, names in projects.items():
+            found = self._lanes[project] = []
+            for name in names:
+                best = self._members[name].best
+                assert best is not None
+                self._turn += 1
+                self._listed[name] = (self._turn, best[0])
+                found.append((self._lane_key(name, best), name, self._turn))
+            heapify(found)
+            self._list(project, found[0][1])
+
+    def _list(self, project: str, name: tuple[str, str]) -> None:
+        """Puts the lane and its project where they stand now, unless they stand there already."""
+        best = self._members[name].best
+        lanes = self._lanes.setdefault(project, [])
+        if best is not None and best[0] < self._listed.get(name, (0, 9.0))[1]:
+            self._turn += 1
+            self._listed[name] = (self._turn, best[0])
+            heappush(lanes, (self._lane_key(name, best), name, self._turn))
+        if lanes and lanes[0][0][0] < self._listed.get(project, (0, 9.0))[1]:
+            first = lanes[0][0]
+            self._turn += 1
+            self._listed[project] = (self._turn, first[0])
+            heappush(self._projects, ((first[0], self._shares.project(project), first[-1]), project, self._turn))
+
+    def _best(self, project: str) -> tuple[tuple[float, int], tuple[str, str]] | None:
+        """Takes the lane of the project off whose turn it is; with its best."""
+        lanes = self._lanes[project]
+        while lanes:
+            key, name, turn = heappop(lanes)
+            if self._listed.get(name, (0, 0.0))[0] != turn:
+                continue
+            del self._listed[name]
+            best = self._members[name].best
+            if best is None:
+                continue
+            fresh = self._lane_key(name, best)
+            if fresh > key and lanes and fresh > lanes[0][0]:
+                self._turn += 1
+                self._listed[name] = (self._turn, best[0])
+                heappush(lanes, (fresh, name, self._turn))
+                continue
+            return best, name
+        return None
+
+    def _lane_key(self, name: tuple[str, str], best: tuple[float, int]) -> Key:
+        queue, user = name
+        mine = (self._shares.user(queue, user),) if user else ()
+        return (best[0], *self._shares.queue(queue), *mine, best[1])
+
+
+def _number(source: Source) -> int:
+    return 0 if isinstance(source, str) else source.entries[0][1]

@@ -1,0 +1,221 @@
+"""Who gives way: the gangs whose stopping loses least, and only if the one who asks can start for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from heapq import nsmallest
+
+from muster.core.job import Seat
+from muster.core.resources import WHOLE
+from muster.core.rules import Rules
+from muster.sched.board import Board, Running
+from muster.sched.capacity.slot import Slot
+from muster.sched.place import Gang
+from muster.sched.placements import PLACEMENTS
+from muster.sched.preemption_rules import LOOKED_AT, PreemptionRules, loss, mask_on
+from muster.sched.queued_jobs import Queued
+from muster.sched.quota import EPSILON
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Gangs that leave, and the seats that the one who asked gets for it."""
+
+    victims: tuple[Running, ...]
+    seats: tuple[Seat, ...]
+    why: str  # "reclaim", "rank" or "turn"
+    whole: bool = False  # all that they hold must come free, wherever it is: an elastic gang can't keep a part
+
+
+def make_room(
+    board: Board, rules: Rules, queued: Queued, gang: Gang, now: float, remember: bool = False
+) -> Room | None:
+    """The cheapest way to let the job start in the gang's one pool; None when there is none.
+
+    `remember`: the gang is the job's own, and to have asked in vain is remembered.
+    """
+    (pool,) = gang.pools
+    preemption = PreemptionRules(board, rules, queued, pool, gang.ask.weight * gang.nodes, now, remember)
+    if remember and not preemption.may_help(gang):
+        return None
+    able = preemption.victims(LOOKED_AT)
+    found = _clear(board, gang, able, preemption)
+    if found is None and preemption.entitled and len(able) == LOOKED_AT:
+        found = _clear(board, gang, preemption.victims(None), preemption)  # its own quota: however many it takes
+    return found
+
+
+def _clear(board: Board, gang: Gang, able: list[Running], preemption: PreemptionRules) -> Room | None:
+    """Picks the nodes that are cheapest to clear, and those who must leave them."""
+    on = _by_node(able)
+    missing, at_least = _lacking(board, gang, on)
+    if missing > 0 or (preemption.by_rank_alone and not preemption.outweighs(at_least)):
+        preemption.note_failed_preemption(max(missing, 1))
+        return None
+    if not able:
+        return None
+    prices: list[tuple[float, float, str, list[Running]]] = []
+    for name, sitting in on.items():
+        slot = board.free.slots.get(name)
+        suits = slot is not None and (not gang.ask.accelerators or slot.total.suits(gang.ask))
+        if slot is not None and suits and slot.healthy and slot.closes >= gang.ends:
+            shared = slot.parts or gang.ask.share < WHOLE
+            leaving = (_leaving_parts if shared else _leaving)(board, slot, gang, sitting, preemption)
+            if leaving is not None:
+                share = sum(loss(k, preemption.rules, preemption.now) / len(k.seats) for k in leaving)
+                worth = sum(k.worth for k in leaving)
+                prices.append((share, worth, name, leaving))
+    # The cheapest nodes one by one, until the gang fits on them and on what is free.
+    prices.sort(key=lambda price: price[:3])
+    chosen: dict[str, Running] = {}
+    spent: dict[str, float] = {}
+    free, mark = board.free, board.free.mark()
+    seats = None
+    place = PLACEMENTS.get(gang.placement).place
+    try:
+        for leaving in (preemption.first(able), *[leaving for _, _, _, leaving in prices]):
+            more = [known for known in leaving if known.job.id not in chosen]
+            if not preemption.affords(more, spent):
+                continue
+            for known in more:
+                chosen[known.job.id] = known
+                free.give(known.seats, known.job.ask)
+            if free.could(gang) and (seats := place(gang, free)) is not None:
+                break
+    finally:
+        free.undo(mark)
+    if seats is None:
+        return None
+    if preemption.by_rank_alone and not preemption.outweighs(_lacking(board, gang, _by_node(chosen.values()))[1]):
+        return None
+    return _agreed(board, gang, _needed(board, gang, list(chosen.values()), preemption), preemption)
+
+
+def _by_node(gangs: Iterable[Running]) -> dict[str, list[Running]]:
+    on: dict[str, list[Running]] = {}
+    for known in gangs:
+        for seat in known.seats:
+            on.setdefault(seat.node, []).append(known)
+    return on
+
+
+def _lacking(board: Board, gang: Gang, on: dict[str, list[Running]]) -> tuple[int, float]:
+    """Nodes that are missing even if all leave who may be asked; and what those who leave are worth at least.
+
+    Only accelerators are looked at. Of a gang on several nodes, each counts a part.
+    """
+    need, slots = gang.ask.accelerators, board.free.slots
+    missing = gang.nodes - board.free.fitting(gang.ask, gang.pools[0])
+    if not need or gang.ask.share < WHOLE or missing <= 0:
+        return 0, 0.0
+    bounds = list[float]()
+    for name, sitting in on.items():
+        slot = slots.get(name)
+        if slot is None or slot.bucket >= need:
+            continue
+        mask, lacking, worth = slot.mask, need - slot.mask.bit_count(), 0.0
+        each = [(known.worth / len(known.seats), mask_on(known, name)) for known in sitting]
+        for part, held in sorted(each, key=lambda one: one[0] / max(one[1].bit_count(), 1)):
+            if lacking > 0:
+                worth += part * min(1.0, lacking / max(held.bit_count(), 1))
+                lacking -= held.bit_count()
+            mask |= held
+        if mask.bit_count() >= need:
+            bounds.append(worth)
+    return missing - len(bounds), sum(nsmallest(missing, bounds))
+
+
+def _leaving_parts(
+    board: Board, slot: Slot, gang: Gang, sitting: list[Running], preemption: PreemptionRules
+) -> list[Running] | None:
+    """The same where accelerators are shared: they are whole again only when all who share one have left."""
+
+    def fits(gone: list[Running]) -> bool:
+        mark = board.free.mark()
+        for known in gone:
+            board.free.give([seat for seat in known.seats if seat.node == slot.name], known.job.ask)
+        found = PLACEMENTS.get("pack").place(replace(gang, nodes=1, require=None, pools=(slot.pool,)), board.free)
+        there = slot.mask.bit_count() >= gang.ask.accelerators or slot.part(gang.ask.share) is not None
+        board.free.undo(mark)
+        return found is not None and there
+
+    found, spent = list[Running](), dict[str, float]()
+    for known in sorted(sitting, key=lambda k: (loss(k, preemption.rules, preemption.now), k.job.number)):
+        if fits(found):
+            break
+        if preemption.affords([known], spent):
+            found.append(known)
+    if not fits(found):
+        return None
+    for known in found[-2::-1]:
+        rest = [one for one in found if one is not known]
+        if fits(rest):
+            found = rest
+    return found
+
+
+def _leaving(
+    board: Board, slot: Slot, gang: Gang, sitting: list[Running], preemption: PreemptionRules
+) -> list[Running] | None:
+    """Who must leave the node so that one worker fits: those with most room for the least loss first, none too many."""
+    ask = gang.ask
+    whole, cpus, memory = slot.mask.bit_count(), slot.cpu, slot.memory
+
+    def gain(known: Running) -> tuple[int, int, int]:
+        seat = next(seat for seat in known.seats if seat.node == slot.name)
+        return len(seat.devices), known.job.ask.milli_cpus, known.job.ask.memory
+
+    def price(known: Running) -> tuple[float, int]:
+        return loss(known, preemption.rules, preemption.now) / max(gain(known)[0], 1), known.job.number
+
+    found, spent = list[Running](), dict[str, float]()
+    for known in sorted(sitting, key=price):
+        if whole >= ask.accelerators and cpus >= ask.milli_cpus and memory >= ask.memory:
+            break
+        if not preemption.affords([known], spent):
+            continue
+        more = gain(known)
+        whole, cpus, memory = whole + more[0], cpus + more[1], memory + more[2]
+        found.append(known)
+    if whole < ask.accelerators or cpus < ask.milli_cpus or memory < ask.memory:
+        return None
+    for known in found[-2::-1]:  # the most valuable of those that turned out not to be needed
+        less = gain(known)
+        if (
+            whole - less[0] >= ask.accelerators and cpus - less[1] >= ask.milli_cpus
+            and memory - less[2] >= ask.memory
+        ):  # fmt: skip
+            whole, cpus, memory = whole - less[0], cpus - less[1], memory - less[2]
+            found.remove(known)
+    return found
+
+
+def _needed(board: Board, gang: Gang, victims: list[Running], preemption: PreemptionRules) -> list[Running]:
+    """The victims without those that the gang does not need, the most valuable left out first."""
+    kept = sorted(victims, key=lambda known: (-loss(known, preemption.rules, preemption.now), known.job.number))
+    for known in list(kept):
+        rest = [one for one in kept if one is not known]
+        enough = sum(one.weight for one in rest) >= preemption.wanting - EPSILON
+        if rest and enough and _fits(board, gang, rest) is not None:
+            kept = rest
+    return kept
+
+
+def _agreed(board: Board, gang: Gang, victims: list[Running], preemption: PreemptionRules) -> Room | None:
+    if not preemption.enough(victims):
+        return None
+    seats = _fits(board, gang, victims)
+    assert seats is not None
+    grounds = {preemption.why(known) for known in victims}
+    why = next((why for why in ("reclaim", "turn") if why in grounds), "rank")
+    return Room(tuple(victims), seats, why, whole=preemption.wanting > EPSILON)
+
+
+def _fits(board: Board, gang: Gang, victims: list[Running]) -> tuple[Seat, ...] | None:
+    mark = board.free.mark()
+    for known in victims:
+        board.free.give(known.seats, known.job.ask)
+    seats = PLACEMENTS.get(gang.placement).place(gang, board.free) if board.free.could(gang) else None
+    board.free.undo(mark)
+    return seats
