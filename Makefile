@@ -6,7 +6,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # A machine may say that compiled modules are not to be kept; hundreds of processes would then compile them anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test quick check bench docs format components clean
+.PHONY: demo test test-kubernetes quick check bench docs format components clean
 
 demo: .venv/.core
 	$(BIN)/muster demo --drill
@@ -19,6 +19,10 @@ test: .venv/.dev components
 QUICK := client control core data engines foreign_sbatch machine managed monitor render runtime sched track_query track_record track_transfer
 quick: .venv/.dev
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile $(addprefix tests/,$(QUICK)) $(ARGS)
+
+# The Kubernetes engine on a real control plane: BIN_FOLDER has kube-apiserver, kube-controller-manager and kube-scheduler.
+test-kubernetes: .venv/.dev
+	KUBERNETES_BIN=$(BIN_FOLDER) $(BIN)/python -m pytest tests/engine_kubernetes/real_control_plane.py $(ARGS)
 
 check: .venv/.dev
 	$(BIN)/ruff check .

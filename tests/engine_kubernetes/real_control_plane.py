@@ -1,7 +1,7 @@
 """The engine on a real control plane: the contract of all engines, and what a real server says no with.
 
-Not collected by itself, for the control plane is not on every machine. `MUSTER_KUBERNETES_BIN=FOLDER make
-test-kubernetes`, where FOLDER has kube-apiserver, kube-controller-manager and kube-scheduler; etcd is on the PATH.
+Not collected by itself, for the control plane is not on every machine: `make test-kubernetes BIN_FOLDER=...`, with a
+folder that has kube-apiserver, kube-controller-manager and kube-scheduler; etcd is on the PATH.
 """
 
 from __future__ import annotations
@@ -243,7 +243,9 @@ def test_an_account_that_is_not_there_fails_its_job(rig: RealRig) -> None:
         assert 'serviceaccount "nobody" not found' in end.detail
 
 
-def test_what_is_not_allowed_never_reaches_the_cluster(rig: RealRig, tmp_path: Path) -> None:
+def test_what_is_not_allowed_never_reaches_the_cluster(
+    rig: RealRig, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     """A member's job file that names Secrets, accounts and settings of pods, through a real server."""
     rig.store.create(
         {
@@ -254,7 +256,8 @@ def test_what_is_not_allowed_never_reaches_the_cluster(rig: RealRig, tmp_path: P
         }
     )
     config = rig.config.replace(f'checkpoints = "hostPath:{rig.folder}/checkpoints"\n', "")
-    server = LiveServer(tmp_path / "home", config=config + 'service_account = "muster-worker"\nnetwork_policy = true\n')
+    home = tmp_path_factory.mktemp("real-home")  # beside the rig's folder, where pods find its server
+    server = LiveServer(home, config=config + 'service_account = "muster-worker"\nnetwork_policy = true\n')
     server.start()
     try:
         until(lambda: server.get("/v1/nodes")["nodes"], "the nodes")

@@ -24,7 +24,7 @@ from components import require_root
 from live import until
 from rigs.kube_store import BY_NAME, KINDS, ApiError, Object
 from rigs.kubelet import Kubelets, set_ready
-from rigs.kubernetes_rig import NODES, Front, KubernetesRig, node
+from rigs.kubernetes_rig import NODES, KubernetesRig, node
 
 DEPLOY = Path(__file__).parents[2] / "deploy" / "base"
 # Kubelets beat no hearts here, and whose node is gone is the rig's to say.
@@ -32,9 +32,9 @@ CONTROLLERS = "*,-node-lifecycle-controller,-taint-eviction-controller"
 
 
 def binaries() -> Path:
-    folder = Path(os.environ.get("MUSTER_KUBERNETES_BIN", "/nowhere"))
+    folder = Path(os.environ.get("KUBERNETES_BIN", "/nowhere"))
     missing = [n for n in ("kube-apiserver", "kube-controller-manager", "kube-scheduler") if not (folder / n).is_file()]
-    assert not missing, f"set MUSTER_KUBERNETES_BIN to a folder with {', '.join(missing)}; etcd is taken from PATH"
+    assert not missing, f"set KUBERNETES_BIN to a folder with {', '.join(missing)}; etcd is taken from PATH"
     return folder
 
 
@@ -208,7 +208,6 @@ class RealRig(KubernetesRig):
         self._parts = [Kubelets(self.store, folder)]
         for part in self._parts:
             part.start()
-        self._front = Front()
         self._front.start(folder.parent)
         (folder / "kubeconfig").write_text(yaml.safe_dump(self.plane.kubeconfig(self.muster_token(), self.namespace)))
 
@@ -216,6 +215,7 @@ class RealRig(KubernetesRig):
         try:
             super().close()
         finally:
+            self.store.http.close()
             self.plane.close()
 
     def muster_token(self) -> str:
