@@ -109,6 +109,12 @@ class Record:
         self.sent[key] = self.sent.get(key, 0) + len(data)
         return self.ingest.accept(run, attempt, Batch(0, "ended" if exit else "running", exit, pieces))
 
+    def saved(self, run: str, step: int, path: str, attempt: int = 1) -> None:
+        """A rank has saved a checkpoint."""
+        self.later()
+        self.report(run, {"type": "checkpoint", "step": step, "path": path, "bytes": 7}, attempt=attempt)
+        self.follower.reach()
+
     def notes(self, run: str) -> list[tuple[str, str]]:
         """(kind, text) of a run's logbook, in order."""
         return [(entry.kind, entry.text) for entry in self.track.logbook.entries(run=run, limit=1000)]

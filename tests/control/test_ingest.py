@@ -173,7 +173,7 @@ def test_a_store_that_is_away_is_told_and_nothing_is_lost(rig: Rig) -> None:
     assert steps(rig, job) == [1, 2, 3]
 
 
-def test_parameters_and_notes_gather_and_not_a_number_is_null(rig: Rig) -> None:
+def test_the_latest_value_that_is_not_a_number_is_null(rig: Rig) -> None:
     job, ingest = started(rig)
     layout = row_struct(1)
     spool = b"".join([
@@ -187,8 +187,7 @@ def test_parameters_and_notes_gather_and_not_a_number_is_null(rig: Rig) -> None:
     ])  # fmt: skip
     ingest.accept(job, 1, batch(Piece(0, "spool", 0, spool)))
     run = rig.store.run(job)
-    assert run["params"] == {"lr": 0.1, "wd": 0.2}
-    assert run["notes"] == [{"time": 3.0, "text": "warm"}]
+    assert set(run) <= {"latest", "progress", "shipped"}, "parameters and notes are the record's"
     assert json.loads(json.dumps(run["latest"], allow_nan=False)) == {"loss": None}
 
 

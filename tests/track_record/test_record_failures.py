@@ -92,13 +92,12 @@ def test_the_rows_of_a_job_that_is_accepted(record: Record, monkeypatch: pytest.
     assert record.track.runs.need("x-1").name == "x", "the follower of the log writes what is missing"
 
 
-@pytest.mark.parametrize("kind", ["attempt.running", "job.succeeded", "checkpoint.committed"])
+@pytest.mark.parametrize("kind", ["attempt.running", "job.succeeded"])
 def test_what_the_log_says(record: Record, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     job = record.submit()
     with monkeypatch.context() as patch:
         patch.setitem(event_rows._HANDLERS, kind, broken)
         record.start(job)
-        record.events(record.of(job, "checkpoint.committed", 1, step=1, path="/c/1", bytes=1, rank=0))
         record.end(job, 1)
     (aside,) = record.store.set_aside()
     assert aside.source.endswith("for the follower record")

@@ -38,7 +38,7 @@ def test_what_a_submission_says_is_captured(record: Record) -> None:
 def test_a_run_through_its_attempts(record: Record) -> None:
     job = record.submit()
     record.start(job, 1, ["n0", "n1"])
-    record.events(record.of(job, "checkpoint.committed", 1, step=400, path="/c/400", bytes=7, rank=0))
+    record.saved(job, 400, "/c/400")
     record.restart(job, 1)
     assert record.track.runs.need(job).phase == "queued"
     record.start(job, 2)
@@ -155,7 +155,7 @@ def test_a_thousand_jobs_are_folded(light: Record) -> None:
 def test_what_a_run_starts_from_is_found(record: Record) -> None:
     first = record.submit()
     record.start(first)
-    record.events(record.of(first, "checkpoint.committed", 1, step=400, path="/c/step-400", bytes=7, rank=0))
+    record.saved(first, 400, "/c/step-400")
     tuned = record.submit("python tune.py --init-from /c/step-400/model.pt")
     judged = record.submit(f"python eval.py --model checkpoint:{first}/400", kind="eval")
     assert (f"checkpoint:{first}/400", f"run:{tuned}", "starts_from") in links(record)

@@ -17,8 +17,7 @@ def chain(record: Record) -> Record:
     first = record.submit(data=["c4-en@v3"])
     record.start(first)
     for step in range(100, 1001, 100):
-        event = record.of(first, "checkpoint.committed", 1, step=step, path=f"/c/{step}", bytes=1, rank=0)
-        record.events(event)
+        record.saved(first, step, f"/c/{step}")
     record.submit("python tune.py --init /c/400", name="tune", project="secret", data=["books@v1"])
     record.track.models.create("gpt", "default")
     record.track.models.register("gpt", user="ada", run="tune-2")
@@ -106,7 +105,7 @@ class TestAcrossProjects:
     def test_nor_start_from_it(self, record: Record) -> None:
         ours = record.submit()
         record.start(ours)
-        record.events(record.of(ours, "checkpoint.committed", 1, step=4, path="/c/4", bytes=1, rank=0))
+        record.saved(ours, 4, "/c/4")
         command = f"python a.py --init run:{ours} --from /c/4"
         theirs = record.submit(command, user="eve", project="other", data=[f"run:{ours}"])
         record.start(theirs)

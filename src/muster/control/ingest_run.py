@@ -1,4 +1,4 @@
-"""What a batch changes in the run's document: its progress, its latest values, its parameters and notes."""
+"""What a batch changes in the run's document: its progress and its latest values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 from muster.store.base import StreamWrite
 
 _RATE_WINDOW = 30.0  # seconds over which progress is averaged
-_NOTES_KEPT = 200
 
 Doc = dict[str, Any]
 Pace = list[tuple[float, int]]  # (time, step), of the last while
@@ -26,16 +25,10 @@ def patch_of(
             latest.update({name: _finite(column.values[-1]) for name, column in write.columns.items() if column.values})
             patch["latest"] = latest
     for rank, doc in docs:
-        kind = doc.get("type")
-        if kind == "progress" and isinstance(doc.get("step"), int):
+        if doc.get("type") == "progress" and isinstance(doc.get("step"), int):
             shown = patch.get("progress", run.get("progress"))
             if shown is None or rank <= shown["rank"] or shown["attempt"] != number:
                 patch["progress"] = _progress(pace, number, rank, doc)
-        elif kind == "params" and isinstance(doc.get("values"), dict):
-            patch["params"] = {**run.get("params", {}), **patch.get("params", {}), **doc["values"]}
-        elif kind == "note":
-            notes = patch.get("notes", run.get("notes", []))
-            patch["notes"] = [*notes, {"time": doc.get("time"), "text": str(doc.get("text", ""))}][-_NOTES_KEPT:]
     return patch
 
 

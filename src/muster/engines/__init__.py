@@ -1,1 +1,1 @@
-"""Adapters to what runs the workers."""
+"""Engines: the adapters to the systems that run the workers."""

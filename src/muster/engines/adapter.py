@@ -1,4 +1,5 @@
-"""What differs between Ray, Slurm and Kubernetes as engines: the seam below `muster.engines.remote`."""
+"""The `Adapter` protocol: everything that differs between Ray, Slurm and Kubernetes.
+`muster.engines.remote` calls it."""
 
 from __future__ import annotations
 
@@ -13,42 +14,45 @@ from muster.engines.unseen import Held, Key, Order
 
 @dataclass(slots=True)
 class Look:
-    """All that the cluster says of this Muster's gangs, and of its nodes where it was time to ask."""
+    """One snapshot of a cluster: the state of this Muster's gangs and, if they were asked for, of its nodes."""
 
     workers: Sequence[WorkerReport]
     waits: Sequence[Wait] = ()
-    nodes: Sequence[NodeInfo] | None = None  # None: as before
-    freed: bool = False  # something has gone that may have held others back
-    trouble: str = ""  # what it can't do there, though the cluster answers
+    nodes: Sequence[NodeInfo] | None = None  # None: unchanged
+    freed: bool = False  # something has gone that may have blocked held gangs
+    trouble: str = ""  # what the engine can't do there although the cluster answers
 
 
 class Adapter(Protocol):
-    """One cluster. Called by one thread, one call at a time, but for `cause`, `diagnose` and `close`.
+    """The connection to one cluster. One thread calls it, one call at a time, except `cause`, `diagnose` and `close`.
 
-    Every call may raise EngineError with a word for people when the cluster as a whole does not answer: it is made
-    again later. What concerns one gang concerns no other. Everything is idempotent by (job, attempt).
+    Every call may raise EngineError with a readable message when the cluster as a whole does not answer; the call is
+    then repeated later. A problem with one gang must not affect another gang. All calls are idempotent by (job,
+    attempt).
     """
 
     kind: str
     abilities: Sequence[str]
-    look_every: float  # seconds between two looks that nothing asked for
+    look_every: float  # seconds between two looks that nothing triggered
 
     def open(self, changed: Callable[[], None]) -> str:
-        """Connects, or makes sure that it is connected; says to what. `changed` asks for a look, from any thread, and
-        tells that a cluster that was away answers again."""
+        """Connects, or checks the connection, and returns a description of the cluster. The adapter calls `changed`,
+        from any thread, to request a look and to report that a cluster that was away answers again."""
 
     def look(self, nodes: bool) -> Look:
-        """One call, however much runs there. `nodes`: whether they are asked for as well."""
+        """Takes a snapshot with one call, no matter how much runs there. `nodes`: also ask for the nodes."""
 
     def launch(self, gangs: Sequence[GangLaunch], wanted: Callable[[Key], bool]) -> Mapping[Key, str | Held]:
-        """Hands gangs over that `look` has not named. Named are those that it refuses for good, each with the word for
-        it, and those that the cluster does not take yet. Nothing is made for a gang that is no longer `wanted`."""
+        """Submits gangs that `look` has not reported. The result holds the gangs that are refused for good, each with
+        the reason, and the gangs that the cluster does not take yet.
+        Nothing is created for a gang that is no longer `wanted`."""
 
     def stop(self, orders: Sequence[Order]) -> None:
-        """Passes the orders on."""
+        """Passes the stop orders on to the cluster."""
 
     def forget(self, attempts: Sequence[Key]) -> None:
-        """Removes whatever is there of these, seen or not, also where it was handed over in part only."""
+        """Removes everything of these attempts from the cluster, whether or not a look has reported them,
+        also after a partial hand-over."""
 
     def drain(self, node: str, why: str) -> None: ...
 
@@ -63,6 +67,6 @@ class Adapter(Protocol):
     def usage(self, since: float) -> Iterable[Usage]: ...
 
     def diagnose(self) -> Iterable[Finding]:
-        """Must work without `open`: it may be what does not work."""
+        """Checks the cluster. Must work without `open`, because the connection may be what is broken."""
 
     def close(self) -> None: ...

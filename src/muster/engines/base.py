@@ -1,7 +1,7 @@
-"""The engine seam: what the controller asks of whatever runs the workers, and what it hears back.
+"""The engine interface: what the controller asks of an engine, and what the engine reports back.
 
-`Engine` is what every engine has. What only some can do stands in small protocols of its own below it; `abilities`
-says in words which of them an engine has.
+Every engine implements `Engine`. Optional features are small separate protocols below it; `abilities` lists in words
+which of them an engine has.
 """
 
 from __future__ import annotations
@@ -16,36 +16,36 @@ from muster.core.resources import Resources
 from muster.core.seat import Seat as Seat
 from muster.wire import WorkerExit
 
-if TYPE_CHECKING:  # nodes have what this file needs, but not what reads job files
+if TYPE_CHECKING:  # nodes can import everything this file needs, but not the job file parser
     from muster.core.spec import JobSpec
 
-# `pending`: the engine has it in a queue of its own and says itself when it starts.
-# `lost`: it was started, it is gone, and it left no word of how it ended.
+# `pending`: it waits in the engine's own queue, and the engine reports when it starts.
+# `lost`: it was started, has gone, and left no exit status.
 WorkerStatus = Literal["pending", "starting", "running", "ended", "lost"]
 Health = Literal["healthy", "suspect", "draining"]
 
 
 @dataclass(frozen=True, slots=True)
 class NodeInfo:
-    """A node as the engine sees it now. A node that it no longer lists has gone."""
+    """A node as the engine sees it now. A node that the engine no longer lists has gone."""
 
     name: str
     pool: str
     resources: Resources
     labels: Mapping[str, str] = field(default_factory=dict)
-    # A `node` is given away by Muster itself; a `slot` is a place in the queue of an engine that chooses the machines,
-    # as large as one of them; a `machine` is one of those, to be looked at and drained.
+    # `node`: Muster itself assigns workers to it. `slot`: a place in the queue of an engine that chooses the machines
+    # itself, as large as one machine. `machine`: one of those machines, which can be shown and drained.
     role: NodeRole = "node"
-    health: Health = "healthy"  # as the engine sees it; what people set through Muster stands above it
-    why: str = ""  # behind a health that is not healthy
-    used: Resources | None = None  # of a machine: what all who use it hold, where the engine says so
-    engine: str = ""  # which of several engines has it
-    machines: int = 0  # of a slot: how many machines its pool has, or may come to have
+    health: Health = "healthy"  # as the engine sees it; what people set through Muster takes precedence
+    why: str = ""  # why the node is not healthy
+    used: Resources | None = None  # machines only: what all its users together hold, if the engine reports it
+    engine: str = ""  # the engine that the node belongs to, where there are several
+    machines: int = 0  # slots only: how many machines the pool has, or may grow to
 
 
-@dataclass(slots=True)  # not frozen, nor is the report: a simulation makes millions of them
+@dataclass(slots=True)  # not frozen, and neither is WorkerReport: a simulation creates millions of them
 class GangLaunch:
-    """One attempt of one job, whole. Launching it twice is the same as launching it once."""
+    """One attempt of a job, with all its workers. Launching it twice has the same effect as launching it once."""
 
     job: str
     attempt: int
@@ -61,86 +61,87 @@ class GangLaunch:
     max_duration: float | None
     memory: int | None
     stop_grace: float
-    # What only some engines have a use for.
-    name: str = ""  # what people call the job
+    # The fields from here on are used by some engines only.
+    name: str = ""  # the job's name
     project: str = ""
     user: str = ""
     pool: str = ""
     priority: int = 50
-    ask: Resources = field(default_factory=Resources)  # of each worker
-    require: str = ""  # level of topology that all workers share
+    ask: Resources = field(default_factory=Resources)  # for each worker
+    require: str = ""  # topology level that all workers must share
     prefer: str = ""
-    # What the job file says to this kind of engine; the controller names every kind: {"slurm": {...}, "ray": {...}}.
+    # The job file's options for this kind of engine. The controller passes all kinds: {"slurm": {...}, "ray": {...}}.
     options: Mapping[str, Any] = field(default_factory=dict)
-    image: str = ""  # of the container, where there are any
+    image: str = ""  # container image, for engines that use containers
     code: str = ""  # digest of the snapshot of `workdir`, for nodes that don't have the folder
-    log_limit: int | None = None  # bytes of output kept of each rank; None: as many as the server says
-    trusted: bool = False  # an administrator submitted it: it may do what the server may
+    log_limit: int | None = None  # bytes of output kept per rank; None: the server's default
+    trusted: bool = False  # submitted by an administrator: it has the server's rights
 
 
 @dataclass(slots=True)
 class WorkerReport:
-    """What the engine knows of one worker; `exit` is there when it has ended and left word."""
+    """The engine's view of one worker. `exit` is set when the worker has ended and left an exit status."""
 
     job: str
     attempt: int
     worker: int
     status: WorkerStatus
     exit: WorkerExit | None = None
-    node: str = ""  # the machine that it is on, where the engine chose it
-    sure: bool = False  # no launcher is left that could tell more: the exit is taken at once
+    node: str = ""  # the machine that it runs on, if the engine chose it
+    sure: bool = False  # no launcher is left that could report more: the exit is accepted at once
 
 
 @runtime_checkable
 class Engine(Protocol):
-    """Idempotent by (job, attempt); a finished attempt is reported until it is told to forget it."""
+    """What every engine implements. Idempotent by (job, attempt). A finished attempt is reported until `forget`."""
 
     name: str
-    # Seconds for which a worker's own last word, with its last output, is waited for before the engine's is taken.
+    # Seconds to wait for a worker's own final report, with its last output, before the engine's report is used instead.
     patience: float
 
     def nodes(self) -> Sequence[NodeInfo]:
         """The nodes that exist now."""
 
     def launch(self, gang: GangLaunch) -> None:
-        """Starts whatever of the gang is not started yet. Raises EngineError when it can't ever."""
+        """Starts all workers of the gang that are not started yet.
+        Raises EngineError if the gang can never be started."""
 
     def stop(self, job: str, attempt: int, grace: float, reason: str) -> None:
-        """Asks every worker to save and leave within `grace` seconds, and kills what is left then. Returns at once."""
+        """Asks every worker to save and exit within `grace` seconds, then kills what is left. Returns at once."""
 
     def poll(self) -> Sequence[WorkerReport]:
-        """Every worker that it knows and has not been told to forget."""
+        """Reports every worker that the engine knows and was not told to forget."""
 
     def forget(self, job: str, attempt: int) -> None:
-        """Drops what it keeps of a finished attempt; nothing happens if it knows none."""
+        """Drops what the engine keeps about a finished attempt. Does nothing for an unknown attempt."""
 
     def on_change(self, wake: Callable[[], None]) -> None:
-        """Calls `wake`, from any thread, when a poll would say something new."""
+        """Registers `wake`, which the engine calls, from any thread, when a poll would return something new."""
 
     def close(self) -> None:
-        """Lets go of what belongs to this process; the workers go on."""
+        """Releases what belongs to this process; the workers keep running."""
 
 
 class Member(Engine, Protocol):
-    """An engine of a server."""
+    """An engine that belongs to a server."""
 
     def start(self) -> None:
-        """Gets ready; returns at once, whether the engine can be reached or not."""
+        """Gets ready; returns at once, whether or not the engine can be reached."""
 
 
 @runtime_checkable
 class Incremental(Protocol):
-    """What an engine has that hears of changes by itself, so that a tick costs what changed and not what exists."""
+    """An engine that is notified of changes, so that a tick costs as much as what changed and not as what exists."""
 
-    # Seconds after which everything is looked at all the same, in case that something was missed.
+    # Seconds between two full polls, in case a change was missed.
     audit_every: float
 
     def changes(self) -> Sequence[WorkerReport] | None:
-        """Workers whose status is new since the last call, every worker of a gang that was launched among them; None
-        when it can't say: then it is polled."""
+        """Workers whose status is new since the last call, including every worker of a gang launched since then.
+        None when the engine can't say; then it is polled."""
 
     def nodes_changed(self) -> bool:
-        """Whether `nodes` has something new to say since it was last called."""
+        """Whether `nodes` would return something new since it was last called."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,87 +149,89 @@ class PoolInfo:
     """A pool that exists, with or without nodes."""
 
     engine: str
-    away: str = ""  # what keeps its engine from being reached; "" when it can be
+    away: str = ""  # why its engine can't be reached; "" when it can
 
 
 @runtime_checkable
 class Several(Protocol):
-    """Engines behind one, some of which may not have been heard of yet."""
+    """Several engines behind one interface, some of which may not have answered yet."""
 
     def heard(self, engine: str) -> bool:
-        """Whether its nodes and workers are known: what it does not name is gone then. True of one that is no more."""
+        """Whether the engine's nodes and workers are known, so that what it does not list is gone.
+        True for an engine that no longer exists."""
 
     def pools(self) -> Mapping[str, PoolInfo]:
-        """Every pool that was ever heard of."""
+        """Every pool that was ever seen."""
 
     def nodes_changed(self) -> bool:
-        """Whether `nodes` or `pools` has something new to say since they were last called."""
+        """Whether `nodes` or `pools` would return something new since they were last called."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """What a gang waits for in the engine's own queue."""
+    """Why a gang waits in the engine's own queue."""
 
     job: str
     attempt: int
-    code: str  # the engine's own word, such as Slurm's `Priority`
-    message: str  # for people, a sentence
-    starts_at: float | None = None  # the engine's estimate, where it makes one
-    hint: str = ""  # what people can do about it, where they can
+    code: str  # the engine's own term, such as Slurm's `Priority`
+    message: str  # a readable sentence
+    starts_at: float | None = None  # the engine's estimate, if it makes one
+    hint: str = ""  # what the user can do about it, if anything
 
 
 @runtime_checkable
 class Queueing(Protocol):
-    """An engine with a queue of its own: it chooses the machines, and says what a gang waits for."""
+    """An engine with its own queue: it chooses the machines and reports why a gang waits."""
 
     def waits(self) -> Sequence[Wait]:
-        """One for every gang that is pending, as far as it is known by now. Asks nobody: costs nothing."""
+        """One entry for every pending gang, as far as known. Returns cached data, so it costs nothing."""
 
 
 @runtime_checkable
 class Knowing(Protocol):
-    """An engine that may know better than a worker why it was told to leave."""
+    """An engine that may know better than a worker why the worker was told to exit."""
 
     def cause(self, job: str, attempt: int, worker: int) -> tuple[str, str] | None:
-        """A reason's code and a detail, from what it has heard already; None when it has heard nothing."""
+        """A reason code and a detail, from what is already known; None when nothing is known."""
 
 
 @runtime_checkable
 class Draining(Protocol):
     def drain(self, node: str, why: str) -> None:
-        """Has the engine start nothing there. Raises EngineError when it refuses."""
+        """Tells the engine to start nothing on the node. Raises EngineError when the engine refuses."""
 
     def undrain(self, node: str) -> None:
-        """Lets it start work there again."""
+        """Allows the engine to start work on the node again."""
 
 
 @runtime_checkable
 class Growing(Protocol):
-    """An engine that can have more nodes made when somebody waits."""
+    """An engine that can add nodes when jobs wait."""
 
     def want(self, waiting: Sequence[tuple[str, Resources, int]]) -> None:
-        """Who waits now: pool, what each worker takes, how many workers. Called when that changes; nothing is lost if
-        it is called twice."""
+        """Tells the engine what waits now: pool, resources per worker, number of workers.
+        Called when that changes; calling it twice does no harm."""
 
     def most(self) -> Mapping[str, tuple[Resources, int]]:
-        """Pool → what a node of it is like that does not exist yet, and how many nodes there may be in all."""
+        """Pool → the resources of a node that the pool could add, and the maximum number of nodes in total."""
 
 
 @runtime_checkable
 class Judging(Protocol):
-    """An engine whose settings say what job files may ask of it."""
+    """An engine whose settings restrict what job files may ask of it."""
 
     def objections(self, spec: JobSpec, pool: str) -> Sequence[Problem]:
-        """What a job asks for and may not have there, in a pool as the engine calls it. Asks nobody."""
+        """What a job asks for and may not have in the pool, which is given by the engine's own name.
+        Makes no request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What the engine's own books say that an attempt used."""
+    """What an attempt used, according to the engine's own accounting."""
 
     job: str
     attempt: int
-    state: str  # in the engine's words
+    state: str  # the engine's own term
     nodes: tuple[str, ...]
     started_at: float | None
     ended_at: float | None
@@ -240,12 +243,12 @@ class Usage:
 @runtime_checkable
 class Accounting(Protocol):
     def usage(self, since: float) -> Iterable[Usage]:
-        """What it has on record of attempts of this Muster since then. May take seconds."""
+        """The accounting records of this Muster's attempts since then. May take seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at, for `muster doctor --engine`."""
+    """The result of one check of `muster doctor --engine`."""
 
     status: Literal["ok", "warn", "fail"]
     name: str
@@ -255,24 +258,24 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """How the engine itself is doing."""
+    """Whether the engine can be reached, and what is wrong with it."""
 
     ok: bool
     since: float
-    detail: str = ""  # what is wrong, or what it is connected to
+    detail: str = ""  # what is wrong, or what the engine is connected to
     hint: str = ""
-    trouble: str = ""  # of one that answers: what it can't do for its gangs, such as for want of a right
+    trouble: str = ""  # the engine answers, but can't do this for its gangs, such as for a missing right
 
 
 @runtime_checkable
 class Diagnosing(Protocol):
-    """What every engine has that is not this machine."""
+    """What every engine implements except the local one."""
 
     kind: str  # ray, slurm, kubernetes
     abilities: Sequence[str]  # what it can do, in a few words each
 
     def condition(self) -> Condition:
-        """As last seen; asks nobody."""
+        """The condition as last seen; makes no request."""
 
     def diagnose(self) -> Iterable[Finding]:
-        """Looks now, one thing after the other, as far as it can be looked at."""
+        """Runs the checks now, one after the other, as far as they can be run."""

@@ -1,4 +1,5 @@
-"""What a launcher is told, from what the controller asks for and from what only the engine knows."""
+"""Builds a worker's `Launch` (the launcher's input) from the controller's request
+and from what only the engine knows."""
 
 from __future__ import annotations
 
@@ -13,17 +14,17 @@ from muster.wire import Launch
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """What an engine knows of the server that it belongs to."""
+    """What an engine knows about its server."""
 
-    folder: Path  # the server's own
-    installation: str  # a short mark of this Muster: what it leaves in a cluster bears it, and is nobody else's
-    urls: Callable[[], Sequence[str]]  # where launchers reach the servers
-    urls_file: Path | None = None  # holds the same, newer, as JSON {"urls": [...]}: for launchers on this machine
+    folder: Path  # the server's folder
+    installation: str  # short id of this Muster: marks everything that it creates in a cluster as its own
+    urls: Callable[[], Sequence[str]]  # addresses at which launchers reach the servers
+    urls_file: Path | None = None  # the same, kept up to date, as JSON {"urls": [...]}: for launchers on this machine
     ca_file: str | None = None
-    log_limit: int = 64 << 20  # bytes of output kept of each rank, unless its job says otherwise
-    key: bytes = field(default=b"", repr=False)  # secret of this Muster: names and signatures that nobody can guess
-    trust_members: bool = False  # on every engine; see `muster.engines.isolation`
-    private: tuple[str, ...] = ()  # paths that are the server's alone
+    log_limit: int = 64 << 20  # bytes of output kept per rank, unless its job says otherwise
+    key: bytes = field(default=b"", repr=False)  # this Muster's secret: for names and signatures that can't be guessed
+    trust_members: bool = False  # for every engine; see `muster.engines.isolation`
+    private: tuple[str, ...] = ()  # paths that only the server may read
 
 
 def launch_of(
@@ -35,7 +36,7 @@ def launch_of(
     devices: tuple[int, ...] | None = None,
     urls_file: str | None = None,
 ) -> Launch:
-    """All but where rank 0 listens, which the engine or the workers themselves find out."""
+    """Everything except the address of rank 0, which the engine or the workers find out."""
     if not gang.job or "/" in gang.job or gang.job.startswith("."):
         raise EngineError(f"{gang.job!r} can't be a job's id.", "It is the name of a folder, without a slash.")
     return Launch(

@@ -1,7 +1,7 @@
-"""Who is kept apart from whom on machines that jobs share: an engine's settings for it, and what launchers are told.
+"""Isolation of jobs on shared machines: an engine's settings for it, and the instructions for launchers.
 
-A job that an administrator submitted runs as the server's own user, since the server is theirs already. A job of
-anybody else is kept apart (see `muster.runtime.sandbox`), unless `trust_members` says that everybody is trusted.
+An administrator's job runs as the server's own user, because an administrator controls the server anyway. Any other job
+is isolated (see `muster.runtime.sandbox`), unless `trust_members` says that all members are trusted.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from muster.engines.base import GangLaunch
 from muster.inherited import for_launcher
 from muster.wire import Isolation
 
-UID_BASE: Final = 2_000_000  # above the users of any machine, and below what containers are commonly given
+UID_BASE: Final = 2_000_000  # above the users of any machine, below the range commonly given to containers
 PROBE_SECONDS: Final = 60.0
-REFUSAL_SECONDS: Final = 30.0  # for which a failed probe is believed
+REFUSAL_SECONDS: Final = 30.0  # how long a failed probe's result is kept
 HINT: Final = "apt-get install bubblewrap, or `muster up --trust-members`: then any member's job may read all of it."
 _LISTS: Final = ("pass_env", "readable", "writable", "hidden")
 
@@ -36,22 +36,23 @@ Kind = Literal["user", "sandbox", "trusted", "none"]
 
 @dataclass(frozen=True, slots=True)
 class IsolationSettings:
-    """A part of an engine's table in config.toml."""
+    """The isolation part of an engine's table in config.toml."""
 
-    trust_members: bool = False  # every member's job runs as an administrator's would
-    pass_env: tuple[str, ...] = ()  # names that ranks inherit beside the usual ones; one may end with *
-    readable: tuple[str, ...] = ()  # paths that jobs see whatever is hidden around them
-    writable: tuple[str, ...] = ()  # paths that they may write to as the engine's user; all else is read-only
-    hidden: tuple[str, ...] = ()  # further paths that they don't see
-    users: Mapping[str, str] = field(default_factory=dict)  # project → Unix account, where the launchers are root
-    uid_base: int = UID_BASE  # of projects that have no account
+    trust_members: bool = False  # every member's job runs like an administrator's
+    pass_env: tuple[str, ...] = ()  # variables that ranks inherit besides the usual ones; a name may end with *
+    readable: tuple[str, ...] = ()  # paths that jobs can read even inside hidden folders
+    writable: tuple[str, ...] = ()  # paths that jobs may write to as the engine's user; all else is read-only
+    hidden: tuple[str, ...] = ()  # further paths that jobs can't see
+    users: Mapping[str, str] = field(default_factory=dict)  # project → Unix account, where the launchers run as root
+    uid_base: int = UID_BASE  # for projects without an account
 
 
 KEYS: Final = frozenset(item.name for item in fields(IsolationSettings))
 
 
 def read_isolation(where: str, given: Mapping[str, Any], trust_members: bool = False) -> IsolationSettings:
-    """From the keys of an engine's table that concern it. Raises ConfigError. `trust_members`: for all engines."""
+    """Reads the isolation keys of an engine's table. Raises ConfigError.
+    `trust_members`: the setting for all engines."""
     found: dict[str, Any] = {}
     for key in given.keys() & KEYS:
         value = given[key]
@@ -72,7 +73,7 @@ def read_isolation(where: str, given: Mapping[str, Any], trust_members: bool = F
 
 
 def read_local(given: Mapping[str, Any], trust_members: bool) -> IsolationSettings:
-    """[engines.local]. Raises ConfigError for what is no setting."""
+    """Reads [engines.local]. Raises ConfigError for an unknown setting."""
     for key in given.keys() - KEYS - {"kind"}:
         near = get_close_matches(key, KEYS, n=1)
         hint = f"Did you mean `{near[0]}`?" if near else f"There are: {', '.join(sorted(KEYS))}."
@@ -83,8 +84,8 @@ def read_local(given: Mapping[str, Any], trust_members: bool) -> IsolationSettin
 def isolation_of(
     gang: GangLaunch, settings: IsolationSettings, hidden: Iterable[str], numbers: Path
 ) -> Isolation | None:
-    """What the launchers of a gang do; None for a job that is not kept apart. `numbers`: where the projects' user ids
-    are kept; `hidden`: what the engine itself hides."""
+    """The isolation of a gang's launchers; None for a job that is not isolated.
+    `numbers`: the file with the projects' user ids. `hidden`: what the engine itself hides."""
     if gang.trusted or settings.trust_members:
         return None
     uid, gid = _user(gang.project, settings, numbers)
@@ -95,19 +96,19 @@ def isolation_of(
 
 @dataclass(frozen=True, slots=True)
 class IsolationStatus:
-    """What holds on this machine, as trying it has shown."""
+    """The isolation that works on this machine, as a probe has shown."""
 
     kind: Kind
     detail: str
 
     @property
     def refusal(self) -> str:
-        """Why a member's job can't be run here; "" when it can."""
+        """Why a member's job can't run here; "" when it can."""
         return self.detail if self.kind == "none" else ""
 
 
 def stand(settings: IsolationSettings) -> IsolationStatus:
-    """Tries it, in a process of its own."""
+    """Probes the isolation in a separate process."""
     if settings.trust_members:
         return IsolationStatus(
             "trusted", "members are trusted: their jobs run as the server's user and can read all it can"
@@ -128,7 +129,7 @@ def stand(settings: IsolationSettings) -> IsolationStatus:
 
 
 class Probe:
-    """Tries it when it is first asked; what failed is tried again, but not for everybody who asks meanwhile."""
+    """Runs the probe at the first call. A failed probe is repeated, but at most once in REFUSAL_SECONDS."""
 
     def __init__(
         self,
@@ -165,7 +166,7 @@ def _user(project: str, settings: IsolationSettings, numbers: Path) -> tuple[int
 
 
 def _number(project: str, numbers: Path) -> int:
-    """The same for a project for ever, and no other project's: what it owns on disk stays its own."""
+    """The project's number. It never changes and no other project gets it, so the project's files stay its own."""
     numbers.parent.mkdir(parents=True, exist_ok=True)
     with os.fdopen(os.open(numbers, os.O_RDWR | os.O_CREAT, 0o600), "r+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -174,7 +175,7 @@ def _number(project: str, numbers: Path) -> int:
             known[project] = 1 + max(known.values(), default=0)
             draft = json.dumps(known)
             file.seek(0)
-            file.write(draft)  # it only ever grows, so that nothing of the old text is left behind it
+            file.write(draft)  # the text only ever grows, so nothing of the old text is left behind it
             file.flush()
             os.fsync(file.fileno())
         return known[project]

@@ -1,7 +1,8 @@
-"""The local engine: workers on this machine, each under a launcher that outlives the server.
+"""The local engine: runs workers on this machine, each under a launcher that outlives the server.
 
-All that it knows lies in the workers' folders, root/attempts/JOB/ATTEMPT/WORKER, so a new server finds what an old one
-started. A launcher that died is replaced by a recovering one, which kills what is left and tells what was not told.
+All its state is in the workers' folders, root/attempts/JOB/ATTEMPT/WORKER, so a new server finds what an earlier one
+started. A launcher that died is replaced by one in recovery mode, which kills the remaining processes and reports what
+was not reported yet.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class LocalEngine:
 
     name = "local"
     patience = (
-        60.0  # a launcher, or the one that recovers for it, always tells; this is for one that can reach no server
+        60.0  # a launcher, or its recovery, always reports; this is the limit for a launcher that can reach no server
     )
 
     def __init__(self, config: LocalConfig) -> None:
@@ -52,7 +53,7 @@ class LocalEngine:
         self._lock = threading.RLock()
 
     def start(self) -> None:
-        """Finds what is there from before, and gets ready to launch."""
+        """Loads the workers of earlier servers and gets ready to launch."""
         (self._root / "attempts").mkdir(parents=True, exist_ok=True)
         with self._lock:
             self._watcher.start()
@@ -67,11 +68,12 @@ class LocalEngine:
         return tuple(self._config.nodes)
 
     def launch(self, gang: GangLaunch) -> None:
-        """Raises EngineError when a seat can't exist here, OSError when the machine refuses for now."""
+        """Raises EngineError when a seat can't exist here, OSError when the machine can't start it for now."""
         self.launch_workers(describe_gang(self._config, gang))
 
     def launch_workers(self, launches: Sequence[Launch]) -> int:
-        """Starts these workers of one attempt; the port of its rank 0, a free one here where they name none."""
+        """Starts these workers of one attempt and returns the port of its rank 0:
+        the given one, or else a free one here."""
         job, attempt = launches[0].job, launches[0].attempt
         with self._lock:
             known = {worker.number: worker for worker in self._workers.get((job, attempt), ())}
@@ -93,11 +95,11 @@ class LocalEngine:
             for worker in self._workers.get((job, attempt), ()):
                 worker.refresh()
                 if worker.exit or now + grace >= worker.kill_by:
-                    continue  # over, or ordered before to be over sooner
+                    continue  # it has ended, or an earlier order ends it sooner
                 worker.kill_by = now + grace
                 worker.order(grace, reason)
                 if not worker.alive and not worker.started:
-                    self._start_launcher(worker, recover=False)  # it finds the order and tells that nothing was started
+                    self._start_launcher(worker, recover=False)  # it finds the order and reports that nothing started
 
     def poll(self) -> Sequence[WorkerReport]:
         now = time.monotonic()
@@ -139,7 +141,7 @@ class LocalEngine:
             self._wake()
 
     def _new_worker(self, launch: Launch) -> LocalWorker:
-        """The first launch.json that is written decides; this one, or that of a server before."""
+        """Creates a worker. The launch.json that was written first counts: this one, or an earlier server's."""
         folder = self._root / "attempts" / launch.job / str(launch.attempt) / str(launch.worker)
         folder.mkdir(parents=True, exist_ok=True)
         if "://" not in launch.checkpoint_dir:
@@ -148,7 +150,7 @@ class LocalEngine:
         return self._take_up(read_launch(folder), folder)
 
     def _take_up(self, launch: Launch, folder: Path) -> LocalWorker:
-        self._watcher.watch_folder(folder)  # before the first look, so that nothing falls in between
+        self._watcher.watch_folder(folder)  # before the first look, so that no event is missed
         worker = LocalWorker(launch.job, launch.attempt, launch.worker, folder, self._watcher.watch_process)
         worker.port = launch.master_port
         worker.refresh()
@@ -161,14 +163,14 @@ class LocalEngine:
             worker.count_try(now)
             try:
                 self._start_launcher(worker, recover=worker.started or worker.exit is not None)
-            except OSError as error:  # it is tried again later, and called lost if that goes on
+            except OSError as error:  # it is retried later, and reported as lost after several failures
                 _log.warning("no launcher could be started for %s: %s", worker.folder, error)
 
     def _start_launcher(self, worker: LocalWorker, recover: bool) -> None:
         worker.adopt(self._warm.ask(worker.folder, recover))
 
     def _remove(self, key: tuple[str, int]) -> None:
-        """Out of sight in one step: a half-removed folder would look like a worker that was never started."""
+        """Moves the folder away in one step: a half-removed folder would look like a worker that was never started."""
         folder = self._workers.pop(key)[0].folder.parent
         self._forgotten.discard(key)
         trash = self._root / "trash" / f"{key[0]}.{key[1]}"
@@ -176,7 +178,7 @@ class LocalEngine:
         shutil.rmtree(trash, ignore_errors=True)
         folder.rename(trash)
         shutil.rmtree(trash, ignore_errors=True)
-        with suppress(OSError):  # it has other attempts
+        with suppress(OSError):  # the job has other attempts
             folder.parent.rmdir()
 
 

@@ -1,4 +1,5 @@
-"""What the local engine tells the launchers of a gang, from its own settings and from what the controller asks for."""
+"""Builds the launchers' input for a gang of the local engine,
+from the engine's settings and the controller's request."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from muster.engines.local_nodes import CUDA_DEVICES
 from muster.wire import Launch
 
 LOOPBACK: Final = "127.0.0.1"
-# Below the range from which Linux picks ports for outgoing connections, so that none is taken before a rank listens.
+# Below the range that Linux uses for outgoing connections, so that no connection takes the port before a rank listens.
 PORTS: Final = range(20000, 30000)
 
 
@@ -28,23 +29,24 @@ def _no_urls() -> Sequence[str]:
 
 @dataclass(frozen=True)
 class LocalConfig:
-    """`urls_file` holds the servers' addresses, JSON {"urls": [...]}, for launchers that outlive a server's address."""
+    """The local engine's settings. `urls_file` holds the servers' addresses as JSON {"urls":
+    [...]}, for launchers that outlive a server's address."""
 
     root: Path
     nodes: Sequence[NodeInfo]
     urls: Callable[[], Sequence[str]] = _no_urls
     urls_file: Path | None = None
-    log_limit: int = 64 << 20  # bytes a rank
+    log_limit: int = 64 << 20  # bytes per rank
     ca_file: str | None = None
     real_devices: bool = True  # False leaves CUDA_VISIBLE_DEVICES alone even where a node has real GPUs
     python: str = sys.executable
-    env: Mapping[str, str] | None = None  # of the launchers; what they need of this process's own without it
+    env: Mapping[str, str] | None = None  # for the launchers; None: what they need of this process's environment
     isolation: IsolationSettings = field(default_factory=IsolationSettings)
-    hidden: tuple[str, ...] = ()  # what is the server's alone
+    hidden: tuple[str, ...] = ()  # paths that only the server may read
 
 
 def describe_gang(config: LocalConfig, gang: GangLaunch) -> list[Launch]:
-    """What each worker's launcher is told, but for the port. Raises EngineError for a gang that can't exist here."""
+    """Each worker's launcher input, without the port. Raises EngineError for a gang that can't exist here."""
     checkpoints = config.root.absolute() / "checkpoints" / gang.job
     home = Home(
         config.root, "", config.urls, None, str(Path(config.ca_file).absolute()) if config.ca_file else None,
@@ -62,7 +64,7 @@ def describe_gang(config: LocalConfig, gang: GangLaunch) -> list[Launch]:
 
 
 def free_port(taken: Collection[int]) -> int:
-    """A port on which nobody listens now and that no other attempt was given."""
+    """A port that nothing listens on now and that no other attempt has."""
     start = random.randrange(len(PORTS))
     for step in range(len(PORTS)):
         port = PORTS[(start + step) % len(PORTS)]
@@ -72,7 +74,7 @@ def free_port(taken: Collection[int]) -> int:
 
 
 def _devices(config: LocalConfig, seat: Seat) -> tuple[int, ...] | None:
-    """The machine's indices of a seat's accelerators; None where they are not real."""
+    """The machine's indices of a seat's accelerators; None if they are not real."""
     nodes = {node.name: node for node in config.nodes}
     if seat.node not in nodes:
         raise EngineError(f"There is no node {seat.node!r} on this machine.", f"It has {', '.join(nodes) or 'none'}.")

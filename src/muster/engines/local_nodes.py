@@ -1,4 +1,4 @@
-"""The machine as nodes: what it has of CPUs, memory and accelerators, whole or split into logical nodes."""
+"""Describes this machine as nodes: its CPUs, memory and accelerators, as one node or split into logical nodes."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ def describe_machine(
     memory: int | None = None,
     pool: str = "local",
 ) -> list[NodeInfo]:
-    """Logical nodes local-0, local-1, ... that share the machine evenly; what is given counts for each node.
+    """Logical nodes local-0, local-1, ... that share the machine evenly. Values given here apply to each node.
 
-    `accelerators` such as "H100:8" are logical, for trying things out, and "" is none; without it the GPUs that
-    nvidia-smi finds are shared out, and each node's label says which are its own.
+    `accelerators` such as "H100:8" are logical, for experiments; "" means none. Without it, the GPUs that nvidia-smi
+    finds are divided among the nodes, and each node's label lists its own.
     """
     if nodes < 1:
         raise ConfigError(f"The machine can't be split into {nodes} nodes.", "Ask for one or more.")
     kind, gpus = _real_gpus() if accelerators is None else ("", [])
-    borders = [-(-len(gpus) * index // nodes) for index in range(nodes + 1)]  # neighbours stay together
+    borders = [-(-len(gpus) * index // nodes) for index in range(nodes + 1)]  # each node gets adjacent GPUs
     shares = [gpus[start:end] for start, end in itertools.pairwise(borders)]
     logical = 0
     if accelerators is not None:
@@ -55,7 +55,7 @@ def describe_machine(
 
 
 def gpu_kind(product: str) -> str:
-    """The name that people ask for, from the one that nvidia-smi prints: "NVIDIA H100 80GB HBM3" is an H100."""
+    """The accelerator name used in job files, from nvidia-smi's name: "NVIDIA H100 80GB HBM3" is an H100."""
     words = [w for w in product.replace("-", " ").split() if w.upper() not in _VENDOR_WORDS]
     if words and words[0].upper() in ("RTX", "GTX") and len(words) > 1:
         return words[0].upper() + words[1].upper()
@@ -72,7 +72,7 @@ def _parse(text: str) -> tuple[str, int]:
 
 
 def _real_gpus() -> tuple[str, list[int]]:
-    """The kind that the machine has most of, and the indices of those."""
+    """The most frequent kind of GPU, and the indices of the GPUs of that kind."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return "", []
@@ -80,7 +80,7 @@ def _real_gpus() -> tuple[str, list[int]]:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_SMI_SECONDS, check=True)
     except (OSError, subprocess.SubprocessError):
-        return "", []  # installed, but without a driver or a device that answers
+        return "", []  # installed, but the driver or the devices don't answer
     kinds = [gpu_kind(line) for line in done.stdout.splitlines() if line.strip()]
     if not kinds:
         return "", []
@@ -89,7 +89,7 @@ def _real_gpus() -> tuple[str, list[int]]:
 
 
 def _cpus() -> float:
-    """Those that this process may use, within its control group's quota."""
+    """The CPUs that this process may use, limited by its control group's quota."""
     cpus = float(len(os.sched_getaffinity(0)))
     quota = _cgroup("cpu.max").split()
     if len(quota) == 2 and quota[0] != "max":
@@ -104,7 +104,7 @@ def _memory() -> int:
 
 
 def _cgroup(name: str) -> str:
-    """A setting of the control group that a container sees as its root; empty without one."""
+    """A setting of the control group that a container sees as its root; empty if there is none."""
     try:
         return (Path("/sys/fs/cgroup") / name).read_text()
     except OSError:

@@ -1,4 +1,4 @@
-"""The engine's end of the warm process, which forks launchers on request."""
+"""The local engine's connection to the warm process, which forks launchers on request."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-ANSWER_SECONDS: Final = 30.0  # the first answer of a new process waits for its imports, on a machine that may be busy
+ANSWER_SECONDS: Final = 30.0  # the first answer waits for the new process's imports, on a machine that may be busy
 LEAVE_SECONDS: Final = 5.0
 
 
 class WarmProcess:
-    """Started when first needed, and again when it has died. One thread at a time."""
+    """Starts the warm process when first needed, and again when it has died. Not thread-safe."""
 
     def __init__(self, python: str, env: Mapping[str, str]) -> None:
         self._python = python
@@ -40,17 +40,17 @@ class WarmProcess:
             )
 
     def ask(self, folder: Path, recover: bool) -> int:
-        """The process id of a launcher for this folder. Raises OSError when none could be started."""
+        """Starts a launcher for this folder and returns its process id. Raises OSError when none could be started."""
         try:
             self.start()
             return self._ask(folder, recover)
-        except OSError:  # it died, or hangs: a new one has no such past
+        except OSError:  # it died or hangs: try once more with a new one
             self.close()
             self.start()
             return self._ask(folder, recover)
 
     def close(self) -> None:
-        """The launchers stay."""
+        """Ends the warm process; the launchers keep running."""
         process, self._process = self._process, None
         if process is None or process.stdin is None or process.stdout is None:
             return

@@ -1,4 +1,4 @@
-"""Notices, the moment it happens, that a launcher has died or that a worker's folder has a new file."""
+"""Detects at once that a launcher has died or that a worker's folder has a new file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 
 class Watcher:
-    """One thread for all workers; `changed` is called in it."""
+    """One thread watches all workers and calls `changed`."""
 
     def __init__(self, changed: Callable[[], None]) -> None:
         self._changed = changed
@@ -38,18 +38,18 @@ class Watcher:
         self._inotify = _LIBC.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK)
         if self._inotify >= 0:
             self._epoll.register(self._inotify, select.EPOLLIN)
-        else:  # the launchers' own words over the network still wake the controller, only later
+        else:  # the launchers' reports over the network still wake the controller, only later
             _log.warning("inotify is not to be had (%s): ends are noticed by polling", os.strerror(ctypes.get_errno()))
         self._thread = threading.Thread(target=self._run, name="launcher-watcher", daemon=True)
         self._thread.start()
 
     def watch_folder(self, folder: Path) -> None:
-        """Until the folder is removed."""
+        """Watches a folder until it is removed."""
         if self._inotify >= 0:
             _LIBC.inotify_add_watch(self._inotify, os.fsencode(folder), _IN_MOVED_TO)
 
     def watch_process(self, pidfd: int) -> None:
-        """Once, until it ends or the descriptor is closed."""
+        """Watches a process, once, until it ends or the descriptor is closed."""
         if self._epoll is not None:
             with contextlib.suppress(FileExistsError):
                 self._epoll.register(pidfd, select.EPOLLIN | select.EPOLLONESHOT)
@@ -80,7 +80,7 @@ class Watcher:
                     _log.exception("the controller could not be woken")
 
     def _read_events(self) -> bool:
-        """Whether one of the files that matter has appeared."""
+        """Whether one of the relevant files has appeared."""
         try:
             raw = os.read(self._inotify, 64 << 10)
         except BlockingIOError:

@@ -1,4 +1,4 @@
-"""One worker as the local engine sees it: its folder, the process that looks after it, and what that means."""
+"""One worker of the local engine: its folder, its launcher process, and the status that follows from them."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from muster.wire import Command, Launch, WorkerExit
 
 RETRY_FIRST: Final = 1.0  # seconds before a launcher that died is started again, doubled each time
 RETRY_LAST: Final = 60.0
-LOST_TRIES: Final = 3  # launchers that failed to recover it before a worker is called lost
+LOST_TRIES: Final = 3  # launchers that failed to recover a worker before it is reported as lost
 
 
 @dataclass(slots=True)
 class LocalWorker:
-    """Read from the folder by `refresh`; nothing here is kept anywhere else."""
+    """A worker's state. `refresh` reads it from the folder; it is stored nowhere else."""
 
     job: str
     attempt: int
     number: int
     folder: Path
-    watch: Callable[[int], None]  # called with the descriptor of every process that becomes its launcher
+    watch: Callable[[int], None]  # called with the pidfd of every process that becomes its launcher
     port: int = 0  # the gang's MASTER_PORT
     wanted: bool = False  # the controller asked this engine to start it
     exit: WorkerExit | None = None
-    started: bool = False  # launcher.json is there: ranks may have been started
-    done: bool = False  # the server has everything
-    rebooted: bool = False  # its launcher lived before the machine's last boot
-    pid: int = 0  # of the process that is, or is becoming, its launcher
+    started: bool = False  # launcher.json exists: ranks may have been started
+    done: bool = False  # the server has received everything
+    rebooted: bool = False  # its launcher ran before the machine's last boot
+    pid: int = 0  # of the process that is, or will be, its launcher
     pidfd: int = -1
     tries: int = 0
     next_try: float = 0.0  # monotonic
-    kill_by: float = float("inf")  # monotonic: the end of the grace that it was given
+    kill_by: float = float("inf")  # monotonic: the end of its grace period
 
     @property
     def alive(self) -> bool:
@@ -47,12 +47,12 @@ class LocalWorker:
 
     @property
     def settled(self) -> bool:
-        """Nothing about it will change any more."""
+        """Whether nothing about it will change any more."""
         return self.done and self.exit is not None and not self.alive
 
     @property
     def removable(self) -> bool:
-        """No launcher lives there, and nothing is left to tell."""
+        """Whether no launcher runs and nothing is left to report."""
         return not self.alive and (self.done or not (self.started or self.exit))
 
     def report(self) -> WorkerReport:
@@ -60,7 +60,7 @@ class LocalWorker:
         if self.exit:
             status = "ended"
         elif self.started:
-            # Until a recovering launcher has killed what is left of the ranks, the worker is not gone.
+            # The worker is not gone until a recovery launcher has killed the remaining ranks.
             gone = not self.alive and (self.rebooted or self.tries >= LOST_TRIES)
             status = "lost" if gone else "running"
         return WorkerReport(self.job, self.attempt, self.number, status, self.exit)
@@ -80,7 +80,7 @@ class LocalWorker:
         self.done = self.done or (self.folder / "done").exists()
 
     def adopt(self, pid: int) -> None:
-        """Takes a process that was just started for it."""
+        """Takes over a process that was just started as its launcher."""
         self.let_go()
         with suppress(ProcessLookupError, FileNotFoundError):
             self._hold(pid, os.pidfd_open(pid))
@@ -95,13 +95,13 @@ class LocalWorker:
         self.tries += 1
 
     def order(self, grace: float, reason: str) -> None:
-        """Leaves a command to stop and, if a launcher is there to read it, tells it so."""
+        """Writes a stop command to the inbox and signals the launcher, if one is there to read it."""
         last = _read_json(self.folder / "inbox.json")
         command = Command(last["id"] + 1 if last else 1, "stop", reason, grace)
         write_new(self.folder / "inbox.json", json.dumps(asdict(command)), replace=True)
         self.refresh()
         identity = _read_json(self.folder / "launcher.json")
-        # One that has not signed yet is not ready for a signal; it reads the inbox after it has signed.
+        # A launcher that has not written launcher.json yet can't take a signal; it reads the inbox after writing it.
         if self.alive and identity and identity["pid"] == self.pid:
             with suppress(ProcessLookupError, FileNotFoundError):
                 signal.pidfd_send_signal(self.pidfd, signal.SIGUSR1)
@@ -118,7 +118,8 @@ class LocalWorker:
 
 
 def write_new(path: Path, text: str, replace: bool = False) -> bool:
-    """Writes a whole file that only its owner may read; False when it was there and is not to be replaced."""
+    """Writes a complete file that only its owner may read.
+    Returns False if the file exists and `replace` is not set."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
@@ -127,7 +128,7 @@ def write_new(path: Path, text: str, replace: bool = False) -> bool:
         if replace:
             draft.replace(path)
             return True
-        path.hardlink_to(draft)  # unlike a rename, this fails where another was first
+        path.hardlink_to(draft)  # unlike a rename, this fails if another process created the file first
         return True
     except FileExistsError:
         return False
@@ -144,12 +145,12 @@ def boot_id() -> str:
 
 
 def _open_process(pid: int, start_ticks: int) -> int:
-    """A descriptor of this very process; -1 when it has ended, whoever has its number now."""
+    """A pidfd of exactly this process; -1 when it has ended, even if its process id is in use again."""
     try:
         pidfd = os.pidfd_open(pid)
-    except (ProcessLookupError, FileNotFoundError):  # the second, by newer kernels, of one that is just being reaped
+    except (ProcessLookupError, FileNotFoundError):  # newer kernels raise the second for a process being reaped
         return -1
-    # Looked at while the descriptor is held, so that the number can't pass to another in between.
+    # Check while the pidfd is held, so that the process id can't be reused in between.
     if _readable(pidfd) or _start_ticks(pid) != start_ticks:
         os.close(pidfd)
         return -1
@@ -165,14 +166,14 @@ def _start_ticks(pid: int) -> int:
 
 
 def _readable(pidfd: int) -> bool:
-    """A process's descriptor becomes readable when the process ends."""
+    """Whether the process has ended: a pidfd becomes readable then."""
     poll = select.poll()
     poll.register(pidfd, select.POLLIN)
     return bool(poll.poll(0))
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    """Empty when the file is not there, or was cut short by a power failure."""
+    """The file's object; empty when the file does not exist or was truncated by a power failure."""
     try:
         raw = json.loads(path.read_text())
     except (FileNotFoundError, ValueError):

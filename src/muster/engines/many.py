@@ -1,4 +1,4 @@
-"""Several engines as one: each pool belongs to one of them, and the controller need not know which."""
+"""Several engines behind one interface: each pool belongs to one engine, and the controller need not know which."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from muster.engines.base import (
 )
 from muster.engines.names import Names
 
-PATIENCE: Final = 60.0  # seconds; a launcher always tells, this is for one that can reach no server
-AWAY_AFTER: Final = 10.0  # seconds that an engine may not answer before nothing is planned there: a restart takes less
+PATIENCE: Final = 60.0  # seconds; a launcher always reports, this is for one that can reach no server
+AWAY_AFTER: Final = 10.0  # seconds without an answer before nothing is planned on an engine: a restart takes less
 _FINE: Final = Condition(True, 0.0, "this machine")
 
 
 class Engines:
-    """See `muster.engines.base.Engine`. An engine that is away keeps the others from nothing."""
+    """See `muster.engines.base.Engine`. An engine that is away does not affect the others."""
 
     name = "engines"
     patience = PATIENCE
@@ -42,12 +42,12 @@ class Engines:
         self._members: dict[str, Member] = {member.name: member for member in members}
         self._clock = clock
         self._names = Names()
-        self._used: dict[str, Resources] = {}  # machine → what all who use it hold
-        self._told: dict[str, str] = {}  # engines that were said to be away
+        self._used: dict[str, Resources] = {}  # machine → what all its users together hold
+        self._told: dict[str, str] = {}  # engines → why they are away, as `pools` last reported
 
     def recall(self, pools: Mapping[str, str], nodes: Iterable[tuple[str, str]]) -> None:
-        """Names that an earlier server gave: pools with their engines, and nodes with theirs. They stay the same,
-        whichever engine answers first this time."""
+        """Restores names that an earlier server assigned: pools and nodes, each with its engine.
+        The names stay the same no matter which engine answers first this time."""
         there = {pool: engine for pool, engine in pools.items() if engine in self._members}
         self._names.recall(there, [(node, engine) for node, engine in nodes if engine in self._members])
 
@@ -64,32 +64,32 @@ class Engines:
         return member.condition() if isinstance(member, Diagnosing) else _FINE
 
     def away(self, name: str) -> str:
-        """What is wrong with an engine that has not answered for a while; "" of one that is there, or is no more."""
+        """Why an engine that has not answered for a while is away; "" for one that answers or no longer exists."""
         if name not in self._members:
             return ""
         found = self.condition(name)
         return "" if found.ok or self._clock() - found.since < AWAY_AFTER else found.detail
 
     def used(self, node: str) -> Resources | None:
-        """What all who use a machine hold of it, where its engine says so."""
+        """What all users of a machine together hold of it, if its engine reports that."""
         return self._used.get(node)
 
     def engine_of(self, node: str) -> str:
-        """The engine that a node belongs to; "" of one that was never heard of."""
+        """The engine that a node belongs to; "" for an unknown node."""
         return self._names.node(node)[0]
 
     def called(self, node: str) -> str:
-        """What its engine calls a node."""
+        """The engine's own name for a node."""
         return self._names.node(node)[1]
 
-    # --- what an engine does -----------------------------------------------------------------------------------------
+    # --- the Engine protocol -----------------------------------------------------------------------------------------
     def heard(self, engine: str) -> bool:
         member = self._members.get(engine)
         answered: Callable[[], bool] | None = getattr(member, "answered", None)
         return answered() if answered is not None else True
 
     def nodes(self) -> Sequence[NodeInfo]:
-        """A name that two engines use is shown with the engine's beside it."""
+        """The nodes of all engines. A name that two engines use is shown together with the engine's name."""
         found: list[NodeInfo] = []
         for name, member in self._members.items():
             for node in member.nodes():
@@ -99,7 +99,7 @@ class Engines:
         return found
 
     def nodes_changed(self) -> bool:
-        """Whether `nodes` or `pools` has something new to say."""
+        """Whether `nodes` or `pools` would return something new."""
         changed = [asked() for member in self._members.values() if (asked := getattr(member, "nodes_changed", None))]
         return any(changed) or {name: bool(self.away(name)) for name in self._members} != self._said()
 
@@ -141,7 +141,7 @@ class Engines:
         for member in self._members.values():
             member.close()
 
-    # --- what only some of them do -----------------------------------------------------------------------------------
+    # --- optional protocols ------------------------------------------------------------------------------------------
     def waits(self) -> Sequence[Wait]:
         return [wait for member in self._members.values() if isinstance(member, Queueing) for wait in member.waits()]
 

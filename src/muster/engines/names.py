@@ -1,6 +1,7 @@
-"""What pools and nodes of several engines are called: each as its engine calls it, unless another had the name first.
+"""Maps the pool and node names of several engines to the names that are shown, which are unique.
 
-A pool `gpu` that engine `b` has too is shown as `b-gpu`, a node `n1` as `n1@b`.
+A name is shown as its engine has it, unless another engine used it first: then a pool `gpu` of engine `b` is shown as
+`b-gpu`, and a node `n1` as `n1@b`.
 """
 
 from __future__ import annotations
@@ -10,13 +11,13 @@ from collections.abc import Iterable, Mapping
 
 class Names:
     def __init__(self) -> None:
-        self._pools: dict[str, tuple[str, str]] = {}  # as it is shown → engine, and its name there
+        self._pools: dict[str, tuple[str, str]] = {}  # shown name → engine, and the engine's own name
         self._nodes: dict[str, tuple[str, str]] = {}
-        self._shown_pools: dict[tuple[str, str], str] = {}  # the other way round
+        self._shown_pools: dict[tuple[str, str], str] = {}  # the reverse
         self._shown_nodes: dict[tuple[str, str], str] = {}
 
     def recall(self, pools: Mapping[str, str], nodes: Iterable[tuple[str, str]]) -> None:
-        """`pools` and `nodes` as they were shown, each with its engine."""
+        """Restores names. `pools` and `nodes` are shown names, each with its engine."""
         for shown, engine in pools.items():
             there = shown.removeprefix(f"{engine}-")
             clashed = pools.get(there, engine) != engine
@@ -25,11 +26,11 @@ class Names:
             self._keep(self._nodes, self._shown_nodes, shown, engine, shown.removesuffix(f"@{engine}"))
 
     def owners(self) -> dict[str, str]:
-        """Every pool as it is shown → its engine."""
+        """Shown name of every pool → its engine."""
         return {shown: engine for shown, (engine, _) in self._pools.items()}
 
     def pool(self, shown: str) -> tuple[str, str]:
-        """Its engine, and what it is called there; an engine of "" for one that was never heard of."""
+        """The pool's engine and the engine's own name for it; the engine is "" for an unknown pool."""
         return self._pools.get(shown, ("", shown))
 
     def node(self, shown: str) -> tuple[str, str]:

@@ -1,7 +1,7 @@
-"""What is shipped to nodes that have no Muster: the launcher and what ranks import, as one archive or as a folder.
+"""The package shipped to nodes that have no Muster: the launcher and what ranks import, as one archive or as a folder.
 
-Standard library only on the other side, but for what a user asks of `muster.train` and `muster.data`. Nothing of the
-server is in it. `python FOLDER` and `python ARCHIVE` both are `python -m muster.runtime.boot`.
+On the node it needs only the standard library, except for what a user's code uses of `muster.train` and `muster.data`.
+It contains no server code. `python FOLDER` and `python ARCHIVE` both run `muster.runtime.boot`.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from typing import Final
 
 import muster
 
-# What the worker's side imports of this package, and nothing that imports the server's.
+# The modules that the worker side imports; none of them imports server code.
 PARTS: Final = (
     "__init__.py", "py.typed", "wire.py", "inherited.py", "masking.py",
     "runtime", "train", "data", "foreign", "objects",
 )  # fmt: skip
 MAIN: Final = "__main__.py"
-# What every launcher imports: for nodes with the same Python.
+# The modules that every launcher imports, shipped compiled for nodes with the same Python.
 COMPILED: Final = ("__init__.py", "wire.py", "inherited.py", "masking.py", "runtime")
 _MAIN_TEXT: Final = b"import sys\n\nfrom muster.runtime.unpack import main\n\nsys.exit(main())\n"
-_NO_TIME: Final = (1980, 1, 1, 0, 0, 0)  # the first that an archive can name, so that equal content is an equal archive
+_NO_TIME: Final = (1980, 1, 1, 0, 0, 0)  # the earliest date of an archive, so that equal content is an equal archive
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Package:
     files: dict[str, bytes]  # by path, with slashes: "muster/wire.py"
 
     def as_zip(self) -> bytes:
-        """An archive that Python runs; the same bytes for the same content."""
+        """An archive that Python can run; equal content gives equal bytes."""
         made = io.BytesIO()
         with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
             for path, content in sorted(self.files.items()):
@@ -51,11 +51,12 @@ class Package:
         return made.getvalue()
 
     def unpack_into(self, folder: Path) -> Path:
-        """Where the files are, in a folder named by the digest: whole or not there, and written once."""
+        """Unpacks the files into a subfolder named by the digest and returns it.
+        It appears complete or not at all, and is written once."""
         place = folder / self.digest[:16]
         if place.is_dir():
             return place
-        draft = folder / f".{place.name}.{os.urandom(4).hex()}"  # nodes that share it may have equal process ids
+        draft = folder / f".{place.name}.{os.urandom(4).hex()}"  # process ids on nodes that share it may be equal
         try:
             for path, content in self.files.items():
                 target = draft / path
@@ -63,7 +64,7 @@ class Package:
                 target.write_bytes(content)
             draft.rename(place)
         except OSError:
-            if not place.is_dir():  # another was first
+            if not place.is_dir():  # another process was first
                 raise
         finally:
             shutil.rmtree(draft, ignore_errors=True)
@@ -72,7 +73,7 @@ class Package:
 
 @functools.cache
 def worker_package(also: tuple[str, ...] = ()) -> Package:
-    """Of the installed Muster; `also` names further parts of it, such as ("core", "engines")."""
+    """Packs the installed Muster. `also` names further parts of it, such as ("core", "engines")."""
     root = Path(muster.__file__).parent
     files = {f"muster/{path.relative_to(root).as_posix()}": path.read_bytes() for path in _paths(root, (*PARTS, *also))}
     files |= {f"muster/{path}": content for path, content in _compiled(root)}
@@ -85,7 +86,7 @@ def worker_package(also: tuple[str, ...] = ()) -> Package:
 
 
 def _compiled(root: Path) -> Iterator[tuple[str, bytes]]:
-    """Bound to the content and not to a time, so that it holds wherever it is unpacked."""
+    """Compiled modules, validated by content hash and not by time, so that they work wherever they are unpacked."""
     with tempfile.TemporaryDirectory() as folder:
         made = Path(folder) / "made.pyc"
         for path in _paths(root, COMPILED):

@@ -1,4 +1,4 @@
-"""The engines that a server may have, by kind, and the settings that name them."""
+"""The registry of engine kinds, and the check of the server's `engines` settings."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from muster.engines.describe import Home
 from muster.engines.remote import Adapter, RemoteEngine
 
 LOCAL: Final = "local"
-# Kind → where its `read(name, settings, home)` is, loaded when it is asked for: some need packages of their own.
+# Kind → module with its `read(name, settings, home)`, loaded on demand because some need packages of their own.
 KINDS: Final[dict[str, str]] = {
     "ray": "muster.engines.ray.config",
     "slurm": "muster.engines.slurm.config",
     "kubernetes": "muster.engines.kubernetes.config",
 }
-# `read`: the adapter that the settings describe. Raises ConfigError for what makes no sense, and connects to nothing.
+# `read` builds the adapter from the settings. Raises ConfigError for invalid settings, and connects to nothing.
 Read = Callable[[str, Mapping[str, Any], Home], Adapter]
 _NAME: Final = re.compile(r"[a-z]([a-z0-9-]{0,48}[a-z0-9])?\Z")
 
 
 def check_engines(raw: object) -> dict[str, dict[str, Any]]:
-    """`engines` of the server's settings as name → settings, each with its kind. Raises ConfigError."""
+    """Checks `engines` of the server's settings. Returns name → settings, each with its kind. Raises ConfigError."""
     if not isinstance(raw, Mapping):
         raise ConfigError(f"engines is {raw!r}; tables such as [engines.slurm] are expected.", "See docs/engines.md.")
     found: dict[str, dict[str, Any]] = {}

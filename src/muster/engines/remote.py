@@ -1,7 +1,7 @@
-"""An engine beyond this machine: a thread that carries orders to it and looks at it, so that no tick waits for it.
+"""The engine for a cluster other than this machine. A thread sends orders and polls, so that no tick waits for it.
 
-What is asked of it returns at once and is remembered; what it says is what was seen last. An `Adapter` is all that
-differs between Ray, Slurm and Kubernetes.
+Calls return at once and are queued; answers come from the last snapshot. Everything that differs between Ray, Slurm and
+Kubernetes is in an `Adapter`.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from muster.engines.unseen import Order as Order
 from muster.engines.unseen import Unseen
 from muster.wire import WorkerExit
 
-AGAIN_FIRST: Final = 1.0  # seconds before a cluster that does not answer is asked again, doubled each time
+AGAIN_FIRST: Final = 1.0  # seconds before the first retry of a cluster that does not answer, doubled each time
 AGAIN_LAST: Final = 10.0
-PORTION: Final = 64  # orders of a kind that are carried out in one go, so that none waits behind hundreds of another
+PORTION: Final = 64  # orders of one kind executed per round, so that none waits behind hundreds of another kind
 _TOO_EARLY: Final = "stopped before it was handed over"
 _BROKEN: Final = Held("away", "", error=EngineError("the hand-over was broken off"))
 _log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Desired:
-    """What was asked for and is not done yet, beside launches."""
+    """Pending requests other than launches."""
 
     stops: dict[Key, Order] = field(default_factory=dict)
     forgets: dict[Key, None] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class _Desired:
 
 
 class RemoteEngine:
-    """See `muster.engines.base.Engine` and what stands below it there. Call `start` first."""
+    """See `muster.engines.base.Engine` and the optional protocols there. Call `start` first."""
 
     patience = 60.0
 
@@ -58,7 +58,7 @@ class RemoteEngine:
         self._desired = _Desired()
         self._unseen = Unseen()
         self._seen: dict[Key, list[WorkerReport]] = {}  # at the last look
-        self._refused: dict[Key, list[WorkerReport]] = {}  # that never came to be there
+        self._refused: dict[Key, list[WorkerReport]] = {}  # gangs that were never created in the cluster
         self._waits: Sequence[Wait] = ()
         self._trouble = ""  # at the last look
         self._nodes: Sequence[NodeInfo] = ()
@@ -68,19 +68,19 @@ class RemoteEngine:
         self._answered = False
         self._changed: Callable[[], None] = lambda: None
         self._wake, self._closing = threading.Event(), threading.Event()
-        self._back = threading.Event()  # the cluster itself has said something
+        self._back = threading.Event()  # set when the cluster itself has reported something
         self._thread = threading.Thread(target=self._run, name=f"engine-{name}", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
-    # --- what the controller asks ------------------------------------------------------------------------------------
+    # --- calls from the controller -----------------------------------------------------------------------------------
     def answered(self) -> bool:
-        """Whether it was ever heard of what runs there."""
+        """Whether the cluster has ever reported what runs there."""
         return self._answered
 
     def nodes(self) -> Sequence[NodeInfo]:
-        self._nodes_new = False  # before the look: what comes after it sets it again
+        self._nodes_new = False  # cleared before the read: a later change sets it again
         return self._nodes
 
     def nodes_changed(self) -> bool:
@@ -94,12 +94,12 @@ class RemoteEngine:
         self._wake.set()
 
     def stop(self, job: str, attempt: int, grace: float, reason: str) -> None:
-        """The intent to have it there goes first, then what is there."""
+        """Cancels the intent to launch first, then stops what is in the cluster."""
         key, order = (job, attempt), Order(job, attempt, grace, reason)
         with self._lock:
             if key in self._unseen:
                 self._stop_unseen(key, order)
-            elif key in self._seen or not self._answered:  # before the first look nobody knows what is there
+            elif key in self._seen or not self._answered:  # before the first look it is unknown what is there
                 self._desired.stops[key] = order
         self._wake.set()
 
@@ -147,7 +147,7 @@ class RemoteEngine:
         return self._adapter.most()
 
     def objections(self, spec: JobSpec, pool: str) -> Sequence[Problem]:
-        """See `muster.engines.base.Judging`; most adapters have none."""
+        """See `muster.engines.base.Judging`; most adapters have no `objections`."""
         judge: Callable[[GangLaunch], Sequence[Problem]] | None = getattr(self._adapter, "objections", None)
         return judge(replace(gang_of(spec, self.kind), pool=pool)) if judge is not None else ()
 
@@ -175,7 +175,7 @@ class RemoteEngine:
             try:
                 detail = self._adapter.open(self._hear)
                 if not opened:
-                    self._look(first=True)  # before anything is handed over: it may be there already
+                    self._look(first=True)  # before any hand-over: the gang may be there already
                     opened = True
                 more = self._carry_out()
                 self._look()
@@ -187,19 +187,19 @@ class RemoteEngine:
                 opened = False
                 self._away(error)
                 self._closing.wait(delay / 4)
-                self._back.wait(delay * 3 / 4)  # its own word that it is there ends the pause
+                self._back.wait(delay * 3 / 4)  # ends early when the cluster reports something
                 delay = min(2 * delay, AGAIN_LAST)
             self._wake.clear()
 
     def _pause(self) -> float:
-        """Seconds until something is to be done though nobody asks for it."""
+        """Seconds until the next look or retry is due, if nothing is requested before."""
         with self._lock:
             due = self._unseen.next_due()
         every = self._adapter.look_every
         return every if due is None else max(0.0, min(every, due - time.monotonic()))
 
     def _carry_out(self) -> bool:
-        """Whether there is more to do at once."""
+        """Executes pending requests. Returns whether more are left to do at once."""
         with self._lock:
             todo, self._desired.calls = self._desired.calls, []
             waiting, self._desired.want = self._desired.want, None
@@ -244,7 +244,7 @@ class RemoteEngine:
         with self._lock:
             for gang in gangs:
                 key = (gang.job, gang.attempt)
-                if key in self._unseen:  # else it was forgotten meanwhile, and is cleared next
+                if key in self._unseen:  # otherwise it was forgotten meanwhile, and is removed next
                     self._settle(key, answers.get(key))
         errors = (answer.error for answer in answers.values() if isinstance(answer, Held) and answer.error is not None)
         failed = failed or next(errors, None)
@@ -252,7 +252,7 @@ class RemoteEngine:
             raise failed
 
     def _settle(self, key: Key, answer: str | Held | None) -> None:
-        """What became of one that was handed over. The lock is held."""
+        """Records the result of one hand-over. The caller holds the lock."""
         order = self._unseen.gangs[key].order
         if answer is None:
             self._unseen.sent(key, time.monotonic())
@@ -271,7 +271,7 @@ class RemoteEngine:
             self._changed()
 
     def _stop_unseen(self, key: Key, order: Order) -> None:
-        """The lock is held."""
+        """Stops a gang that no look has reported yet. The caller holds the lock."""
         gang = self._unseen.gangs[key]
         if gang.stage in ("wanted", "held"):
             touched = gang.touched
@@ -310,7 +310,7 @@ class RemoteEngine:
             self._changed()
 
     def _note_unseen(self, found: Look, now: float) -> None:
-        """The lock is held."""
+        """Updates the gangs that no look has reported yet. The caller holds the lock."""
         for key in self._seen:
             self._unseen.gangs.pop(key, None)
         if found.freed:
@@ -324,7 +324,7 @@ class RemoteEngine:
                 self._desired.forgets[key] = None
 
     def _never(self, key: Key, end: WorkerExit) -> None:
-        """It will not come to be there. The lock is held."""
+        """Marks a gang as never created in the cluster. The caller holds the lock."""
         reports = self._unseen.gangs.pop(key).reports()
         self._refused[key] = [replace(report, status="ended", exit=end, sure=True) for report in reports]
         self._changed()
@@ -363,7 +363,7 @@ def _stopped(order: Order) -> WorkerExit:
 
 
 def _told(call: Callable[[], Any]) -> None:
-    """What the cluster refuses of these is not asked again."""
+    """Runs a call. If the cluster refuses it, the call is logged and not repeated."""
     try:
         call()
     except EngineError as error:

@@ -1,6 +1,6 @@
-"""Rendering: a job as the documents that some other system takes, without that system and without a server.
+"""Rendering: turns a job into the documents of another system, without that system and without a server.
 
-A renderer is a pure function `render(asked: Asked) -> Rendered`; `RENDERERS` names it by the word `--engine` takes.
+A renderer is a pure function `render(asked: Asked) -> Rendered`. `RENDERERS` lists them by the value of `--engine`.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from muster.engines.base import GangLaunch, Seat
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What is to be rendered: the job, and the same as the gang of its first attempt, without a token."""
+    """The input of a renderer: the job, and the gang of its first attempt, without a token."""
 
     spec: JobSpec
     gang: GangLaunch
-    form: str = ""  # which of the renderer's forms; "" leaves it to the job file, and then to the renderer
-    settings: Mapping[str, Any] = field(default_factory=dict)  # of the engine, where the server's name it
+    form: str = ""  # one of the renderer's forms; "": the job file's choice, or else the renderer's default
+    settings: Mapping[str, Any] = field(default_factory=dict)  # the engine's settings, if the server's config has them
 
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """The documents in the order in which they are to be applied, and what people should know of them."""
+    """The output of a renderer: the documents in the order in which to apply them, and notes for the user."""
 
     documents: Sequence[Mapping[str, Any]]
     about: str  # one line: what this is, and whether it was ever run
-    lost: Sequence[str] = ()  # what the job says and these documents can't carry, a sentence each
-    notes: Sequence[str] = field(default=())  # what has to be there before they work, a sentence each
-    run: bool = True  # False: rendered by the published reference, and never run by us
+    lost: Sequence[str] = ()  # what the job asks for and the documents can't express, a sentence each
+    notes: Sequence[str] = field(default=())  # what must exist before the documents work, a sentence each
+    run: bool = True  # False: rendered from the published reference only, and never run by us
 
 
 Render = Callable[[Asked], Rendered]
-# Word → "module:function", loaded when it is asked for.
+# `--engine` value → "module:function", loaded on demand.
 RENDERERS: Final[dict[str, str]] = {
     "kubernetes": "muster.engines.kubernetes.render_job:render",
     "sagemaker": "muster.engines.managed.sagemaker:render",
@@ -51,7 +51,7 @@ RENDERERS: Final[dict[str, str]] = {
 def render_job(
     spec: JobSpec, engine: str, form: str = "", settings: Mapping[str, Any] = MappingProxyType({})
 ) -> Rendered:
-    """The job's documents for a kind of engine. Raises MusterError for one that can't be rendered."""
+    """Renders the job for a kind of engine. Raises MusterError for a job that can't be rendered."""
     return renderer(engine)(Asked(spec, gang_of(spec, engine), form, settings))
 
 
@@ -66,10 +66,10 @@ def renderer(engine: str) -> Render:
 
 
 def gang_of(spec: JobSpec, engine: str) -> GangLaunch:
-    """The gang of the job's first attempt, as the controller would hand it to this kind of engine.
+    """The gang of the job's first attempt, as the controller would pass it to this kind of engine.
 
-    What only a server knows is left open: the number in the job's id is 0, nobody has a seat on a node, and the token
-    is empty, so that what is printed never holds one.
+    What only a server knows is left open: the number in the job's id is 0, no worker has a node, and the token is
+    empty, so that printed output never holds one.
     """
     every = spec.checkpoint.every
     return GangLaunch(

@@ -1,4 +1,4 @@
-"""An engine without processes: gangs last as long as they are told to, on a clock that somebody else moves.
+"""An engine without processes, for simulation: gangs run for a given time, on a clock that the caller moves.
 
 The simulator runs the real controller on it, and so do the controller's own tests.
 """
@@ -17,13 +17,14 @@ Key = tuple[str, int]  # job, attempt
 
 
 class Player(Protocol):
-    """Who decides how long the gangs last."""
+    """Decides how long the gangs run."""
 
     def launched(self, gang: GangLaunch) -> None:
-        """The gang works from now on."""
+        """Called when the gang has started."""
 
     def stopping(self, job: str, attempt: int, grace: float, reason: str) -> bool:
-        """Whether the gang takes its time to leave: then the player ends it. Otherwise it is gone at once."""
+        """Called when the gang is asked to stop.
+        Returns whether it takes time to exit, and then the player ends it; otherwise it ends at once."""
 
 
 @dataclass(slots=True)
@@ -35,7 +36,7 @@ class _Gang:
 
 @dataclass(slots=True)
 class SimEngine:
-    """`refuse` may raise EngineError for a launch, as a real engine would."""
+    """The simulated engine. `refuse` may raise EngineError for a launch, as a real engine would."""
 
     node_list: list[NodeInfo]
     now: Callable[[], float]
@@ -44,18 +45,18 @@ class SimEngine:
     name: str = "sim"
     patience: float = 0.0
     audit_every: float = 30.0
-    slow: bool = False  # workers are starting until `come_up`; they run at once otherwise
-    remember: bool = True  # which gangs started and which were forgotten; a million jobs would fill the memory
+    slow: bool = False  # workers stay `starting` until `come_up`; otherwise they run at once
+    remember: bool = True  # record which gangs started and which were forgotten; a million jobs would fill the memory
     launches: list[Key] = field(default_factory=list)  # every gang that really started, in order
     _gangs: dict[Key, _Gang] = field(default_factory=dict)
     _forgotten: set[Key] = field(default_factory=set)
-    _news: dict[tuple[str, int, int], None] = field(default_factory=dict)  # workers, in the order of their changes
+    _news: dict[tuple[str, int, int], None] = field(default_factory=dict)  # changed workers, in order of change
     _names: frozenset[str] = frozenset()
     _nodes_changed: bool = True
     _wake: Callable[[], None] | None = None
 
     def start(self) -> None:
-        """There is nothing to start."""
+        """Nothing to start."""
 
     def nodes(self) -> Sequence[NodeInfo]:
         self._nodes_changed = False
@@ -87,7 +88,7 @@ class SimEngine:
             self.end(job, attempt, WorkerExit("stopped", reason, "", self.now()))
 
     def come_up(self, job: str, attempt: int) -> None:
-        """The ranks of a gang have started."""
+        """Marks the ranks of a gang as started."""
         gang = self._gangs[(job, attempt)]
         self._news.update(dict.fromkeys((job, attempt, worker) for worker in sorted(gang.starting)))
         gang.starting.clear()
@@ -103,7 +104,7 @@ class SimEngine:
         self._changed()
 
     def lose(self, node: str) -> None:
-        """The node is gone; ending the workers on it is up to whoever took it away."""
+        """Removes the node; the caller must end the workers on it."""
         self.node_list[:] = [known for known in self.node_list if known.name != node]
         self._names, self._nodes_changed = frozenset(), True
         self._changed()

@@ -1,4 +1,5 @@
-"""Gangs that were asked for and that no look at the cluster has named yet: from the order to the hand-over's end."""
+"""Gangs that were requested and that no look at the cluster has reported yet:
+their state until the hand-over is done."""
 
 from __future__ import annotations
 
@@ -10,15 +11,15 @@ from typing import Final, Literal
 from muster.core.errors import EngineError
 from muster.engines.base import GangLaunch, Wait, WorkerReport
 
-HOLD_FIRST: Final = 2.0  # seconds before what the cluster holds back is handed over again, half as much more each time
+HOLD_FIRST: Final = 2.0  # seconds before a held gang is handed over again, half as much more each time
 HOLD_LAST: Final = 15.0
-UNSEEN: Final = 30.0  # seconds after which a gang that was handed over and is not there is handed over again
+UNSEEN: Final = 30.0  # seconds after which a gang that was handed over and is not reported is handed over again
 Key = tuple[str, int]  # job, attempt
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Save and leave within `grace` seconds, for this reason."""
+    """A stop order: save and exit within `grace` seconds, for this reason."""
 
     job: str
     attempt: int
@@ -28,25 +29,27 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Not taken yet, by a rule or a trouble of the cluster: the gang is handed over again by and by."""
+    """The result for a gang that the cluster does not take yet, because of a rule or a fault;
+    it is handed over again later."""
 
     code: str
     message: str
     hint: str = ""
-    trouble: bool = False  # it is the engine's own, and shown as such
+    trouble: bool = False  # the fault is the engine's own, and shown as such
     error: EngineError | None = None  # the cluster as a whole did not answer
 
 
 @dataclass(slots=True)
 class Gang:
     launch: GangLaunch
-    # `wanted`: to be handed over; `handing`: it is being; `held`: see `Held`; `sent`: the cluster has taken it.
+    # `wanted`: to be handed over. `handing`: hand-over in progress. `held`: see `Held`.
+    # `sent`: the cluster has taken it.
     stage: Literal["wanted", "handing", "held", "sent"] = "wanted"
-    at: float = 0.0  # monotonic; when it was sent, or when what is held is tried again
+    at: float = 0.0  # monotonic; when it was sent, or when a held gang is retried
     tries: int = 0
-    touched: bool = False  # the cluster may have something of it
+    touched: bool = False  # the cluster may have parts of it
     held: Held | None = None
-    order: Order | None = None  # to stop it, which came while it was handed over or since
+    order: Order | None = None  # a stop order that arrived during or after the hand-over
 
     def reports(self) -> list[WorkerReport]:
         key = (self.launch.job, self.launch.attempt)
@@ -55,7 +58,7 @@ class Gang:
 
 @dataclass(slots=True)
 class Unseen:
-    """Not safe by itself: its owner's lock is held over every call."""
+    """The set of such gangs. Not thread-safe: the owner holds its lock for every call."""
 
     gangs: dict[Key, Gang] = field(default_factory=dict)
 
@@ -66,7 +69,7 @@ class Unseen:
         self.gangs[gang.job, gang.attempt] = Gang(gang)
 
     def due(self, now: float, most: int) -> list[GangLaunch]:
-        """Those to hand over now, marked as being so."""
+        """Returns the gangs to hand over now and marks them as `handing`."""
         found = [g for g in self.gangs.values() if g.stage == "wanted" or (g.stage == "held" and g.at <= now)][:most]
         for gang in found:
             gang.stage, gang.touched = "handing", True
@@ -81,7 +84,7 @@ class Unseen:
         gang.stage, gang.at, gang.held = "sent", now, None
 
     def hold(self, key: Key, why: Held, now: float) -> None:
-        """Longer each time, and not all at once."""
+        """Holds a gang back, longer each time and with jitter."""
         gang = self.gangs[key]
         pause = min(HOLD_FIRST * 1.5 ** min(gang.tries, 20), HOLD_LAST)
         gang.stage, gang.held, gang.at = "held", why, now + pause * random.uniform(0.75, 1.25)
@@ -91,19 +94,19 @@ class Unseen:
         self.gangs[key].stage = "wanted"
 
     def free(self, most: int, now: float) -> None:
-        """Something has gone that may have been in their way: the first of those that are held are tried at once."""
+        """Retries the first held gangs at once, because something has gone that may have blocked them."""
         for gang in [gang for gang in self.gangs.values() if gang.stage == "held"][:most]:
             gang.at = min(gang.at, now)
 
     def overdue(self, now: float) -> list[Key]:
-        """Sent, and not seen for long."""
+        """Gangs that were sent and that no look has reported for UNSEEN seconds."""
         return [key for key, gang in self.gangs.items() if gang.stage == "sent" and now - gang.at >= UNSEEN]
 
     def next_due(self) -> float | None:
         return min((gang.at for gang in self.gangs.values() if gang.stage == "held"), default=None)
 
     def waits(self, away: str) -> Iterator[Wait]:
-        """`away`: what keeps the engine from being reached; "" when it can be."""
+        """`away`: why the engine can't be reached; "" when it can."""
         for key, gang in self.gangs.items():
             if away:
                 yield Wait(*key, "away", away)

@@ -1,8 +1,8 @@
-"""What a training script sees of Muster: reports, progress, checkpoints and requests to stop.
+"""The training script's interface to Muster: reports, progress, checkpoints and stop requests.
 
     from muster import runtime
 
-    folder = runtime.last_checkpoint()                # where to go on from, or None
+    folder = runtime.last_checkpoint()                # the checkpoint to resume from, or None
     for step in range(start, total):
         loss = train_step()
         runtime.report(step=step, loss=loss)          # about a microsecond; survives the death of the process
@@ -13,24 +13,24 @@
         if runtime.should_stop():
             break
 
-What a run is about and what it makes:
+The description and the results of a run:
 
     runtime.params(lr=3e-4, seed=1)                   # tags(task="pretrain"), note("..."), data("c4-en", "v3")
-    runtime.log({"loss/train": loss}, step)           # as report, for names that are no identifiers
+    runtime.log({"loss/train": loss}, step)           # like report, for names that are no identifiers
     runtime.artifact("out/model.pt")                  # kept as it is now, shipped by the launcher
     runtime.histogram("weights", step, tensor)        # image(...), table(...), text(...)
 
-The same script runs alone: outside Muster reports do nothing and checkpoints go to ./checkpoints. Processes that a rank
-forks (data loaders) may call everything; their reports do nothing. Standard library only.
+The same script runs standalone: outside Muster, reports do nothing and checkpoints go to ./checkpoints. Processes that
+a rank forks (data loaders) may call everything; their reports do nothing. Standard library only.
 """
 
 from __future__ import annotations
 
 import os
 
-PROCESS = os.getpid()  # whoever has another number but found this module loaded is a forked child
+PROCESS = os.getpid()  # a process with another id that has this module loaded is a forked child
 
-TYPE_CHECKING = False  # typing alone would double the cost of this import
+TYPE_CHECKING = False  # importing typing would double the cost of this import
 if TYPE_CHECKING:
     from muster.runtime.checkpoints import checkpoint, checkpoint_dir, checkpoint_every, last_checkpoint
     from muster.runtime.files import artifact
@@ -81,8 +81,8 @@ _HOMES = {
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> object:
-        # Loaded at first use and then kept as plain attributes, so that the import costs next to nothing. A module here
-        # must not be called like a public name: importing it would put the module in the function's place.
+        # Loaded at first use and then kept as plain attributes, so that the import costs almost nothing. A module here
+        # must not have the name of a public function: importing it would replace the function by the module.
         for home, names in _HOMES.items():
             if name in names:
                 module = __import__(f"{__name__}.{home}", fromlist=names)

@@ -1,4 +1,4 @@
-"""What wakes the launcher's loop: signals, other threads, and the commands that they bring."""
+"""Wakes the launcher's loop on signals and calls from other threads, and collects commands."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _HEARD: Final = (signal.SIGCHLD, signal.SIGUSR1, signal.SIGTERM, signal.SIGINT)
 
 
 class Bell:
-    """A pipe that rings for signals and for other threads; for the main thread alone to open."""
+    """A pipe that wakes the loop for signals and other threads; only the main thread may open it."""
 
     def __init__(self) -> None:
         self.fd = -1
-        self.terminated = False  # SIGTERM or SIGINT came: the machine, or somebody on it, wants the launcher gone
+        self.terminated = False  # SIGTERM or SIGINT came: the machine, or somebody on it, wants the launcher to exit
         self._write = -1
 
     def open(self) -> None:
@@ -36,13 +36,13 @@ class Bell:
         for signum in (signal.SIGTERM, signal.SIGINT):
             signal.signal(signum, self._terminate)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _HEARD)  # `boot` holds them back until somebody listens
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _HEARD)  # `boot` blocks them until this point
 
     def ring(self) -> None:
         try:
             os.write(self._write, b"\0")
         except BlockingIOError:
-            pass  # full: it rings already
+            pass  # full: a wake-up is pending already
 
     def drain(self) -> None:
         try:
@@ -52,7 +52,7 @@ class Bell:
             pass
 
     def wait(self, seconds: float) -> None:
-        """Until it rings, or this long."""
+        """Waits until it rings, or for this long."""
         select.select([self.fd], [], [], seconds)
         self.drain()
 
@@ -61,8 +61,9 @@ class Bell:
 
 
 class Commands:
-    """Commands from the server's replies, from the engine's inbox and from its orders, each once. Each of them numbers
-    its own; in the orders, which several may write, another command is a new one whatever its number."""
+    """Commands from the server's replies, from the engine's inbox and from its orders file, each delivered once. Each
+    source numbers its own. Several writers may write the orders file, so there any different command is new,
+    whatever its number."""
 
     def __init__(self, folder: Folder, bell: Bell, orders: str | None = None) -> None:
         self._folder = folder
@@ -73,12 +74,12 @@ class Commands:
         self._inbox_seen = 0
 
     def post(self, command: wire.Command) -> None:
-        """From the shipper's thread, which has seen to it that the command is new."""
+        """Called by the shipper's thread, which makes sure that the command is new."""
         self._posted.append(command)
         self._bell.ring()
 
     def take(self) -> list[wire.Command]:
-        """Those that came since the last time."""
+        """The commands since the last call."""
         taken = []
         left = _read(self._folder.path / "inbox.json")
         if left and left.id > self._inbox_seen:
@@ -93,7 +94,7 @@ class Commands:
 
 
 def _read(path: Path) -> wire.Command | None:
-    """The command that somebody left there, if any."""
+    """The command in the file, if any."""
     try:
         return wire.Command.from_dict(json.loads(path.read_text()))
     except FileNotFoundError:
@@ -104,4 +105,4 @@ def _read(path: Path) -> wire.Command | None:
 
 
 def _only_wake(signum: int, frame: FrameType | None) -> None:
-    """A handler must exist for the wakeup pipe to be written."""
+    """Does nothing. A handler must exist for the wakeup pipe to be written."""

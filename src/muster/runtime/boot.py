@@ -1,10 +1,11 @@
-"""What a cluster starts on a node: finds this worker's place in its gang, and keeps a launcher until all is told.
+"""The program that a cluster starts on a node: finds this worker's place in its gang, and supervises its launcher.
 
-`python -m muster.runtime.boot slurm|kubernetes FOLDER [--recover]`, FOLDER being the gang's (see `boot_gang`). Exit
-status 0 when the worker succeeded, or when there is nothing to do here, else 1. With `--recover` no rank is started:
-what is left is killed and told; outside of a Slurm job, of every worker that left something in the gang's folder.
+`python -m muster.runtime.boot slurm|kubernetes FOLDER [--recover]`, where FOLDER is the gang's (see `boot_gang`). The
+exit status is 0 when the worker succeeded, or when there is nothing to do here, else 1. With `--recover` no rank is
+started: remaining processes are killed and unreported data is reported; outside of a Slurm job, for every worker that
+left data in the gang's folder.
 
-Starting it again after a kill is always safe: what it does is a whole file or nothing, and ranks start once.
+Restarting it after a kill is always safe: it writes files atomically, and ranks start once.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ from muster.runtime.boot_scratch import discard, leave, prepare
 from muster.runtime.folder import Folder, write_whole
 
 Kind = Literal["slurm", "kubernetes"]
-LOG_SHOWN: Final = 4000  # bytes of the launcher's own log that are shown when it could not do its work
+LOG_SHOWN: Final = 4000  # bytes of the launcher's own log to show when it failed
 _USAGE: Final = "usage: python -m muster.runtime.boot slurm|kubernetes FOLDER [--recover]"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    # Before anything else, and across exec and fork: a signal that comes early must neither kill nor be lost.
+    # Before anything else, and across exec and fork: an early signal must neither kill the process nor be lost.
     signal.pthread_sigmask(signal.SIG_BLOCK, HELD)
     given = list(sys.argv[1:] if arguments is None else arguments)
     recover = "--recover" in given
@@ -55,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run(kind: Kind, gang: GangFile, recover: bool = False) -> int:
-    """The whole of one worker; its exit status."""
+    """Runs one worker and returns the exit status."""
     worker = _number(kind)
     try:
         place = boot_slurm.find(gang, os.environ) if kind == "slurm" else boot_kubernetes.find(gang, os.environ)
@@ -70,12 +71,12 @@ def run(kind: Kind, gang: GangFile, recover: bool = False) -> int:
         return 1
     before = _told(gang, worker) if kind == "slurm" else None
     if before is not None and not Folder(folder).started():
-        discard(folder)  # made just now: it had been cleared off the node, and its ranks are not started again
+        discard(folder)  # created just now: the worker had ended and its folder was removed; it must not run again
         _recover([gang.folder / f"worker-{worker}"], gang.linger)
         return _status(before)
     ended = Keep(folder, gang.linger, lambda exit: _tell(kind, gang, worker, exit)).run(recover)
     if kind == "slurm":
-        ended = ended or _told(gang, worker)  # another was here meanwhile, and has cleared it off
+        ended = ended or _told(gang, worker)  # another boot was here meanwhile and has removed the folder
         if gang.scratch is not None and _told(gang, worker) is not None:
             leave(folder, gang.folder / f"worker-{worker}")
     if ended is None:
@@ -84,7 +85,7 @@ def run(kind: Kind, gang: GangFile, recover: bool = False) -> int:
 
 
 def recover_left(gang: GangFile) -> int:
-    """Tells what workers left in the gang's folder because no server answered; 0 when that is all told."""
+    """Reports what workers left in the gang's folder because no server answered; 0 when everything is reported."""
     return 0 if _recover(sorted(gang.folder.glob("worker-*")), gang.linger) else 1
 
 
@@ -96,14 +97,14 @@ def _recover(folders: Sequence[Path], linger: float) -> bool:
 
 
 def _number(kind: Kind) -> int:
-    """As far as it can be told before it is checked."""
+    """The worker's number, as far as known before it is checked."""
     names = ("SLURM_PROCID",) if kind == "slurm" else boot_kubernetes.WORKER
     value = next((os.environ[name] for name in names if os.environ.get(name)), "0")
     return int(value) if value.isdecimal() else 0
 
 
 def _tell(kind: Kind, gang: GangFile, worker: int, ended: wire.WorkerExit) -> None:
-    """To the engine, which has it from there even if no server could be reached from here."""
+    """Writes the end for the engine, which can read it even if no server could be reached from here."""
     try:
         if kind == "slurm":
             write_whole(gang.folder / f"exit-{worker}.json", json.dumps(ended.to_dict()).encode())
@@ -114,7 +115,7 @@ def _tell(kind: Kind, gang: GangFile, worker: int, ended: wire.WorkerExit) -> No
 
 
 def _told(gang: GangFile, worker: int) -> wire.WorkerExit | None:
-    """What `_tell` left in the gang's folder."""
+    """The end that `_tell` wrote to the gang's folder."""
     try:
         return wire.WorkerExit.from_dict(json.loads((gang.folder / f"exit-{worker}.json").read_text()))
     except FileNotFoundError:

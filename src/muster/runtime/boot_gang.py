@@ -1,11 +1,11 @@
-"""What `boot` reads: the gang as its engine wrote it, and this worker's place in it as the cluster says.
+"""The input of `boot`: the gang as its engine wrote it, and this worker's place in it as the cluster gives it.
 
 gang.json, in a folder that every worker of the gang sees:
 
     launch    a `wire.Launch`; what differs between workers (worker, node, master_addr, master_port) is filled in here
-    scratch   a folder of the node's own, $NAMES expanded, made if need be; "" keeps the worker's folder in the gang's
+    scratch   a folder local to the node, $NAMES expanded, created if missing; "": use the gang's folder
     port      where rank 0 listens; 0: worker 0 chooses a free one
-    address   under which the others reach worker 0: a name or a number; "": worker 0 finds out
+    address   of worker 0 for the others: a name or a number; "": worker 0 finds it
     linger    seconds that a launcher whose ranks have ended waits for a server that is away, and holds its machine
 """
 
@@ -26,12 +26,12 @@ from muster import wire
 GANG: Final = "gang.json"
 LOOPBACK: Final = "127.0.0.1"
 LINGER: Final = 300.0  # seconds
-# Below the range from which Linux picks ports for outgoing connections, so that none is taken before a rank listens.
+# Below the range that Linux uses for outgoing connections, so that no connection takes the port before a rank listens.
 PORTS: Final = range(20000, 30000)
 
 
 class BootError(Exception):
-    """What keeps this worker from its start, in a sentence for people."""
+    """Why this worker can't start, as a readable sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class GangFile:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where in the gang this process is."""
+    """The place of this process in the gang."""
 
     worker: int
     node: str
@@ -80,7 +80,7 @@ class Place:
 
 
 def number(environment: str, value: str | None, num_nodes: int) -> int:
-    """A worker's number, from an environment variable of this name."""
+    """A worker's number, from the environment variable of this name."""
     if value is None or not value.isdecimal():
         raise BootError(f"{environment} is {value!r}; it should be the worker's number, from 0 to {num_nodes - 1}")
     if int(value) >= num_nodes:
@@ -89,14 +89,14 @@ def number(environment: str, value: str | None, num_nodes: int) -> int:
 
 
 def worker_name(gang: GangFile, worker: int) -> str:
-    """The worker's folder on its node: no other gang's, not even of another Muster whose job has the same id."""
+    """The name of the worker's folder on its node: unique, even if another Muster has a job with the same id."""
     whose = hashlib.sha256(f"{gang.folder}\0{gang.launch.token}".encode()).hexdigest()[:12]
     return f"{gang.launch.job}.{gang.launch.attempt}.{worker}-{whose}"
 
 
 def own_address(gang: GangFile, names: list[str]) -> str:
-    """One of this machine's that others can reach: as it was set, else of the first of `names` that is really its own,
-    else the one that it reaches the server from; the loopback's if it has no other."""
+    """An address of this machine that others can reach: the configured one, else the first of `names` that belongs to
+    this machine, else the one from which it reaches the server, else the loopback address."""
     if gang.address:
         return gang.address
     found = [address for name in names for address in _addresses(name)]
@@ -108,7 +108,7 @@ def own_address(gang: GangFile, names: list[str]) -> str:
 
 
 def free_port() -> int:
-    """One on which nobody listens now."""
+    """A port that nothing listens on now."""
     start = random.randrange(len(PORTS))
     for step in range(len(PORTS)):
         port = PORTS[(start + step) % len(PORTS)]
@@ -123,7 +123,7 @@ def free_port() -> int:
 
 
 def _addresses(name: str) -> list[str]:
-    """The older kind first: it is what more networks and libraries speak."""
+    """The addresses of a host, IPv4 first, because more networks and libraries support it."""
     try:
         found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
     except OSError:
@@ -132,7 +132,7 @@ def _addresses(name: str) -> list[str]:
 
 
 def _towards(url: str) -> list[str]:
-    """The address of this machine from which a connection there would come; nothing is sent."""
+    """This machine's address for connections to there; sends nothing."""
     there = urlsplit(url)
     try:
         family, kind, _, _, address = socket.getaddrinfo(there.hostname, there.port or 80, type=socket.SOCK_DGRAM)[0]

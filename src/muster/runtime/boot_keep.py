@@ -1,4 +1,4 @@
-"""Keeps a launcher in a worker's folder, as a child: passes signals on, has another recover the worker when it dies."""
+"""Supervises a launcher as a child process: forwards signals, and starts a recovery launcher when it dies."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ from muster import wire
 from muster.runtime import launcher, processes
 from muster.runtime.folder import Folder
 
-# Blocked by who calls `Keep.run`. A cluster that can only signal all processes of a worker at once rings with SIGURG,
-# which does nothing to a program that has no use for it.
+# The caller of `Keep.run` must block these. A cluster that can only signal all processes of a worker at
+# once uses SIGURG, which programs ignore by default.
 HELD: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGURG, signal.SIGCHLD)
-LOOK: Final = 0.5  # seconds between two looks whether the ranks have ended
+LOOK: Final = 0.5  # seconds between two checks whether the ranks have ended
 TRIES: Final = 3  # launchers that may be killed before the worker is given up
 _LEAVE: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 class Keep:
-    """`told` is called with the end as soon as it is written, which may be long before the server has it."""
+    """Supervises the launcher of one worker. `told` is called with the end as soon as it is written,
+    which may be long before the server has it."""
 
     def __init__(self, folder: Path, linger: float, told: Callable[[wire.WorkerExit], None]) -> None:
         self._folder = Folder(folder)
@@ -32,21 +33,21 @@ class Keep:
         self._told = told
         self._end: wire.WorkerExit | None = None
         self._leave_at = float("inf")  # monotonic
-        self._leaving = False  # this process was told to go, or has waited long enough
+        self._leaving = False  # this process was told to exit, or has waited long enough
 
     def run(self, recover: bool) -> wire.WorkerExit | None:
-        """Until the server has everything, or has been away for too long; None when it never came to an end."""
+        """Runs until the server has everything, or was away for too long. Returns the end; None if there is none."""
         deaths = 0
         while True:
             status = self._watch(self._start(recover))
             self._look()
             if status == 0 and self._end is not None:
                 return self._end
-            if status == 0 and not self._leaving:  # another launcher lives there, and it is waited for
+            if status == 0 and not self._leaving:  # another launcher runs there: wait for it
                 signal.sigtimedwait((signal.SIGCHLD,), LOOK)
                 continue
             deaths += 1
-            # One that could not read its folder will not read it the next time.
+            # A launcher that could not read its folder will fail again.
             if deaths >= TRIES or status == 2 or self._leaving:
                 return self._end
             processes.complain(f"the launcher in {self._folder.path} ended with {status}; another recovers the worker")
@@ -61,7 +62,7 @@ class Keep:
         return pid
 
     def _watch(self, child: int) -> int:
-        """Its exit status, negative for a signal. Whoever else ends here is an orphan of the node."""
+        """The child's exit status, negative for a signal. Other processes that end here are orphans of the node."""
         while True:
             pid, status = os.waitpid(-1, os.WNOHANG)
             if pid == child:
@@ -74,7 +75,7 @@ class Keep:
                 os.kill(child, signal.SIGUSR1 if rang.si_signo == signal.SIGURG else rang.si_signo)
             self._look()
             if time.monotonic() >= self._leave_at:
-                # It has no ranks any more and waits for a server; what it has to tell is on the disk.
+                # It has no ranks any more and waits for a server; its unreported data is on disk.
                 self._leaving = True
                 os.kill(child, signal.SIGKILL)
 

@@ -1,7 +1,7 @@
-"""A worker's place in a gang of pods: its number, its node and rank 0's address from what the pod's manifest says.
+"""A worker's place in a gang of pods: its number, its node and rank 0's address, from the pod's manifest.
 
-The gang's folder is a mounted Secret, which nobody can write to: how the worker ended goes to the container's
-termination message, where the API server has it even of a pod that could not reach Muster.
+The gang's folder is a mounted Secret, which is read-only. So the worker's end goes to the container's termination
+message, where the API server has it even for a pod that could not reach Muster.
 """
 
 from __future__ import annotations
@@ -16,17 +16,18 @@ from typing import Any, Final
 from muster import wire
 from muster.runtime.boot_gang import LOOPBACK, BootError, GangFile, Place, free_port, number
 
-# Who numbers the pods: Muster's own manifest, indexed Jobs and JobSets, the Trainer, the training operator.
+# Variables with the pod's number: of Muster's own manifest, indexed Jobs and JobSets, the Trainer,
+# the training operator.
 WORKER: Final = ("MUSTER_WORKER", "JOB_COMPLETION_INDEX", "PET_NODE_RANK", "RANK")
 MASTER: Final = ("MUSTER_MASTER", "PET_MASTER_ADDR", "MASTER_ADDR")
 NODE: Final = wire.NODE
-TERMINATION: Final = "MUSTER_TERMINATION"  # names the file of the termination message, where it is another
+TERMINATION: Final = "MUSTER_TERMINATION"  # variable with the path of the termination message, if it is not the default
 TERMINATION_FILE: Final = "/dev/termination-log"
-TERMINATION_BYTES: Final = 4096  # what a kubelet keeps of it
+TERMINATION_BYTES: Final = 4096  # a kubelet's limit for it
 
 
 def find(gang: GangFile, environment: Mapping[str, str]) -> Place:
-    """Raises BootError."""
+    """Finds this worker's place. Raises BootError."""
     alone = gang.launch.num_nodes == 1
     counter = next((name for name in WORKER if environment.get(name)), None)
     if counter is None and not alone:
@@ -42,14 +43,14 @@ def find(gang: GangFile, environment: Mapping[str, str]) -> Place:
 
 
 def tell(ended: wire.WorkerExit, environment: Mapping[str, str]) -> None:
-    """Leaves the end as JSON in the termination message, as much of it as fits."""
+    """Writes the end as JSON to the termination message, as much of it as fits."""
     path = Path(environment.get(TERMINATION) or TERMINATION_FILE)
     if path.exists() and os.access(path, os.W_OK):
         path.write_bytes(message(ended))
 
 
 def message(ended: wire.WorkerExit) -> bytes:
-    """A `WorkerExit`; without what is too long: first the ranks, then the beginning of the detail."""
+    """A `WorkerExit` without what is too long: first the ranks are left out, then the beginning of the detail."""
     told: dict[str, Any] = ended.to_dict()
     if len(raw := json.dumps(told).encode()) <= TERMINATION_BYTES:
         return raw

@@ -1,4 +1,4 @@
-"""What `boot` keeps on its node: the worker's folder, and what becomes of it."""
+"""The worker's folder that `boot` keeps on its node: its creation, transfer and removal."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from muster.runtime.boot_gang import BootError, GangFile, Place, worker_name
 from muster.runtime.folder import Folder, write_whole
 
 _LEFT_BEHIND: Final = ("code", "pkg", "reserve", "home", "tmp", "work", "snapshots")
-SWEEP_AFTER: Final = 7 * 86400.0  # seconds after which what a killed worker left on a node is removed
+SWEEP_AFTER: Final = 7 * 86400.0  # seconds after which the remains of a killed worker are removed from a node
 
 
 def prepare(gang: GangFile, place: Place) -> Path:
-    """The worker's folder, with what its launcher is told; as it is where one has been before."""
+    """Creates the worker's folder with its launch.json; an existing one is reused unchanged."""
     if gang.scratch is None:
         folder = gang.folder / f"worker-{place.worker}"
     else:
@@ -36,14 +36,14 @@ def prepare(gang: GangFile, place: Place) -> Path:
         try:
             if not (folder / "launch.json").exists():
                 write_whole(folder / "launch.json", place.launch(gang).to_json().encode())
-        except FileNotFoundError:  # another boot has cleared it off in between, as a worker's that has ended
+        except FileNotFoundError:  # another boot has removed it meanwhile, as that of an ended worker
             continue
         processes.fault("after_launch_json")
         return folder
 
 
 def _make_checkpoints(path: str, node: str) -> None:
-    """Said now, not when hours of work are to be saved."""
+    """Creates the checkpoint folder, so that an error shows now and not after hours of work."""
     if "://" in path:
         return
     try:
@@ -53,7 +53,7 @@ def _make_checkpoints(path: str, node: str) -> None:
 
 
 def own_folder(path: Path) -> None:
-    """Makes it if need be, for nobody else; refuses one that another user has put there."""
+    """Creates the folder if missing, for this user only; refuses one of another user."""
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = path.lstat()
     if path.is_symlink() or found.st_uid not in (os.geteuid(), 0):
@@ -61,7 +61,8 @@ def own_folder(path: Path) -> None:
 
 
 def leave(folder: Path, shared: Path) -> None:
-    """Clears a worker's folder off its node; what the server lacks goes to `shared`, from where it can be told."""
+    """Removes a worker's folder from its node.
+    What the server lacks is moved to `shared`, from where it can be reported."""
     if not folder.exists():
         return
     if not Folder(folder).done():
@@ -74,7 +75,7 @@ def leave(folder: Path, shared: Path) -> None:
 
 
 def discard(folder: Path) -> None:
-    """Out of sight in one step: a folder that is half removed would look like that of a worker that never started."""
+    """Moves the folder away in one step: a half-removed folder would look like a worker that never started."""
     trash = folder.with_name(f".{folder.name}.{os.urandom(4).hex()}")
     with contextlib.suppress(OSError):
         folder.rename(trash)
@@ -93,7 +94,7 @@ def _carry(folder: Path, shared: Path) -> None:
 
 
 def _sweep(workers: Path) -> None:
-    """Removes what is old and nobody's; what can't be removed is not worth a word."""
+    """Removes old folders that no launcher uses; errors are ignored."""
     for folder in workers.iterdir():
         with contextlib.suppress(OSError):
             if time.time() - folder.stat().st_mtime > SWEEP_AFTER and Folder(folder).lock():

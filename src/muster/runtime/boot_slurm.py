@@ -1,12 +1,12 @@
-"""A worker's place in a gang that Slurm started: its number from `srun`, rank 0's address by a file that all see.
+"""A worker's place in a gang that Slurm started: its number from `srun`, rank 0's address from a shared file.
 
-In the gang's folder, beside gang.json:
+In the gang's folder, next to gang.json:
 
-    owner            the one Slurm job, and which start of it, that this attempt belongs to
-    orders.json      a `wire.Command` that the engine or the batch script left
-    rendezvous.json  where rank 0 listens, by worker 0
+    owner            the one Slurm job, and its restart number, that this attempt belongs to
+    orders.json      a `wire.Command` from the engine or the batch script
+    rendezvous.json  where rank 0 listens, from worker 0
     exit-N.json      how worker N ended
-    worker-N         what worker N could not tell the server before it had to leave its node
+    worker-N         what worker N could not report to the server before it had to leave its node
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from muster.runtime import processes, verdict
 from muster.runtime.boot_gang import LOOPBACK, BootError, GangFile, Place, free_port, number, own_address
 from muster.runtime.folder import write_whole
 
-LOOK: Final = 0.1  # seconds between two looks for worker 0's word, doubled up to LOOK_LAST
+LOOK: Final = 0.1  # seconds between two looks for worker 0's file, doubled up to LOOK_LAST
 LOOK_LAST: Final = 2.0
 PATIENCE: Final = 600.0  # seconds; on a busy cluster the tasks of one step may start minutes apart
 LEAVE: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 class Foreign(Exception):
-    """The attempt belongs to another Slurm job: this one has nothing to do."""
+    """The attempt belongs to another Slurm job, so this one has nothing to do."""
 
 
 class Left(Exception):
-    """It was told to leave before it had started anything."""
+    """The worker was told to exit before it had started anything."""
 
     def __init__(self, exit: wire.WorkerExit) -> None:
         super().__init__(exit.detail)
@@ -45,7 +45,7 @@ class Left(Exception):
 
 
 def find(gang: GangFile, environment: Mapping[str, str]) -> Place:
-    """Waits for worker 0 where this is another. Signals must be blocked. Raises BootError, Foreign or Left."""
+    """Finds this worker's place, and waits for worker 0. Signals must be blocked. Raises BootError, Foreign or Left."""
     claim(gang.folder, environment)
     worker = number("SLURM_PROCID", environment.get("SLURM_PROCID"), gang.launch.num_nodes)
     node = environment.get("SLURMD_NODENAME") or socket.gethostname()
@@ -66,7 +66,7 @@ def find(gang: GangFile, environment: Mapping[str, str]) -> Place:
 
 
 def claim(folder: Path, environment: Mapping[str, str]) -> None:
-    """Makes the attempt this job's, if it is nobody's. Raises Foreign when it is another's."""
+    """Assigns the attempt to this job, if it has no owner. Raises Foreign if another job owns it."""
     job = environment.get("SLURM_JOB_ID", "")
     if not job:
         raise BootError("SLURM_JOB_ID is not set: this is started by `srun`, or with --recover")
@@ -75,7 +75,7 @@ def claim(folder: Path, environment: Mapping[str, str]) -> None:
     draft.write_text(mine)
     try:
         with contextlib.suppress(FileExistsError):
-            (folder / "owner").hardlink_to(draft)  # whole, or not there; fails where another was first
+            (folder / "owner").hardlink_to(draft)  # atomic; fails if another process was first
     finally:
         draft.unlink(missing_ok=True)
     processes.fault("after_owner")
@@ -87,7 +87,8 @@ def claim(folder: Path, environment: Mapping[str, str]) -> None:
 def _wait_for(path: Path, orders: Path) -> dict[str, Any]:
     until, look = time.monotonic() + PATIENCE, LOOK
     while True:
-        # The listing makes a network file system look again; what it has once not found it may go on not finding.
+        # Listing the folder makes a network file system refresh;
+        # otherwise it may keep reporting a missing file as missing.
         if path.name in os.listdir(path.parent):  # noqa: PTH208
             with contextlib.suppress(FileNotFoundError):
                 found: dict[str, Any] = json.loads(path.read_text())

@@ -1,4 +1,4 @@
-"""The launcher's line to the platform: requests over one kept-alive connection, to whichever server answers."""
+"""The launcher's connection to the platform: requests over one keep-alive connection, to whichever server answers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BACKOFF_LAST: Final = 5.0
 
 
 class Away(Exception):
-    """No answer, or one that asks to come again; everything is kept. `slow`: there is no hurry to ask again."""
+    """There was no answer, or a request to retry; nothing is lost. `slow`: retry at a slow rate."""
 
     def __init__(self, message: str, slow: bool = False) -> None:
         super().__init__(message)
@@ -26,11 +26,11 @@ class Away(Exception):
 
 
 class Gone(Exception):
-    """The server has no such thing, and never will."""
+    """The requested object does not exist on the server, and never will."""
 
 
 class Channel:
-    """Requests with the attempt's token. One thread at a time."""
+    """Sends requests with the attempt's token. Not thread-safe."""
 
     def __init__(self, urls: Sequence[str], urls_file: str | None, token: str, ca_file: str | None) -> None:
         self._given = tuple(urls)
@@ -43,25 +43,25 @@ class Channel:
         self._connection: http.client.HTTPConnection | None = None
 
     def allow(self, token: str) -> None:
-        """From now on with this token; before there is one, every call raises Away."""
+        """Sets the token; without one, every call raises Away."""
         self._token = token
 
     def call(self, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
-        """Status and body of the answer. Raises Away when there is none; the next call tries the next server."""
+        """Status and body of the answer. Raises Away when there is none; the next call then tries the next server."""
         reused = self._connection is not None
         try:
             return self._call(method, path, body)
         except (OSError, http.client.HTTPException) as error:
             self.turn_away()
-            # A server may close a connection that was idle; that is no sign of trouble until a new one fails too.
+            # A server may close an idle connection; that is no failure unless a new connection fails too.
             if not reused or isinstance(error, TimeoutError):
                 raise Away(f"{self._server}: {error!r}") from error
         self._turn -= 1
         return self.call(method, path, body)
 
     def send_file(self, path: str, file: BinaryIO, size: int, patience: float) -> tuple[int, bytes]:
-        """PUTs a file's content, piece by piece; the answer may take `patience` seconds. Raises Away."""
-        self.turn_away()  # a connection of its own: one that was idle may be dead, and half a file can't be sent twice
+        """PUTs a file's content in chunks; the answer may take `patience` seconds. Raises Away."""
+        self.turn_away()  # uses a new connection: an idle one may be dead, and half a file can't be sent twice
         self._turn -= 1
         connection: http.client.HTTPConnection | None = None
         try:
@@ -80,7 +80,7 @@ class Channel:
                 connection.close()
 
     def turn_away(self) -> None:
-        """Lets go of the present server; the next one has its turn."""
+        """Closes the connection to the current server, so that the next call uses the next one."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -111,7 +111,7 @@ class Channel:
         return http.client.HTTPConnection(url.hostname or "", url.port, timeout=TIMEOUT)
 
     def _urls(self) -> list[str]:
-        """The file's first, when there is one: it is newer than what the launch was given."""
+        """The servers' addresses; the file's come first, because they are newer than the launch's."""
         newer: list[str] = []
         if self._file:
             with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
@@ -120,9 +120,9 @@ class Channel:
 
 
 def fetch_secrets(channel: Channel, names: Sequence[str], wait: Callable[[float], bool]) -> dict[str, str]:
-    """The values of these secrets. `wait(seconds)` answers False to give up, and then so does this, with Away.
+    """The values of these secrets. Retries until `wait(seconds)` returns False, and then raises Away.
 
-    Raises Gone, saying which, when one does not exist.
+    Raises Gone, with the name, when one does not exist.
     """
     delay = BACKOFF_FIRST
     while True:

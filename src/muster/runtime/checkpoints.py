@@ -1,12 +1,12 @@
-"""Checkpoints that are either committed and verified or not there at all.
+"""Checkpoints that are either committed and verified or do not exist at all.
 
 A folder of checkpoints:
 
     step-000000123      committed: the user's files and manifest.json
-    step-000000123.1    the same step, saved again: the older one goes only when this one is committed
-    .saving-A-...       being saved by attempt A; what a killed process left is removed by the next save
+    step-000000123.1    the same step, saved again: the older one is removed only when this one is committed
+    .saving-A-...       being saved by attempt A; the next save removes what a killed process left
     .removing-...       being removed
-    .lock               held, shared, by everyone who saves
+    .lock               held, shared, by every process that saves
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from muster import wire
 from muster.runtime import manifest, place, reporter
 from muster.runtime.manifest import Manifest
 
-ALONE: Final = "checkpoints"  # where they go outside Muster, in the working directory
+ALONE: Final = "checkpoints"  # the folder outside Muster, in the working directory
 KEEP_ALONE: Final = 3
 COMMITTED: Final = re.compile(r"step-(\d{9,})(?:\.(\d+))?")
 _SAVING: Final = re.compile(r"\.saving-(\d+)-.*")
 
 
 class CheckpointError(OSError):
-    """A checkpoint that could not be saved for want of room; those before it are intact."""
+    """A checkpoint could not be saved because the disk is full; earlier ones are intact."""
 
 
 def checkpoint_dir() -> Path | None:
@@ -45,20 +45,20 @@ def checkpoint_dir() -> Path | None:
 
 
 def checkpoint_every() -> float | None:
-    """Seconds between saves that the job file asks for; None when it doesn't, and outside Muster."""
+    """Seconds between saves according to the job file; None if it does not say, and outside Muster."""
     text = os.environ.get(wire.CHECKPOINT_EVERY)
     return float(text) if text else None
 
 
 @contextmanager
 def checkpoint(step: SupportsIndex, dir: Path | str | None = None) -> Iterator[Path]:
-    """Gives an empty folder to save into, and commits what is in it when the block ends without an exception:
+    """Yields an empty folder to save into, and commits its content when the block ends without an exception:
 
         with checkpoint(step) as folder:
             torch.save(state, folder / "state.pt")
 
-    One process saves one checkpoint: in a gang, rank 0 does, or each rank gives a `dir` of its own. `dir` defaults to
-    the run's folder, and outside Muster to ./checkpoints. The newest ones stay, as many as the job file says.
+    One process saves one checkpoint: in a gang that is rank 0, or each rank gives its own `dir`. `dir` defaults to the
+    run's folder, and outside Muster to ./checkpoints. The newest ones are kept, as many as the job file says.
     """
     number, parent, started = index(step), _parent(dir), time.monotonic()
     if number < 0:
@@ -82,7 +82,7 @@ def checkpoint(step: SupportsIndex, dir: Path | str | None = None) -> Iterator[P
 def last_checkpoint(dir: Path | str | None = None, *, checksums: bool = True) -> Path | None:
     """The newest checkpoint whose files are all as they were saved, or None. Damaged ones are skipped, with a warning.
 
-    Reads every byte of it; `checksums=False` looks at sizes only.
+    Reads every byte of it; `checksums=False` checks the sizes only.
     """
     for candidate in sorted(candidates(_parent(dir)), key=lambda each: each.manifest is not None):
         what = candidate.damage
@@ -97,7 +97,7 @@ def last_checkpoint(dir: Path | str | None = None, *, checksums: bool = True) ->
 
 
 class Candidate(NamedTuple):
-    """A folder that has a committed checkpoint's name."""
+    """A folder with the name of a committed checkpoint."""
 
     path: Path
     manifest: Manifest | None
@@ -105,7 +105,8 @@ class Candidate(NamedTuple):
 
     @property
     def order(self) -> tuple[int, int]:
-        """By commit and not by step or clock: a run may go back to an earlier step, and nodes' clocks differ."""
+        """The sort key: by commit, not by step or clock, because a run may go back to an earlier step,
+        and clocks differ."""
         found = COMMITTED.fullmatch(self.path.name)
         step = int(found[1]) if found else 0
         return (self.manifest.serial, step) if self.manifest else (-1, step)
@@ -117,7 +118,7 @@ def _parent(dir: Path | str | None) -> Path:
 
 @contextmanager
 def _saving(parent: Path, step: int) -> Iterator[Path]:
-    """A fresh folder, removed again if what is done with it fails."""
+    """A new folder, which is removed again if saving fails."""
     folder = parent / f".saving-{place.attempt()}-{step:09d}-{os.urandom(4).hex()}"
     try:
         if not parent.is_dir():
@@ -139,7 +140,7 @@ def _saving(parent: Path, step: int) -> Iterator[Path]:
 
 @contextmanager
 def cleaned(parent: Path) -> Iterator[None]:
-    """Removes what dead processes left, then marks this one as saving."""
+    """Removes what dead processes left, then marks this process as saving."""
     fd = os.open(parent / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
     try:
         alone = _flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -157,15 +158,15 @@ def cleaned(parent: Path) -> Iterator[None]:
 def _flock(fd: int, how: int) -> bool:
     try:
         fcntl.flock(fd, how)
-    except OSError as error:  # held by another, or a file system without locks: then only earlier attempts' leavings go
-        if error.errno is None:  # a timeout that a signal handler raised
+    except OSError as error:  # locked by another, or no locks here: only what earlier attempts left is removed
+        if error.errno is None:  # a timeout raised by a signal handler
             raise
         return False
     return True
 
 
 def commit(parent: Path, folder: Path, step: int) -> Path:
-    """Gives the folder its name; those of the same step go after it, so there is always a good one."""
+    """Gives the folder its final name, then removes others of the same step, so that a valid one always exists."""
     name = f"step-{step:09d}"
     others = [path for path in parent.iterdir() if (found := COMMITTED.fullmatch(path.name)) and int(found[1]) == step]
     suffixes = [int(found[2] or 0) for path in others if (found := COMMITTED.fullmatch(path.name))]
@@ -178,7 +179,7 @@ def commit(parent: Path, folder: Path, step: int) -> Path:
 
 
 def _prune(parent: Path, keep: Path) -> None:
-    """Leaves the newest good ones, and `keep` in any case. Sizes are looked at, not every byte: that is for loading."""
+    """Keeps the newest valid ones, and `keep` in any case. Checks sizes, not every byte: that is for loading."""
     text = os.environ.get(wire.CHECKPOINT_KEEP)
     wanted = max(1, int(text)) if text else KEEP_ALONE
     good = 0
@@ -190,7 +191,7 @@ def _prune(parent: Path, keep: Path) -> None:
 
 
 def candidates(parent: Path) -> list[Candidate]:
-    """All that was committed, the newest first; without a readable manifest last."""
+    """All committed checkpoints, the newest first; those without a readable manifest last."""
     found = []
     with suppress(FileNotFoundError, NotADirectoryError):
         for path in parent.iterdir():
@@ -207,7 +208,7 @@ def next_serial(parent: Path) -> int:
 
 
 def remove(path: Path) -> None:
-    """Takes the name away first: whoever is still writing under it fails, and nobody sees half of it."""
+    """Renames first, so that a process still writing to it fails, and no process sees half of it."""
     with suppress(OSError):
         gone = path.rename(Path(tempfile.mkdtemp(prefix=".removing-", dir=path.parent)) / path.name)
         shutil.rmtree(gone.parent, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""What may be reported: the numbers and names that a call was given, or an error that says which of them is none."""
+"""Checks what may be reported: returns the numbers and names of a call, or raises an error that names the bad one."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Final, SupportsFloat, SupportsIndex
 from muster import wire
 from muster.runtime.plain import text
 
-KEY_MAX: Final = 250  # characters of the name of a parameter, tag or medium
-VALUE_MAX: Final = 8000  # characters of a tag's value
+KEY_MAX: Final = 250  # characters in the name of a parameter, tag or medium
+VALUE_MAX: Final = 8000  # characters in a tag's value
 
 Number = SupportsFloat | SupportsIndex
 
 
 def explain(step: SupportsIndex, metrics: dict[str, Number]) -> tuple[int, list[float]]:
-    """The numbers that a report stands for; raises what says which of them is none."""
+    """The numbers of a report; raises an error that says which value is not a number."""
     return whole(step), [_number(step, name, value) for name, value in metrics.items()]
 
 

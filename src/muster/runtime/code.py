@@ -1,7 +1,7 @@
-"""Brings a job's code to a node that does not have its folder: the snapshot's files, by digest, from the server.
+"""Brings a job's code to a node that lacks its folder: fetches the snapshot's files, by digest, from the server.
 
-What was fetched once is kept for the other workers of the node. Nothing is trusted that is not what its digest says:
-the launch names the manifest's, the manifest its files'. Ranks get copies, so that no job can write into another's.
+Fetched files are cached for the other workers of the node. All content is verified by its digest: the launch has the
+manifest's digest, and the manifest those of its files. Ranks get copies, so that no job can write into another's.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from muster.runtime import processes
 from muster.runtime.channel import BACKOFF_FIRST, BACKOFF_LAST, Away, Channel, Gone
 
 ROUTE: Final = "/v1/ingest/code"
-BUNDLE: Final = 8 << 20  # bytes of files that are asked for at once
+BUNDLE: Final = 8 << 20  # bytes of files per request
 BUNDLE_FILES: Final = 1000
-KEEP: Final = 7 * 86400.0  # seconds that a file which no job used is kept
+KEEP: Final = 7 * 86400.0  # seconds that an unused file is kept
 PRUNE_EVERY: Final = 86400.0  # seconds
-ROUNDS: Final = 5  # times that files may turn out to be gone from the cache, or damaged, before it is given up
+ROUNDS: Final = 5  # how often files may be missing from the cache, or damaged, before giving up
 _DIGEST: Final = re.compile("[0-9a-f]{64}")
-_HEAD: Final = 72  # bytes before each content of a bundle: its digest, its size in hex
+_HEAD: Final = 72  # bytes before each file in a bundle: its digest, its size in hex
 _BUNDLED: Final = re.compile("[0-9a-f]{72}")
 
 Files = Mapping[str, tuple[str, int, int]]  # path → digest, bytes, mode
@@ -35,9 +35,10 @@ Wait = Callable[[float], bool]
 
 
 def bring(channel: Channel, tree: str, into: Path, cache: Path, wait: Wait) -> Path:
-    """The snapshot's files under `into`, whole or not there. `wait(seconds)` answers False to give up: then Away.
+    """Creates the snapshot's files under `into`, completely or not at all. Raises Away once `wait(seconds)` returns
+    False.
 
-    Raises Gone, saying why, when the snapshot can't ever be had, and OSError when the disk refuses.
+    Raises Gone, with the reason, when the snapshot can never be fetched, and OSError for a disk error.
     """
     cache.mkdir(mode=0o700, parents=True, exist_ok=True)
     asker = _Asker(channel, wait)
@@ -66,7 +67,7 @@ def _try(asker: _Asker, tree: str, into: Path, cache: Path) -> bool:
 
 
 def parse(manifest: bytes) -> Files:
-    """Raises Gone for what is no manifest, or would lead out of the folder."""
+    """Parses a manifest. Raises Gone for an invalid one, or one with paths outside of the folder."""
     try:
         raw = json.loads(manifest)
         files = {str(path): (str(digest), int(size), int(mode)) for path, (digest, size, mode) in raw.items()}
@@ -81,7 +82,7 @@ def parse(manifest: bytes) -> Files:
 
 
 def groups(sizes: Mapping[str, int]) -> Iterator[list[str]]:
-    """In portions that fit into memory."""
+    """Splits digests into groups that fit into memory."""
     group: list[str] = []
     room = BUNDLE
     for digest, size in sizes.items():
@@ -95,7 +96,7 @@ def groups(sizes: Mapping[str, int]) -> Iterator[list[str]]:
 
 
 class _Asker:
-    """Asks until there is an answer."""
+    """Repeats requests until there is an answer."""
 
     def __init__(self, channel: Channel, wait: Wait) -> None:
         self._channel, self._wait = channel, wait
@@ -104,7 +105,7 @@ class _Asker:
         return self._call("GET", ROUTE, None)
 
     def files(self, digests: list[str], cache: Path) -> None:
-        """Keeps those that are what they should be."""
+        """Fetches files and stores the valid ones."""
         body = self._call("POST", f"{ROUTE}/bundle", json.dumps(digests).encode())
         for digest, data in _unbundled(body):
             if digest in digests:
@@ -128,7 +129,7 @@ class _Asker:
 
 
 def _unbundled(body: bytes) -> Iterator[tuple[str, bytes]]:
-    """As far as it makes sense; what is missing then is asked for again."""
+    """The files of a bundle, up to the first invalid entry; missing ones are requested again."""
     at = 0
     while at + _HEAD <= len(body):
         head = body[at : at + _HEAD].decode("ascii", "replace")
@@ -141,7 +142,7 @@ def _unbundled(body: bytes) -> Iterator[tuple[str, bytes]]:
 
 
 def _keep(cache: Path, digest: str, data: bytes) -> None:
-    """In one step; what is not that content is dropped."""
+    """Stores a file atomically; content that does not match the digest is dropped."""
     if hashlib.sha256(data).hexdigest() != digest:
         return
     draft = cache / f".{digest}.{os.urandom(4).hex()}"
@@ -153,7 +154,7 @@ def _keep(cache: Path, digest: str, data: bytes) -> None:
 
 
 def _read(cache: Path, digest: str) -> bytes | None:
-    """Content of the cache; None when it is not there, and when a power cut has damaged it."""
+    """A file of the cache; None when it is missing, or damaged by a power failure."""
     path = cache / digest
     try:
         data = path.read_bytes()
@@ -167,7 +168,7 @@ def _read(cache: Path, digest: str) -> bytes | None:
 
 
 def _build(files: Files, into: Path, cache: Path) -> bool:
-    """False when something was gone from the cache, or damaged."""
+    """Builds the folder. Returns False when a file was missing from the cache, or damaged."""
     draft = into.with_name(f".{into.name}.{os.urandom(4).hex()}")
     try:
         draft.mkdir()
@@ -186,7 +187,7 @@ def _build(files: Files, into: Path, cache: Path) -> bool:
 
 
 def _prune(cache: Path) -> None:
-    """Removes what nobody used for long; once a day, since it looks at everything."""
+    """Removes files that were not used for long; once a day, because it scans everything."""
     mark = cache / ".pruned"
     now = time.time()
     with contextlib.suppress(OSError):

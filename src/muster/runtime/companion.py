@@ -1,6 +1,6 @@
-"""What goes on beside a worker's ranks: their hardware is sampled, their environment captured, their files shipped.
+"""Background work for a worker's ranks: samples their hardware, captures their environment, ships their files.
 
-Two threads, started after the ranks; neither is ever waited for by a rank.
+Two threads, started after the ranks; no rank ever waits for them.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from muster.runtime.hardware import Sampler
 from muster.runtime.host import HostStream
 from muster.runtime.upload import Uploader
 
-CAPTURED: Final = "environment"  # a file in the worker's folder: the environment is in the host stream
-HANGING: Final = 3.0  # seconds that a driver may hang before it is left behind
-AGAIN: Final = 5.0  # seconds after the uploader broke
+CAPTURED: Final = "environment"  # a file in the worker's folder: the environment is already in the host stream
+HANGING: Final = 3.0  # seconds to wait for a hanging driver
+AGAIN: Final = 5.0  # seconds after a failure of the uploader
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What the ranks of a worker run, and in what."""
+    """What the ranks of a worker run, and their environment."""
 
     command: str
     workdir: str
-    environments: Mapping[int, Mapping[str, str]]  # rank: all that it sees
+    environments: Mapping[int, Mapping[str, str]]  # rank → its complete environment
     secrets: Mapping[str, str]
-    shell: tuple[str, ...] = ()  # by which programs are run for it, where its ranks are kept apart
+    shell: tuple[str, ...] = ()  # command prefix to run programs for isolated ranks
 
     @property
     def first(self) -> Mapping[str, str]:
@@ -44,23 +44,23 @@ class Program:
 
 @dataclass
 class Companion:
-    """Of one worker. `closed` is called, in a thread of its own, when nothing more will be said."""
+    """The companion of one worker. Its own thread calls `closed` when nothing more will be reported."""
 
     folder: Path  # the worker's
-    ranks: Mapping[int, Path]  # rank: its folder
-    program: Program | None  # None: what it ran in can't be known any more
+    ranks: Mapping[int, Path]  # rank → its folder
+    program: Program | None  # None: its environment can no longer be found out
     channel: Channel
     say: Callable[[int, str], None]
     closed: Callable[[], None]
-    leave_out: frozenset[int] = frozenset()  # processes that are no part of the ranks
-    files: Mapping[int, Path] = field(default_factory=dict)  # rank: what it gave away, where not in its folder
-    apart: bool = False  # the ranks may not read what this process may
+    leave_out: frozenset[int] = frozenset()  # processes that are not part of the ranks
+    files: Mapping[int, Path] = field(default_factory=dict)  # rank → folder of its files, if not in the rank's folder
+    apart: bool = False  # the ranks are isolated and have fewer rights than this process
     _streams: dict[int, HostStream] = field(default_factory=dict)
     _sampler: Sampler | None = None
     _uploader: Uploader | None = None
 
     def start(self, roots: Mapping[int, int]) -> None:
-        """`roots`: each rank's first process; none of a worker that is only recovered."""
+        """Starts. `roots`: each rank's first process; empty for a worker that is only recovered."""
         self._streams = {rank: HostStream(folder) for rank, folder in self.ranks.items()}
         if roots and self.program is not None:
             tell = lambda rank, step, values: self._streams[rank].row(step, values)  # noqa: E731
@@ -71,7 +71,7 @@ class Companion:
         threading.Thread(target=self._run, name="companion", daemon=True).start()
 
     def finish(self) -> None:
-        """The ranks have ended: ships what is left, then closes."""
+        """Called when the ranks have ended: ships the rest, then closes."""
         if self._uploader is not None:
             self._uploader.finish()
 
@@ -79,20 +79,20 @@ class Companion:
         assert self._uploader is not None
         _guarded(lambda: self._capture(last=False))
         while not _guarded(self._uploader.run):
-            time.sleep(AGAIN)  # nothing that was given away may be left behind
+            time.sleep(AGAIN)  # no given file may be left behind
         _guarded(lambda: self._capture(last=True))
         if self._sampler is not None:
             self._sampler.stop(HANGING)
         self.closed()
 
     def _capture(self, last: bool) -> None:
-        """Once. The process that reads the packages may be killed with what a short rank leaves behind; then it is
-        asked again when the ranks have ended."""
+        """Captures the environment, once. The process that reads the packages may be killed together with a short
+        rank's leftovers; then it is repeated when the ranks have ended."""
         mark = self.folder / CAPTURED
         program = self.program
         if program is None or mark.exists():
             return
-        cache = None if self.apart else cache_folder()  # where one job's word would be taken for another's
+        cache = None if self.apart else cache_folder()  # no shared cache: one job's answer would be used for another's
         doc = capture(program.command, program.first, program.workdir, program.secrets, cache, program.shell)
         if doc["packages"] or last:
             self._document(doc)
@@ -100,7 +100,7 @@ class Companion:
                 write_whole(mark, b"")
 
     def _document(self, doc: dict[str, Any]) -> None:
-        """On the stream of the worker's first rank."""
+        """Writes to the stream of the worker's first rank."""
         self._streams[min(self._streams)].document(doc)
 
     def _safe(self) -> bool:
@@ -108,7 +108,7 @@ class Companion:
 
 
 def _guarded(work: Callable[[], None]) -> bool:
-    """Whether it came to its end; if not, the launcher's log says why."""
+    """Runs the work and returns whether it succeeded; if not, logs the error to the launcher's log."""
     try:
         work()
     except Exception:
@@ -118,7 +118,7 @@ def _guarded(work: Callable[[], None]) -> bool:
 
 
 def plain_environment(environment: Mapping[str, str], package_dir: Path) -> dict[str, str]:
-    """A rank's environment without what the launcher put in for itself, which differs from worker to worker."""
+    """A rank's environment without what the launcher added for itself, which differs between workers."""
     paths = environment.get("PYTHONPATH", "").split(os.pathsep)
     kept = os.pathsep.join(path for path in paths if path and path != str(package_dir))
     found = {name: value for name, value in environment.items() if name != "PYTHONPATH"}

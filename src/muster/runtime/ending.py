@@ -1,4 +1,4 @@
-"""How a worker's ranks are brought down: who is asked by the flag, who is told by SIGTERM, and when SIGKILL comes."""
+"""How a worker's ranks are stopped: which get the stop flag, which get SIGTERM, and when SIGKILL follows."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from typing import Final
 
 from muster import wire
 
-FAILURE_GRACE: Final = 5.0  # seconds that the others get when one rank has failed
-ASKED_SHARE: Final = 0.8  # of the grace: how long a rank that reports may take to leave by the flag alone
+FAILURE_GRACE: Final = 5.0  # seconds for the other ranks when one has failed
+ASKED_SHARE: Final = 0.8  # share of the grace that a reporting rank has to exit by the flag alone
 KILL_AGAIN: Final = 1.0  # seconds
 
 
 @dataclass(slots=True)
 class Ending:
-    """Why a worker is coming down, and what is still to be sent. Times are monotonic."""
+    """Why a worker is being stopped, and which signals are due. Times are monotonic."""
 
     outcome: wire.Outcome
-    reason: str  # "" until the output of the rank that failed is all there and can be judged
+    reason: str  # "" until the failed rank's output is complete and can be classified
     detail: str
-    term_at: dict[int, float]  # by rank, those that were not told yet
+    term_at: dict[int, float]  # rank → when SIGTERM is due, if it was not sent yet
     kill_at: float
-    ranks: frozenset[int] = frozenset()  # those that have time to leave by themselves
+    ranks: frozenset[int] = frozenset()  # those that have time to exit by themselves
     rank: int | None = None  # the one that failed first
     oom_killed: bool = False
     forced: bool = False  # SIGKILL was sent
@@ -42,7 +42,7 @@ class Ending:
         return min([self.kill_at, *self.term_at.values()])
 
     def hasten(self, other: Ending) -> None:
-        """A later order may bring the end forward; the first cause stands, and nothing puts the end off."""
+        """Merges a later order: it may make the end earlier, but never later, and the first cause is kept."""
         self.kill_at = min(self.kill_at, other.kill_at)
         for rank, at in self.term_at.items():
             self.term_at[rank] = min(at, other.term_at.get(rank, other.kill_at))
@@ -57,17 +57,17 @@ def stopping(
     reason: str,
     detail: str,
 ) -> Ending:
-    """A rank that reports can see the flag, so it may save in peace; a plain program hears SIGTERM at once."""
+    """Stops ranks. A rank that reports can see the flag and gets time to save; a plain program gets SIGTERM at once."""
     later = now + grace * ASKED_SHARE
     term_at = {rank: later if rank in reporting else now for rank in ranks}
     return Ending(outcome, reason, detail, term_at, now + grace, frozenset(ranks))
 
 
 def failing(now: float, ranks: Collection[int], rank: int, oom_killed: bool) -> Ending:
-    """One rank failed, and these still live: a gang is whole or it is nothing."""
+    """One rank failed and these still run: stops them too, because a gang runs completely or not at all."""
     return Ending("failed", "", "", dict.fromkeys(ranks, now), now + FAILURE_GRACE, frozenset(ranks), rank, oom_killed)
 
 
 def forcing(now: float, outcome: wire.Outcome, reason: str, detail: str) -> Ending:
-    """No grace at all."""
+    """Stops ranks without any grace."""
     return Ending(outcome, reason, detail, {}, now)

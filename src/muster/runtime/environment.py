@@ -1,8 +1,8 @@
-"""What a worker's program runs in: its Python with every package, its image, its driver and devices, its machine.
+"""Captures a worker's environment: its Python with all packages, its image, driver and devices, its machine.
 
-The packages are read by that Python itself, in a process of its own, and kept in a cache that holds as long as the
-folders that they were read from are unchanged. Values of secrets never enter: only variables that decide how a program
-computes are taken, and of those none that is named, or holds, a secret.
+That Python itself lists the packages, in a separate process. The result is cached as long as the folders that it was
+read from are unchanged. Secret values are never included: only variables that affect how a program computes are taken,
+and none whose name or value is that of a secret.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any, Final
 from muster.inherited import inherited
 from muster.runtime.nvml import open_nvml, visible
 
-PATIENCE: Final = 60.0  # seconds for a Python to say what it has
+PATIENCE: Final = 60.0  # seconds for a Python to list its packages
 IMAGE: Final = "MUSTER_IMAGE"
 _TAKEN: Final = re.compile(
     r"(CUDA|CUBLAS|CUDNN|NCCL|GLOO|UCX|OMP|MKL|OPENBLAS|KMP|TORCH|PYTORCH|TORCHINDUCTOR|TRITON|JAX|XLA|TF|HF_HUB"
@@ -55,8 +55,8 @@ def capture(
     cache: Path | None,
     shell: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """The document, complete but for its time. It takes a fraction of a second, and milliseconds from the cache.
-    `shell`: reads from stdin what is to be run, for a program that may not be run as this one."""
+    """Builds the complete document, except for its time. Takes a fraction of a second, and milliseconds from the cache.
+    `shell`: a command that reads a script from stdin, for a program that must not run with this process's rights."""
     python = python_of(command, environment, workdir)
     found = _packages(python, environment, workdir, cache, shell) if python else {}
     nvml = open_nvml()
@@ -79,8 +79,8 @@ def capture(
 
 
 def python_of(command: str, environment: Mapping[str, str], workdir: str) -> str | None:
-    """The Python that a command line would use: one that it names, that it activates, or that its program names in its
-    first line; else the first on the path."""
+    """The Python that a command line would use:
+    one that it names, that it activates, or that is in the first line of its program; else the first in PATH."""
     path = environment.get("PATH", os.defpath)
     words = _words(command)
     for place, word in enumerate(words):
@@ -96,7 +96,7 @@ def python_of(command: str, environment: Mapping[str, str], workdir: str) -> str
 
 
 def host() -> dict[str, Any]:
-    """The machine."""
+    """A description of the machine."""
     cpu = platform.machine()
     with suppress(OSError):
         named = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
@@ -107,7 +107,7 @@ def host() -> dict[str, Any]:
 
 
 def image_of(environment: Mapping[str, str], root: Path = Path("/")) -> str:
-    """The container's image as far as it can be known from within; empty on a bare machine."""
+    """The container's image, as far as known from inside; "" on a bare machine."""
     if named := environment.get(IMAGE) or os.environ.get(IMAGE):
         return named
     with suppress(OSError):
@@ -124,7 +124,7 @@ def image_of(environment: Mapping[str, str], root: Path = Path("/")) -> str:
 
 
 def chosen(environment: Mapping[str, str], secrets: Mapping[str, str]) -> dict[str, str]:
-    """The variables that decide how a program computes, without any that might be secret."""
+    """The variables that affect how a program computes, without any that might be secret."""
     hidden = [value for value in secrets.values() if value]
     return {
         name: value[:_VALUE_MAX]
@@ -142,14 +142,14 @@ def seeds(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def cache_folder() -> Path:
-    """Where the packages of a Python are remembered."""
+    """The folder of the package cache."""
     home = os.environ.get("MUSTER_HOME")
     return Path(home or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "muster") / "cache"
 
 
 def _words(command: str) -> list[str]:
-    """As a shell cuts it, near enough."""
-    words = shlex.shlex(command, posix=True, punctuation_chars=True)  # ; and && are words of their own
+    """Splits a command approximately as a shell does."""
+    words = shlex.shlex(command, posix=True, punctuation_chars=True)  # ; and && become separate words
     words.whitespace_split, words.commenters = True, ""
     try:
         return list(words)
@@ -163,7 +163,7 @@ def _which(word: str, path: str, workdir: str) -> str | None:
 
 def _first_line(script: Path) -> str | None:
     """The Python in a script's first line."""
-    if not script.is_file():  # a pipe would be waited for
+    if not script.is_file():  # reading a pipe would block
         return None
     with suppress(OSError), script.open("rb") as file:
         line = file.readline(500).decode(errors="replace").strip()
@@ -200,7 +200,7 @@ def _packages(
 
 
 def _script(python: str, environment: Mapping[str, str], workdir: str) -> bytes:
-    """Commands for a shell. The variables are for the Python alone: they are set after everything else."""
+    """A shell script. The variables are for the Python only, so they are set after everything else."""
     lines = [f"cd {shlex.quote(workdir)} || exit 1"]
     lines += [f"export {name}={shlex.quote(value)}" for name, value in environment.items() if name.isidentifier()]
     return "\n".join([*lines, f"exec {shlex.join([python, '-c', _ASK])}", ""]).encode()
@@ -230,7 +230,7 @@ def _remembered(kept: Path) -> dict[str, Any] | None:
 def _remember(kept: Path, found: dict[str, Any], began: int) -> None:
     stamps = {folder: _stamp(folder) for folder in found["folders"]}
     if any(stamp >= began for stamp in stamps.values()):
-        return  # something was installed meanwhile: the next one reads it again
+        return  # something was installed meanwhile: do not cache this result
     with suppress(OSError):
         kept.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         draft = kept.with_name(f".{kept.name}.{os.getpid()}")
@@ -239,7 +239,7 @@ def _remember(kept: Path, found: dict[str, Any], began: int) -> None:
 
 
 def _stamp(folder: str) -> int:
-    """When something was last added to, or removed from, a folder; 0 when it is not there."""
+    """When an entry was last added to or removed from a folder; 0 when it does not exist."""
     try:
         return Path(folder).stat().st_mtime_ns
     except OSError:

@@ -1,9 +1,11 @@
-"""Files that a rank gives away: kept in its folder as they are now, for the launcher to ship.
+"""Files that a rank gives to the platform: kept in its folder in their current state, for the launcher to ship.
 
-A file is at once copied (a small one), cloned or hard-linked (one on the same disk), or else copied by a thread from
-an open descriptor. So the caller may go on, replace it or remove it, and a killed rank loses none that was linked. What
-was linked is copied by the thread as well, since many programs write their next file into the same place.
-A folder holds, for each file, `ID.json`, a note with the document that will name it, and `ID.data`, its content.
+A small file is copied at once; one on the same disk is cloned or hard-linked; any other is copied by a thread from an
+open descriptor. So the caller may continue, replace it or remove it, and a killed rank loses no linked file. The thread
+also copies linked files, because many programs write their next file to the same place.
+
+The folder has two files for each one: `ID.json`, a note with the document that will name it, and `ID.data`, the
+content.
 """
 
 from __future__ import annotations
@@ -28,30 +30,30 @@ from muster.runtime.plain import plain, text
 from muster.runtime.reporter import Reporter, shared
 
 SMALL: Final = 256 << 10  # bytes that are copied while the caller waits: a fraction of a millisecond
-COPIED_MAX: Final = 1 << 30  # bytes; of what is larger a hard link has to do
+COPIED_MAX: Final = 1 << 30  # bytes; a larger file is only hard-linked
 FOLDER_MAX: Final = 10_000  # files
 PATH_MAX: Final = 1000  # bytes
 PART_MAX: Final = 255  # bytes
-EXIT_PATIENCE: Final = 120.0  # seconds that the end of the process waits for its copies
-_HELD_MAX: Final = 64  # descriptors and results that wait for the thread; past it the caller does the work itself
+EXIT_PATIENCE: Final = 120.0  # seconds that the process's exit waits for its copies
+_HELD_MAX: Final = 64  # descriptors and results that wait for the thread; beyond that the caller does the work itself
 _FICLONE: Final = 0x40049409
 _CHUNK: Final = 8 << 20
 
 
 @dataclass
 class Files:
-    """Gives files of one reporter away; one thread, started when it is first needed, does what takes long."""
+    """Keeps the files of one reporter; one thread, started on demand, does the slow work."""
 
     reporter: Reporter
     _waiting: deque[Callable[[], None]] = field(default_factory=deque)
     _wake: threading.Condition = field(default_factory=threading.Condition)
     _busy: bool = False
-    _process: int = 0  # the one whose thread it is; a forked child reports nothing and needs none
+    _process: int = 0  # the process that owns the thread; a forked child reports nothing and needs none
 
     def artifact(self, path: str | os.PathLike[str], name: str | None = None, kind: str = "file", **about: Any) -> None:
         """Keeps a file, or every file of a folder, with the run: `artifact("out/model.pt", "models/last.pt")`.
 
-        `name` is its path there; the same name again replaces it. It costs about 0.1 ms a file.
+        `name` is its path there; the same name again replaces it. It costs about 0.1 ms per file.
         """
         source = Path(path)
         check_keys("artifact()", {kind: None})
@@ -68,7 +70,7 @@ class Files:
             self.give(each, {"type": "artifact", "path": target, "kind": kind, "about": plain(about)})
 
     def give(self, source: Path, doc: dict[str, Any]) -> None:
-        """Keeps a file for shipping; `doc` will name it. A full disk is told and stops nobody."""
+        """Keeps a file for shipping, named by `doc`. A full disk leads to a warning, not to an error."""
         fd = os.open(source, os.O_RDONLY)
         place = self.reporter.place()
         if place is None:
@@ -78,7 +80,7 @@ class Files:
                 _keep(_files_of(place), source, fd, doc, self.later)
 
     def give_bytes(self, data: bytes, doc: dict[str, Any]) -> None:
-        """The same with what is to be its content."""
+        """The same with the content given."""
         place = self.reporter.place()
         if place is not None:
             with self._told(doc):
@@ -87,7 +89,7 @@ class Files:
                 _write_note(folder, mark, doc, {})
 
     def later(self, work: Callable[[], None]) -> None:
-        """Has the thread do it, soon; the caller itself when much is waiting."""
+        """Queues work for the thread; the caller does it itself when much is waiting."""
         with self._wake:
             if self._process != os.getpid():
                 self._process = os.getpid()
@@ -100,7 +102,7 @@ class Files:
         _do(work)
 
     def flush(self, patience: float = EXIT_PATIENCE) -> bool:
-        """Returns when nothing waits for the thread; False when time was up before. Also done at exit."""
+        """Waits until the thread has nothing to do; returns False on timeout. Also called at exit."""
         if self._process != os.getpid():
             return True
         with self._wake:
@@ -130,7 +132,7 @@ class Files:
 
 
 def check_path(path: str) -> None:
-    """Raises ValueError for what is no path below a run's artifacts."""
+    """Raises ValueError for an invalid path of an artifact."""
     parts = path.split("/")
     wrong = (
         not path
@@ -147,7 +149,7 @@ def check_path(path: str) -> None:
 
 
 def _below(folder: Path, root: str) -> Iterator[tuple[Path, str]]:
-    """The files of a folder with their names; links to outside are followed as files only."""
+    """The files of a folder with their names; links are followed if they lead to files."""
     count = 0
     for parent, folders, names in os.walk(folder):
         folders.sort()
@@ -199,7 +201,7 @@ def _keep(
 
 
 def _clone(fd: int, target: Path) -> bool:
-    """A copy that shares its blocks until one of the two is changed, where the file system has such."""
+    """A copy that shares its blocks until one of the two is changed, if the file system supports it."""
     draft = target.with_suffix(".part")
     out = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
@@ -237,13 +239,13 @@ def _link(source: Path, target: Path) -> bool:
 
 
 def _copying() -> dict[str, Any]:
-    """Who still has to copy it: if that process is gone, the source is all there is."""
+    """The process that still has to copy the file: if it is gone, only the source is left."""
     found = processes.stat(os.getpid())
     return {"pid": os.getpid(), "start_ticks": found.start_ticks if found else 0}
 
 
 def _mark() -> str:
-    """In the order of the calls, and never twice."""
+    """A unique id; ids sort in the order of the calls."""
     return f"{time.time_ns():020d}-{os.urandom(4).hex()}"
 
 
@@ -256,7 +258,7 @@ def _write_note(folder: Path, mark: str, doc: dict[str, Any], more: dict[str, An
 def _do(work: Callable[[], None]) -> None:
     try:
         work()
-    except Exception as error:  # a full disk, mostly; training goes on
+    except Exception as error:  # mostly a full disk; training continues
         warn(f"a file or medium is not recorded: {error!r}.")
 
 

@@ -1,4 +1,4 @@
-"""A worker's folder on disk: its lock, its control block, and files that are either whole or absent."""
+"""A worker's folder on disk: its lock, its control block, and files that are written atomically."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from typing import Any, Final
 from muster import wire
 from muster.runtime import processes
 
-RESERVE_BYTES: Final = 64 << 10  # kept aside, so that the end can be written on a full disk
+RESERVE_BYTES: Final = 64 << 10  # reserved, so that the exit can be written on a full disk
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Replaces a file, for its owner alone to read; a reader, or a power cut, meets the old content or the new."""
+    """Replaces a file atomically, readable only by its owner.
+    After a power failure it has the old or the new content."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
@@ -43,7 +44,7 @@ class Folder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.apart = False  # the ranks may write to parts of it alone
+        self.apart = False  # the ranks are isolated and may write only to parts of it
         self._lock = -1
         self._control: mmap.mmap | None = None
 
@@ -51,7 +52,7 @@ class Folder:
         return wire.Launch.from_json((self.path / "launch.json").read_text())
 
     def lock(self) -> bool:
-        """False when another launcher lives here. The lock goes with the process, however it ends."""
+        """False when another launcher runs here. The lock is released when the process ends, however it ends."""
         self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -68,7 +69,7 @@ class Folder:
         self._write_json("launcher.json", {"pid": os.getpid(), "start_ticks": ticks, "boot_id": processes.boot_id()})
 
     def prepare(self) -> None:
-        """What must be there before a rank starts: the control block, the package link and the reserve."""
+        """Creates what a rank needs before it starts: the control block, the package link and the reserve."""
         (self.path / "control").write_bytes(bytes(wire.CONTROL_BYTES))
         with (self.path / "control").open("r+b") as file:
             self._control = mmap.mmap(file.fileno(), wire.CONTROL_BYTES)
@@ -76,23 +77,23 @@ class Folder:
         link.parent.mkdir(exist_ok=True)
         if not link.is_symlink():
             link.symlink_to(Path(wire.__file__).resolve().parent)
-        (self.path / "control").chmod(0o644)  # ranks that are another user read it too
+        (self.path / "control").chmod(0o644)  # ranks with another user read it too
         (self.path / "reserve").write_bytes(bytes(RESERVE_BYTES))
 
     @property
     def package_dir(self) -> Path:
-        """Holds nothing but `muster`, so that the user's environment sees no other package of the platform's."""
+        """Contains only `muster`, so that the user's environment sees no other package of the platform."""
         return self.path / "pkg"
 
     def rank_dir(self, rank: int) -> Path:
         return self.path / f"rank-{rank}"
 
     def given_dir(self, rank: int) -> Path:
-        """What the rank itself writes to. Nothing that it leaves there can stand in the launcher's way."""
+        """The folder that the rank itself writes to. Nothing in it can block the launcher."""
         return self.rank_dir(rank) / "own" if self.apart else self.rank_dir(rank)
 
     def ask_stop(self, deadline: float) -> None:
-        """Raises the flag that ranks poll; `deadline` is wall-clock time."""
+        """Sets the flag that ranks poll; `deadline` is wall-clock time."""
         if self._control is not None:
             struct.pack_into("<d", self._control, wire.CONTROL_DEADLINE_AT, deadline)
             self._control[wire.CONTROL_STOP_AT] = 1
@@ -104,7 +105,7 @@ class Folder:
     def write_command(self, command: wire.Command) -> None:
         with contextlib.suppress(
             OSError
-        ):  # for people to look at; a full disk must not keep a command from being obeyed
+        ):  # for people to read only; a full disk must not prevent the command's execution
             self._write_json("command.json", asdict(command))
 
     def exit(self) -> wire.WorkerExit | None:
@@ -114,7 +115,7 @@ class Folder:
             return None
 
     def write_exit(self, ended: wire.WorkerExit) -> bool:
-        """False when the disk is so full that not even the reserve helped."""
+        """False when the disk is so full that even freeing the reserve did not help."""
         for _ in range(2):
             try:
                 self._write_json("exit.json", ended.to_dict())

@@ -1,7 +1,7 @@
-"""What a rank takes of its machine, sampled by the launcher: processors, memory, disk and accelerators.
+"""Samples what a rank uses of its machine, from the launcher: processors, memory, disk and accelerators.
 
-A look costs in proportion to the worker's processes, and the next one comes the later the more it cost: at most half a
-percent of a core goes into it.
+The cost of a sample is proportional to the worker's processes, and the interval grows with the cost, so that sampling
+takes at most half a percent of a core.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FIRST: Final = 0.9  # seconds after the start
 SOON: Final = 5.0  # seconds between samples in the first minute
 LATER: Final = 10.0
 SOON_UNTIL: Final = 60.0
-SHARE: Final = 200  # the time between two samples is at least this many times what one costs
+SHARE: Final = 200  # the time between two samples is at least this many times a sample's cost
 _TICK: Final = 1 / os.sysconf("SC_CLK_TCK")  # seconds
 
 Tell = Callable[[int, int, Mapping[str, float]], None]  # rank, step, values
@@ -28,7 +28,7 @@ Tell = Callable[[int, int, Mapping[str, float]], None]  # rank, step, values
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What a tree of processes has taken so far; children that have ended are in what their parents took."""
+    """What a tree of processes has used so far; ended children are included in their parents' use."""
 
     cpu: float = 0.0  # seconds
     read: int = 0  # bytes from disk
@@ -38,13 +38,13 @@ class Taken:
 
 @dataclass
 class Sampler:
-    """A thread that tells each rank's figures; `step` is whole seconds since `began`."""
+    """A thread that reports each rank's figures; `step` is whole seconds since `began`."""
 
-    roots: Mapping[int, int]  # rank: its first process
-    environments: Mapping[int, Mapping[str, str]]  # rank: what decides which devices it sees
+    roots: Mapping[int, int]  # rank → its first process
+    environments: Mapping[int, Mapping[str, str]]  # rank → the environment that decides which devices it sees
     tell: Tell
     began: float = field(default_factory=time.monotonic)
-    leave_out: frozenset[int] = frozenset()  # processes that are no part of the rank
+    leave_out: frozenset[int] = frozenset()  # processes that are not part of the rank
     _stop: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
 
@@ -53,7 +53,7 @@ class Sampler:
         self._thread.start()
 
     def stop(self, patience: float) -> None:
-        """No more samples; a driver that hangs is left behind after this many seconds."""
+        """Stops sampling; waits at most this many seconds for a hanging driver."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join(patience)
@@ -88,7 +88,7 @@ class Sampler:
 
 
 def take(root: int, leave_out: frozenset[int] = frozenset()) -> Taken | None:
-    """What a process and all below it have taken; None when it has ended."""
+    """What a process and all its descendants have used; None when it has ended."""
     found = [one for pid in (root, *processes.descendants(root)) if pid not in leave_out and (one := _one(pid))]
     if not found or processes.stat(root) is None:
         return None
@@ -96,7 +96,7 @@ def take(root: int, leave_out: frozenset[int] = frozenset()) -> Taken | None:
 
 
 def rates(before: Taken, after: Taken, seconds: float) -> dict[str, float]:
-    """The series. A process that left the tree takes its past with it: less than nothing is told as nothing."""
+    """The series. A process that left the tree takes its past use with it, so negative rates are reported as 0."""
     span = max(seconds, 1e-3)
     return {
         "system/cpu": max(0.0, after.cpu - before.cpu) / span,
@@ -111,7 +111,7 @@ def _one(pid: int) -> tuple[float, int, int, int] | None:
     if not raw:
         return None
     fields = raw[raw.rindex(b")") + 2 :].split()
-    ticks = sum(map(int, fields[11:15]))  # user and system time, its own and of its children that ended
+    ticks = sum(map(int, fields[11:15]))  # user and system time, of itself and of its ended children
     traffic = dict(line.split(b": ") for line in processes.read(f"/proc/{pid}/io").splitlines())
     read, written = int(traffic.get(b"read_bytes", 0)), int(traffic.get(b"write_bytes", 0))
     return ticks * _TICK, read, written, processes.private_memory([pid])

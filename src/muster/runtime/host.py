@@ -1,4 +1,4 @@
-"""What the launcher itself has to say of a rank: rows of figures and documents, in a spool beside the rank's own."""
+"""The launcher's own reports about a rank: rows of figures and documents, in a spool next to the rank's own."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from muster.runtime.plain import plain
 from muster.runtime.spool import SpoolDamaged
 from muster.runtime.writer import SpoolWriter
 
-FOLDER: Final = "host"  # below the rank's
+FOLDER: Final = "host"  # below the rank's folder
 
 
 @dataclass
 class HostStream:
-    """Opened when there is something to say; a folder that can't be used is complained about once."""
+    """Opened at the first report; a folder that can't be used is logged once."""
 
     rank_dir: Path
     _writer: SpoolWriter | None = None
@@ -29,7 +29,7 @@ class HostStream:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def row(self, step: int, values: Mapping[str, float]) -> None:
-        """One value for each series."""
+        """Writes one value for each series."""
         names = tuple(values)
         with self._lock:
             writer = self._opened()
@@ -44,14 +44,14 @@ class HostStream:
             writer.append(record + row.pack(wire.KIND_ROW, shape, row.size, step, time.time(), *values.values()))
 
     def document(self, doc: Mapping[str, Any]) -> None:
-        """One document, complete with its type."""
+        """Writes one document, complete with its type."""
         with self._lock:
             writer = self._opened()
             if writer is not None:
                 writer.append(wire.doc_record(plain({"time": time.time(), **doc})))
 
     def safe(self) -> bool:
-        """Whether all that was said is on disk, or never will be."""
+        """Whether everything written is on disk, or never will be."""
         with self._lock:
             return self._writer is None or self._writer.flush() == 0
 

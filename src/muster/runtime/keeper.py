@@ -1,4 +1,5 @@
-"""The process on whose life a worker's place on its node depends: what outlives it would use what is others'."""
+"""The process that holds a worker's place on its node:
+if it ends, the worker must end too, as others may get its resources."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from muster.runtime import processes
 
 
 class Keeper:
-    """`fd` becomes readable when it ends; -1 when there is none, or none left."""
+    """`fd` becomes readable when the process ends; -1 when there is none, or it has ended before."""
 
     def __init__(self, process: tuple[int, int] | None) -> None:
         self.fd = -1
@@ -22,7 +23,7 @@ class Keeper:
         pid, start_ticks = self._process
         with suppress(ProcessLookupError, FileNotFoundError):
             self.fd = os.pidfd_open(pid)
-        # Looked at while the descriptor is held, so that the number can't pass to another in between.
+        # Check while the pidfd is held, so that the process id can't be reused in between.
         found = processes.stat(pid)
         if self.fd >= 0 and (found is None or found.start_ticks != start_ticks):
             os.close(self.fd)

@@ -1,7 +1,7 @@
-"""The launcher: one process a worker that starts its ranks, stays until none is left, and tells the platform.
+"""The launcher: one process per worker that starts its ranks, stays until all have ended, and reports to the platform.
 
-`python -m muster.runtime.launcher DIR [--recover]`. With `--recover`, or where a launcher has been before, no rank is
-started: what is left of the worker is killed, and what it had not told is told.
+`python -m muster.runtime.launcher DIR [--recover]`. With `--recover`, or if a launcher was here before, no rank is
+started: the worker's remaining processes are killed, and its unreported data is reported.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from muster.runtime.streams import LogSource, SpoolSource, Stream
 from muster.runtime.supervise import DRAIN, KEEPER_GONE, STRAYS_EVERY, Supervisor
 
 LINGER: Final = 7 * 86400.0  # seconds that the launcher waits, after its ranks, for a server that is away
-PARTING: Final = 10.0  # seconds of that which are left to one that is told to leave a node of a cluster
+PARTING: Final = 10.0  # seconds instead, for a launcher that is told to leave a cluster's node
 FULL_DISK_LOOK: Final = 1.0  # seconds
-FOLDER_LOOK: Final = 30.0  # seconds between two looks whether the folder is still there
+FOLDER_LOOK: Final = 30.0  # seconds between two checks whether the folder still exists
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -50,8 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run(path: Path, recover: bool = False, keeper: tuple[int, int] | None = None) -> int:
-    """The whole life of a launcher; returns its exit status. Returns at once, with 0, where another one lives. `keeper`
-    stands above the one that the launch names."""
+    """Runs a launcher and returns its exit status. Returns 0 at once if another launcher runs here.
+    `keeper` overrides the launch's."""
     folder = Folder(path.resolve())
     try:
         launch = folder.launch()
@@ -68,7 +68,7 @@ def run(path: Path, recover: bool = False, keeper: tuple[int, int] | None = None
 
 
 class Launcher:
-    """A worker's launcher that holds its folder's lock."""
+    """The launcher of a worker; holds its folder's lock."""
 
     def __init__(self, folder: Folder, launch: wire.Launch) -> None:
         self._folder = folder
@@ -110,7 +110,8 @@ class Launcher:
         return self._hand_over(ended, shipper, companion)
 
     def recover(self) -> int:
-        """For a worker whose launcher is dead: kills what is left, writes its end if it has none, ships the rest."""
+        """For a worker whose launcher died: kills remaining processes, writes its exit if there is none,
+        ships the rest."""
         self._bell.open()
         self._folder.write_identity()
         self._until_gone(self._gang.kill_marked)
@@ -121,14 +122,14 @@ class Launcher:
         return self._hand_over(ended, shipper, self._open_companion(shipper))
 
     def _obstacle(self) -> wire.WorkerExit | None:
-        """Fetches the secrets; says what keeps the ranks from being started, if anything does."""
+        """Fetches the secrets and prepares the start. Returns an exit if the ranks can't be started."""
         if self._go_on() and self._launch.secrets:
             try:
                 self._secrets = fetch_secrets(self._channel(), self._launch.secrets, self._wait)
             except Gone as error:
                 return _failed(verdict.SECRET_MISSING, str(error))
             except Away:
-                pass  # it was told to stop meanwhile, and `_early` says by whom
+                pass  # it was told to stop meanwhile, and `_early` has the reason
         if self._early:
             return self._early
         if self._launch.isolation:
@@ -136,7 +137,8 @@ class Launcher:
         return None if Path(self._launch.workdir).is_dir() else self._bring_code()
 
     def _keep_apart(self) -> wire.WorkerExit | None:
-        """Opens the sandbox; the ranks start where the job says only if they may write there."""
+        """Opens the sandbox. The ranks start in the job's workdir if they may write there,
+        else in a copy of the code."""
         try:
             self._sandbox = make_sandbox(self._launch, self._folder)
             self._sandbox.open(gang_environment(self._launch, self._folder))
@@ -159,7 +161,7 @@ class Launcher:
         return _failed(verdict.WORKDIR_MISSING, f"{detail}, and there is no snapshot of it")
 
     def _bring_code(self) -> wire.WorkerExit | None:
-        """For a node without the job's folder: its snapshot, where there is one, takes the folder's place."""
+        """For a node without the job's folder: uses its snapshot instead, if there is one."""
         launch = self._launch
         missing = f"{launch.workdir} is not a directory on node {launch.node}"
         if not launch.code:
@@ -185,7 +187,7 @@ class Launcher:
         return self._go_on()
 
     def _go_on(self) -> bool:
-        """Whether the ranks are still to be started; if not, `_early` says why."""
+        """Whether the ranks should still be started; if not, `_early` has the reason."""
         if self._bell.terminated:
             detail = "the launcher was told to leave its node before it had started a rank"
             self._early = _failed(verdict.NODE_LOST, detail)
@@ -210,34 +212,34 @@ class Launcher:
             )
 
     def _until_gone(self, kill: Callable[[], bool]) -> None:
-        """Returns when no process of the worker is left, or when one has withstood SIGKILL for long."""
+        """Returns when no process of the worker is left, or when one has survived SIGKILL for long."""
         until = time.monotonic() + DRAIN
         while not kill() and time.monotonic() < until:
             self._bell.wait(STRAYS_EVERY)
 
     def _hand_over(self, ended: wire.WorkerExit, shipper: Shipper, companion: Companion) -> int:
-        """Writes the end, and stays until the server has it with everything before it."""
+        """Writes the exit, and stays until the server has it with everything before it."""
         ended = replace(ended, detail=Masker(self._secrets.values()).mask(ended.detail))
         processes.fault("before_exit_json")
         written = self._folder.write_exit(ended)
         processes.fault("after_exit_json")
         shipper.finish(ended)
         companion.finish()
-        # Nobody below this process is left; what the ranks may have had started by others is looked for meanwhile.
+        # No descendant is left; this looks for processes that the ranks had others start.
         self._until_gone(self._gang.kill_marked)
         began = time.monotonic()
         while not (written and shipper.result) and (left := began + self._patience() - time.monotonic()) > 0:
             self._bell.wait(min(left, FOLDER_LOOK if written else FULL_DISK_LOOK))
             if not self._folder.path.exists():
-                break  # with its folder went whoever could have wanted to know
+                break  # the folder was removed, so nothing needs the report
             written = written or self._folder.write_exit(ended)
         if shipper.result:
             self._folder.write_done()
         return 0
 
     def _patience(self) -> float:
-        """Seconds, from the end of the ranks, for a server that is away. One that is told to leave its node goes, but
-        where the node's own disk goes with it the last words have a moment."""
+        """Seconds, from the end of the ranks, to wait for a server that is away. A launcher that is told to leave its
+        node exits at once, but has a moment for the last reports if the node's disk will be lost."""
         if not self._bell.terminated:
             return LINGER
         return PARTING if self._launch.orders or self._launch.keeper else 0.0
@@ -251,7 +253,7 @@ class Launcher:
             self._outputs[rank] = Output(Masker(self._secrets.values()), store)
 
     def _open_shipper(self) -> Shipper:
-        """Started after the ranks: to fork with a second thread running is not safe."""
+        """Started after the ranks, because forking with a second thread running is not safe."""
         streams = []
         for rank, output in self._outputs.items():
             streams.append(Stream(rank, "spool", SpoolSource(self._folder.given_dir(rank), output.say)))
@@ -286,7 +288,8 @@ class Launcher:
         return companion
 
     def _program(self, seen: Mapping[int, Mapping[str, str]]) -> Program:
-        """A Python of the job's is asked for its packages where the job is: it may be any program."""
+        """The program for the environment capture.
+        The job's Python may be any program, so it is run in the job's sandbox."""
         launch, where = self._launch, workdir(self._launch)
         sandbox = self._sandbox or (make_sandbox(launch, self._folder) if launch.isolation else None)
         secrets = {**dict.fromkeys(launch.secrets, ""), **self._secrets}
@@ -298,7 +301,7 @@ class Launcher:
 
 
 def _settle(folder: Folder) -> None:
-    """Leaves the terminal, the working directory and the parent's care; what it has to say goes into its own log."""
+    """Detaches from the terminal, the working directory and the parent; stderr goes to its own log."""
     with contextlib.suppress(PermissionError):  # it leads a session already
         os.setsid()
     processes.be_called("muster-launcher")

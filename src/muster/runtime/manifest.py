@@ -1,4 +1,4 @@
-"""Makes a folder durable and writes down what is in it, so that damage is seen before anything is loaded from it."""
+"""Makes a folder durable and records its content, so that damage is found before anything is loaded from it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any, Final
 
 MANIFEST: Final = "manifest.json"
-_CHUNK: Final = 4 << 20  # bytes read at once
-_THREADS: Final = 4  # checksums and fsync both run outside the interpreter's lock
+_CHUNK: Final = 4 << 20  # bytes per read
+_THREADS: Final = 4  # checksums and fsync both release the GIL
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a checkpoint's folder holds. `serial` counts commits in one folder: the newest has the highest."""
+    """The content of a checkpoint's folder. `serial` counts commits in one folder: the newest has the highest."""
 
     step: int
     serial: int
@@ -47,7 +47,7 @@ def seal(folder: Path, step: int, serial: int, time: float) -> Manifest:
 
 
 def load(folder: Path) -> Manifest:
-    """Raises ValueError, with what is wrong, for a folder whose manifest is missing or not one."""
+    """Raises ValueError, with the problem, for a folder whose manifest is missing or invalid."""
     try:
         data = (folder / MANIFEST).read_bytes()
     except OSError as error:
@@ -56,14 +56,14 @@ def load(folder: Path) -> Manifest:
 
 
 def encode(manifest: Manifest) -> bytes:
-    """What is written into a checkpoint's manifest file."""
+    """The content of a checkpoint's manifest file."""
     files = {name: {"bytes": size, "crc32": crc} for name, (size, crc) in manifest.files.items()}
     raw = {"step": manifest.step, "serial": manifest.serial, "time": manifest.time, "files": files}
     return json.dumps(raw, indent=1).encode()
 
 
 def decode(data: bytes) -> Manifest:
-    """Raises ValueError, with what is wrong, for what is not a manifest."""
+    """Raises ValueError, with the problem, for an invalid manifest."""
     try:
         raw: Any = json.loads(data.decode())
         files = {str(name): (int(entry["bytes"]), int(entry["crc32"])) for name, entry in raw["files"].items()}

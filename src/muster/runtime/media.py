@@ -1,7 +1,7 @@
-"""Pictures, histograms, tables and texts at a step: small ones go into the spool, the rest becomes files.
+"""Pictures, histograms, tables and texts at a step: small ones go into the spool, the rest become files.
 
-What a call was given is copied before it returns; encoding and counting is left to a thread that lets the trainer's own
-go first. No array library is imported: what an array can do by itself is asked of it.
+The input of a call is copied before it returns; a thread that yields to the trainer's own encodes and counts it. No
+array library is imported; only methods of the given arrays are used.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from muster.runtime.png import Raster
 
 INLINE: Final = 32 << 10  # bytes of JSON; a larger medium becomes a file
 TEXT_MAX: Final = 16 << 20  # characters
-CELLS_AT_ONCE: Final = 2000  # cells of a table that are turned into JSON while the caller waits
-VALUES_AT_ONCE: Final = 200  # values that are counted before another thread has its turn
+CELLS_AT_ONCE: Final = 2000  # cells of a table that are converted to JSON while the caller waits
+VALUES_AT_ONCE: Final = 200  # values that are counted before other threads may run
 BINS_MAX: Final = 4096
 _COUNTING_PAUSE: Final = 0.0005  # seconds
 
 
 @dataclass
 class Media:
-    """Media of one reporter."""
+    """The media of one reporter."""
 
     files: Files
 
     def image(self, name: str, step: SupportsIndex, picture: Any, caption: str | None = None) -> None:
-        """A picture: an array (height x width, with 1, 3 or 4 channels last or first; 0..255, or 0..1 as floats), a
-        PIL image, or the path of a file."""
+        """Records a picture: an array (height x width, with 1, 3 or 4 channels last or first;
+        0..255, or 0..1 as floats), a PIL image, or the path of a file."""
         doc = _doc("image", name, step, caption)
         if isinstance(picture, str | os.PathLike):
             path = Path(picture)
@@ -54,8 +54,8 @@ class Media:
         self.files.later(lambda: self.files.give_bytes(png.encode(raster), doc))
 
     def histogram(self, name: str, step: SupportsIndex, values: Any, bins: int = 64) -> None:
-        """How values are spread: a tensor, an array or any sequence of numbers. Values that are not finite are counted
-        apart."""
+        """Records how values are distributed: a tensor, an array or any sequence of numbers.
+        Non-finite values are counted separately."""
         doc = _doc("histogram", name, step, None)
         if not 1 <= bins <= BINS_MAX:
             raise ValueError(f"histogram({name!r}): bins got {bins}; expected 1 to {BINS_MAX}.")
@@ -68,7 +68,7 @@ class Media:
             self.files.later(lambda: self._record(doc, count()))
 
     def table(self, name: str, step: SupportsIndex, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-        """Rows of cells under these columns."""
+        """Records rows of cells under these columns."""
         doc, heads = _doc("table", name, step, None), [str(column) for column in columns]
         cells = [list(row) for row in rows]
         if wrong := next((row for row in cells if len(row) != len(heads)), None):
@@ -82,7 +82,7 @@ class Media:
             self.files.later(lambda: self._record(doc, data))
 
     def text(self, name: str, step: SupportsIndex, text: str) -> None:
-        """A text, as Markdown."""
+        """Records a text, as Markdown."""
         if len(text) > TEXT_MAX:
             raise ValueError(f"text({name!r}): {len(text)} characters; expected {TEXT_MAX} at most. Use `artifact`.")
         self._record(_doc("text", name, step, None), {"text": text})
@@ -148,12 +148,12 @@ def _shaped(name: str, shape: Sequence[int], samples: bytes) -> Raster:
 
 
 def _counter(name: str, values: Any, bins: int) -> Callable[[], dict[str, Any]]:
-    """Counts a copy that is made now."""
+    """Copies the values now; the returned function counts them."""
     if hasattr(values, "detach"):
         tensor = values.detach().clone().flatten()
         return lambda: _count_tensor(tensor, bins)
     if hasattr(values, "__array_interface__"):
-        copied = values.astype("f8").ravel()  # a copy, whatever it was
+        copied = values.astype("f8").ravel()  # always a copy
         return lambda: _count_array(copied, bins)
     try:
         return _Plain(array("d", values), bins)
@@ -218,7 +218,7 @@ class _Plain:
 
 
 def _counted(counts: list[int], low: float, high: float, total: float, left_out: int) -> dict[str, Any]:
-    """The document: `edges` are one more than `counts`, all bins equally wide."""
+    """The document: `edges` has one entry more than `counts`, and all bins are equally wide."""
     bins, count = len(counts), sum(counts)
     if not count:
         return {"counts": [], "edges": [], "count": 0, "not_finite": left_out}

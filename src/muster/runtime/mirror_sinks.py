@@ -33,7 +33,7 @@ class WandbSink:
         given: dict[str, Any] = {"name": _label(), "group": job(), "settings": self._wandb.Settings(console="off")}
         if "WANDB_MODE" not in os.environ and not _has_key():
             given["mode"] = "offline"
-        # A run of W&B's can't go back to an earlier step, so every attempt is a run of its own.
+        # A W&B run can't go back to an earlier step, so every attempt is a separate run.
         if job() is not None:
             given["id"] = f"{job()}-attempt-{attempt()}"
         self._run = self._wandb.init(**{**given, **self._settings})
@@ -54,7 +54,7 @@ class WandbSink:
             self._run.log({doc["name"]: value}, step=doc["step"])
 
     def flush(self) -> None:
-        """W&B has a process of its own that writes."""
+        """Nothing to do: W&B's own process writes."""
 
     def close(self) -> None:
         self._run.finish()
@@ -120,7 +120,7 @@ def _label() -> str:
 
 
 def _has_key() -> bool:
-    """Whether W&B could log in without asking anybody."""
+    """Whether W&B could log in without asking the user."""
     if os.environ.get("WANDB_API_KEY"):
         return True
     try:

@@ -1,10 +1,10 @@
-"""Mirrors: what rank 0 reports is also given to W&B or TensorBoard, by a thread that the script never waits for.
+"""Mirrors: pass rank 0's reports on to W&B or TensorBoard, by a thread that the script never waits for.
 
-    MUSTER_MIRROR=wandb                       each attempt becomes a W&B run, in a group that has the job's id
+    MUSTER_MIRROR=wandb                       each attempt becomes a W&B run, in a group named by the job's id
     MUSTER_MIRROR=tensorboard:FOLDER          event files under FOLDER/JOB-ATTEMPT
-    runtime.mirror("wandb", project="x")      the same from the script, with what wandb.init takes
+    runtime.mirror("wandb", project="x")      the same from the script, with the arguments of wandb.init
 
-Several may be named with commas between. Artifacts and images stay with Muster alone.
+Several may be given, separated by commas. Artifacts and images stay with Muster only.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from muster.runtime.mirror_sinks import TensorBoardSink, WandbSink
 from muster.runtime.place import rank, warn
 from muster.runtime.writer import SpoolWriter
 
-_MOST: Final = 500_000  # records that wait; what comes beyond is counted and not mirrored
+_MOST: Final = 500_000  # records that wait; further ones are counted and not mirrored
 _PAUSE: Final = 0.5  # seconds between two looks
-_AT_EXIT: Final = 20.0  # seconds that the end of the script waits for what is still to be handed on
+_AT_EXIT: Final = 20.0  # seconds that the script's exit waits for pending records
 
 Shapes = dict[int, tuple[str, ...]]
 
 
 class Sink(Protocol):
-    """Another tool. Called by one thread; whatever it raises ends the mirror, and never the script."""
+    """Another tool. One thread calls it; an exception ends the mirror, and never the script."""
 
     name: str
 
@@ -47,7 +47,8 @@ class Sink(Protocol):
 
 
 class Mirrored(SpoolWriter):
-    """A spool that hands on what is written to it. `SpoolWriter` itself stays as it is: most scripts have no mirror."""
+    """A spool that also passes on what is written to it.
+    Separate from `SpoolWriter`, as most scripts have no mirror."""
 
     __slots__ = ("_inner", "_mirror")
 
@@ -70,12 +71,12 @@ class Mirrored(SpoolWriter):
 
 
 class Mirror:
-    """Keeps records until its thread hands them on."""
+    """Keeps records until its thread passes them on."""
 
     def __init__(self, sink: Sink, shapes: Shapes) -> None:
         self._sink, self._shapes = sink, dict(shapes)
         self._waiting: deque[bytes] = deque()
-        self._brought: deque[bytes] = deque()  # records that bring a shape: never dropped
+        self._brought: deque[bytes] = deque()  # records with a shape: never dropped
         self._dropped = 0
         self._off = False
         self._ending = threading.Event()
@@ -97,7 +98,7 @@ class Mirror:
             self._dropped += 1
 
     def close(self) -> None:
-        """Waits, for a while, until everything is handed on. Also done at exit."""
+        """Waits, for a while, until everything is passed on. Also called at exit."""
         if not self._off:
             self._ending.set()
             self._thread.join(_AT_EXIT)
@@ -106,14 +107,14 @@ class Mirror:
                 self._off = True
 
     def abandon(self) -> None:
-        """In a forked child, which has no thread of ours."""
+        """Called in a forked child, which does not have this thread."""
         self._off = True
         self._waiting.clear()
 
     def _run(self) -> None:
         try:
             self._sink.open()
-            atexit.register(self.close)  # once more: this comes before what the other tool registered to end its run
+            atexit.register(self.close)  # again, to run before what the other tool registered to end its run
             while not self._ending.wait(_PAUSE):
                 self._hand_on()
             self._hand_on()
@@ -145,7 +146,7 @@ class Mirror:
 
 
 def mirrored(writer: SpoolWriter, target: str, shapes: Shapes, **settings: Any) -> SpoolWriter:
-    """The writer, with mirrors for all that `target` names; raises ValueError for what is none."""
+    """The writer, with mirrors for everything in `target`; raises ValueError for an unknown one."""
     sinks = [_sink(one.strip(), settings) for one in target.split(",") if one.strip()]
     if rank() != 0:
         return writer
@@ -157,7 +158,7 @@ def mirrored(writer: SpoolWriter, target: str, shapes: Shapes, **settings: Any) 
 
 
 def by_environment(writer: SpoolWriter) -> SpoolWriter:
-    """As MUSTER_MIRROR says; a mistake in it is told, and no reason to stop training."""
+    """As MUSTER_MIRROR says; a mistake in it leads to a warning and does not stop training."""
     target = os.environ.get(wire.MIRROR, "")
     try:
         return mirrored(writer, target, {}) if target else writer
@@ -176,7 +177,7 @@ def _sink(target: str, settings: dict[str, Any]) -> Sink:
 
 
 def _records(data: bytes) -> Iterator[tuple[int, int, bytes]]:
-    """Kind, argument and what follows the header of each record."""
+    """Kind, argument and payload of each record."""
     at = 0
     while at < len(data):
         kind, argument, size = wire.RECORD_HEADER.unpack_from(data, at)

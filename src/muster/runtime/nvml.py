@@ -1,4 +1,4 @@
-"""NVIDIA's accelerators as the driver's library shows them (NVML, through ctypes); none where it is not installed."""
+"""NVIDIA's accelerators through the driver's library (NVML, by ctypes); none if it is not installed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 _LIBRARY: Final = "libnvidia-ml.so.1"
-_TEXT: Final = 96  # bytes: the longest that NVML asks for
+_TEXT: Final = 96  # bytes: the longest that NVML returns
 _DIE: Final = 0  # the sensor of the chip itself
 _CLOCK_SM: Final = 1
 
@@ -18,7 +18,7 @@ class _Utilization(ctypes.Structure):
 
 
 class _Memory(ctypes.Structure):
-    """Of the second version: in the first, `used` counts what the driver keeps for itself as well."""
+    """Version 2 of the structure: in version 1, `used` includes what the driver keeps for itself."""
 
     _fields_ = (
         ("version", ctypes.c_uint),
@@ -31,7 +31,7 @@ class _Memory(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One accelerator; `index` counts in the order of the PCI bus."""
+    """One accelerator; `index` is in PCI bus order."""
 
     index: int
     uuid: str
@@ -41,7 +41,7 @@ class Device:
 
 
 class Nvml:
-    """The library, open. Calls that a device does not know give nothing and raise nothing."""
+    """The open library. Calls that a device does not support return nothing and raise nothing."""
 
     def __init__(self, library: Any) -> None:
         self._library = library
@@ -50,7 +50,7 @@ class Nvml:
         return self._text("nvmlSystemGetDriverVersion")
 
     def cuda(self) -> str:
-        """The newest CUDA that the driver can run, as 12.8."""
+        """The newest CUDA version that the driver can run, such as 12.8."""
         version = ctypes.c_int()
         if self._library.nvmlSystemGetCudaDriverVersion_v2(ctypes.byref(version)):
             return ""
@@ -70,7 +70,7 @@ class Nvml:
         return found
 
     def sample(self, device: Device) -> dict[str, float]:
-        """What the device says now: use 0..1, memory in bytes, power in W, temperature in C, clock in MHz."""
+        """The device's current values: use 0..1, memory in bytes, power in W, temperature in C, clock in MHz."""
         found: dict[str, float] = {}
         busy = _Utilization()
         if self._library.nvmlDeviceGetUtilizationRates(device.handle, ctypes.byref(busy)) == 0:
@@ -104,16 +104,16 @@ class Nvml:
 
 
 def open_nvml() -> Nvml | None:
-    """None where there is no NVIDIA driver. It takes up to a second on a machine whose devices were asleep."""
+    """None if there is no NVIDIA driver. Takes up to a second on a machine whose devices were asleep."""
     try:
         library = ctypes.CDLL(_LIBRARY)
         return None if library.nvmlInit_v2() else Nvml(library)
-    except (OSError, AttributeError):  # not installed, or a library of the same name that is none
+    except (OSError, AttributeError):  # not installed, or another library of the same name
         return None
 
 
 def visible(devices: Sequence[Device], environment: Mapping[str, str]) -> list[Device]:
-    """Those that a process with this environment sees, in its order. Parts of a device (MIG) are left out."""
+    """The devices that a process with this environment sees, in its order. Parts of a device (MIG) are left out."""
     given = environment.get("CUDA_VISIBLE_DEVICES")
     if given is None:
         return list(devices)
@@ -121,14 +121,15 @@ def visible(devices: Sequence[Device], environment: Mapping[str, str]) -> list[D
     for word in given.split(","):
         one = _named(devices, word.strip())
         if one is None and not word.strip().startswith("MIG-"):
-            break  # as CUDA does: nothing after a word that names no device
+            break  # like CUDA: ignore everything after an invalid entry
         if one is not None:
             found.append(one)
     return found
 
 
 def share(devices: Sequence[Device], local: int, ranks: int) -> list[Device]:
-    """Those of one rank among `ranks` that see the same devices: an equal part in order, as launch scripts do it."""
+    """The devices of one of `ranks` ranks that see the same devices:
+    an equal part in order, as launch scripts do it."""
     each = len(devices) // ranks
     if each == 0:
         return [devices[local % len(devices)]] if devices else []
@@ -136,7 +137,7 @@ def share(devices: Sequence[Device], local: int, ranks: int) -> list[Device]:
 
 
 def _named(devices: Sequence[Device], word: str) -> Device | None:
-    """By its index, or by the beginning of its UUID."""
+    """Finds a device by its index, or by the beginning of its UUID."""
     if word.isascii() and word.isdigit():
         return next((device for device in devices if device.index == int(word)), None)
     if word.startswith("GPU-"):

@@ -1,12 +1,12 @@
-"""The folder of a run outside Muster's jobs, on its way to the server: nothing is lost while no server answers.
+"""The folder of a run outside Muster's jobs until the server has it: nothing is lost while no server answers.
 
 HOME/offline/RUN:
 
-    run.json      what the run is (the request that opens it), and the process that writes it; for its owner alone
+    run.json      the request that opens the run, and the process that writes it; readable only by its owner
     lock          held by the sidecar that ships it
     opened.json   {"id", "attempt", "token"} once a server knows the run
     end.json      how the script ended
-    sidecar.log   what the sidecar had to say
+    sidecar.log   the sidecar's log
     rank-0        as in a worker's folder; see `muster.wire`
 
 It is removed when the server has everything.
@@ -32,7 +32,7 @@ from muster.runtime import processes, verdict
 from muster.runtime.folder import write_whole
 
 FOLDER: Final = "offline"
-_OF_JOB: Final = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?-\d{1,15}\Z")  # ids that the server keeps for jobs
+_OF_JOB: Final = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?-\d{1,15}\Z")  # ids that the server reserves for jobs
 
 
 @dataclass
@@ -51,7 +51,7 @@ class Parcel:
         return self.path / "rank-0"
 
     def make(self, request: Mapping[str, Any], url: str | None) -> None:
-        """Written for this process."""
+        """Creates the folder for this process."""
         self.path.mkdir(parents=True, mode=0o700)
         self.rank_dir.mkdir()
         found = processes.stat(os.getpid())
@@ -59,7 +59,7 @@ class Parcel:
         self._write("run.json", {"request": dict(request), "url": url, "process": process})
 
     def told(self) -> dict[str, Any]:
-        """What run.json says."""
+        """The content of run.json."""
         return dict(json.loads((self.path / "run.json").read_text()))
 
     def opened(self) -> dict[str, Any] | None:
@@ -69,15 +69,15 @@ class Parcel:
         self._write("opened.json", {name: answer[name] for name in ("id", "attempt", "token")})
 
     def end(self, outcome: wire.Outcome, detail: str) -> None:
-        """How the script ended; the first word about it stands."""
+        """Records how the script ended; the first record counts."""
         if not (self.path / "end.json").exists():
             reason = {"succeeded": verdict.COMPLETED, "stopped": verdict.USER_STOP, "failed": verdict.USER_ERROR}
             ended = wire.WorkerExit(outcome, reason[outcome], detail[-verdict.DETAIL_BYTES :], time.time())
             self._write("end.json", ended.to_dict())
 
     def ended(self) -> wire.WorkerExit | None:
-        """None while the script lives. One that left no word was killed."""
-        alive = self.alive()  # before the look for its last word
+        """How the script ended; None while it runs. A script without a record was killed."""
+        alive = self.alive()  # before reading the record
         if raw := self._read("end.json"):
             return wire.WorkerExit.from_dict(raw)
         if alive:
@@ -88,7 +88,7 @@ class Parcel:
         return killed
 
     def alive(self) -> bool:
-        """Whether the script's process is there."""
+        """Whether the script's process exists."""
         process = self.told()["process"]
         found = processes.stat(process["pid"])
         here = found is not None and found.state != "Z" and found.start_ticks == process["start_ticks"]
@@ -110,7 +110,7 @@ class Parcel:
             self._lock = -1
 
     def remove(self) -> None:
-        """Takes its name away first: nobody finds half of it."""
+        """Renames it first, so that no process finds half of it."""
         gone = self.path.with_name(f".{self.path.name}.{os.getpid()}")
         try:
             self.path.rename(gone)
@@ -129,22 +129,22 @@ class Parcel:
 
 
 def parcels(home: Path) -> list[Parcel]:
-    """Every run that waits, the oldest first."""
+    """Every waiting run, the oldest first."""
     found = []
     for path in (home / FOLDER).glob("[!.]*"):
-        with suppress(OSError):  # shipped this moment, or no run at all
+        with suppress(OSError):  # shipped just now, or not a run at all
             found.append(((path / "run.json").stat().st_mtime, path))
     return [Parcel(path) for _, path in sorted(found)]
 
 
 def parcel_for(home: Path, run: str, key: str) -> Parcel:
-    """Where a script's run is kept; `run` may be any name that the user gave."""
+    """The folder of a script's run; `run` may be any name that the user gave."""
     name = re.sub(r"[^A-Za-z0-9._-]", "_", run)[:100].lstrip(".")
     return Parcel(home / FOLDER / f"{name or 'run'}.{key[:8]}")
 
 
 def new_id(name: str) -> str:
-    """An id that no other run has, in the server's way: the name and eight hex digits."""
+    """A unique id in the server's format: the name and eight hex digits."""
     slug = re.sub(r"[^a-z0-9]+", "-", name.lower()[:50]).strip("-") or "run"
     while True:
         run = f"{slug}-{secrets.token_hex(4)}"

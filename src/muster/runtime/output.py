@@ -1,4 +1,4 @@
-"""A rank's output on its way from the pipe to its log: secrets masked, the last part kept at hand."""
+"""A rank's output on its way from the pipe to its log: masks secrets and keeps the last part in memory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Output:
         self._put(self._masker.finish())
 
     def say(self, text: str) -> None:
-        """A line of the launcher's own in the rank's log."""
+        """Writes a line of the launcher's own to the rank's log."""
         self.store.append(f"[muster] {self._masker.mask(text)}\n".encode())
 
     def tail(self) -> str:

@@ -1,4 +1,4 @@
-"""Where this process stands: its rank, its gang and its job, from the environment, with defaults for running alone."""
+"""The place of this process: its rank, gang and job, from the environment, with defaults for running standalone."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ def active() -> bool:
 
 
 def rank() -> int:
-    """This process among all of the attempt, from 0; 0 alone."""
+    """The number of this process in the attempt, from 0; 0 standalone."""
     return _number(wire.RANK, 0)
 
 
 def world_size() -> int:
-    """Processes of the attempt; 1 alone."""
+    """The number of processes in the attempt; 1 standalone."""
     return _number(wire.WORLD_SIZE, 1)
 
 
 def local_rank() -> int:
-    """This process among those of its node, from 0; 0 alone."""
+    """The number of this process on its node, from 0; 0 standalone."""
     return _number(wire.LOCAL_RANK, 0)
 
 
 def attempt() -> int:
-    """Which launch of the run this is, from 1; 1 alone."""
+    """The number of this launch of the run, from 1; 1 standalone."""
     return _number(wire.ATTEMPT, 1)
 
 
 def job() -> str | None:
-    """The job's id; None alone."""
+    """The job's id; None standalone."""
     return os.environ.get(wire.JOB)
 
 
 def warn(text: str) -> None:
-    """Tells whoever reads the rank's output; a closed stderr is no reason to stop training."""
+    """Writes a warning to the rank's output; a closed stderr must not stop training."""
     try:
         sys.stderr.write(f"muster: {text}\n")
         sys.stderr.flush()

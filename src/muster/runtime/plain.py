@@ -1,4 +1,4 @@
-"""Makes any value fit for a JSON document that a database will take."""
+"""Converts any value for a JSON document that a database accepts."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import math
 from collections.abc import Mapping, Set
 from typing import Any, Final
 
-_DEEPEST: Final = 16  # levels; what lies below becomes text, which also ends a value that holds itself
+_DEEPEST: Final = 16  # levels; deeper values become text, which also handles a value that contains itself
 
 
 def plain(value: Any, depth: int = 0) -> Any:
-    """Numbers, texts, lists and mappings stay what they are; NumPy and torch scalars become numbers; the rest its text.
+    """Numbers, texts, lists and mappings are kept; NumPy and torch scalars become numbers; anything else becomes text.
 
-    NaN and infinities become text: JSON has no word for them.
+    NaN and infinities become text, because JSON can't represent them.
     """
     if value is None or isinstance(value, bool):
         return value
@@ -32,7 +32,7 @@ def plain(value: Any, depth: int = 0) -> Any:
 
 
 def text(value: str) -> str:
-    """Without NUL and lone surrogates, which PostgreSQL and UTF-8 refuse."""
+    """The text without NUL and lone surrogates, which PostgreSQL and UTF-8 refuse."""
     return value.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
 
 

@@ -1,4 +1,4 @@
-"""Pictures as PNG files, from raw samples, with zlib alone."""
+"""Encodes pictures as PNG files, from raw samples, with zlib only."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Final, NamedTuple
 
 SIGNATURE: Final = b"\x89PNG\r\n\x1a\n"
 _COLOURS: Final = {1: 0, 2: 4, 3: 2, 4: 6}  # channels: PNG's colour type (grey, grey + alpha, RGB, RGBA)
-_LEVEL: Final = 3  # of compression: a third of the time of the usual 6 for a few percent of size
+_LEVEL: Final = 3  # compression level: a third of the time of the usual 6 for a few percent of size
 
 
 class Raster(NamedTuple):
-    """Samples of eight bits, row by row from the top, channels side by side."""
+    """8-bit samples, row by row from the top, channels interleaved."""
 
     width: int
     height: int
@@ -21,7 +21,7 @@ class Raster(NamedTuple):
 
 
 def encode(picture: Raster) -> bytes:
-    """The file's content."""
+    """The content of the PNG file."""
     stride = picture.width * picture.channels
     if len(picture.samples) != stride * picture.height or picture.channels not in _COLOURS or not picture.samples:
         raise ValueError(
@@ -29,7 +29,7 @@ def encode(picture: Raster) -> bytes:
             f"{picture.channels} channels; expected 1 to 4 channels of 8 bits"
         )
     rows = memoryview(picture.samples)
-    # A zero before each row: it is not filtered.
+    # A zero byte before each row means that it is not filtered.
     lines = b"".join(part for at in range(0, len(rows), stride) for part in (b"\0", rows[at : at + stride]))
     header = struct.pack(">IIBBBBB", picture.width, picture.height, 8, _COLOURS[picture.channels], 0, 0, 0)
     body = [(b"IHDR", header), (b"IDAT", zlib.compress(lines, _LEVEL)), (b"IEND", b"")]

@@ -1,4 +1,4 @@
-"""What the launcher asks of the kernel about processes: identity, descendants, marks, memory."""
+"""The launcher's process functions: identity, descendants, marks and memory, from the kernel."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from muster import wire
 
-FAULT: Final = "MUSTER_FAULT_LAUNCHER"  # tests name a point here, and the launcher kills itself when it gets there
+FAULT: Final = "MUSTER_FAULT_LAUNCHER"  # tests name a point here, and the launcher kills itself at that point
 PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
 _PR_SET_PDEATHSIG: Final = 1
@@ -24,7 +24,7 @@ _CHILDREN_LISTED: Final = os.path.exists(f"/proc/self/task/{os.getpid()}/childre
 
 
 class Stat(NamedTuple):
-    """The fields of /proc/PID/stat that matter here; `start_ticks` tells a process from a later one of the same id."""
+    """The used fields of /proc/PID/stat; `start_ticks` distinguishes a process from a later one with the same id."""
 
     state: str
     parent: int
@@ -32,34 +32,34 @@ class Stat(NamedTuple):
 
 
 def fault(point: str) -> None:
-    """Dies here, as by SIGKILL, when a test asked for it."""
+    """Dies here, as by SIGKILL, if a test asks for it."""
     if os.environ.get(FAULT) == point:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 def complain(text: str) -> None:
-    """A line on stderr, which is the launcher's log; a disk that is full must not end the launcher for it."""
+    """Writes a line to stderr, which is the launcher's log; a full disk must not end the launcher."""
     with contextlib.suppress(OSError):
         os.write(2, f"{time.strftime('%F %T')} {text}\n".encode(errors="replace"))
 
 
 def be_called(name: str) -> None:
-    """The name that `ps` and `top` show, at most 15 bytes; a forked launcher would look like its parent."""
+    """Sets the name that `ps` and `top` show, at most 15 bytes; a forked launcher would look like its parent."""
     _LIBC.prctl(_PR_SET_NAME, name.encode(), 0, 0, 0)
 
 
 def adopt_orphans() -> None:
-    """Descendants whose parent ends become children of this process, so that none can get away."""
+    """Makes descendants whose parent ends children of this process, so that none can escape."""
     _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def die_with_parent() -> None:
-    """The kernel kills this process when the thread that forked it ends."""
+    """Makes the kernel kill this process when the thread that forked it ends."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
 
 
 def boot_id() -> str:
-    """Differs after every boot, so that an old process id can't be taken for a live one."""
+    """An id that changes at every boot, so that an old process id can't be taken for a live one."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
@@ -68,7 +68,7 @@ def stat(pid: int) -> Stat | None:
     raw = read(f"/proc/{pid}/stat")
     if not raw:
         return None
-    fields = raw[raw.rindex(b")") + 2 :].split()  # the command's name, in brackets, may hold anything
+    fields = raw[raw.rindex(b")") + 2 :].split()  # the command's name, in brackets, may contain anything
     return Stat(fields[0].decode(), int(fields[1]), int(fields[19]))
 
 
@@ -81,7 +81,7 @@ def group(pid: int) -> int:
 
 
 def descendants(root: int) -> list[int]:
-    """Every process below `root`. One that comes or goes meanwhile may be missed."""
+    """Every process below `root`. A process that starts or ends meanwhile may be missed."""
     children = _children if _CHILDREN_LISTED else _parents_turned().get
     below: list[int] = []
     queue = [root]
@@ -93,7 +93,7 @@ def descendants(root: int) -> list[int]:
 
 
 def marked(gang: str) -> list[int]:
-    """Every living process, but this one, that was started with this gang's mark in its environment."""
+    """Every live process, except this one, that was started with this gang's mark in its environment."""
     mark = f"{wire.GANG}={gang}".encode()
     found = []
     for pid in _all_pids():
@@ -111,7 +111,7 @@ def kill(pids: Iterable[int]) -> None:
 
 
 def private_memory(pids: Iterable[int]) -> int:
-    """Bytes that these processes hold and share with no file and no other process's mapping."""
+    """Resident bytes of these processes that are not shared with files or other processes."""
     pages = 0
     for pid in pids:
         if fields := read(f"/proc/{pid}/statm").split():
@@ -120,13 +120,14 @@ def private_memory(pids: Iterable[int]) -> int:
 
 
 def oom_kills() -> int:
-    """How many processes the kernel has killed for want of memory since boot; 0 when it does not say."""
+    """How many processes the kernel has killed for lack of memory since boot; 0 when it does not say."""
     _, _, found = read("/proc/vmstat").partition(b"\noom_kill ")
     return int(found.split(None, 1)[0]) if found else 0
 
 
 def _children(pid: int) -> list[int]:
-    """By thread, as the kernel lists them: it costs in proportion to the worker, not to the machine."""
+    """The children of all threads, from the kernel's lists:
+    the cost is proportional to the worker, not to the machine."""
     try:
         threads = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208
     except OSError:
@@ -135,7 +136,7 @@ def _children(pid: int) -> list[int]:
 
 
 def _parents_turned() -> dict[int, list[int]]:
-    """The same for all processes of the machine, on kernels that are built without such lists."""
+    """The children of all processes of the machine, for kernels that are built without such lists."""
     children: dict[int, list[int]] = {}
     for pid in _all_pids():
         if found := stat(pid):
@@ -148,7 +149,7 @@ def _all_pids() -> list[int]:
 
 
 def read(path: str) -> bytes:
-    """Empty when the process has ended, or is another user's."""
+    """The file's content; empty when the process has ended, or belongs to another user."""
     try:
         with open(path, "rb", buffering=0) as file:  # noqa: PTH123  (thousands at a time)
             return file.readall()

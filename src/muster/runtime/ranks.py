@@ -1,4 +1,4 @@
-"""The ranks of one worker: their environment, how they are started, signalled, reaped and cleaned up after."""
+"""The ranks of one worker: their environment, start, signals, reaping and cleanup."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from muster.runtime import processes
 from muster.runtime.folder import Folder
 from muster.runtime.sandbox import WORK, Sandbox
 
-PIPE_BYTES: Final = 1 << 20  # a rank may write this much before it waits for the launcher
+PIPE_BYTES: Final = 1 << 20  # what a rank may write before it blocks on the launcher
 _SHELLS: Final = ("/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash", "/bin/sh")
-# What belongs to the server, or to a launcher further out, is no business of the ranks.
+# Variables of the server, or of an outer launcher, that ranks must not see.
 _NOT_INHERITED: Final = ("MUSTER_", "TORCHELASTIC_", "_MLFLOW_SERVER_")
-# Python and daemons ignore some of these, and what is ignored stays so across exec.
+# Python and daemons ignore some of these, and an ignored signal stays ignored across exec.
 _TO_DEFAULT: Final = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
 
 
@@ -36,13 +36,13 @@ class Rank:
 
 
 def gang_mark(job: str, attempt: int, worker: int, folder: Path) -> str:
-    """No other worker's on this machine, not even of another server whose job has the same id."""
+    """A mark that is unique to the worker on this machine, even if another server has a job with the same id."""
     place = hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:16]
     return f"{job}/{attempt}/{worker}@{place}"
 
 
 def workdir(launch: wire.Launch) -> str:
-    """Where the ranks start: where the job says, else at home."""
+    """The folder in which the ranks start: the job's, else the home folder."""
     home = _own_home(os.environ) if launch.isolation is not None else os.environ.get("HOME")
     return launch.workdir or home or "/"
 
@@ -50,12 +50,13 @@ def workdir(launch: wire.Launch) -> str:
 def environment(
     launch: wire.Launch, local: int, folder: Folder, secrets: Mapping[str, str], base: Mapping[str, str]
 ) -> dict[str, str]:
-    """What one rank sees: the launcher's own, the job's, the secrets, torchrun's names and Muster's, in that order."""
+    """The environment of one rank: the launcher's, the job's, the secrets, torchrun's variables and Muster's,
+    in that order."""
     rank = launch.worker * launch.nproc + local
     seen = base if launch.pass_env is None else inherited(base, launch.pass_env)
     env = {name: value for name, value in seen.items() if not name.startswith(_NOT_INHERITED)}
     if launch.isolation is not None:
-        env.pop("TMPDIR", None)  # /tmp is their own
+        env.pop("TMPDIR", None)  # they have their own /tmp
         env |= {"HOME": _own_home(base), "USER": launch.isolation.name, "LOGNAME": launch.isolation.name}
     if "SLURM_PROCID" in env:
         env |= _as_srun_would(launch, rank, local)
@@ -85,19 +86,19 @@ def environment(
         env["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, launch.devices))
         env.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")  # the order of the indices
     if launch.nproc > 1:
-        env.setdefault("OMP_NUM_THREADS", "1")  # as torchrun does: the ranks share the cores
-    env.setdefault("PYTHONUNBUFFERED", "1")  # so that output is seen while it happens
+        env.setdefault("OMP_NUM_THREADS", "1")  # like torchrun: the ranks share the cores
+    env.setdefault("PYTHONUNBUFFERED", "1")  # so that output appears at once
     env["PYTHONPATH"] = os.pathsep.join(filter(None, [env.get("PYTHONPATH"), str(folder.package_dir)]))
     return env
 
 
 def gang_environment(launch: wire.Launch, folder: Folder) -> dict[str, str]:
-    """Of a process that belongs to the worker and to none of its ranks."""
+    """The environment of a process that belongs to the worker and to none of its ranks."""
     return {**inherited(os.environ), wire.GANG: gang_mark(launch.job, launch.attempt, launch.worker, folder.path)}
 
 
 def make_sandbox(launch: wire.Launch, folder: Folder) -> Sandbox:
-    """What the ranks see of their worker's folder is what they need, and of others' nothing."""
+    """The sandbox of a worker: its ranks see only what they need of its folder, and nothing of other workers'."""
     assert launch.isolation is not None
     shown = {str(folder.path / name): False for name in ("control", "pkg")} | {str(folder.path / WORK): True}
     first = launch.worker * launch.nproc
@@ -111,13 +112,13 @@ def make_sandbox(launch: wire.Launch, folder: Folder) -> Sandbox:
 
 
 def _own_home(base: Mapping[str, str]) -> str:
-    """Of ranks that are kept apart: the launcher's, with another folder in its place, or /tmp where it has none."""
+    """The HOME of isolated ranks: the launcher's path with another folder mounted there, or /tmp if it has none."""
     return base["HOME"] if home_of(base) else "/tmp"  # noqa: S108  (their own)
 
 
 def _as_srun_would(launch: wire.Launch, rank: int, local: int) -> dict[str, str]:
-    """Slurm's names for the ranks. It has started one task a node, the launcher; scripts and libraries that were made
-    for `srun` believe these names more than torchrun's."""
+    """Slurm's variables for the ranks. Slurm has started one task per node, the launcher;
+    scripts and libraries made for `srun` prefer these variables to torchrun's."""
     world, spread = str(launch.num_nodes * launch.nproc), f"{launch.nproc}(x{launch.num_nodes})"
     return {
         "SLURM_PROCID": str(rank),
@@ -133,11 +134,11 @@ def _as_srun_would(launch: wire.Launch, rank: int, local: int) -> dict[str, str]
 
 
 class Gang:
-    """The ranks that this launcher started, and everything that they started."""
+    """The ranks that this launcher started, and all their descendants."""
 
     def __init__(self, launch: wire.Launch, folder: Folder, sandbox: Sandbox | None = None) -> None:
         self.ranks: list[Rank] = []
-        # Every process of the worker is a child of this one, or below a child.
+        # Whether every process of the worker is a child of this one, or below a child.
         self.children = sandbox is not None
         self._launch = launch
         self._folder = folder
@@ -145,7 +146,7 @@ class Gang:
         self._mark = gang_mark(launch.job, launch.attempt, launch.worker, folder.path)
 
     def start(self, secrets: Mapping[str, str]) -> None:
-        """Raises OSError when the machine refuses another process."""
+        """Starts the ranks. Raises OSError when the machine refuses another process."""
         shell = next((path for path in _SHELLS if os.access(path, os.X_OK)), "/bin/sh")
         for local in range(self._launch.nproc):
             env = environment(self._launch, local, self._folder, secrets, os.environ)
@@ -160,19 +161,19 @@ class Gang:
         return [rank for rank in self.ranks if rank.exit is None]
 
     def signal(self, numbers: Collection[int], signum: signal.Signals) -> None:
-        """To the whole process group of each of these ranks that still lives."""
+        """Signals the whole process group of each of these ranks that still runs."""
         for rank in self.alive():
             if rank.rank in numbers:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(rank.pid, signum)
 
     def has_left(self, numbers: Collection[int]) -> bool:
-        """Whether nothing of these ranks' process groups lives; their first processes may have ended before."""
+        """Whether these ranks' process groups are empty; their first processes may have ended before."""
         groups = {rank.pid for rank in self.ranks if rank.rank in numbers}
         return not any(processes.group(pid) in groups for pid in processes.descendants(os.getpid()))
 
     def reap(self) -> list[Rank]:
-        """Collects every child that has ended; returns the ranks among them, the likeliest cause of trouble first."""
+        """Reaps every child that has ended; returns the ranks among them, the most likely cause of a failure first."""
         ended = []
         by_pid = {rank.pid: rank for rank in self.alive()}
         while self.children:
@@ -188,18 +189,18 @@ class Gang:
                 signum = -code if code < 0 else None
                 rank.exit = wire.RankExit(rank.rank, code if code >= 0 else None, signum, time.time())
                 ended.append(rank)
-        # Ranks that ended in the same instant: the one that was killed is the cause, the others lost their peer.
+        # Ranks that ended at the same time: the one that was killed is the cause; the others lost their peer.
         return sorted(ended, key=lambda r: (likelihood(r.exit), r.rank))
 
     def kill_strays(self) -> bool:
-        """Kills what is left of the worker below this process; True when nothing was."""
+        """Kills the worker's remaining processes below this process; True when there were none."""
         if self.children:
             processes.kill(processes.descendants(os.getpid()))
             self.reap()
         return not self.children
 
     def kill_marked(self) -> bool:
-        """Kills what is left of the worker anywhere on the machine; True when nothing was."""
+        """Kills the worker's remaining processes anywhere on the machine; True when there were none."""
         left = processes.marked(self._mark)
         processes.kill(left)
         return not left
@@ -210,7 +211,7 @@ class Gang:
 
 
 def likelihood(ended: wire.RankExit | None) -> int:
-    """How likely an end is to be a cause rather than a consequence; the lower the likelier.
+    """How likely an end is a cause rather than a consequence; lower is more likely.
 
     SIGKILL comes from outside. A library that lost its peer raises an exception or, failing that, aborts.
     """
@@ -221,7 +222,7 @@ def likelihood(ended: wire.RankExit | None) -> int:
 
 def _start(rank: int, shell: str, launch: wire.Launch, env: dict[str, str], sandbox: Sandbox | None) -> Rank:
     read, write = os.pipe()
-    with contextlib.suppress(OSError):  # the system's limit for one user's pipes may be reached
+    with contextlib.suppress(OSError):  # the system's limit for a user's pipes may be reached
         fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
     os.set_blocking(read, False)
     parent = os.getpid()
@@ -238,8 +239,8 @@ def _start(rank: int, shell: str, launch: wire.Launch, env: dict[str, str], sand
 
 
 def _become(shell: str, launch: wire.Launch, env: dict[str, str], output: int, parent: int) -> NoReturn:
-    """In the child: turns into the shell, which a simple command replaces in its turn. `parent` is 0 for one whose
-    parent is outside of what it can see."""
+    """In the child: executes the shell, which a simple command then replaces.
+    `parent` is 0 for a child that can't see its parent."""
     try:
         signal.set_wakeup_fd(-1)
         for signum in _TO_DEFAULT:

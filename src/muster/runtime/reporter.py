@@ -1,7 +1,7 @@
-"""Reports of a rank: metrics once a step, progress, parameters, tags, data and notes, in about a microsecond each step.
+"""The reports of a rank: metrics per step, progress, parameters, tags, data and notes, in about a microsecond per step.
 
 Everything here may be called from any thread and from signal handlers. Outside Muster, in a process that a rank forked,
-and in a second process beside the one that reports for the rank, the calls do nothing.
+and in a second process besides the one that reports for the rank, the calls do nothing.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _Layout = tuple[Callable[..., bytes], int, Callable[[bytes], None]]  # packs a r
 
 
 class Reporter:
-    """Reports into one rank's folder; without one, into the folder that the environment names when it is first used."""
+    """Reports into one rank's folder; by default the one in the environment at first use."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder
-        self._lock = threading.RLock()  # for opening and for new shapes; a row of a known shape does without
+        self._lock = threading.RLock()  # for opening and for new shapes; a row of a known shape needs no lock
         self._writer: SpoolWriter | None = None
         self._off = False
         self._layouts: dict[str | tuple[str, ...], _Layout] = {}  # one metric by its name, several by their names
@@ -47,8 +47,8 @@ class Reporter:
     def report(self, /, step: SupportsIndex, **metrics: Number) -> None:
         """Records one value for each metric at a step: `report(step=i, loss=loss, lr=lr)`.
 
-        A value is what float() takes, other than text: numbers, NumPy and torch scalars; NaN and infinities too.
-        Raises TypeError for what is not a number and ValueError for a name that can't be stored.
+        A value is anything that float() takes, except text: numbers, NumPy and torch scalars; NaN and infinities too.
+        Raises TypeError for a value that is not a number and ValueError for a name that can't be stored.
         """
         try:
             if len(metrics) == 1:
@@ -62,7 +62,7 @@ class Reporter:
             record = None
         except Exception:
             explain(step, metrics)
-            raise  # it was not the values: what a signal handler raised just then goes on
+            raise  # the values were fine: re-raise what a signal handler raised
         if record is not None:
             append(record)
         else:
@@ -89,9 +89,11 @@ class Reporter:
             self._report_anew(step, mapping(values))
 
     def progress(self, /, step: SupportsIndex, total: Number | None = None, unit: str = "step", **more: Any) -> None:
-        """Says where the run is: `progress(done, total=steps, unit="step", tokens=n)`; cheap enough for every step.
+        """Records the run's progress: `progress(done, total=steps, unit="step", tokens=n)`; cheap enough for every
+        step.
 
-        Written four times a second at most, and always the first, one with a new total and the one that reaches it.
+        Written four times a second at most; always written are the first, one with a new total and the one that reaches
+        it.
         """
         if self._off:
             return
@@ -115,7 +117,7 @@ class Reporter:
         self._write({"type": "params", "time": time.time(), "values": values})
 
     def tags(self, /, **values: str | None) -> None:
-        """Puts tags on the run; None takes one away."""
+        """Sets tags of the run; None removes one."""
         check_keys("tags()", values)
         shown = {key: None if value is None else str(value) for key, value in values.items()}
         for key, value in shown.items():
@@ -142,7 +144,8 @@ class Reporter:
         bytes: int | None = None,
         **about: Any,
     ) -> None:
-        """Says what data the run reads, or (`role="output"`) makes: `data("c4-en", "v3", digest=..., rows=n)`."""
+        """Records the data that the run reads, or (`role="output"`) writes:
+        `data("c4-en", "v3", digest=..., rows=n)`."""
         check_keys("data()", {name: None})
         if role not in ("input", "output"):
             raise ValueError(f"data({name!r}): role got {short(role)}; expected 'input' or 'output'.")
@@ -155,7 +158,7 @@ class Reporter:
         self._write({"type": kind, "time": time.time(), **fields})
 
     def start(self) -> None:
-        """Opens the spool, which tells the launcher that this rank uses the runtime."""
+        """Opens the spool, which shows the launcher that this rank uses the runtime."""
         self._opened()
 
     def place(self) -> Path | None:
@@ -163,19 +166,19 @@ class Reporter:
         return self._folder if self._opened() is not None else None
 
     def mirror(self, target: str, **settings: Any) -> None:
-        """Gives what rank 0 reports from now on to another tool as well: `mirror("wandb", project="x")` with what
-        wandb.init takes, or `mirror("tensorboard:FOLDER")`. Raises ValueError for a tool that is none of these."""
+        """Passes rank 0's reports from now on to another tool as well: `mirror("wandb", project="x")` with the
+        arguments of wandb.init, or `mirror("tensorboard:FOLDER")`. Raises ValueError for any other tool."""
         writer = self._opened()
         if writer is None:
             return
         with self._lock:
             known = {shape: names for names, shape in self._ids.items()}
-            # Loaded when it is asked for: most scripts never do.
+            # Imported on demand: most scripts never use it.
             self._writer = import_module("muster.runtime.mirrors").mirrored(writer, target, known, **settings)
-            self._layouts = {}  # they write to the spool alone
+            self._layouts = {}  # the old ones write to the spool only
 
     def flush(self) -> None:
-        """Writes what is still in memory, if the disk takes it. Also done at exit."""
+        """Writes what is still in memory, if the disk accepts it. Also called at exit."""
         held, self._place_held = self._place_held, None
         if held:
             self._write(held)
@@ -195,7 +198,7 @@ class Reporter:
         writer.append(record)
 
     def _report_anew(self, step: SupportsIndex, metrics: dict[str, Number]) -> None:
-        """A row whose layout is not known yet."""
+        """Writes a row whose layout is not known yet."""
         writer = self._opened()
         if writer is None or not metrics:
             return
@@ -224,7 +227,7 @@ class Reporter:
         shape = self._ids.setdefault(names, len(self._ids))
         size = wire.ROW_FIXED + 8 * len(names)
         header = int.from_bytes(wire.RECORD_HEADER.pack(wire.KIND_ROW, shape, size), "little")
-        # The same bytes as `wire.row_struct`, with the three fields of the header as one: fewer arguments, less time.
+        # The same bytes as `wire.row_struct`, with the header's three fields as one: fewer arguments, less time.
         return struct.Struct(f"<Qqd{len(names)}d").pack, header, writer.append
 
     def _opened(self) -> SpoolWriter | None:
@@ -260,7 +263,7 @@ class Reporter:
         self._writer = writer
 
     def _forked(self) -> None:
-        """The segment belongs to the parent: the child, with a copy of its state, must not write a byte."""
+        """Called in a forked child. The segment belongs to the parent: the child must not write a byte to it."""
         writer, self._writer, self._off = self._writer, None, True
         self._layouts, self._place_held, self._lock = {}, None, threading.RLock()
         if writer:

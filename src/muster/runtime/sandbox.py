@@ -1,9 +1,9 @@
-"""Keeps the ranks of a worker apart from the server, from other jobs and from the user whom the launcher runs as.
+"""Isolates the ranks of a worker from the server, from other jobs and from the user that the launcher runs as.
 
-One bubblewrap process holds the namespaces of a worker: the file system read-only, Muster's folders and the user's home
-hidden, /tmp, /run and /dev/shm its own, and a process tree that sees nobody else's. The launcher stays outside and
-forks its ranks into these namespaces, so that they are its children as ever: signals reach them, and their ends are
-told as they were. Where the launcher is root, the ranks are another user as well, one for each project.
+One bubblewrap process holds the namespaces of a worker: a read-only file system, with Muster's folders and the user's
+home hidden, its own /tmp, /run and /dev/shm, and a process tree without other processes. The launcher stays outside and
+forks its ranks into these namespaces, so that they are its children as usual: it can signal them and gets their exit
+status. If the launcher is root, the ranks also run as another user, one for each project.
 
 `python -m muster.runtime.sandbox [UID]` tries it and prints what is wrong; nothing when it works.
 """
@@ -29,9 +29,9 @@ from muster import wire
 from muster.inherited import home_of, inherited
 from muster.runtime import processes
 
-OPEN_SECONDS: Final = 30.0  # it takes milliseconds, on a machine that is not busy
+OPEN_SECONDS: Final = 30.0  # it takes milliseconds on a machine that is not busy
 PRIVATE: Final = ("/tmp", "/var/tmp", "/run", "/dev/shm", "/dev/pts")  # noqa: S108  (what is replaced in any case)
-WORK: Final = "work"  # in the worker's folder: what the ranks may write to and nobody needs afterwards
+WORK: Final = "work"  # in the worker's folder: what the ranks may write to and is not needed afterwards
 _ON_DISK: Final = {"/tmp": "tmp", "/var/tmp": "tmp"}  # noqa: S108
 _HELD_OFF: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGQUIT)
 _PR_SET_DUMPABLE: Final = 4
@@ -40,14 +40,14 @@ _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 
 
 class SandboxError(Exception):
-    """Why the ranks can't be kept apart on this machine, in a sentence for people."""
+    """Why the ranks can't be isolated on this machine, as a readable sentence."""
 
 
 class Sandbox:
-    """Of one worker, in its folder. `open` it in the main thread, before there are others."""
+    """The sandbox of one worker, in its folder. Call `open` in the main thread, before there are others."""
 
     def __init__(self, isolation: wire.Isolation, folder: Path, shown: Mapping[str, bool]) -> None:
-        """`shown`: paths that the ranks see whatever is hidden around them → whether they may write there."""
+        """`shown`: paths that the ranks see even inside hidden folders → whether they may write there."""
         self._isolation = isolation
         self._folder = folder
         self._shown = dict(shown)
@@ -56,7 +56,7 @@ class Sandbox:
         self._root = os.geteuid() == 0
 
     def open(self, env: Mapping[str, str]) -> None:
-        """Raises SandboxError when this machine has no such thing, OSError when it refuses for now."""
+        """Raises SandboxError when this machine does not support it, OSError when it refuses for now."""
         for name in ("tmp", "home", WORK):
             (self._folder / name).mkdir(mode=0o700, exist_ok=True)
             self.give(self._folder / name)
@@ -80,7 +80,7 @@ class Sandbox:
             os.close(told)
 
     def close(self) -> None:
-        """Ends everything inside."""
+        """Ends all processes inside."""
         for fd in self._namespaces:
             os.close(fd)
         self._namespaces = []
@@ -90,13 +90,13 @@ class Sandbox:
             self._holder = None
 
     def fork(self) -> int:
-        """As `os.fork`, but the child is inside, and is the project's user. Raises OSError."""
+        """Like `os.fork`, but the child is inside the sandbox and runs as the project's user. Raises OSError."""
         told, tell = os.pipe()
         wait, go = os.pipe()
         middle = os.fork()
         if middle == 0:
             self._enter(tell)
-            if os.read(wait, 1):  # the launcher is the parent now, and lives
+            if os.read(wait, 1):  # the launcher is the parent now, and is alive
                 processes.die_with_parent()
                 for fd in (told, tell, wait, go, *self._namespaces):
                     os.close(fd)
@@ -116,7 +116,7 @@ class Sandbox:
             os.close(go)
 
     def enters(self, workdir: str) -> str:
-        """What the ranks may do in a folder: "write", "read", or nothing at all."""
+        """What the ranks may do in a folder: "write", "read", or "" for nothing."""
         told, tell = os.pipe()
         pid = self.fork()
         if pid == 0:
@@ -134,8 +134,8 @@ class Sandbox:
             os.close(told)
 
     def shell(self) -> list[str]:
-        """A shell that reads its commands from stdin, in a sandbox like this one, by itself. It must be started with
-        nothing of the job's in its environment: what stands before the shell obeys that too."""
+        """A command for a shell that reads from stdin, in its own sandbox like this one. It must be started with none
+        of the job's variables in its environment, because the programs before the shell obey those too."""
         command = [*self._bwrap(), "--chdir", "/", "--"]
         if self._root:
             who = self._isolation
@@ -144,7 +144,7 @@ class Sandbox:
         return [*command, "/bin/sh", "-s"]
 
     def give(self, path: Path) -> None:
-        """Makes a folder, with all that is in it, the project's user's, if it is not."""
+        """Makes the project's user the owner of a folder with all its content, if it is not."""
         who = self._isolation
         if not self._root or path.lstat().st_uid == who.uid:
             return
@@ -161,7 +161,7 @@ class Sandbox:
         return [*command, *mounts(self._isolation, self._folder, self._shown, os.environ)]
 
     def _wait(self, holder: subprocess.Popen[bytes], told: int) -> list[int]:
-        """The namespaces, once everything is in its place."""
+        """The namespaces, once everything is set up."""
         assert holder.stdout is not None
         assert holder.stderr is not None
         ready, _, _ = select.select([holder.stdout], [], [], OPEN_SECONDS)
@@ -174,9 +174,9 @@ class Sandbox:
         return [os.open(f"/proc/{child}/ns/{kind}", os.O_RDONLY) for kind in kinds]
 
     def _enter(self, tell: int) -> None:
-        """In the process between: goes in, and leaves when it has forked. Returns in the one that it forked."""
+        """In the intermediate process: enters the namespaces, forks and exits. Returns in the forked process."""
         try:
-            _LIBC.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)  # nobody inside may look into it before its exec
+            _LIBC.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)  # no process inside may trace it before its exec
             for fd in self._namespaces:
                 if _LIBC.setns(fd, 0) != 0:
                     raise OSError(ctypes.get_errno(), f"setns: {os.strerror(ctypes.get_errno())}")
@@ -196,7 +196,7 @@ class Sandbox:
 
 
 def mounts(isolation: wire.Isolation, folder: Path, shown: Mapping[str, bool], env: Mapping[str, str]) -> Iterator[str]:
-    """bubblewrap's words for what is hidden and what is seen; of two rules the one for the longer path holds."""
+    """bubblewrap's options for what is hidden and visible; of two rules the one for the longer path counts."""
     rules: dict[str, list[str]] = {path: ["--tmpfs"] for path in PRIVATE if os.path.isdir(path)}  # noqa: PTH112
     rules |= {path: ["--bind", str(folder / name)] for path, name in _ON_DISK.items() if path in rules}
     hidden = {os.path.realpath(path) for path in (*isolation.hidden, *_always_hidden(folder, env))} - {"/"}
@@ -220,16 +220,16 @@ def mounts(isolation: wire.Isolation, folder: Path, shown: Mapping[str, bool], e
         for above in reversed([str(one) for one in Path(path).parents]):
             if above not in made and any(above.startswith(f"{rule}/") for rule in rules):
                 made.add(above)
-                yield from ("--perms", "0755", "--dir", above)  # bubblewrap's own would be open to root alone
+                yield from ("--perms", "0755", "--dir", above)  # bubblewrap's own would be accessible only to root
         yield from (*rules[path], path)
         made.add(path)
-    for path in ordered:  # what only hides something is no place to write to
+    for path in ordered:  # a path that is only hidden must not be writable
         if rules[path] == ["--tmpfs"] and path != "/dev/shm":  # noqa: S108
             yield from ("--remount-ro", path)
 
 
 def _show(rules: dict[str, list[str]], hidden: set[str], path: str, written: bool) -> None:
-    """Never what is hidden itself, nor what is not there; and nothing is to be done for what is seen anyway."""
+    """Makes a path visible. Does nothing for a path that is itself hidden, does not exist, or is visible anyway."""
     real = os.path.realpath(path)
     covered = written or any(real.startswith(f"{above}/") for above in rules)
     if covered and real not in hidden and os.path.exists(real):  # noqa: PTH110
@@ -237,7 +237,7 @@ def _show(rules: dict[str, list[str]], hidden: set[str], path: str, written: boo
 
 
 def _always_hidden(folder: Path, env: Mapping[str, str]) -> Iterator[str]:
-    """Where launchers keep things, and the home of the user whom they run as."""
+    """The launchers' folders, and the home of the user that they run as."""
     yield str(folder.parent)
     yield from (env[name] for name in (wire.SCRATCH, "MUSTER_HOME") if env.get(name))
     with suppress(KeyError):
@@ -245,8 +245,8 @@ def _always_hidden(folder: Path, env: Mapping[str, str]) -> Iterator[str]:
 
 
 def _programs(env: Mapping[str, str]) -> Iterator[str]:
-    """Programs that may lie in a folder that is hidden: this Python, this package, what is on the PATH; and where
-    the resolver's settings are."""
+    """Programs that may be in a hidden folder: this Python, this package, what is in PATH;
+    and the resolver's configuration."""
     yield from {sys.prefix, sys.base_prefix, str(Path(wire.__file__).resolve().parent)}
     for name in env.get("PATH", "").split(os.pathsep):
         above = Path(name).parent
@@ -259,7 +259,7 @@ def _programs(env: Mapping[str, str]) -> Iterator[str]:
 
 
 def probe(isolation: wire.Isolation) -> str:
-    """What keeps ranks from being kept apart here, found by trying it; empty when nothing does."""
+    """Why ranks can't be isolated here, found by trying it; "" when they can."""
     if shutil.which("bwrap") is None:
         return "bubblewrap (bwrap) is not installed"
     processes.adopt_orphans()
@@ -288,7 +288,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _hold_off() -> None:
-    """A cluster that signals all processes of a worker must not end those that hold the ranks' namespaces."""
+    """Ignores signals: a cluster that signals all processes of a worker must not end those that hold the namespaces."""
     for signum in _HELD_OFF:
         signal.signal(signum, signal.SIG_IGN)
 

@@ -1,9 +1,9 @@
 """A rank's log on disk: a stream of bytes in segments, kept within a limit and read by offset for shipping.
 
-A segment is named by the offset of its first byte in the stream, and ends where a line does. What the server has is
-dropped first. When it has not been able to take enough, the first half of the limit and the newest bytes are kept, and
-the segments between them go: that is a gap in the offsets, from which the server knows how much is missing. While the
-disk refuses writes, segments are kept in memory.
+A segment is named by the offset of its first byte in the stream, and ends at the end of a line. What the server has is
+dropped first. If the server could not take enough, the first half of the limit and the newest bytes are kept, and the
+segments between them are dropped: that leaves a gap in the offsets, from which the server knows how much is missing.
+While the disk refuses writes, segments are kept in memory.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Final
 
 SEGMENTS: Final = 8
-MEMORY_LIMIT: Final = 8 << 20  # bytes a rank that are kept when the disk is full
+MEMORY_LIMIT: Final = 8 << 20  # bytes per rank that are kept when the disk is full
 DISK_RETRY: Final = 1.0  # seconds
-LINE_MAX: Final = 64 << 10  # bytes by which a segment may be longer than it should, to end with a line
+LINE_MAX: Final = 64 << 10  # bytes by which a segment may exceed its size, to end with a line
 _NEWLINE: Final = 10
 
 
@@ -36,7 +36,7 @@ class _Segment:
 
 
 class LogStore:
-    """One log. `append` is called by the launcher's loop, `read` and `ack` by the shipper's thread."""
+    """One log. The launcher's loop calls `append`, the shipper's thread `read` and `ack`."""
 
     def __init__(self, folder: Path, limit: int) -> None:
         self._folder = folder
@@ -46,12 +46,12 @@ class LogStore:
         self._lock = threading.Lock()
         self._segments: list[_Segment] = []
         self._fd = -1
-        self._disk_from = 0.0  # monotonic time of the next try to write to disk
+        self._disk_from = 0.0  # monotonic time of the next attempt to write to disk
         self._acked = 0
         self._held = {True: 0, False: 0}  # bytes on disk, and in memory
 
     def recover(self) -> None:
-        """Takes up what a dead launcher left."""
+        """Loads what a dead launcher left."""
         names = [p for p in self._folder.glob("log.*") if p.suffix[1:].isdigit()]
         for path in sorted(names, key=lambda p: int(p.suffix[1:])):
             if size := path.stat().st_size:
@@ -70,7 +70,7 @@ class LogStore:
             self._trim()
 
     def read(self, offset: int, limit: int) -> tuple[int, bytes]:
-        """Bytes from `offset`, or from the next that is left, with their offset; up to the next gap."""
+        """Bytes from `offset`, or from the next offset that is left, with their offset; up to the next gap."""
         with self._lock:
             parts: list[bytes] = []
             at, room = offset, limit
@@ -87,7 +87,7 @@ class LogStore:
             return offset, b"".join(parts)
 
     def ack(self, offset: int) -> None:
-        """The server has everything before this offset."""
+        """Records that the server has everything before this offset."""
         with self._lock:
             self._acked = max(self._acked, offset)
 
@@ -97,7 +97,7 @@ class LogStore:
             self._fd = -1
 
     def _write(self, data: memoryview) -> int:
-        """Appends as much as goes into one segment and returns how much that was."""
+        """Appends as much as fits into one segment and returns how much that was."""
         segment = self._current()
         room = self._each if segment.path else min(self._each, MEMORY_LIMIT // SEGMENTS)
         size = _fitting(data, room - segment.size, self._line)
@@ -107,7 +107,7 @@ class LogStore:
         else:
             try:
                 written = os.write(self._fd, data[:size])
-            except OSError:  # full, over quota, gone read-only: output goes to memory until the disk takes it again
+            except OSError:  # full, over quota or read-only: output goes to memory until the disk accepts it again
                 self._disk_from = time.monotonic() + DISK_RETRY
                 self.close()
                 start = segment.end
@@ -117,7 +117,7 @@ class LogStore:
                 return 0
         segment.size += written
         self._held[segment.path is not None] += written
-        # It may go on past its size, but only to the end of the line.
+        # It may exceed its size, but only to the end of the line.
         segment.full = segment.size >= room and (data[written - 1] == _NEWLINE or segment.size >= room + self._line)
         return written
 
@@ -140,7 +140,7 @@ class LogStore:
         return self._segments[-1]
 
     def _trim(self) -> None:
-        # Two segments more than the limit, so that after either half was cut in whole segments all of it is there.
+        # Two segments more than the limit, so that each half is complete even when cut in whole segments.
         for on_disk, limit in ((True, self._limit + 2 * self._each), (False, MEMORY_LIMIT)):
             while self._held[on_disk] > limit:
                 if self._segments[0].end <= self._acked and len(self._segments) > 1:
@@ -151,7 +151,7 @@ class LogStore:
                     break
 
     def _victim(self, on_disk: bool) -> _Segment | None:
-        """The oldest segment past the first half of the limit that is not written to any more."""
+        """The oldest segment past the first half of the limit that is no longer written to."""
         head = self._limit // 2 if on_disk else min(self._limit, MEMORY_LIMIT) // 2
         for segment in self._segments[:-1]:
             if segment.start >= head and (segment.path is not None) == on_disk:
@@ -166,8 +166,8 @@ class LogStore:
 
 
 def _fitting(data: memoryview, room: int, line: int) -> int:
-    """How many of these bytes a segment takes that has so much room: up to the last end of a line that fits, else to
-    the first one after it."""
+    """How many of these bytes fit into a segment with this much room:
+    up to the last end of line that fits, else up to the first one after it."""
     if len(data) <= room:
         return len(data)
     if fits := bytes(data[: max(0, room)]).rfind(b"\n") + 1:

@@ -1,4 +1,4 @@
-"""Where the server is, for a script outside Muster's jobs, and how a run is opened there. Standard library only."""
+"""Finds the server for a script outside Muster's jobs, and opens a run there. Standard library only."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 
 
 class Refused(Exception):
-    """The server understood and said no: its words, with what to do."""
+    """The server rejected the request: its message, with a hint."""
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """Found as `muster.Client` finds it: what was given, then MUSTER_URL and MUSTER_TOKEN, then the home."""
+    """Found as `muster.Client` does: explicit arguments, then MUSTER_URL and MUSTER_TOKEN, then the home folder."""
 
     urls: tuple[str, ...]
     token: str | None
-    urls_file: str | None  # of a server of this home, which may move
+    urls_file: str | None  # for a server of this home, whose address may change
     ca_file: str | None
 
     def open_run(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """POSTs to /v1/runs/external. Raises Away when no server answers, Refused when one says no."""
+        """POSTs to /v1/runs/external. Raises Away when no server answers, Refused when one rejects it."""
         if not self.urls:
             raise Away("no server's address is known: set MUSTER_URL, or start one with `muster up -d`")
         if not self.token:
@@ -74,7 +74,7 @@ def home_folder() -> Path:
 
 
 def find_server(url: str | None, home: Path) -> Server:
-    """Raises ValueError for an address that is none. No address at all is a server without one."""
+    """Raises ValueError for an invalid address. Without any address, the result has none."""
     given = url or os.environ.get("MUSTER_URL") or ""
     urls = tuple(part.strip().rstrip("/") for part in given.split(",") if part.strip())
     for one in urls:
@@ -82,7 +82,7 @@ def find_server(url: str | None, home: Path) -> Server:
             raise ValueError(f"start_run(): the server's address is {one!r}; expected http://HOST:PORT.")
     at_home = _home_urls(home)
     token = os.environ.get("MUSTER_TOKEN") or None
-    # The home's token opens the home's own server: it is never sent to an address that came from somewhere else.
+    # The home's token is for the home's own server: it is never sent to an address from elsewhere.
     own = not urls or set(urls) <= set(at_home)
     if token is None and own:
         try:

@@ -1,4 +1,4 @@
-"""The shipper: a thread that carries reports and output to the platform, at least once, and brings commands back."""
+"""The shipper: a thread that sends reports and output to the platform, at least once, and receives commands."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from muster.runtime.streams import Stream
 
 BATCH_BYTES: Final = 4 << 20
 BATCH_MIN: Final = 4096  # bytes; what the server refuses at this size is skipped
-COALESCE: Final = 0.03  # seconds between two batches of a trickle
-SPOOL_LOOK: Final = 0.2  # seconds between two looks for reports, which come without a word
+COALESCE: Final = 0.03  # seconds between two batches of a slow stream
+SPOOL_LOOK: Final = 0.2  # seconds between two looks for reports, which arrive without notification
 HEARTBEAT: Final = 2.0  # seconds
-DONE_LOOK: Final = 0.05  # seconds before asking again whether the end is recorded, doubled up to HEARTBEAT
-UNKNOWN_FIRST: Final = 5.0  # seconds before a server that does not know the token is asked again, doubled
+DONE_LOOK: Final = 0.05  # seconds before checking again whether the end is recorded, doubled up to HEARTBEAT
+UNKNOWN_FIRST: Final = 5.0  # seconds before the retry with a server that does not know the token, doubled
 UNKNOWN_LAST: Final = 30.0
 
 
@@ -31,7 +31,7 @@ class _Final(NamedTuple):
 
 
 class Shipper:
-    """The loop calls `notify` and `finish`; `on_command`, `on_end` and `say` are called in the shipper's thread."""
+    """The loop calls `notify` and `finish`; the shipper's thread calls `on_command`, `on_end` and `say`."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Shipper:
         self._finishing = threading.Event()
         self._host_closed = threading.Event()
         self._exit: wire.WorkerExit | None = None
-        self._answered = False  # until the server has said what it has, only an empty batch is sent
+        self._answered = False  # until the server has reported its offsets, only an empty batch is sent
         self._limit = BATCH_BYTES
         self._delay = 0.0
         self._trouble = ""
@@ -61,24 +61,24 @@ class Shipper:
         self._beat_at = 0.0
         self._done_look = DONE_LOOK
         self._end_told = False
-        self._last = False  # nothing is left to send after the batch at hand
+        self._last = False  # nothing is left to send after the current batch
         self._seen = 0
 
     def start(self) -> None:
         threading.Thread(target=self._run, name="shipper", daemon=True).start()
 
     def notify(self) -> None:
-        """There may be something new."""
+        """Wakes the thread: there may be new data."""
         self._wake.set()
 
     def finish(self, ended: wire.WorkerExit) -> None:
-        """Nothing new will come: ship the rest and this, until the server has it all."""
+        """Nothing new will come: ships the rest and this exit, until the server has everything."""
         self._exit = ended
         self._finishing.set()
         self._wake.set()
 
     def close_host(self) -> None:
-        """Nothing more will come on the host streams, which may be later than the end: files take their time."""
+        """Nothing more will come on the host streams. That may be later than the end, because files take time."""
         self._host_closed.set()
         self._wake.set()
 
@@ -96,17 +96,17 @@ class Shipper:
         self._wake.wait(max(0.0, min(SPOOL_LOOK, self._beat_at - time.monotonic())))
         self._wake.clear()
         self._finishing.wait(max(0.0, self._data_at + COALESCE - time.monotonic()))
-        ended = self._exit  # looked at before gathering: nothing is written after it was set
+        ended = self._exit  # read before gathering: nothing is written after it was set
         final = _Final(ended is not None, ended is not None and self._host_closed.is_set())
         pieces, whole = self._gather(final) if self._answered else ([], _Final(False, False))
-        # The end is told with the last bytes, not before them: whoever follows the log stops reading at the end.
+        # The end is sent with the last bytes, not before them: a client that follows the log stops reading at the end.
         end = ended if whole.ranks else None
         self._last = whole.ranks and whole.host
         if pieces or time.monotonic() >= self._beat_at or (end and (self._last or not self._end_told)):
             self._post(pieces, end)
 
     def _gather(self, final: _Final) -> tuple[list[wire.Piece], _Final]:
-        """A batch's worth, and whether that is all there is; another stream is first each time, so none is silenced."""
+        """One batch, and whether that is everything. The stream order rotates, so that none is starved."""
         pieces: list[wire.Piece] = []
         room, ranks, host = self._limit, final.ranks, final.host
         for stream in self._streams:
@@ -114,9 +114,9 @@ class Shipper:
             piece = stream.take(room, final.host if of_host else final.ranks) if room > 0 else None
             if piece:
                 pieces.append(piece)
-                # At the least size one at a time, to find the one that the server refuses.
+                # At the minimum size one piece at a time, to find the one that the server refuses.
                 room = room - len(piece.data) if self._limit > BATCH_MIN else 0
-            # Never all while more may be written.
+            # Never everything while more may be written.
             if of_host:
                 host = host and not stream.more_than(piece)
             else:
@@ -136,7 +136,7 @@ class Shipper:
             self._shrink(pieces, f"status {status}: {body[:500].decode(errors='replace')}")
         else:
             self._channel.turn_away()
-            unknown = status in (400, 401, 403, 404)  # perhaps for good, but only 410 says so
+            unknown = status in (400, 401, 403, 404)  # perhaps permanently, but only 410 says so
             raise Away(f"status {status}: {body[:500].decode(errors='replace')}", slow=unknown)
 
     def _accept(self, reply: wire.Reply, pieces: list[wire.Piece], ended: wire.WorkerExit | None) -> None:
@@ -164,7 +164,8 @@ class Shipper:
             self._done_look = min(2 * self._done_look, HEARTBEAT)
 
     def _shrink(self, pieces: list[wire.Piece], why: str) -> None:
-        """Too large, or a piece is damaged: halves the batch until what is wrong stands alone, and leaves that out."""
+        """The batch is too large, or a piece is damaged:
+        halves the batch until the bad piece is alone, and skips that."""
         self._wake.set()
         if self._limit > BATCH_MIN:
             self._limit = max(BATCH_MIN, min(self._limit, sum(len(p.data) for p in pieces)) // 2)
@@ -177,7 +178,7 @@ class Shipper:
     def _back_off(self, why: str, slow: bool) -> None:
         first, last = (UNKNOWN_FIRST, UNKNOWN_LAST) if slow else (BACKOFF_FIRST, BACKOFF_LAST)
         self._delay = min(max(2 * self._delay, first), last)
-        if why != self._trouble:  # once: it may stay the same for days
+        if why != self._trouble:  # log once: it may stay the same for days
             processes.complain(f"the server can't be told: {why}")
             self._trouble = why
         time.sleep(self._delay)

@@ -1,8 +1,8 @@
-"""The sidecar: a process beside a script outside Muster's jobs that opens its run, ships what it reports and ends it.
+"""The sidecar: a process next to a script outside Muster's jobs that opens its run, ships its reports and ends it.
 
-`python -m muster.runtime.sidecar FOLDER` stays as long as the script lives, and then until the server has everything.
-`python -m muster.runtime.sidecar --sync HOME` ships the runs that earlier ones could not, and
-`python -m muster.runtime.sidecar --ship FOLDER SECONDS [URL]` one of them; a line of JSON says what came of it.
+`python -m muster.runtime.sidecar FOLDER` runs as long as the script, and then until the server has everything. `python
+-m muster.runtime.sidecar --sync HOME` ships the runs that earlier ones could not, and `python -m muster.runtime.sidecar
+--ship FOLDER SECONDS [URL]` ships one of them; a line of JSON reports the result.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from muster.runtime.server import Refused, Server, find_server
 from muster.runtime.ship import Shipper
 from muster.runtime.streams import SpoolSource, Stream
 
-LOOK: Final = 0.1  # seconds between two looks at the script
-QUICK_LOOK: Final = 0.02  # seconds between two looks at what is left to ship
-BEAT: Final = 5.0  # seconds between two words that the writer lives
-OPEN_LAST: Final = 10.0  # seconds between two tries to open the run, at most
-LINGER: Final = 600.0  # seconds after the script's end that it waits for a server that is away
+LOOK: Final = 0.1  # seconds between two checks of the script
+QUICK_LOOK: Final = 0.02  # seconds between two checks of what is left to ship
+BEAT: Final = 5.0  # seconds between two heartbeats of the writer
+OPEN_LAST: Final = 10.0  # seconds between two attempts to open the run, at most
+LINGER: Final = 600.0  # seconds after the script's end to wait for a server that is away
 
 Result = Literal["shipped", "away", "refused", "busy", "running"]
 
@@ -60,7 +60,7 @@ class Sidecar:
     """Ships one parcel."""
 
     parcel: Parcel
-    url: str | None = None  # in place of the one that the script was given
+    url: str | None = None  # overrides the one that the script was given
     trouble: str = ""  # why no server has it yet
     _server: Server | None = None
     _shipper: Shipper | None = None
@@ -74,7 +74,7 @@ class Sidecar:
     _delay: float = BACKOFF_FIRST
 
     def accompany(self) -> Result:
-        """Beside the script, from its start to its end and beyond."""
+        """Runs next to the script, from its start until its data is shipped."""
         if not self.parcel.lock():
             return "busy"
         root = int(self.parcel.told()["process"]["pid"])
@@ -85,7 +85,7 @@ class Sidecar:
         return self._hand_over(ended, LINGER)
 
     def sync(self, patience: float) -> Result:
-        """What a script that has ended left behind; waits this many seconds for a server."""
+        """Ships what an ended script left; waits this many seconds for a server."""
         try:
             if not self.parcel.lock():
                 return "busy"
@@ -94,7 +94,7 @@ class Sidecar:
                 return "running"
             self._start(None, {})
             return self._hand_over(ended, patience)
-        except FileNotFoundError:  # its own sidecar was done with it just now
+        except FileNotFoundError:  # its own sidecar has just finished it
             return "shipped"
         finally:
             self.parcel.unlock()
@@ -114,11 +114,11 @@ class Sidecar:
             self._open_at = time.monotonic() + self._delay
         if self._shipper is not None and self._beats is not None and now >= self._beat_at:
             self._beat_at = now + BEAT
-            with contextlib.suppress(Away):  # others must not write to the same run; one word that is lost is no harm
+            with contextlib.suppress(Away):  # prevents other writers to the same run; a lost heartbeat does no harm
                 self._beats.call("POST", "/v1/runs/external/beat", b"")
 
     def _open(self) -> None:
-        """Makes the run known to a server, if it is not, and starts to ship."""
+        """Registers the run with a server, if it is not, and starts to ship."""
         assert self._files is not None
         assert self._beats is not None
         try:
@@ -144,7 +144,7 @@ class Sidecar:
         self._shipper.start()
 
     def _hand_over(self, ended: wire.WorkerExit, patience: float) -> Result:
-        """Tells the end, and removes the folder when the server has it with everything before it."""
+        """Sends the end, and removes the folder when the server has it with everything before it."""
         assert self._companion is not None
         self._companion.finish()
         until, told, self._open_at = time.monotonic() + patience, False, 0.0
@@ -166,7 +166,7 @@ class Sidecar:
         self._host_closed = True
 
     def _find(self) -> Server:
-        """Looked up anew each time: one that was started since may be elsewhere."""
+        """Looked up each time: a server that was started since may have another address."""
         return find_server(self.url or self.parcel.told()["url"], self.parcel.path.parent.parent)
 
     def _channel(self) -> Channel:

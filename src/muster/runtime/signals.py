@@ -1,6 +1,6 @@
-"""What the platform asks of a rank, read from a shared page in nanoseconds: no system call, no signal handler.
+"""The platform's requests to a rank, read from a shared page in nanoseconds: no system call, no signal handler.
 
-Every rank of a gang sees a request at its own step. Where they must act together, let one decide and broadcast it, or
+Each rank of a gang sees a request at its own step. If they must act together, let one decide and broadcast it, or
 reduce the flag over the gang.
 """
 
@@ -24,7 +24,7 @@ _saves_seen = 0  # requests before the first look count: an attempt starts with 
 
 
 def should_stop() -> bool:
-    """True once the platform wants the rank to save and leave. Call it every step. Always False alone."""
+    """True once the platform wants the rank to save and exit. Call it every step. Always False standalone."""
     return (_block or _open())[wire.CONTROL_STOP_AT] != 0
 
 
@@ -35,7 +35,7 @@ def stop_deadline() -> float | None:
 
 
 def should_save() -> bool:
-    """True once for each request to save now (requests between two looks count as one). Always False alone."""
+    """True once for each request to save now (requests between two calls count as one). Always False standalone."""
     global _saves_seen
     asked = (_block or _open())[wire.CONTROL_SAVE_AT]
     changed = asked != _saves_seen
@@ -48,7 +48,7 @@ def _open() -> mmap.mmap | bytes:
     path = os.environ.get(wire.CONTROL)
     block: mmap.mmap | bytes = _NO_REQUESTS
     if path is not None:
-        reporter.start()  # its spool tells the launcher that this rank looks at the block
+        reporter.start()  # its spool shows the launcher that this rank reads the block
         try:
             with Path(path).open("rb") as file:
                 block = mmap.mmap(file.fileno(), wire.CONTROL_BYTES, access=mmap.ACCESS_READ)

@@ -1,4 +1,4 @@
-"""The reading end of a rank's spool, and what both ends know of its segments.
+"""The reader of a rank's spool, and the segment format that reader and writer share.
 
 A spool is a stream of records in files `spool.0`, `spool.1`, ... A segment's header says at which offset of the stream
 it starts and how many bytes are committed in it; it is finished when it is sealed or when the next one exists.
@@ -21,7 +21,7 @@ CAPACITY: Final = wire.SEGMENT_BYTES - HEADER_BYTES  # bytes of records in one s
 
 
 class SpoolDamaged(Exception):
-    """The stream is not sound at `position`; `resume` is where it is sound again, None when that is not known (yet)."""
+    """The stream is damaged at `position`; `resume` is where it is valid again, None when that is not known (yet)."""
 
     def __init__(self, position: int, what: str, resume: int | None = None) -> None:
         super().__init__(f"the spool is damaged at offset {position}: {what}")
@@ -46,20 +46,20 @@ class SpoolReader:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._finished: dict[int, Segment] = {}  # those with a successor: they change no more
-        self._segments: list[Segment] = []  # the sound ones, in order
+        self._finished: dict[int, Segment] = {}  # those with a successor: they no longer change
+        self._segments: list[Segment] = []  # the valid ones, in order
         self._unsound: dict[int, str] = {}
         self._end = 0
 
     def committed(self) -> int:
-        """The stream's length in bytes, dropped segments included, as a look at the files shows it now."""
+        """The stream's current length in bytes, including dropped segments, from the files."""
         self._look()
         return self._end
 
     def read(self, from_offset: int, limit: int, final: bool) -> bytes:
-        """Whole records from an offset that starts one; at most `limit` bytes, or one record where that is longer.
+        """Complete records from an offset at which one starts; at most `limit` bytes, or one record if that is longer.
 
-        Raises SpoolDamaged when what lies at `from_offset` is not sound; sound records before it are returned first.
+        Raises SpoolDamaged when the data at `from_offset` is not valid; valid records before it are returned first.
         """
         trusted = self._end
         self._look()
@@ -82,7 +82,8 @@ class SpoolReader:
         return b"".join(pieces)
 
     def drop_before(self, offset: int) -> None:
-        """Deletes segments that lie wholly before the offset. The newest stays: it says where the stream goes on."""
+        """Deletes segments that are completely before the offset.
+        The newest stays: it says where the stream continues."""
         self._look()
         starts = {segment.number: segment.base for segment in self._segments}
         ends = {segment.number: segment.end for segment in self._segments}
@@ -115,7 +116,7 @@ class SpoolReader:
             self._end = found[-1].end
 
     def _piece(self, position: int, until: int, room: int, alone: bool) -> bytes:
-        """Whole records out of one segment; empty when the next one is longer than the room and others came before."""
+        """Complete records from one segment; empty when the next one exceeds the room and others came before."""
         at = bisect_right(self._segments, position, key=lambda segment: segment.base) - 1
         segment = self._segments[at] if at >= 0 else None
         if segment is None or position >= segment.end:
@@ -167,7 +168,7 @@ def segment_numbers(folder: Path) -> list[int]:
 
 
 def read_segment(folder: Path, number: int) -> Segment:
-    """What a segment's header says; ValueError when it can't be true."""
+    """Reads a segment's header. Raises ValueError for an invalid one."""
     name = f"spool.{number}"
     fd = open_plain(folder, name)
     try:
@@ -187,7 +188,7 @@ def read_segment(folder: Path, number: int) -> Segment:
 
 
 def whole_records(data: bytes) -> tuple[int, int]:
-    """The bytes that the whole records at the start of `data` take, and the size of the record cut off after them.
+    """The size in bytes of the complete records at the start of `data`, and the size of the record cut off after them.
 
     That size is 0 when nothing follows and -1 when what follows is not a record.
     """
@@ -203,6 +204,6 @@ def whole_records(data: bytes) -> tuple[int, int]:
         if at + words_each > count:
             return at * 8, size
         last = count - words_each
-        while at <= last and words[at] == head:  # rows of one shape follow each other by the thousand
+        while at <= last and words[at] == head:  # rows of one shape often come in thousands
             at += words_each
     return at * 8, 0 if len(data) % 8 == 0 else -1

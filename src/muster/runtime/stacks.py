@@ -1,4 +1,4 @@
-"""Where the processes of a rank are: what the kernel tells without their help, for a rank that hangs."""
+"""Stack information about a rank that hangs: what the kernel reports without the processes' help."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from muster.runtime import processes
 
 
 def describe(root: int) -> list[str]:
-    """A line for each thread of the rank and of what it started: name, state, place in the kernel, system call."""
+    """A line for each thread of the rank and its descendants: name, state, kernel function, system call."""
     lines = []
     for pid in [root, *processes.descendants(root)]:
         try:
@@ -32,7 +32,7 @@ def _thread(task: Path) -> str:
 
 
 def _read(path: str) -> str:
-    """Empty when the kernel does not tell."""
+    """Empty when the kernel does not say."""
     try:
         return Path(path).read_text(errors="replace").strip()
     except OSError:

@@ -1,4 +1,4 @@
-"""The byte streams that a launcher ships, with how far the server has got in each."""
+"""The byte streams that a launcher ships, each with the server's position in it."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _CHARACTER_MAX: Final = 4  # bytes of a UTF-8 character
 
 
 class Source(Protocol):
-    """Where a stream's bytes come from."""
+    """The source of a stream's bytes."""
 
     def read(self, offset: int, limit: int, final: bool) -> tuple[int, bytes]:
         """Bytes from `offset`, or from the oldest that is left, with their offset. `final`: no more will be written."""
 
     def end(self) -> int:
-        """The offset after the last byte that can be had."""
+        """The offset after the last available byte."""
 
     def drop(self, offset: int) -> None:
-        """The server has everything before this offset."""
+        """Records that the server has everything before this offset."""
 
 
 class Stream:
@@ -37,7 +37,7 @@ class Stream:
         self.name: wire.Stream = name
         self.position = 0
         self._source = source
-        self._filled = 0  # records before it were refused, and are sent as records that say so
+        self._filled = 0  # records before it were refused, and filler records are sent instead
         self._floor = 0  # bytes before it were refused for good, and are not sent again
 
     def take(self, limit: int, final: bool) -> wire.Piece | None:
@@ -47,16 +47,16 @@ class Stream:
         return wire.Piece(self.rank, self.name, offset, data) if data else None
 
     def more_than(self, piece: wire.Piece | None) -> bool:
-        """Whether something is left to send when this is sent."""
+        """Whether anything is left to send after this piece."""
         return self._source.end() > (piece.offset + len(piece.data) if piece else self.position)
 
     def settle(self, acked: int) -> None:
-        """Follows the server, backwards too: what it lost is sent again as far as it is still here."""
+        """Follows the server's offset, backwards too: what it lost is sent again as far as it is still here."""
         self.position = max(acked, self._floor)
         self._source.drop(acked)
 
     def skip(self, piece: wire.Piece) -> None:
-        """The server refuses this piece."""
+        """Skips a piece that the server refuses."""
         end = piece.offset + len(piece.data)
         if self.name != "log" and self._filled < end:
             self._filled = end
@@ -73,7 +73,7 @@ class LogSource:
     def read(self, offset: int, limit: int, final: bool) -> tuple[int, bytes]:
         start, data = self._store.read(offset, limit)
         if len(data) >= limit and (whole := data.rfind(b"\n", len(data) - LINE_MAX) + 1):
-            return start, data[:whole]  # whole lines, while more follows
+            return start, data[:whole]  # complete lines, while more follows
         return start, data[: len(data) - _cut_short(data)] if len(data) > _CHARACTER_MAX else data
 
     def end(self) -> int:
@@ -84,10 +84,10 @@ class LogSource:
 
 
 def _cut_short(data: bytes) -> int:
-    """How many bytes at the end begin a UTF-8 character that goes on after them: it stays for the next piece."""
+    """How many bytes at the end begin an incomplete UTF-8 character: it is left for the next piece."""
     for back in range(1, _CHARACTER_MAX):
         byte = data[-back]
-        if byte >= 0xC0:  # the first of a character; how many follow stands in its upper bits
+        if byte >= 0xC0:  # the first byte of a character; its upper bits say how many follow
             size = 2 + (byte >= 0xE0) + (byte >= 0xF0)
             return back if size > back else 0
         if byte < 0x80:
@@ -96,7 +96,8 @@ def _cut_short(data: bytes) -> int:
 
 
 class SpoolSource:
-    """A rank's reports, or its host's, in whole records. Damaged ones are replaced, and `say` is told so once."""
+    """A rank's reports, or its host's, in complete records.
+    Damaged ones are replaced and reported once through `say`."""
 
     def __init__(self, folder: Path, say: Callable[[str], None]) -> None:
         self._reader = SpoolReader(folder)
@@ -129,7 +130,8 @@ class SpoolSource:
 
 
 def filler(size: int) -> bytes:
-    """Records of this many bytes, a multiple of eight, in place of damaged ones: the offsets after them stay right."""
+    """Filler records of this many bytes, a multiple of eight, in place of damaged ones,
+    so that later offsets stay valid."""
     doc: dict[str, object] = {"type": "note", "time": time.time()}
     doc["text"] = f"{size} bytes of reports were damaged and are left out"
     parts, left = [], size

@@ -1,4 +1,4 @@
-"""The launcher's loop: pumps output, obeys commands, watches memory and time, and brings the gang down whole."""
+"""The launcher's loop: reads output, executes commands, watches memory and time, and stops the whole gang."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from muster.runtime.output import Output
 from muster.runtime.ranks import Gang, Rank
 from muster.runtime.ship import Shipper
 
-READ_BYTES: Final = 256 << 10  # of one rank before the others have their turn
+READ_BYTES: Final = 256 << 10  # per rank before the others have their turn
 MEMORY_FIRST: Final = 0.1  # seconds after the start
 MEMORY_EVERY: Final = 1.0  # seconds
 MEMORY_SHARE: Final = 20  # a look costs at most one part in this many of the launcher's time
 STRAYS_EVERY: Final = 0.02  # seconds between two rounds of killing what is left
-DRAIN: Final = 10.0  # seconds that a process beyond our reach may keep a rank's output open
+DRAIN: Final = 10.0  # seconds that a process that we can't kill may keep a rank's output open
 GONE_GRACE: Final = 5.0  # seconds
 KEEPER_GONE: Final = "the process that held the worker's place on its node has ended"
 
 
 class Supervisor:
-    """One run of started ranks to their end. Times are monotonic."""
+    """Supervises started ranks until they end. Times are monotonic."""
 
     def __init__(
         self,
@@ -51,13 +51,13 @@ class Supervisor:
         self._bell = bell
         self._commands = commands
         self._keeper = keeper
-        self._pipes = 0  # that are still open
+        self._pipes = 0  # number of open pipes
         self._selector = selectors.DefaultSelector()
         self._ending: Ending | None = None
         self._strays_at: float | None = None  # set when every rank has ended
         self._drain_until = 0.0
         self._clean = False
-        self._rang = True  # the first look is for what came before the loop
+        self._rang = True  # true at first, to see what came before the loop
         self._stop_at: float | None = None
         self._memory_at = 0.0
         self._peak = 0
@@ -119,7 +119,7 @@ class Supervisor:
 
     def _attend(self, now: float) -> None:
         if self._bell.terminated and not self._ending:
-            self._obey(now)  # first: whoever told this process to leave may have told the ranks too
+            self._obey(now)  # first: the sender of the signal may have signalled the ranks too
         for rank in self._gang.reap():
             if rank.exit and rank.exit.exit_code != 0 and not self._ending:
                 killed = processes.oom_kills() > self._oom_kills[1]
@@ -155,7 +155,7 @@ class Supervisor:
                     self._folder.ask_save()
                 case "stacks":
                     self._show_stacks()
-        # After the commands: they say better why it has to go.
+        # After the commands, because they have a better reason.
         if self._bell.terminated:
             self._stop(
                 now, self._launch.stop_grace, "failed", verdict.NODE_LOST, "the launcher was told to leave its node"
@@ -197,12 +197,12 @@ class Supervisor:
         self._memory_at = now + max(MEMORY_EVERY, MEMORY_SHARE * (time.monotonic() - now))
 
     def _leaving(self) -> bool:
-        """A shell dies of SIGTERM at once; the program that it waited for may be saving, and has its grace."""
+        """Whether ranks still use their grace: a shell dies of SIGTERM at once, but the program in it may be saving."""
         ending = self._ending
         return ending is not None and not ending.forced and not self._gang.has_left(ending.ranks)
 
     def _clean_up(self, now: float) -> None:
-        """After the last rank: what they left running is killed, until nothing is found."""
+        """After the last rank: kills remaining processes until none is found."""
         if self._strays_at is None:
             self._drain_until = now + DRAIN
             self._strays_at = now

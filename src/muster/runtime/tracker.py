@@ -1,10 +1,10 @@
-"""A run's tracker: inside a job the job's own run, elsewhere a run that a sidecar ships beside the script.
+"""A run's tracker: inside a job for the job's own run, elsewhere for a run that a sidecar ships.
 
     with muster.start_run("lr sweep", params={"lr": 3e-4}, tags={"task": "pretrain"}) as run:
         for step in range(1000):
             run.log({"loss": train_step()}, step)
 
-No call waits for the server. While none answers everything is kept on disk, and `muster runs sync`, or the next
+No call waits for the server. While none answers, everything is kept on disk, and `muster runs sync`, or the next
 `start_run`, ships it.
 """
 
@@ -32,19 +32,19 @@ from muster.runtime.plain import plain
 from muster.runtime.reporter import Reporter, shared
 from muster.runtime.server import Refused, find_server, home_folder
 
-CLOSE_PATIENCE: Final = 10.0  # seconds that the end of a script waits for its last words to arrive
+CLOSE_PATIENCE: Final = 10.0  # seconds that a script's exit waits for its last data to arrive
 _LOOK: Final = 0.01  # seconds
 
 
 class RunRefused(RuntimeError):
-    """The server does not take this run: its words, with what to do."""
+    """The server rejects this run: its message, with a hint."""
 
 
 class Tracker:
-    """Non-blocking; what it took is stored once, at the latest when a server is back."""
+    """Non-blocking; everything recorded is stored once, at the latest when a server is back."""
 
     def __init__(self, run: str, reporter: Reporter, files: Files, media: Media, parcel: Parcel | None = None) -> None:
-        self.run = run  # its id; empty for a process that is not the one which writes
+        self.run = run  # its id; empty for a process that does not write
         self._reporter, self._parcel, self._files = reporter, parcel, files
         self._closed = False
         self._next = 0  # the step of the next `log` without one
@@ -56,28 +56,28 @@ class Tracker:
         self.table, self.text = media.table, media.text
 
     def log(self, values: Mapping[str, Number], step: SupportsIndex | None = None) -> None:
-        """One value for each metric at a step; without a step, the one after the last."""
+        """Records one value for each metric at a step; the default step is the one after the last."""
         if step is None:
             step = self._next
         self._reporter.log(values, step)
         self._next = int(step) + 1
 
     def params(self, values: Mapping[str, Any] | None = None, /, **more: Any) -> None:
-        """Parameters, as a mapping or by name."""
+        """Records parameters, as a mapping or by name."""
         self._reporter.params(**{**(values or {}), **more})
 
     def tags(self, values: Mapping[str, str | None] | None = None, /, **more: str | None) -> None:
-        """Tags, as a mapping or by name; None takes one away."""
+        """Sets tags, as a mapping or by name; None removes one."""
         self._reporter.tags(**{**(values or {}), **more})
 
     def flush(self) -> None:
-        """Returns when all that was given is on disk."""
+        """Returns when everything recorded is on disk."""
         self._files.flush()
         self._reporter.flush()
 
     def close(self, outcome: wire.Outcome = "succeeded", detail: str = "", patience: float = CLOSE_PATIENCE) -> None:
         """Ends a run outside Muster; a job's run ends with its job. Waits until the server has everything, `patience`
-        seconds at most, and not at all where none has answered yet. The sidecar goes on after that."""
+        seconds at most, and not at all if none has answered yet. The sidecar continues after that."""
         if self._closed:
             return
         if outcome not in ("succeeded", "failed", "stopped"):
@@ -114,10 +114,10 @@ def start_run(
     url: str | None = None,
     resume: str | None = None,
 ) -> Tracker:
-    """The run of this script. `resume` goes on with a run that has ended, as its next attempt.
+    """The run of this script. `resume` continues a run that has ended, as its next attempt.
 
-    In a gang outside Muster only the process with RANK 0 writes; the trackers of the others do nothing.
-    Raises RunRefused when the server says no, and ValueError for what can't be stored.
+    In a gang outside Muster only the process with RANK 0 writes; the trackers of the others do nothing. Raises
+    RunRefused when the server rejects it, and ValueError for what can't be stored.
     """
     check_keys("start_run(): params", params or {})
     check_keys("start_run(): tags", tags or {})
@@ -174,7 +174,7 @@ def _outside(request: dict[str, Any], url: str | None, home: Path) -> Tracker:
 
 
 def _spawn(arguments: list[str], log: Path) -> None:
-    """A process in a session of its own, which outlives this one."""
+    """Starts a process in its own session, which outlives this one."""
     command = [sys.executable, "-m", "muster.runtime.sidecar", *arguments]
     to_log = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     actions = [
@@ -189,7 +189,7 @@ def _spawn(arguments: list[str], log: Path) -> None:
 
 
 def _close_at_exit(tracker: Tracker) -> None:
-    """However the script ends, short of being killed, the run ends the same way."""
+    """Makes the run end as the script ends, unless the script is killed."""
     process, before_hook, before_exit = os.getpid(), sys.excepthook, sys.exit
     ends: list[tuple[wire.Outcome, str]] = []
 

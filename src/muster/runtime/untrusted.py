@@ -1,6 +1,6 @@
-"""Reads and removes files in a folder that ranks write to, and follows nothing that leads out of it.
+"""Reads and removes files in a folder that ranks write to, without following links out of it.
 
-The launcher may read what a rank may not: a link that a rank left must not make it read, or remove, anything else.
+The launcher has more rights than a rank: a link that a rank left must not make it read, or remove, anything else.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from pathlib import Path
 
 
 def open_plain(folder: Path, name: str) -> int:
-    """A descriptor for reading. Raises OSError where the folder or the file is a link, or the file is no plain one."""
+    """A descriptor for reading. Raises OSError if the folder or the file is a link,
+    or the file is not a regular one."""
     with _folder(folder) as at:
         fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=at)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
@@ -24,7 +25,7 @@ def open_plain(folder: Path, name: str) -> int:
 
 
 def read_plain(folder: Path, name: str, most: int) -> bytes:
-    """The content of a file of at most so many bytes. Raises OSError."""
+    """The content of a file of at most `most` bytes. Raises OSError."""
     fd = open_plain(folder, name)
     with os.fdopen(fd, "rb") as file:
         data = file.read(most + 1)
@@ -34,7 +35,7 @@ def read_plain(folder: Path, name: str, most: int) -> bytes:
 
 
 def names(folder: Path) -> list[str]:
-    """The names in a folder; none where it is a link, or is not there."""
+    """The names in a folder; none if it is a link, or does not exist."""
     try:
         with _folder(folder) as at:
             return os.listdir(at)  # noqa: PTH208  (of a descriptor)
@@ -52,7 +53,7 @@ def exists(folder: Path, name: str) -> bool:
 
 
 def remove(folder: Path, name: str) -> None:
-    """Nothing happens where it is not there."""
+    """Removes a file; does nothing if it does not exist."""
     with contextlib.suppress(OSError), _folder(folder) as at:
         os.unlink(name, dir_fd=at)
 

@@ -1,7 +1,7 @@
-"""Ships the files that ranks gave away: first the content, by its digest, then a document that names it.
+"""Ships the files that ranks gave: first the content, by its digest, then a document that names it.
 
-Only then a file is removed. Whatever is interrupted is done again: content that the server has is taken once, and a
-document has an id.
+A file is removed only after that. Interrupted steps are repeated: the server stores content once, and each document has
+an id.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from muster.runtime.untrusted import exists, names, open_plain, read_plain, remo
 
 LOOK: Final = 0.5  # seconds between two looks for files
 ANSWER: Final = 600.0  # seconds that a server may take to make a large file durable
-CHANGES_MAX: Final = 20  # times that a file may change while it is sent before it is left out
+CHANGES_MAX: Final = 20  # times that a file may change while it is sent before it is skipped
 NOTE_MAX: Final = 2 * wire.DOC_MAX  # bytes
 ASKED_FIRST: Final = 1 << 20  # bytes
 _CHUNK: Final = 1 << 20
@@ -35,30 +35,30 @@ State = Literal["sent", "later", "lost", "gone"]
 
 @dataclass
 class Uploader:
-    """For one thread: `run` until everything is shipped after `finish`, or until the server wants no more."""
+    """For one thread: `run` continues until everything is shipped after `finish`, or until the server wants no more."""
 
-    folders: Mapping[int, Path]  # rank: where its files are
+    folders: Mapping[int, Path]  # rank → folder of its files
     channel: Channel
-    document: Callable[[dict[str, Any]], None]  # tells what was shipped
-    safe: Callable[[], bool]  # whether all that was told is on disk
+    document: Callable[[dict[str, Any]], None]  # reports what was shipped
+    safe: Callable[[], bool]  # whether everything reported is on disk
     say: Callable[[int, str], None]
-    apart: bool = False  # the ranks may not read what this process may: only what they copied is shipped
+    apart: bool = False  # the ranks have fewer rights than this process: only what they copied is shipped
     _wake: threading.Event = field(default_factory=threading.Event)
     _finishing: bool = False
-    _have: set[str] = field(default_factory=set)  # digests that the server took from here
-    _told: dict[str, list[Path]] = field(default_factory=dict)  # what may go once its document is on disk
+    _have: set[str] = field(default_factory=set)  # digests that the server received from here
+    _told: dict[str, list[Path]] = field(default_factory=dict)  # files to remove once their document is on disk
     _tries: dict[str, int] = field(default_factory=dict)
     _trouble: str = ""
 
     def finish(self) -> None:
-        """No rank is left that could give more."""
+        """Called when no rank is left that could give more files."""
         self._finishing = True
         self._wake.set()
 
     def run(self) -> None:
         delay = BACKOFF_FIRST
         while True:
-            finishing = self._finishing  # before the look: what is given after it was set does not exist
+            finishing = self._finishing  # before the look: nothing is given after it was set
             self._wake.clear()
             try:
                 waiting = self._round(finishing)
@@ -73,13 +73,13 @@ class Uploader:
             self._wake.wait(delay if waiting else LOOK)
 
     def _round(self, finishing: bool) -> bool:
-        """Ships what there is; True when something is left that is to be tried again."""
+        """Ships what there is; True when something is left to retry."""
         left = False
         for rank, folder in self.folders.items():
             for note in sorted(folder / name for name in names(folder) if name.endswith(".json")):
                 if note.stem not in self._told and self._one(rank, note, finishing) == "later":
                     left = True
-                    break  # what came after it stays after it: both may have the same name
+                    break  # keeps the order: later files may have the same name
         if self._told and self.safe():
             for paths in self._told.values():
                 for path in paths:
@@ -95,7 +95,7 @@ class Uploader:
             return self._lose(rank, note, {}, f"its note can't be read: {error!r}")
         data = note.with_suffix(".data")
         if not exists(data.parent, data.name):
-            if not finishing and (self.apart or _alive(told)):  # process ids in a sandbox are others
+            if not finishing and (self.apart or _alive(told)):  # process ids in a sandbox are different
                 return "later"
             if not self.apart:
                 data = Path(str(told.get("source", "")))
@@ -112,7 +112,7 @@ class Uploader:
         digest, size = _digest(file)
         doc |= {"digest": digest, "bytes": size}
         if _changed(told, os.fstat(file.fileno()), size):
-            doc["about"] = {**doc.get("about", {}), "changed": True}  # written to after it was given away
+            doc["about"] = {**doc.get("about", {}), "changed": True}  # written to after it was given
         if digest not in self._have and not self._there(digest, size):
             file.seek(0)
             status, body = self.channel.send_file(f"/v1/ingest/blobs/{digest}", file, size, ANSWER)
@@ -132,11 +132,11 @@ class Uploader:
         return "sent"
 
     def _there(self, digest: str, size: int) -> bool:
-        """Whether the server has a large one from elsewhere; a small one is sent sooner than asked for."""
+        """Whether the server has a large file from elsewhere; a small one is sent without asking."""
         return size >= ASKED_FIRST and self.channel.call("HEAD", f"/v1/ingest/blobs/{digest}")[0] == 200
 
     def _again(self, rank: int, note: Path, doc: dict[str, Any], why: str) -> State:
-        """It was not what its digest says: written to while it was sent, most likely."""
+        """Retries a file whose content did not match its digest: most likely it was written to while it was sent."""
         self._tries[note.stem] = self._tries.get(note.stem, 0) + 1
         return "later" if self._tries[note.stem] < CHANGES_MAX else self._lose(rank, note, doc, why)
 
@@ -158,7 +158,7 @@ class _Gone(Exception):
 
 
 def _understood(note: bytes) -> dict[str, Any]:
-    """What a rank wrote of a file, which may be anything. Raises ValueError, KeyError or TypeError."""
+    """Parses a rank's note about a file, which may contain anything. Raises ValueError, KeyError or TypeError."""
     told: dict[str, Any] = json.loads(note)
     numbers = [told[name] for name in ("pid", "start_ticks", "size", "mtime_ns") if name in told]
     if not all(isinstance(number, int) for number in numbers) or ("mtime_ns" in told and "size" not in told):
@@ -177,7 +177,8 @@ def _digest(file: BinaryIO) -> tuple[str, int]:
 
 
 def _changed(told: Mapping[str, Any], found: os.stat_result, size: int) -> bool:
-    """Only of what is a link, or was never copied, can that be told; a copy has a time of its own."""
+    """Whether the file changed. Only a link, or a file that was never copied, can show that;
+    a copy has its own time."""
     if "mtime_ns" not in told:
         return False
     if size != told["size"]:

@@ -1,4 +1,4 @@
-"""How a worker ended, in the platform's words: a reason and its detail from exit codes, signals and the last output."""
+"""Classifies how a worker ended: a reason and its detail from exit codes, signals and the last output."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from muster import wire
 
-# Codes of `core.reasons`; this side of the wire can't import it.
+# Codes of `core.reasons`, which this side of the wire can't import.
 COMPLETED: Final = "completed"
 USER_ERROR: Final = "user_error"
 USER_STOP: Final = "user_stop"
@@ -46,7 +46,7 @@ DETAIL_BYTES: Final = 4096
 DETAIL_LINES: Final = 10
 TRACEBACK: Final = "Traceback (most recent call last):"
 
-# A shell answers 128 + N when the command that it waited for was ended by signal N.
+# A shell exits with 128 + N when its command was ended by signal N.
 _SHELL_SIGNALS: Final = {128 + number for number in (4, 6, 7, 8, 9, 11, 15)}
 _SHELL_LINE: Final = re.compile(r"^(?:\S*/)?(?:ba|da)?sh: .*$", re.MULTILINE)
 
@@ -57,7 +57,7 @@ class Cause(NamedTuple):
 
 
 def judge_rank(ended: wire.RankExit, pid: int, tail: str, oom_killed: bool) -> Cause:
-    """Why a rank failed. `tail` is the end of its output; `oom_killed` says that the kernel was killing for memory."""
+    """Why a rank failed. `tail` is the end of its output; `oom_killed`: the kernel was killing for lack of memory."""
     code = ended.exit_code
     signum = ended.signal
     if signum is None and code in _SHELL_SIGNALS:
@@ -82,7 +82,7 @@ def excerpt(tail: str) -> str:
     found = tail.rfind(TRACEBACK)
     if found < 0:
         return "\n".join(tail.rstrip().splitlines()[-DETAIL_LINES:])[-DETAIL_BYTES:]
-    # The end of a long traceback says what went wrong, its first line that it is one.
+    # The end of a long traceback says what went wrong; its first line marks it as a traceback.
     text = tail[found:].rstrip()
     if len(text) <= DETAIL_BYTES:
         return text
@@ -97,7 +97,7 @@ def signal_name(number: int) -> str:
 
 
 def in_words(size: int) -> str:
-    """Bytes, for people."""
+    """A readable size."""
     return f"{size / 1e9:.2f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB"
 
 

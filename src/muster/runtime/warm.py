@@ -1,7 +1,7 @@
-"""A process that has the launcher imported and forks one for each request, so that a launch costs milliseconds.
+"""The warm process: has the launcher imported and forks one for each request, so that a launch costs milliseconds.
 
-`python -m muster.runtime.warm`: a line of JSON on stdin asks, {"dir": DIR, "recover": false}; a line on stdout answers,
-{"dir": DIR, "pid": N}. It leaves when stdin is closed; the launchers, which belong to init, stay.
+`python -m muster.runtime.warm`: a line of JSON on stdin is a request, {"dir": DIR, "recover": false}; a line on stdout
+is the answer, {"dir": DIR, "pid": N}. It exits when stdin is closed; the launchers, which belong to init, stay.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from muster.runtime import launcher
 
 
 def main() -> int:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in the server's terminal is the server's to handle
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in the server's terminal must only reach the server
     gc.collect()
-    gc.freeze()  # keeps the collector from touching, and so copying, the pages that the forks share
+    gc.freeze()  # so that the garbage collector does not touch, and so copy, the pages that forks share
     for line in sys.stdin:
         request = json.loads(line)
         middle = os.fork()
@@ -32,7 +32,7 @@ def main() -> int:
 
 
 def _middle(folder: str, recover: bool) -> NoReturn:
-    """Its end makes an orphan of the launcher, which then outlives the server."""
+    """Forks the launcher and exits, so that the launcher is orphaned and outlives the server."""
     try:
         os.setsid()
         pid = os.fork()

@@ -1,7 +1,7 @@
-"""The writing end of a rank's spool: records go straight into a mapped file, so a killed rank loses none of them.
+"""The writer of a rank's spool: records go straight into a mapped file, so a killed rank loses none of them.
 
-Training never waits and never fails because of it: while the disk gives no new segment, records are kept in memory, up
-to a bound, and a segment is asked for again about once a second and at exit.
+Training never waits or fails because of it: while the disk has no room for a new segment, records are kept in memory,
+up to a limit, and a new segment is tried about once a second and at exit.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from muster.runtime.spool import CAPACITY, HEADER_BYTES, SpoolDamaged, read_segm
 
 BACKLOG_BYTES: Final = 64 << 20
 RETRY_SECONDS: Final = 1.0
-_OVERHEAD: Final = 48  # bytes that Python needs to keep one record in memory, beside its own
-_PATIENCE: Final = 20  # rounds of giving way to another thread
+_OVERHEAD: Final = 48  # bytes that Python needs to keep one record in memory, besides its own
+_PATIENCE: Final = 20  # rounds of yielding to another thread
 _COMMITTED_WORD: Final = wire.SEGMENT_COMMITTED_AT // 8
 
 
 class SpoolWriter:
     """Appends records from any thread, and from signal handlers and finalizers that interrupt an append.
 
-    A lock costs as much as the rest of an append, and a handler that interrupts its holder would wait for ever. So
-    whoever writes puts its own record, which no other append has, under the one key of `_owner`: `setdefault` decides
-    in one step, and after an exception at any point it can be told who holds it. Whoever comes second leaves its record
-    in `_late` and looks again; the first looks there when it is done. So one of the two writes it.
+    A lock costs as much as the rest of an append, and a handler that interrupts its holder would wait for ever. So a
+    writer puts its own record, which no other append has, under the single key of `_owner`: `setdefault` decides
+    atomically, and after an exception at any point it is known which append holds it. The second append leaves its
+    record in `_late` and looks again; the first looks there when it is done. So one of the two writes it.
     """
 
     __slots__ = (
@@ -51,28 +51,28 @@ class SpoolWriter:
         "_retry_at",
         "_words",
     )
-    _map: mmap.mmap  # the present segment; there is one when `_limit` is not 0
+    _map: mmap.mmap  # the current segment; there is one when `_limit` is not 0
     _words: memoryview[int]  # the same, in words: an aligned store, so a reader sees the old length or the new one
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._folder_fd = -1
         self._owner: dict[int, object] = {}
-        self._late: deque[bytes] = deque()  # what came while another append was under way
-        # The rest is the owner's alone.
+        self._late: deque[bytes] = deque()  # records that came during another append
+        # Only the owner uses the rest.
         self._at = HEADER_BYTES  # where the next record goes in the segment
-        self._limit = 0  # bytes of the present segment; 0 when there is none
+        self._limit = 0  # bytes of the current segment; 0 when there is none
         self._number = -1
-        self._base = 0  # offset in the stream where the present segment starts
+        self._base = 0  # offset in the stream where the current segment starts
         self._backlog: deque[bytes] = deque()  # what the disk had no room for, in order
         self._held = 0  # bytes in the backlog
         self._dropped = 0  # records lost since the last note about it
-        self._retry_at = 0.0  # monotonic time before which no segment is asked for
+        self._retry_at = 0.0  # monotonic time before which no segment is created
 
     def open(self) -> None:
-        """Claims the folder for this process and goes on after the segments that are there.
+        """Claims the folder for this process and continues after the existing segments.
 
-        Raises BlockingIOError when another process writes here, SpoolDamaged when the end can't be told.
+        Raises BlockingIOError when another process writes here, SpoolDamaged when the end can't be determined.
         """
         self._folder_fd = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -89,10 +89,10 @@ class SpoolWriter:
             raise
 
     def append(self, record: bytes) -> None:
-        """Writes a record, or several end to end, in an object that nobody else appends.
+        """Writes a record, or several concatenated ones. No other append may use the same object.
 
-        It is in the segment when this returns, or in memory while the disk is full. Past the bound it is dropped and
-        counted, unless it brings a shape, without which later rows could not be read.
+        It is in the segment when this returns, or in memory while the disk is full. Beyond the limit it is dropped and
+        counted, unless it has a shape, without which later rows could not be read.
         """
         owner = self._owner
         try:
@@ -107,20 +107,20 @@ class SpoolWriter:
                 self._late.append(record)
                 del owner[0]
         except BaseException:
-            if 0 in owner and owner[0] is record:  # no call: a second signal must not come between
+            if 0 in owner and owner[0] is record:  # no call: a second signal must not come in between
                 del owner[0]
             raise
         if self._late:
             self._settle()
 
     def flush(self) -> int:
-        """Writes what is kept in memory, if the disk takes it now. Returns how many records it did not take."""
+        """Writes what is kept in memory, if the disk accepts it now. Returns how many records were not written."""
         self._retry_at = 0.0
         self._settle()
         return len(self._late) + len(self._backlog) + self._dropped
 
     def abandon(self) -> None:
-        """Lets go of the folder; in a forked child, of the parent's."""
+        """Releases the folder; in a forked child, the parent's."""
         if self._folder_fd >= 0:
             os.close(self._folder_fd)
             self._folder_fd = -1
@@ -130,7 +130,7 @@ class SpoolWriter:
             self._drain()
             if not self._late or _interrupts_an_append():
                 return
-            time.sleep(0)  # lets the thread that writes go on
+            time.sleep(0)  # lets the writing thread continue
 
     def _drain(self) -> None:
         owner, token = self._owner, object()
@@ -144,7 +144,8 @@ class SpoolWriter:
                 del owner[0]
 
     def _keep_first(self) -> None:
-        """Moves a record from `_late` to the backlog. What belongs together is without a call, as in `_roll`."""
+        """Moves a record from `_late` to the backlog.
+        Statements that belong together contain no call, as in `_roll`."""
         record = self._late[0]
         size = len(record) + _OVERHEAD
         full = self._held + size > BACKLOG_BYTES and not self._write_backlog()
@@ -156,7 +157,7 @@ class SpoolWriter:
         del self._late[0]
 
     def _write_backlog(self) -> bool:
-        """False when the disk is full."""
+        """Writes the backlog to the segment. False when the disk is full."""
         while self._backlog or self._dropped:
             if not self._backlog:
                 note = _dropped_note(self._dropped)
@@ -177,7 +178,7 @@ class SpoolWriter:
         return True
 
     def _roll(self) -> bool:
-        """Goes over to a new segment. False when the disk gives none, or was asked less than a second ago."""
+        """Starts a new segment. False when the disk has no room, or was tried less than a second ago."""
         now = time.monotonic()
         if now < self._retry_at:
             return False
@@ -185,7 +186,7 @@ class SpoolWriter:
         try:
             fresh = _create(self._folder, self._number + 1, base)
         except OSError as error:
-            if error.errno is None:  # not the disk: a timeout that a signal handler raised
+            if error.errno is None:  # not a disk error: a timeout raised by a signal handler
                 raise
             if self._retry_at == 0.0:
                 warn(f"reports are kept in memory for now: {self._folder} gives no room for them: {error}.")
@@ -193,7 +194,8 @@ class SpoolWriter:
             return False
         words = memoryview(fresh).cast("Q")
         full = (self._map, self._words) if self._limit else None
-        # Without a call, since signal handlers run when one returns: what they raise finds the old one or the new one.
+        # Without a call, because signal handlers run when one returns:
+        # what they raise finds the old state or the new one.
         self._map, self._words, self._at, self._limit, self._number, self._base, self._retry_at = (
             fresh, words, HEADER_BYTES, wire.SEGMENT_BYTES, self._number + 1, base, 0.0
         )  # fmt: skip
@@ -205,7 +207,7 @@ class SpoolWriter:
 
 
 def _interrupts_an_append() -> bool:
-    """True in a handler or finalizer that came in the midst of an append, which will look into `_late` itself."""
+    """True in a handler or finalizer that interrupts an append, which will look into `_late` itself."""
     frame = sys._getframe(2).f_back  # beyond this function, `_settle` and the append that called it
     while frame is not None:
         if frame.f_code is SpoolWriter.append.__code__ or frame.f_code is SpoolWriter.flush.__code__:
@@ -215,8 +217,8 @@ def _interrupts_an_append() -> bool:
 
 
 def _create(folder: Path, number: int, base: int) -> mmap.mmap:
-    """A new segment, complete before it gets its name. Its blocks are reserved: a full disk is an error here and now,
-    and not a SIGBUS when a page is first written."""
+    """A new segment, complete before it gets its name.
+    Its blocks are reserved, so that a full disk is an error now and not a SIGBUS when a page is first written."""
     draft = folder / f".spool.{number}"
     fd = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
     try:

@@ -1,1 +1,1 @@
-"""Who starts next, and where: pure functions of a state and a time."""
+"""The scheduler: which jobs start next, and on which nodes. Pure functions of a state and a time."""

@@ -1,4 +1,4 @@
-"""Reservations: when and where the first that don't fit will start, so that nobody who passes them delays them."""
+"""Backfill reservations: when and where the first jobs that don't fit will start, so that backfill can't delay them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from muster.sched.elastic import most_that_fit
 from muster.sched.order import remaining
 from muster.sched.place import Gang
 
-LATEST = 5_000  # running gangs that one reservation looks past at most
+LATEST = 5_000  # maximum ends of running gangs that one reservation looks at
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +27,10 @@ class Reservation:
     start: float
     end: float
     seats: tuple[Seat, ...]
-    spare: dict[str, tuple[int, int]]  # on its nodes, beside it: milli-CPUs and bytes of memory
+    spare: dict[str, tuple[int, int]]  # node → milli-CPUs and bytes of memory that it leaves free there
 
     def hurt_by(self, seats: Iterable[Seat], ask: Resources, end: float) -> bool:
-        """Whether a gang that sits there until `end` would be in its way."""
+        """Whether a gang that holds these seats until `end` would delay the reservation."""
         if end <= self.start:
             return False
         mine = {seat.node: seat for seat in self.seats}
@@ -43,7 +43,7 @@ class Reservation:
         return False
 
     def beside(self, seats: Iterable[Seat], ask: Resources) -> None:
-        """A gang sits there that is in nobody's way: what it takes is not spare any more."""
+        """Subtracts from `spare` what a gang takes that starts there without delaying the reservation."""
         for seat in seats:
             if seat.node in self.spare:
                 cpus, memory = self.spare[seat.node]
@@ -51,7 +51,7 @@ class Reservation:
 
 
 def ends_at(known: Running, rules: Rules, now: float) -> float:
-    """When a running gang is expected to be done; one that has overrun is expected to go on for a while."""
+    """The expected end of a running gang. One that has overrun is assumed to go on for a while; see `OVERRUN`."""
     job = known.job
     end = known.since + remaining(job, rules)
     if job.stop is not None:
@@ -61,14 +61,14 @@ def ends_at(known: Running, rules: Rules, now: float) -> float:
 
 
 def takes(job: Job, rules: Rules, now: float) -> float:
-    """Seconds that a queued job is expected to hold its nodes."""
+    """Expected seconds that a queued job will hold its nodes."""
     return remaining(job, rules)
 
 
 def reserve(
     board: Board, rules: Rules, job: Job, gang: Gang, earlier: list[Reservation], now: float
 ) -> Reservation | None:
-    """The first time at which the gang fits, when gangs end as expected and earlier reservations are kept."""
+    """A reservation at the first time at which the gang fits, if gangs end as expected and `earlier` ones are kept."""
     lasts = takes(job, rules, now)
     best: Reservation | None = None
     for pool in gang.pools:
@@ -106,9 +106,9 @@ def _in_pool(
 
 
 def _ends(board: Board, rules: Rules, pool: str, now: float) -> Iterator[tuple[float, int, Running | None]]:
-    """The pool's running gangs in the order in which they are expected to end, those that have overrun among them."""
+    """The pool's running gangs in the order of their expected ends, including gangs that have overrun."""
     line = board.ending[pool]
-    # What should have ended by now, or is asked to leave, is looked at one by one; the others end as expected.
+    # Gangs that should have ended by now, or are leaving, get a new estimate; the others end as expected.
     late = {name for _, _, name in islice(line, bisect_left(line, (now, 10**18)))}
     late |= board.leaving[pool]
     odd = sorted((ends_at(board.running[name], rules, now), board.running[name].job.number, name) for name in late)
@@ -118,14 +118,14 @@ def _ends(board: Board, rules: Rules, pool: str, now: float) -> Iterator[tuple[f
 
 
 def _together(ends: Iterable[tuple[float, int, Running | None]], now: float) -> Iterator[tuple[float, list[Running]]]:
-    """Now, and then each time at which something ends, with what does."""
+    """`now`, then each later time at which gangs end, with these gangs."""
     yield now, []
     for time, group in groupby(ends, key=lambda end: max(end[0], now)):
         yield time, [known for _, _, known in group if known is not None]
 
 
 def beside(board: Board, gang: Gang, others: list[Reservation], fewest: int) -> tuple[Seat, ...] | None:
-    """A place for the gang, or for as much of it as an elastic one needs, that leaves the others theirs."""
+    """Seats for the gang, or for as much of it as an elastic one needs, that leave the other reservations intact."""
     mark = board.free.mark()
     for other in others:
         board.free.take([seat for seat in other.seats if _there(board, seat)], other.job.ask)
@@ -135,7 +135,7 @@ def beside(board: Board, gang: Gang, others: list[Reservation], fewest: int) -> 
 
 
 def _there(board: Board, seat: Seat) -> bool:
-    """Whether there is anything to take: of an accelerator that is wholly in use no part can be kept."""
+    """Whether the seat can be taken: no part can be taken from an accelerator that has not enough left."""
     slot = board.free.slots.get(seat.node)
     if slot is None or seat.share == WHOLE:
         return True

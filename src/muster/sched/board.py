@@ -1,7 +1,7 @@
-"""What the scheduler keeps between rounds: indexes of the state, brought up to date by what changed.
+"""What the scheduler keeps between rounds: indexes of the state, updated from what changed.
 
-Everything here follows from the state and the time. A board that is lost is built again and gives the same plan: it
-only saves the work of looking at everything every time.
+Everything here is derived from the state and the time. A lost board is rebuilt and gives the same plan. It only saves
+the work of looking at everything in every round.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["OVERRUN", "Board", "Claimed", "Running", "safe_until"]
 
 
 class Board(Waiting, Holding):
-    """`sync` first; then a round may take from it, and the next `sync` sets right what was not committed."""
+    """Call `sync` first. A round may then take seats from it; the next `sync` reverts what was not committed."""
 
     __slots__ = ()
 
@@ -66,13 +66,13 @@ class Board(Waiting, Holding):
         self._heat()
 
     def begin(self, queued: Queued, seats: tuple[Seat, ...], now: float) -> None:
-        """The job starts: it leaves its line, and what it takes is gone."""
+        """The job starts: removes it from its queue and takes its seats."""
         job = queued.job
         claimed = job.id in self.claims
         self._forget(job.id, starts=True)
         if claimed:
             self._unclaim(job.id)
-        else:  # what was kept for it was taken from the others then
+        else:  # claimed seats were taken when the claim was made
             self.free.take(seats, job.ask)
         known = self._hold(job, seats, (job.attempt.number if job.attempt else 0) + 1, now, self.pool_of(seats))
         if self._reserves:
@@ -83,12 +83,12 @@ class Board(Waiting, Holding):
         self._pending[job.id] = None
 
     def claim(self, job: Job, seats: tuple[Seat, ...]) -> None:
-        """The seats are kept for the job until those who sit there have left."""
+        """Reserves the seats for the job until the gangs there have left."""
         self._pending[job.id] = None
         self._claim(job, seats)
 
     def let_go(self, name: str, now: float) -> None:
-        """The seats are no longer kept for the job."""
+        """Releases the seats that were reserved for the job."""
         self._pending[name] = None
         nodes = [seat.node for seat in self.claims[name].seats]
         self._unclaim(name)
@@ -101,7 +101,7 @@ class Board(Waiting, Holding):
                 self.pools_changed[pool] = None
 
     def _rebuild(self, state: State, now: float) -> None:
-        self.__init__()  # type: ignore[misc]  # everything anew
+        self.__init__()  # type: ignore[misc]  # reset every field
         self._now, self._building = now, True
         self._state, self._cursor, self._rules = state, state.journal.end, state.rules
         every = [state.rules.defaults, *state.rules.queues.values()]
@@ -141,7 +141,7 @@ class Board(Waiting, Holding):
                 into[name] = None
 
     def _heat(self) -> None:
-        """Where something became free, everyone who waits for that pool is looked at again."""
+        """Marks all shapes that wait for a pool as changed when something in the pool became free."""
         if self.free.grown:
             for pool in self.free.grown:
                 if pool in self.shapes:
@@ -165,7 +165,7 @@ class Board(Waiting, Holding):
             self.easier_nodes[node.pool].add(name)
 
     def _without(self, node: Node, claims: dict[str, Claimed]) -> Node:
-        """The node as it is to those who have no claim on it."""
+        """The node as jobs without a claim on it see it: without the claimed resources."""
         left = replace(node, parts=dict(node.parts))
         for claim in claims.values():
             ask = claim.job.ask
@@ -212,14 +212,14 @@ class Board(Waiting, Holding):
         if queued is not None:
             self._leave_line(queued)
             if not starts and queued.stream.rules.backfill != "greedy":
-                # Those behind it may have waited for it alone.
+                # The jobs behind it may have waited only for this one.
                 self.shapes_changed.update((stream.shape, None) for stream in self.lines[queued.stream.queue])
         known = self.running.pop(name, None)
         if known is not None:
             self._let_go(known)
 
     def _learn(self, users: dict[str, None]) -> None:
-        """What is expected of the users' jobs has changed; of everyone's, now and then."""
+        """Updates the values of these users' jobs after new ends in the history; of all jobs in a new epoch."""
         assert self._state is not None
         if not self._learns:
             return

@@ -1,4 +1,4 @@
-"""The fields of the scheduler's board, and what both of its sides use: who waits, and who holds."""
+"""The fields of the scheduler's board, and the methods that its waiting side and its running side share."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from muster.sched.queued_jobs import Queued, Shape, Stream
 from muster.sched.quota import Quotas
 from muster.sched.shares import Shares
 
-_FEW = 16  # gangs of which it is worth saying where they sit
+_FEW = 16  # up to this many gangs are logged node by node
 
 
 @dataclass(slots=True, eq=False)
@@ -30,25 +30,25 @@ class Running:
 
     job: Job
     attempt: int
-    since: float  # when the attempt began to run, or was planned
+    since: float  # when the attempt started to run, or was planned
     pool: str
     weight: float  # accelerators
     seats: tuple[Seat, ...]
-    rung: Rung  # where it stands by what it is worth
+    rung: Rung  # its position by value
     overdue: bool = False
     leaving: bool = False
-    ends: float = inf  # when it is expected to be done, if all goes as expected
-    counted: bool = True  # against quota and limits: what is leaving does not count
+    ends: float = inf  # expected end; kept where some queue makes reservations
+    counted: bool = True  # against quota and limits; a leaving gang does not count
 
     @property
     def worth(self) -> float:
-        """See `Policy.worth`; inf for one that never gives way."""
+        """Its value, see `Policy.worth`; inf for a gang that is never preempted."""
         return self.rung.worth
 
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """Seats that are kept for a job."""
+    """Seats that are reserved for a job until other gangs have left them."""
 
     job: Job
     seats: tuple[Seat, ...]
@@ -57,7 +57,7 @@ class Claimed:
 
 @dataclass(slots=True)
 class BoardState:
-    """Everything on it follows from the state and the time."""
+    """Indexes of the state. Everything here is derived from the state and the time."""
 
     free: Free = field(default_factory=Free)
     quotas: Quotas = field(default_factory=Quotas)
@@ -65,72 +65,72 @@ class BoardState:
     running: dict[str, Running] = field(default_factory=dict)
     claims: dict[str, Claimed] = field(default_factory=dict)
     shares: Shares = field(default_factory=lambda: Shares(State()))
-    counts: Counter[tuple[str, ...]] = field(default_factory=Counter)  # ("queue", name) → gangs that run, and so on
+    counts: Counter[tuple[str, ...]] = field(default_factory=Counter)  # ("queue", name) → running gangs, and so on
     weights: defaultdict[tuple[str, ...], float] = field(default_factory=lambda: defaultdict(float))  # accelerators
     lines: defaultdict[str, dict[Stream, None]] = field(default_factory=lambda: defaultdict(dict))  # queue → streams
-    shapes: dict[str, dict[Shape, None]] = field(default_factory=dict)  # pool → those that someone waits with
+    shapes: dict[str, dict[Shape, None]] = field(default_factory=dict)  # pool → shapes of queued jobs
     shapes_changed: dict[Shape, None] = field(default_factory=dict)  # since the last round
-    # Pool → its streams, the most worth first.
+    # Pool → its streams, highest value first.
     most_valuable: defaultdict[str, list[tuple[float, int, Stream]]] = field(default_factory=lambda: defaultdict(list))
     late: defaultdict[str, dict[Stream, None]] = field(default_factory=lambda: defaultdict(dict))  # pool → overdue
-    elastic: dict[str, None] = field(default_factory=dict)  # running gangs that could do with more nodes
-    # Pool → its running gangs by when they are expected to end; kept where some queue makes reservations.
+    elastic: dict[str, None] = field(default_factory=dict)  # running gangs with fewer nodes than they want
+    # Pool → its running gangs by expected end; kept where some queue makes reservations.
     ending: defaultdict[str, list[tuple[float, int, str]]] = field(default_factory=lambda: defaultdict(list))
-    leaving: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))  # pool → those asked to
-    pools_changed: dict[str, None] = field(default_factory=dict)  # in which preemption may come out differently
+    leaving: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))  # pool → preempted
+    pools_changed: dict[str, None] = field(default_factory=dict)  # where preemption may have a new result
     _state: State | None = None
     _cursor: int = 0
     _rules: Rules = field(default_factory=Rules)
     _epoch: int = -1
     _fair: bool = False
-    _building: bool = False  # what the state has on record of use is counted already
+    _building: bool = False  # during a rebuild, in which `Shares.load` has already counted the usage
     _now: float = 0.0
-    _by_user: bool = False  # whether users of a queue are told apart
+    _by_user: bool = False  # whether users of a queue are distinguished
     _queues: dict[str, tuple[QueueRules, Policy]] = field(default_factory=dict)
-    order_drifts: bool = False  # whether a queue is served in an order that changes with what its users get
-    ordered: bool = False  # whether any queue is served in its order
-    turns: bool = False  # whether any queue gives its jobs turns
+    order_drifts: bool = False  # whether a queue is served in an order that changes with usage
+    ordered: bool = False  # whether any queue is served in its order (backfill other than `greedy`)
+    turns: bool = False  # whether any queue has a time slice
     _reserves: bool = False  # whether any queue makes reservations
-    _learns: bool = False  # whether what has finished changes any queue's order
-    limited: bool = False  # whether an end may let someone start who is not short of room
-    bursts: dict[str, float] = field(default_factory=dict)  # pools for bursts → the wait after which they are open
-    away: dict[str, str] = field(default_factory=dict)  # pools whose engine can't be reached → its word for it
+    _learns: bool = False  # whether finished jobs change the order of any queue
+    limited: bool = False  # whether limits on running jobs exist: an end may let a job start that lacks no nodes
+    bursts: dict[str, float] = field(default_factory=dict)  # burst pool → wait in seconds after which it opens
+    away: dict[str, str] = field(default_factory=dict)  # pool whose engine can't be reached → error text
     _shapes: dict[Hashable, Shape] = field(default_factory=dict)
     _streams: dict[Hashable, Stream] = field(default_factory=dict)
     _pools: dict[Hashable, tuple[str, ...]] = field(default_factory=dict)
-    _made: int = 0  # streams so far
-    _pending: dict[str, None] = field(default_factory=dict)  # jobs that a round changed here and not in the state
-    _dirty: set[str] = field(default_factory=set)  # nodes likewise
-    # "" is those who wait; those who run stand under their pool: what changes there matters if someone waits for it.
+    _made: int = 0  # number of streams created so far
+    _pending: dict[str, None] = field(default_factory=dict)  # jobs that a round changed here but not in the state
+    _dirty: set[str] = field(default_factory=set)  # the same for nodes
+    # Key "": queued jobs. Running gangs are under their pool: their timers matter only if a job waits for the pool.
     _timers: defaultdict[str, list[tuple[float, str]]] = field(default_factory=lambda: defaultdict(list))
-    _due: dict[str, float] = field(default_factory=dict)  # job → the timer that counts
+    _due: dict[str, float] = field(default_factory=dict)  # job → its valid timer
     easier_nodes: defaultdict[str, Log] = field(default_factory=lambda: defaultdict(Log))  # by pool
     _ladders: defaultdict[str, dict[str, ByValue]] = field(default_factory=lambda: defaultdict(dict))  # pool → queue →
-    # What running gangs are worth is found when someone asks: mostly nobody waits. Rungs, and users with all of theirs.
+    # Values of running gangs are computed on demand, because mostly no job waits. To do: rungs, and all rungs of users.
     _unvalued: dict[Rung, tuple[str, str]] = field(default_factory=dict)
     _relearnt: dict[str, None] = field(default_factory=dict)
-    # User → rungs that speak of him, where what has finished says what they are worth → their pool and queue.
+    # User → rungs of the user's gangs, for policies that learn values from finished jobs → pool and queue.
     _user_rungs: defaultdict[str, dict[Rung, tuple[str, str]]] = field(default_factory=lambda: defaultdict(dict))
     _user_streams: defaultdict[str, dict[Stream, None]] = field(default_factory=lambda: defaultdict(dict))
-    _groups: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))  # → nodes
+    _groups: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))  # group → nodes
     _node_claims: defaultdict[str, dict[str, Claimed]] = field(default_factory=lambda: defaultdict(dict))
     _late_running: defaultdict[str, list[tuple[float, int, str]]] = field(default_factory=lambda: defaultdict(list))
-    _turn_at: float = inf  # when maintenance begins or ends somewhere
+    _turn_at: float = inf  # when maintenance next begins or ends in any pool
 
     def running_in(self, pool: str) -> Iterator[Running]:
-        """Its gangs, those of each queue together, the least worth first."""
+        """The pool's running gangs, grouped by queue, lowest value first."""
         for by_value in self.ladders(pool).values():
             for _, _, name in by_value:
                 yield self.running[name]
 
     def ladders(self, pool: str) -> dict[str, ByValue]:
-        """The pool's running gangs by queue, and by what they are worth now."""
+        """The pool's running gangs by queue, each sorted by its current values."""
         if self._relearnt or self._unvalued:
             self._value()
         return self._ladders[pool]
 
     def sitting(self, node: str) -> Iterator[Running]:
-        """The gangs on a node that the state knows of."""
+        """The running gangs on a node, according to the state."""
         assert self._state is not None
         found = self._state.nodes.get(node)
         return (self.running[name] for name in found.jobs if name in self.running) if found else iter(())
@@ -149,7 +149,7 @@ class BoardState:
         self._unvalued, self._relearnt = {}, {}
 
     def _ease(self, pool: str, gangs: list[Running]) -> None:
-        """Somebody may ask them to leave who could not before."""
+        """Logs the nodes of gangs that may have become easier to preempt."""
         log = self.easier_nodes[pool]
         if len(gangs) > _FEW:
             log.add(EVERYWHERE)
@@ -164,7 +164,7 @@ class BoardState:
         return node.pool if node else ""
 
     def wake_at(self) -> float | None:
-        """When time alone changes where someone stands; None while nobody waits."""
+        """When time alone next changes a job's position; None while no job is queued."""
         if not self.queued:
             return None
         found = self._turn_at
@@ -189,7 +189,7 @@ class BoardState:
         return found
 
     def _account(self, job: Job, pool: str, seats: tuple[Seat, ...], sign: int) -> None:
-        """Counts the gang against its queue's quota and against the limits on how many run."""
+        """Counts the gang against its queue's quota and the limits on running jobs; `sign` -1 removes it."""
         weight = weight_of(seats)
         self.quotas.change(job.queue, pool, sign * weight)
         counts = self.counts
@@ -201,7 +201,7 @@ class BoardState:
             self.weights["project", job.project] += sign * weight
 
     def _loosen(self) -> None:
-        """Fewer count against limits and quotas now: whoever they held back is looked at again."""
+        """Less counts against limits and quotas now: marks all waiting shapes and pools as changed."""
         if self.limited:
             for pool, shapes in self.shapes.items():
                 self.shapes_changed.update(shapes)

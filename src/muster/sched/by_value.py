@@ -1,7 +1,7 @@
-"""The gangs of one queue that run in a pool, by what they are worth.
+"""The running gangs of one queue in one pool, sorted by value (`Policy.worth`).
 
-Gangs of one band are worth the same and stand on one rung, so that a change of what is expected of them moves the rung
-and none of them.
+Gangs of one band have the same value and share one rung. When the expectation for a band changes, only the rung moves,
+not each gang.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from heapq import merge
 from itertools import groupby
 from math import inf
 
-NEVER = "never"  # the band of gangs that never give way
+NEVER = "never"  # the band of gangs that are never preempted
 
 Step = tuple[float, int, str]  # worth, number, id
 
@@ -21,8 +21,8 @@ Step = tuple[float, int, str]  # worth, number, id
 @dataclass(slots=True, eq=False)
 class Rung:
     band: Hashable
-    worth: float  # of each; see `Policy.worth`. inf for gangs that never give way
-    number: int  # tells rungs apart that are worth the same
+    worth: float  # of each gang; see `Policy.worth`. inf for gangs that are never preempted
+    number: int  # tie-break between rungs of the same value
     members: list[tuple[int, str]] = field(default_factory=list)  # numbers and ids, sorted
 
 
@@ -33,7 +33,7 @@ class ByValue:
     _made: int = 0
 
     def add(self, band: Hashable, member: tuple[int, str]) -> Rung:
-        """The rung of the band; a new one stands on top until it is moved."""
+        """Adds a gang to the rung of its band and returns the rung. A new rung has value inf until it is moved."""
         rung = self._rungs.get(band)
         if rung is None:
             self._made += 1
@@ -55,11 +55,11 @@ class ByValue:
 
     @property
     def least(self) -> float:
-        """What the least of them is worth; inf when nobody may give way."""
+        """The lowest value of any gang; inf when no gang may be preempted."""
         return self._order[0][0] if self._order else inf
 
     def __iter__(self) -> Iterator[Step]:
-        """The least worth first; those that are worth the same by number."""
+        """Lowest value first; gangs of the same value by job number."""
         for worth, alike in groupby(self._order, key=lambda place: place[0]):
             rungs = [self._rungs[band] for _, _, band in alike]
             members = rungs[0].members if len(rungs) == 1 else merge(*[rung.members for rung in rungs])

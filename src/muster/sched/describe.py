@@ -1,4 +1,4 @@
-"""The policy in plain language, made from the rules in force, so that it says what they say."""
+"""The policy in plain language, generated from the rules in force, so that the text always agrees with them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from muster.sched.policies import POLICIES
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """What holds for the whole, or for one queue, pool or project; `name` "" is all of them, or all others."""
+    """The rules of the whole cluster, or of one queue, pool or project. `name` "" means all of them, or all others."""
 
     about: Literal["cluster", "queue", "pool", "project"]
     name: str
@@ -27,7 +27,7 @@ class Section:
 
 
 def describe(rules: Rules, queues: Iterable[Queue]) -> list[Section]:
-    """One section for the whole, then one for each queue, pool and project that there is something to say about."""
+    """One section for the whole cluster, then one for each queue, and for each pool and project with rules."""
     live = {queue.name: queue for queue in queues}
     sections = [Section("cluster", "", "The whole cluster", tuple(_whole(rules)))]
     for name in sorted({*live, *rules.queues}):
@@ -45,7 +45,7 @@ def describe(rules: Rules, queues: Iterable[Queue]) -> list[Section]:
     return sections
 
 
-# --- the whole --------------------------------------------------------------------------------------------------------
+# --- the whole cluster ------------------------------------------------------------------------------------------------
 def _whole(rules: Rules) -> Iterator[str]:
     usual, fair = Rules(), rules.between == "fair"
     if fair:
@@ -234,9 +234,9 @@ def _keep(rule: Keep) -> Iterator[str]:
         yield "Models stay, whatever else is said."
 
 
-# --- words ------------------------------------------------------------------------------------------------------------
+# --- formatting -------------------------------------------------------------------------------------------------------
 def _span(seconds: float) -> str:
-    """`1 h 30 min`, exactly."""
+    """A duration without rounding: `1 h 30 min`."""
     if seconds != int(seconds) or not seconds:
         return f"{_number(seconds)} s"
     left, words = int(seconds), []

@@ -1,4 +1,4 @@
-"""How long jobs may run, as finished work tells: run times drawn for each job and each possible future."""
+"""Random run times from the history of finished jobs: one for each job and each simulated future."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from muster.core.history import History, groups_of
 from muster.core.job import Job
 from muster.sched.order import UNKNOWN
 
-# A job, its age in seconds and the number of the future → the seconds that it runs in all, its age at least.
+# (job, its run time so far in seconds, number of the future) → its total run time in seconds, at least what it ran.
 Draw = Callable[[Job, float, int], float]
 
 
 class Draws:
-    """The same seed gives the same futures; over all of them its run times are spread evenly over what is likely."""
+    """The same seed gives the same futures. Over all futures, a job's run times cover its distribution evenly."""
 
     def __init__(self, history: History, samples: int, seed: int = 0) -> None:
         self._history, self._samples, self._seed = history, samples, seed
@@ -41,5 +41,5 @@ class Draws:
 
 
 def _unknown(share: float, age: float) -> float:
-    """Half of those that have got as far as an age end before they double it."""
+    """Without any history: half of the jobs that reach an age end before they double it."""
     return max(age, UNKNOWN / 2) / (1.0 - share)

@@ -1,4 +1,4 @@
-"""Elastic gangs: as many nodes as there are, more of them when nobody else wants them, fewer when somebody does."""
+"""Elastic gangs: start on as many nodes as fit, grow onto nodes that no other job wants, shrink when one does."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from muster.sched.place import Gang
 from muster.sched.placements import PLACEMENTS
 from muster.sched.quota import EPSILON
 
-WORTH_IT = 10.0  # times the restart cost that a gang must have run before it is stopped to grow
-FRESH = 60.0  # seconds that a checkpoint may be old for the gang to be stopped to grow
+WORTH_IT = 10.0  # a gang is stopped to grow only after it has run this many times the restart cost
+FRESH = 60.0  # maximum age in seconds of the checkpoint of a gang that is stopped to grow
 
 
 def most_that_fit(board: Board, gang: Gang, fewest: int) -> tuple[Seat, ...] | None:
-    """Seats for the largest gang between the fewest nodes and all of them; None when even the fewest don't fit."""
+    """Seats for the largest gang from `fewest` to `gang.nodes` nodes; None when even `fewest` nodes don't fit."""
     place = PLACEMENTS.get(gang.placement).place
     seats = place(gang, board.free) if board.free.could(gang) else None
     if seats is not None or fewest == gang.nodes:
@@ -38,7 +38,7 @@ def most_that_fit(board: Board, gang: Gang, fewest: int) -> tuple[Seat, ...] | N
 
 
 def growth(board: Board, rules: Rules, known: Running, now: float) -> tuple[Seat, ...] | None:
-    """All the seats that a running gang would have after growing into what is free; None when it should stay."""
+    """All seats that a running gang would have after growing onto free nodes; None when it should not grow."""
     job, spec = known.job, known.job.spec
     wanted = spec.num_nodes - len(known.seats)
     if wanted <= 0 or known.leaving or job.phase != "running" or job.checkpoint is None:
@@ -48,11 +48,11 @@ def growth(board: Board, rules: Rules, known: Running, now: float) -> tuple[Seat
     if now - job.checkpoint.time > FRESH:
         return None
     sitting = frozenset(seat.node for seat in known.seats)
-    # Nodes that go away before it could be done are no gain.
+    # Nodes whose maintenance begins before its expected end are no gain.
     ends = now + remaining(job, rules) if rules.pool(known.pool).maintenance else -inf
     gang = Gang(job.ask, wanted, (known.pool,), "pack", prefer=spec.topology.prefer, avoid=sitting, ends=ends)
     if spec.topology.require is not None:
-        return None  # its nodes would have to share a label with those that it has: it starts with what is there
+        return None  # new nodes would have to share a label with its present ones: such a gang never grows
     found = most_that_fit(board, gang, 1)
     more = [seat for seat in found or () if seat.node not in sitting]
     if job.ask.weight:
@@ -62,7 +62,7 @@ def growth(board: Board, rules: Rules, known: Running, now: float) -> tuple[Seat
 
 
 def smaller(known: Running, taken: set[str]) -> tuple[Seat, ...]:
-    """The seats that a gang keeps when it gives up the nodes that are taken; none when it can't do with fewer."""
+    """The seats that a gang keeps when it gives up the nodes in `taken`; () when it can't run on fewer nodes."""
     rest = tuple(seat for seat in known.seats if seat.node not in taken)
     able = known.job.spec.min_nodes is not None and fewest_nodes(known.job.spec) <= len(rest) < len(known.seats)
     return rest if able else ()

@@ -1,4 +1,4 @@
-"""Why a queued job waits: the dominant reason first, then every other that holds it back now."""
+"""Why a queued job waits: the dominant reason first, then every other reason that applies now."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from muster.sched.position import Line
 from muster.sched.queued_jobs import Queued, Shape
 from muster.sched.shortage import NAMED, shortage
 
-RESERVED: Final = 8  # reservations of a queue that are looked at
-WALKED: Final = 64  # jobs of a queue among which those are looked for
-COUNTED: Final = 2_000  # streams that brief answers look at, over all jobs, to count who goes first
+RESERVED: Final = 8  # maximum reservations of a queue that are computed
+WALKED: Final = 64  # maximum jobs of a queue that are checked for reservations
+COUNTED: Final = 2_000  # streams that brief answers scan in total, over all jobs, to count the jobs ahead
 HIDDEN: Final = "a job of another project"
 
 
 def explain(state: State, job: Job, now: float, board: Board | None = None, brief: bool = False) -> list[Reason]:
-    """Every cause that holds the job back now; only the dominant one when it is to be brief."""
+    """Every reason why the job waits now; only the dominant one when `brief`."""
     return Explainer.of(state, now, board).explain(job, brief)
 
 
 @dataclass(slots=True)
 class Explainer:
-    """Answers about many jobs at one time; what holds for one shape or queue is found out once.
+    """Explains many jobs at one point in time. Results for a shape or a queue are computed once and cached.
 
-    `sees` says which jobs may be named to the one who asks. The board stays as it is.
+    `sees` says which jobs the asking user may see by name. The board is not changed.
     """
 
     state: State
@@ -53,7 +53,7 @@ class Explainer:
     def of(
         cls, state: State, now: float, board: Board | None = None, sees: Callable[[Job], bool] = lambda job: True
     ) -> Explainer:
-        """`board` is the scheduler's, to save work; without one the answer is the same."""
+        """`board` is the scheduler's, to save work; without it the answer is the same."""
         board = Board() if board is None else board
         board.sync(state, now)
         return cls(state, board, now, sees)
@@ -81,7 +81,7 @@ class Explainer:
         return job.id if self.sees(job) else HIDDEN
 
     def starts(self, queued: Queued, gang: Gang, fewest: int, lasts: float | None = None) -> tuple[Seat, ...] | None:
-        """Where the job would start now if it asked for this gang, and lasted so long; None if it would not."""
+        """The seats on which the job would start now with this gang and a run time of `lasts`; None if it would not."""
         weight = gang.ask.weight * fewest
         rules = self.state.rules
         pools = tuple([p for p in gang.pools if gate(self.board, rules, queued.job, p, weight) is None])
@@ -97,13 +97,13 @@ class Explainer:
         return seats
 
     def reservations(self, queued: Queued) -> list[Reservation]:
-        """What is kept for those of the queue who go before the job."""
+        """Backfill reservations of the jobs that are ahead of this one in its queue."""
         queue, mine = queued.stream.queue, self.line.key_of(queued)
         if queue not in self._kept:
             self._kept[queue] = self._reserve(queue, queued.stream.rules.backfill)
         return [r for r in self._kept[queue] if self.line.key_of(self.board.queued[r.job.id]) < mine]
 
-    # --- what holds it back, in the order in which it is looked at ----------------------------------------------------
+    # --- reasons for the wait, in the order in which they are checked -------------------------------------------------
     def _claimed(self, queued: Queued, brief: bool) -> list[Reason]:
         claim = self.board.claims.get(queued.job.id)
         if claim is None:
@@ -140,7 +140,7 @@ class Explainer:
         return list({found.code: found for found in reversed(closed)}.values())
 
     def _placed(self, queued: Queued, brief: bool) -> list[Reason]:
-        """Room, and who goes first where there is none."""
+        """Free capacity, and where there is none, the jobs that are ahead."""
         if not queued.stream.shape.gang.pools:
             return []
         open_pools = tuple([p for p in queued.stream.shape.gang.pools if self._gate(queued, p) is None])
@@ -155,7 +155,7 @@ class Explainer:
         return [short, behind] if short.code in ("nodes_unhealthy", "maintenance") else [behind, short]
 
     def _passing(self, queued: Queued, gang: Gang, brief: bool) -> Reason:
-        """It fits: either the order of its queue is in the way, or a reservation, or nothing."""
+        """The job fits: it is held back by the order of its queue, by a reservation, or by nothing."""
         rule = queued.stream.rules.backfill
         if rule == "none":
             return self._behind(queued, brief) or reason("about_to_start")
@@ -182,10 +182,10 @@ class Explainer:
         return reason("behind_in_queue", message, ahead=ahead, first=names, asks=asks)
 
     def _countable(self, queued: Queued) -> bool:
-        """Whether to count those ahead is not too much for a list of jobs."""
+        """Whether counting the jobs ahead is within the budget of brief answers."""
         return self.line.streams_of(queued.stream.queue) <= self._budget
 
-    # --- what is found out once ---------------------------------------------------------------------------------------
+    # --- cached results -----------------------------------------------------------------------------------------------
     def _heads(self, queue: str) -> list[Job]:
         if queue not in self._first:
             self._first[queue] = [one.job for one in islice(self.line.in_order(queue, resting=True), NAMED)]
@@ -194,7 +194,7 @@ class Explainer:
     def _seats(self, queued: Queued, gang: Gang) -> tuple[Seat, ...] | None:
         shape, free = queued.stream.shape, self.board.free
         if gang.pools == shape.gang.pools and shape.blocked == tuple([free.grew(pool) for pool in gang.pools]):
-            return None  # the scheduler has tried, and nothing became free since
+            return None  # the scheduler has tried, and nothing has become free since
         key = (shape, gang)
         if key not in self._fits:
             self._fits[key] = most_that_fit(self.board, gang, shape.fewest)
@@ -230,7 +230,7 @@ class Explainer:
         return reason("no_pool", f"no pool is open to {job.spec.kind} jobs of queue {job.queue!r} as it asks", **data)
 
     def _away(self, job: Job) -> list[Reason]:
-        """Pools that it might go to if their engines could be reached."""
+        """Pools that the job could use if their engines could be reached."""
         found = []
         for name, word in self.board.away.items():
             if self.board.allows(job, name):
@@ -240,7 +240,7 @@ class Explainer:
         return found
 
     def _other_pools(self, queued: Queued) -> list[Reason]:
-        """Pools that are not open to it now, and will be by themselves."""
+        """Pools that are not open to the job now, but will be without any change to it."""
         job, board = queued.job, self.board
         found = self._away(job) if queued.stream.shape.gang.pools else []
         for pool in board.bursts if job.spec.pool is None else ():
@@ -261,7 +261,7 @@ class Explainer:
 
 
 def hourly(state: State, job: Job, pool: str) -> float:
-    """What the whole gang costs an hour in the pool; 0 where nothing is said of prices."""
+    """Cost per hour of the whole gang in the pool; 0 where no price is configured."""
     return state.rules.pool(pool).price * (job.ask.weight or 1) * job.spec.num_nodes
 
 

@@ -1,7 +1,8 @@
-"""Who asked in vain that others leave, and for want of what: he asks again when that can have changed, not before.
+"""Preemption requests that failed, and what would make a retry useful.
 
-What is remembered is a bound: how many nodes he lacked, had all left who may be asked. Nodes where somebody has left
-since, or where somebody may be asked since, are looked at one by one; what else his right depends on is compared.
+What is kept is a bound: how many nodes a stream's first job would still lack if every possible victim were preempted.
+A retry checks one by one the nodes where a gang has left or has become preemptible since then. It also compares
+everything else that the right to preempt depends on (value, priority, borrowing queues, protected gangs).
 """
 
 from __future__ import annotations
@@ -9,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
-_KEPT = 4096  # entries of a log
+_KEPT = 4096  # maximum entries of a log
 EVERYWHERE = "*"
 
 
 @dataclass(slots=True)
 class Log:
-    """Nodes of a pool that may have become easier to clear, in the order in which they did."""
+    """Nodes of a pool that may have become easier to clear by preemption, in the order of these changes."""
 
     names: list[str] = field(default_factory=list)
     dropped: int = 0
@@ -31,16 +32,16 @@ class Log:
             self.names.clear()
 
     def since(self, seen: int) -> list[str] | None:
-        """None where that is forgotten."""
+        """Entries from position `seen` on; None when some of them have been dropped."""
         return self.names[seen - self.dropped :] if seen >= self.dropped else None
 
 
 @dataclass(slots=True)
 class FailedPreemptions:
-    worth: float  # what he was worth, and how urgent he was
+    worth: float  # value and priority of the waiting job at that time
     priority: float
     borrowers: AbstractSet[str]  # queues that borrowed
-    protected: AbstractSet[str]  # gangs that nobody could ask
+    protected: AbstractSet[str]  # gangs that could not be preempted
     missing: int  # nodes
-    seen: int  # of the pool's log
-    counted: set[str] = field(default_factory=set)  # nodes that were found since
+    seen: int  # position in the pool's log
+    counted: set[str] = field(default_factory=set)  # nodes already subtracted from `missing` since then

@@ -1,7 +1,8 @@
-"""Steps 2 and 3 of a round: who starts now.
+"""Steps 2 and 3 of a round: which jobs start now.
 
-Every queue follows its own rule for those behind a job that does not fit: `none` lets nobody pass, `easy` keeps a
-reservation for the first, `conservative` for the first `depth`, and `greedy` lets pass whoever fits.
+Every queue has its own backfill rule for the jobs behind one that does not fit: `none` lets no job pass, `easy` makes a
+reservation for the first job that does not fit, `conservative` for the first `depth` jobs, and `greedy` lets every job
+pass that fits.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from muster.sched.queued_jobs import Queued, Shape, Stream
 from muster.sched.quota import EPSILON
 from muster.sched.turn_order import ByRank, ByShare, Source, TurnOrder
 
-TRIED = 400  # jobs that one round tries beside reservations, in all
-WALKED = 8  # jobs of a stream that are tried against the reservations: they may be expected to last differently
+TRIED = 400  # maximum backfill attempts of one round beside reservations
+WALKED = 8  # jobs of a stream that are tried beside reservations: their expected run times may differ
 
 
 @dataclass(slots=True)
@@ -39,22 +40,22 @@ class Filling:
     claims: list[Claim] = field(default_factory=list)
     reservations: dict[str, list[Reservation]] = field(default_factory=dict)  # by pool
     _walks: dict[str, QueueCursor] = field(default_factory=dict)
-    _open: set[Shape | str] = field(default_factory=set)  # shapes and queues that someone may still start of
+    _open: set[Shape | str] = field(default_factory=set)  # shapes and queues of which a job may still start
     _failed: set[Shape] = field(default_factory=set)
     _headroom: dict[tuple[str, str], float] = field(default_factory=dict)  # (queue, pool), until something starts
     _tried: int = 0
-    _too_long: dict[Shape, float] = field(default_factory=dict)  # who ends then or later is in someone's way
-    _again: dict[Shape, None] = field(default_factory=dict)  # held back by more than a lack of room
+    _too_long: dict[Shape, float] = field(default_factory=dict)  # → end time from which a job delays a reservation
+    _again: dict[Shape, None] = field(default_factory=dict)  # to try again: capacity is not their only obstacle
     _pool_choice: PoolChoice = field(init=False)
 
     def __post_init__(self) -> None:
         self._pool_choice = PoolChoice(self.state, self.board)
 
     def keep_promises(self) -> None:
-        """Starts those whose seats were kept for them; lets go of seats that won't come free any more."""
+        """Starts jobs whose reserved seats are free; releases claims on seats that can't be used any more."""
         claims = sorted(self.board.claims.items(), key=lambda item: item[1].job.number)
         waiting = [(name, claim) for name, claim in claims if name in self.board.queued]
-        for name, claim in waiting:  # before any start: a node is then as the state has it
+        for name, claim in waiting:  # before any start, while nodes are as in the state
             nodes = [self.state.nodes.get(seat.node) for seat in claim.seats]
             late = self.closing and any(
                 self.board.free.slots[seat.node].closes < self._over(self.board.queued[name].job)
@@ -71,7 +72,8 @@ class Filling:
                 self._start(self.board.queued[name], claim.seats)
 
     def start_what_fits(self) -> bool:
-        """Whether it is worth another look: someone started, and reservations were made before."""
+        """Starts queued jobs that fit. True if another pass may start more: jobs started, and there are reservations or
+        overdue jobs."""
         before = len(self.starts)
         if self.board.order_drifts or (self.board.ordered and any(self.board.late.values())):
             for shapes in self.board.shapes.values():
@@ -81,7 +83,7 @@ class Filling:
             return False
         sources = list(self._sources())
         while len(sources) == 1 and isinstance(sources[0], str):
-            sources = self._serve(sources[0])  # one queue alone: nobody else's turn is to be thought of
+            sources = self._serve(sources[0])  # a single queue: no order between sources is needed
         turn_order: TurnOrder
         if not sources:
             turn_order = _NOBODY
@@ -104,21 +106,21 @@ class Filling:
         return worth_it
 
     def key(self, source: Source) -> Key:
-        """Where the first of a source stands among all that have had as much for their weight."""
+        """The sort key of a source's first job, without fair-share scores."""
         if isinstance(source, str):
             return self._walk(source).key if self.state.rules.between == "rank" else self._queue_key(source)
         rank = source.policy.rank(source.band, source.entries[0][0], self.state.history)
         return (self._standing(source), *rank)
 
     def _standing(self, source: Source) -> float:
-        """The part of the key that goes before everything else: who is overdue, or takes what is its own."""
+        """The first part of the key, lower is better: overdue jobs and jobs within their queue's quota go first."""
         if isinstance(source, str):
             return self.key(source)[0]
         standing = 1.0 if source.overdue and self.board.goes_first(source) else 2.0
         return standing - 1.0 if self._own(source) else standing
 
     def fair_key(self, stream: Stream) -> Key:
-        """Where the first of a stream stands among all."""
+        """The sort key of a stream's first job, including fair-share scores."""
         key = self.key(stream)
         if self.state.rules.between == "rank":
             return key
@@ -127,13 +129,13 @@ class Filling:
         return (key[0], shares.project(project), *shares.queue(queue), shares.user(queue, user), *key[1:])
 
     def _where(self, source: Source) -> tuple[str, str, str]:
-        """Project, queue and user; no user where a whole queue is served in its order."""
+        """Project, queue and user; user "" where a whole queue is served in its order."""
         if isinstance(source, str):
             return next(iter(self.board.lines[source])).project, source, ""
         return source.project, source.queue, source.user
 
     def _own(self, stream: Stream) -> bool:
-        """Whether the first of the stream would start on what is its queue's own."""
+        """Whether the first job of the stream would start within its queue's quota."""
         quotas, shape = self.board.quotas, stream.shape
         if not quotas.any:
             return False
@@ -147,12 +149,12 @@ class Filling:
 
     @property
     def closing(self) -> bool:
-        """Whether nodes go away somewhere, so that what a job is expected to last decides."""
+        """Whether any pool has maintenance planned, so that expected run times matter."""
         return any(rules.maintenance for rules in self.state.rules.pools.values())
 
-    # --- whose turn it is ---------------------------------------------------------------------------------------------
+    # --- order of sources ---------------------------------------------------------------------------------------------
     def _sources(self) -> Iterator[Source]:
-        """Whoever might start: something changed for them since they last did not fit."""
+        """Streams and queues of which a job might start: something has changed since they did not fit."""
         queues: dict[str, None] = {}
         for shape in self.board.shapes_changed:
             if self._stuck(shape):
@@ -160,7 +162,7 @@ class Filling:
             for stream in shape.streams:
                 if stream.rules.backfill == "greedy" and stream.resting <= self.now:
                     yield stream
-        # Whoever has a place kept for him in these pools is to be asked, though nothing changed for him.
+        # Queues served in their order are included even if nothing changed for them: they may hold reservations here.
         pools = {pool for shape in self.board.shapes_changed if shape not in self._failed for pool in shape.gang.pools}
         for pool in pools if self.board.ordered else ():
             for shape in self.board.shapes.get(pool, ()):
@@ -168,7 +170,7 @@ class Filling:
         yield from queues
 
     def _stuck(self, shape: Shape) -> bool:
-        """Whether the shape can't fit: nothing has become free since it did not, or there plainly is not enough."""
+        """Whether the shape can't fit: nothing has become free since it did not fit, or the free counts are too low."""
         if shape in self._failed:
             return True
         free, pools = self.board.free, shape.gang.pools
@@ -182,7 +184,7 @@ class Filling:
         return True
 
     def _queue_key(self, queue: str) -> Key:
-        """Of a queue that is served in its order, under fair share: it need not be looked into for that."""
+        """The key of a queue that is served in its order, under fair share. It does not look at the queue's jobs."""
         quotas = self.board.quotas
         own = quotas.any and any(quotas.headroom(queue, pool) >= 1.0 for pool in self.board.shapes)
         return (2.0 - own,)
@@ -193,9 +195,9 @@ class Filling:
             walk = self._walks[queue] = QueueCursor(self, queue)
         return walk
 
-    # --- trying -------------------------------------------------------------------------------------------------------
+    # --- starting jobs ------------------------------------------------------------------------------------------------
     def _serve(self, queue: str) -> list[Source]:
-        """Tries the next of a queue that is served in its order, and says who is to be looked at after that."""
+        """Tries the next job of a queue that is served in its order. Returns the sources to try after it."""
         if self._kept_already(queue):
             return self._fillers(queue)
         queued = self._walk(queue).step()
@@ -206,14 +208,14 @@ class Filling:
         shape, rule = queued.stream.shape, queued.stream.rules.backfill
         if not self._open_pools(queued):
             self._again[shape] = None
-            return [queue]  # a limit of its own holds it back: that is nobody else's concern
+            return [queue]  # its own limit holds it back; the jobs behind it may still start
         if rule == "none":
             return []
         deeper = self._reserve(queued, self.state.rules.depth if rule == "conservative" else 1)
         return [queue] if deeper and rule == "conservative" else self._fillers(queue)
 
     def _kept_already(self, queue: str) -> bool:
-        """Whether someone has the one reservation that `easy` makes, so that whoever fits beside it may start."""
+        """Whether each pool of an `easy` queue already has its one reservation, so that only backfill remains."""
         if not self.reservations or self.state.rules.queue(queue).backfill != "easy":
             return False
         streams = self.board.lines[queue]
@@ -226,7 +228,7 @@ class Filling:
         ]  # fmt: skip
 
     def _fill(self, stream: Stream) -> bool:
-        """Starts one of the stream, the first that may."""
+        """Starts the first job of the stream that may start."""
         careful = self.reservations or self.board.claims or self.closing
         for index in range(min(len(stream.entries), WALKED if careful else 1)):
             self._tried += 1
@@ -242,7 +244,7 @@ class Filling:
     def _try(self, queued: Queued) -> bool:
         shape = queued.stream.shape
         if queued.job.id in self.board.claims:
-            return False  # it has its seats, and waits for them alone
+            return False  # it has reserved seats and only waits for them
         pools = self._open_pools(queued)
         if len(pools) < len(shape.gang.pools):
             self._again[shape] = None
@@ -258,7 +260,7 @@ class Filling:
         seats = self._seats(queued, gang)
         if seats is None:
             if gang.ends > self.now:
-                self._again[shape] = None  # another of the shape may be done sooner, before a node goes away
+                self._again[shape] = None  # a shorter job of the same shape may end before maintenance begins
             elif whole:
                 self._failed.add(shape)
                 shape.blocked = tuple([self.board.free.grew(pool) for pool in shape.gang.pools])
@@ -267,7 +269,7 @@ class Filling:
         kept = self.reservations.get(pool)
         if kept:
             if len(seats) < gang.nodes:
-                gang = gang.within(pool, len(seats))  # as many as its queue may have, wherever they are
+                gang = gang.within(pool, len(seats))  # as many nodes as its queue may have, anywhere in the pool
             found = self._beside(queued, gang, seats, kept)
             if found is None:
                 return False
@@ -276,7 +278,7 @@ class Filling:
         return True
 
     def _seats(self, queued: Queued, gang: Gang) -> tuple[Seat, ...] | None:
-        """For as many workers as fit and as its queue may have."""
+        """Seats for as many workers as fit and as the job's limits and quota allow."""
         shape = queued.stream.shape
         if shape.fewest == gang.nodes or not shape.each:
             return most_that_fit(self.board, gang, shape.fewest)
@@ -291,7 +293,7 @@ class Filling:
     def _beside(
         self, queued: Queued, gang: Gang, seats: tuple[Seat, ...], kept: list[Reservation]
     ) -> tuple[Seat, ...] | None:
-        """The seats, or others, on which the gang is in nobody's way; None when there are none."""
+        """The given seats, or others, on which the gang delays no reservation; None when there are none."""
         shape = queued.stream.shape
         ends = self._ends(queued)
         if not any(one.hurt_by(seats, gang.ask, ends) for one in kept):
@@ -305,18 +307,18 @@ class Filling:
         return found
 
     def _ends(self, queued: Queued) -> float:
-        """When the job would be done if it started now."""
+        """The expected end of the job if it starts now."""
         return self.now + takes(queued.job, self.state.rules, self.now)
 
     def _over(self, job: Job) -> float:
-        """When the job is over for all that is known: by its limit, or as nine in ten of its kind are."""
+        """A late estimate of the job's end if it starts now: `max_duration`, or the 90th percentile of its kind."""
         history, spec = self.state.history, job.spec
         whole = spec.max_duration or (history.quantile(groups_of(job.user, spec), 0.9) if history.known else UNKNOWN)
         done = job.ran if job.checkpoint is not None else 0.0
         return self.now + max(whole - done, 1.0)
 
     def gang(self, queued: Queued) -> Gang:
-        """With what it should be near to, and when it is expected to end where nodes close at some time."""
+        """The job's gang, with `near` set for its placement, and `ends` set where a pool has maintenance."""
         gang = queued.stream.shape.gang
         if gang.placement in ("group", "locality"):
             gang = replace(gang, near=self.board.near(queued.job))
@@ -331,7 +333,7 @@ class Filling:
         return tuple([pool for pool in pools if gate(self.board, rules, queued.job, pool, weight) is None])
 
     def _reserve(self, queued: Queued, depth: int) -> bool:
-        """Keeps a place for a job that does not fit; False when there are as many of those as the rule wants."""
+        """Makes a reservation for a job that does not fit; False when there are already `depth` reservations."""
         shape = queued.stream.shape
         held = [self.reservations.get(pool, []) for pool in shape.gang.pools]
         if all(len(one) >= depth for one in held):
@@ -350,7 +352,7 @@ class Filling:
         self._headroom.clear()
 
     def _free(self, claim: Claimed, taken: dict[str, Resources]) -> bool:
-        """Whether all its seats are free now, and the CPUs and memory with them; if so, they are `taken`."""
+        """Whether all claimed seats are free now, with their CPUs and memory. If so, adds them to `taken`."""
         ask = claim.job.ask
         for seat in claim.seats:
             node = self.state.nodes[seat.node]

@@ -1,8 +1,8 @@
-"""When queued jobs will start: the real scheduler run forward over many possible futures.
+"""Start-time forecasts for queued jobs: the real scheduler runs forward over many simulated futures.
 
-Run times come from finished work alone. What nobody can know is left out: jobs that others have not submitted yet, and
-nodes that fail. The cost is bounded by the jobs looked at and the rounds run, never by a clock, so the same state gives
-the same answer; what was cut short says so.
+Run times come only from finished jobs. Future submissions and node failures are left out, because they are unknown. The
+cost is limited by the number of jobs and of rounds, never by a clock, so the same state gives the same answer. A
+forecast that was cut short says so.
 """
 
 from __future__ import annotations
@@ -19,20 +19,21 @@ from muster.sched.future import GRAIN, LEAVES, Future
 from muster.sched.snapshot import Snapshot, take
 
 SAMPLES: Final = 16
-ROUNDS: Final = 3_000  # over all samples, of a small cluster; those of a large one count more
+ROUNDS: Final = 3_000  # over all samples, for a small cluster; a round of a large one counts more
 HORIZON: Final = 30 * 86_400.0  # seconds
-FEWEST: Final = 4  # whole samples that say anything of a P90
+FEWEST: Final = 4  # minimum samples for a P90
 
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """When a job starts, in seconds since 1970: before `p50` in half of the futures, before `p90` in nine of ten.
+    """When a job starts, in seconds since 1970: by `p50` in half of the futures, by `p90` in nine of ten.
 
-    None where it did not start in as many of them: not before `after`, or never while nothing else changes.
+    None where the job did not start in that many futures. Then it does not start before `after`, or, with `never`,
+    not at all unless something else changes.
     """
 
     job: str
-    at: float  # when this was said
+    at: float  # when this forecast was made
     p50: float | None
     p90: float | None
     samples: int
@@ -54,7 +55,7 @@ def forecast(
     horizon: float = HORIZON,
     rounds: int = ROUNDS,
 ) -> dict[str, Forecast]:
-    """Of these queued jobs, all at once."""
+    """Forecasts for these queued jobs, from the same futures."""
     asked = list(jobs)
     shot = take(state, Board() if board is None else board, now, asked)
     return foretell(shot, asked, samples, horizon, rounds)
@@ -70,7 +71,7 @@ def foretell(
     leaves: float = LEAVES,
     grain: float = GRAIN,
 ) -> dict[str, Forecast]:
-    """The same from a snapshot, which needs nobody else's state. `draw`: run times, where they are known better."""
+    """As `forecast`, from a snapshot, without the live state. `draw`: a better source of run times, if there is one."""
     learns = draw is not None
     draw = draw or Draws(shot.history, samples)
     starts: dict[str, list[float]] = {name: [] for name in jobs}
@@ -105,7 +106,7 @@ def _forecast(name: str, shot: Snapshot, starts: list[float], reached: list[floa
 
 
 def _quantile(ordered: list[float], share: float) -> float | None:
-    """By the nearest rank: a start that was seen."""
+    """Nearest-rank quantile, so the result is a start time that occurred; None if it is inf."""
     if not ordered:
         return None
     found = ordered[max(-(-int(share * 100) * len(ordered) // 100) - 1, 0)]

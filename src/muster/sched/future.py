@@ -1,4 +1,4 @@
-"""One possible future: the real scheduler on a copy of the world, where gangs end when they were drawn to."""
+"""One simulated future: the real scheduler on a copy of the state, where gangs end after randomly drawn run times."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from muster.sched.order import attained
 from muster.sched.schedule import schedule
 from muster.sched.snapshot import Snapshot
 
-LEAVES: Final = 10.0  # seconds that a gang takes to save and leave, within its grace
-GRAIN: Final = 0.03  # of the time since the beginning by which a round may be late, so that few are needed
-LEAST: Final = 1.0  # seconds between rounds, where they may be late at all
-SETUP: Final = 20.0  # jobs to copy that cost as much as a round of a small cluster, about a millisecond
-HEAVY: Final = 20.0  # running gangs that make a round cost twice as much
+LEAVES: Final = 10.0  # seconds that a preempted gang takes to save and leave, within its grace
+GRAIN: Final = 0.03  # a round may be late by this fraction of the simulated time so far, which saves rounds
+LEAST: Final = 1.0  # minimum seconds between rounds when rounds may be late
+SETUP: Final = 20.0  # copying this many jobs costs as much as one round of a small cluster, about a millisecond
+HEAVY: Final = 20.0  # a round costs one more small-cluster round for every 20 running gangs
 
 What = Literal["end", "leave"]
 
 
 class Future:
-    """Nobody submits anything in it, no node fails, and every gang succeeds."""
+    """A future without new submissions and without node failures, in which every gang succeeds."""
 
     def __init__(
         self,
@@ -38,26 +38,26 @@ class Future:
         grain: float = GRAIN,
         learns: bool = False,
     ) -> None:
-        """`learns`: run times are true, not drawn from what is known already, so there is something to learn."""
+        """`learns`: run times are the true ones, not drawn from the history, so the history should learn from them."""
         self.state, self.board, self.now = snapshot.world(), Board(), snapshot.now
-        self.started: dict[str, float] = {}  # job → when its next attempt began
-        self.cost = len(snapshot.jobs) / SETUP  # rounds, of a small cluster
+        self.started: dict[str, float] = {}  # job → start time of its next attempt
+        self.cost = len(snapshot.jobs) / SETUP  # in rounds of a small cluster
         self._draw, self._sample, self._leaves, self._grain = draw, sample, leaves, grain
         self._began, self._learns = snapshot.now, learns
-        self._totals: dict[str, float] = {}  # seconds that each job runs in all
+        self._totals: dict[str, float] = {}  # total run time of each job in seconds
         self._turn_order: list[tuple[float, str, What, int]] = []  # when, job, what, attempt
         for name in self.state.active:
             self._foresee(self.state.jobs[name])
 
     def run(self, wanted: set[str], until: float, rounds: float) -> bool:
-        """Until all that are wanted have started; False when the time or the rounds were up before that was seen."""
+        """Runs until all `wanted` jobs have started; False when the time or the rounds ran out first."""
         while True:
             wake = self.settle()
             if wanted <= self.started.keys():
                 return True
             at = min(self._turn_order[0][0] if self._turn_order else inf, inf if wake is None else wake)
             if at == inf:
-                self.now = inf  # nothing changes any more
+                self.now = inf  # nothing will change any more
                 return False
             if at > until or self.cost >= rounds:
                 return False
@@ -65,11 +65,11 @@ class Future:
             self._deliver()
 
     def _not_before(self) -> float:
-        """When the next round may be."""
+        """The earliest time of the next round."""
         return self.now + max(self._grain * (self.now - self._began), LEAST) if self._grain else self.now
 
     def settle(self) -> float | None:
-        """Rounds at one instant until there is nothing left to decide; when time alone will change that."""
+        """Runs rounds at one instant until no decision is left. Returns when time alone will change that, or None."""
         while True:
             plan = schedule(self.state, self.now, self.board)
             self.cost += 1.0 + len(self.state.active) / HEAVY
@@ -100,7 +100,7 @@ class Future:
             self._apply("job.claimed", self.state.jobs[claim.job], None, {"seats": seats})
 
     def _foresee(self, job: Job) -> None:
-        """Puts down when the attempt ends, or leaves."""
+        """Schedules the time at which the attempt ends, or leaves after a preemption."""
         assert job.attempt is not None
         age = attained(job, self.now)
         total = self._totals.get(job.id)
@@ -111,7 +111,7 @@ class Future:
         if job.stop is not None:
             stop = job.stop
             at = stop.at + min(stop.grace, self._leaves)
-            if at < self.now:  # it takes longer than most
+            if at < self.now:  # it takes longer than assumed: use its full grace
                 at = max(stop.at + stop.grace, self.now)
             heappush(self._turn_order, (min(at, self.now + max(total - age, 0.0) / speed), job.id, "leave", number))
         else:
@@ -132,7 +132,7 @@ class Future:
         self._apply("attempt.ended", job, None, {"outcome": "succeeded" if done else "stopped", "reason": _doc(why)})
         if done:
             if not self._learns:
-                job.ran = 0.0  # which is what the state would learn from
+                job.ran = 0.0  # the state's history learns from `ran`
             self._apply("job.succeeded", job, None, {"reason": _doc(why)})
             self._totals.pop(job.id, None)
             return

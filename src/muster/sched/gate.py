@@ -1,4 +1,4 @@
-"""Whether a job may start where there is room: limits on how many run, quota, and what others keep for themselves."""
+"""Whether a job may start where nodes are free: limits on running jobs, quotas, and idle quota that is not lent."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from muster.sched.quota import EPSILON
 
 
 def gate(board: Board, rules: Rules, job: Job, pool: str, weight: float) -> Reason | None:
-    """What stands against starting the job with so many accelerators of the pool; None when nothing does."""
+    """Why the job may not start with `weight` accelerators of the pool; None when it may."""
     return over_limit(board, rules, job, weight) or over_quota(board, job, pool, weight)
 
 
 def allowance(board: Board, rules: Rules, job: Job, pool: str) -> float:
-    """Accelerators of the pool that the job may have at most, beside what it and others hold; inf without a limit."""
+    """How many more accelerators of the pool the job may take, beyond what it and others hold; inf without a limit."""
     found, quotas = inf, board.quotas
     if board.limited:
         queue, project = rules.queue(job.queue), rules.project(job.project)
@@ -41,7 +41,7 @@ def over_limit(board: Board, rules: Rules, job: Job, weight: float) -> Reason | 
     if not board.limited:
         return None
     queue, project, counts = rules.queue(job.queue), rules.project(job.project), board.counts
-    # What is kept for it counts as running already.
+    # A job with a claim already counts as running.
     own = 1 if job.id in board.claims else 0
     checks = (
         (queue.max_running, counts["queue", job.queue] - own, f"queue {job.queue!r}", "jobs"),
@@ -66,7 +66,7 @@ def over_limit(board: Board, rules: Rules, job: Job, weight: float) -> Reason | 
 
 def over_quota(board: Board, job: Job, pool: str, weight: float) -> Reason | None:
     quotas = board.quotas
-    if not weight or not quotas.any or job.id in board.claims:  # what is kept for it was counted when it was claimed
+    if not weight or not quotas.any or job.id in board.claims:  # claimed seats were counted when they were claimed
         return None
     return over_borrowing(board, job, pool, weight) or kept_back(board, job, pool, weight, 0.0)
 
@@ -86,7 +86,10 @@ def over_borrowing(board: Board, job: Job, pool: str, weight: float) -> Reason |
 
 
 def kept_back(board: Board, job: Job, pool: str, weight: float, freed: float) -> Reason | None:
-    """`freed`: accelerators that others leave for the job."""
+    """Why the job may not use free accelerators that their owners do not lend; None when it may.
+
+    `freed`: accelerators that preempted gangs leave to the job.
+    """
     quotas = board.quotas
     kept = quotas.kept_back(job.queue, pool) if quotas.any else 0.0
     if kept and not quotas.entitled(job.queue, pool, weight):

@@ -1,4 +1,4 @@
-"""The side of the board where gangs hold resources: what they are worth, when they end, and what is kept for others."""
+"""The running side of the board: gangs that hold resources, their value, their expected ends, and claims."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from muster.sched.board_state import BoardState, Claimed, Running, weight_of
 from muster.sched.by_value import NEVER, ByValue
 from muster.sched.order import remaining
 
-OFTEN = 8  # times that a gang is asked to leave before it is left alone for longer each time
-LEAST = 10.0  # seconds that it is left alone then, at least
+OFTEN = 8  # preemptions after which each further one doubles the time for which the job can't be preempted
+LEAST = 10.0  # seconds: the minimum base of that time
 
 
 class Holding(BoardState):
-    """Who runs, and whose seats are kept."""
+    """Running gangs, and seats that are reserved for jobs."""
 
     __slots__ = ()
 
     def leave(self, known: Running) -> None:
-        """The gang is asked to go."""
+        """The gang is preempted: it stops counting against quotas and limits, and can't be chosen again."""
         self._uncount(known)
         self._stand(known, NEVER)
         self._ease(known.pool, [known])
@@ -55,7 +55,7 @@ class Holding(BoardState):
         self._mind_age(known, rules.overdue is not None and job.waited >= rules.overdue)
         if job.stop is not None:
             self._uncount(known)
-        elif known.leaving:  # a round wanted it to, and its plan came to nothing
+        elif known.leaving:  # a round preempted it, but its plan was not carried out
             known.leaving, known.counted = False, True
             self.leaving[known.pool].discard(job.id)
             self._account(job, known.pool, known.seats, +1)
@@ -64,7 +64,7 @@ class Holding(BoardState):
             self._expect_end(known)
         self.pools_changed[known.pool] = None
         self._ease(known.pool, [known])
-        # Nobody asks it to leave before its least run time, or its turn, is over: nothing changes until then.
+        # It can't be preempted before its minimum run time, or its time slice, is over: nothing changes until then.
         safe = safe_until(known, self._rules, rules)
         self._wake(job.id, safe if safe > now else standing.until, known.pool)
 
@@ -99,7 +99,7 @@ class Holding(BoardState):
         return found
 
     def _stand(self, known: Running, band: Hashable) -> None:
-        """Puts the gang on the rung of its band."""
+        """Puts the gang on the rung of its band; on the NEVER rung if it can't be preempted."""
         job = known.job
         rules, policy = self._queue(job.queue)
         if not policy.values or known.leaving or not rules.preemptible:
@@ -122,7 +122,7 @@ class Holding(BoardState):
             self._unvalued.pop(rung, None)
 
     def _relearn(self, user: str) -> None:
-        """What is expected of the user's gangs has changed."""
+        """The estimates for the user's gangs have changed: their values must be computed again."""
         rungs = self._user_rungs.get(user)
         if rungs:
             self._relearnt[user] = None
@@ -173,9 +173,9 @@ class Holding(BoardState):
 
 
 def safe_until(known: Running, rules: Rules, queue: QueueRules) -> float:
-    """Until when nobody may ask the gang to leave, but to take back what is his own.
+    """Until when the gang can't be preempted, except to reclaim quota.
 
-    Whoever was stopped often is left alone for longer and longer: so everyone gets done in the end, whatever the rules.
+    This time grows for a job that was preempted often, so that every job finishes eventually, whatever the rules.
     """
     often = known.job.charges.get("preempted", 0) - OFTEN
     guard = rules.preemption.min_run if often <= 0 else max(rules.preemption.min_run, LEAST) * 2.0 ** min(often, 30)

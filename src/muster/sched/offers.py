@@ -1,4 +1,4 @@
-"""What each pool would have offered a job: when it would start there, what that costs, or why it can't."""
+"""What each pool offers a job: when it would start there and at what cost, or why it can't start."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from muster.sched.snapshot import Snapshot
 
 SAMPLES: Final = 6
 ROUNDS: Final = 300
-MOST: Final = 8  # pools whose start is played through
+MOST: Final = 8  # pools for which a start is simulated
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """Of one pool, to the job as if it had named that pool."""
+    """The offer of one pool, as if the job had named that pool."""
 
     pool: str
     engine: str
-    per_hour: float  # of the whole gang; 0 where nothing is said of prices
-    opens_at: float | None  # when it is open to the job, where that is later
-    forecast: Forecast | None  # of Muster's queue, not before the engine's own estimate; None when it can't start there
+    per_hour: float  # of the whole gang; 0 where no price is configured
+    opens_at: float | None  # when the pool opens to the job; None when it is open now
+    forecast: Forecast | None  # from Muster's queue, at least the engine's own estimate; None when it can't start there
     waiting: int  # gangs in the engine's own queue
     why_not: str = ""
 
@@ -46,7 +46,7 @@ class Offer:
 
 
 def offers(shot: Snapshot, job: Job) -> list[Offer]:
-    """Of every pool, if there are several: those where it may start first, then the others."""
+    """One offer per pool, if there are several pools: pools where the job can start first, then the others."""
     if len(shot.pools) < 2:
         return []
     state, board = shot.world(), Board()
@@ -78,7 +78,7 @@ def _offer(shot: Snapshot, state: State, board: Board, job: Job, there: Job, why
 
 
 def _against(state: State, board: Board, job: Job, pool: str) -> Iterator[str]:
-    """Why the job can't start in the pool, whatever else changes there."""
+    """Reasons why the job can't start in the pool even if nodes become free."""
     if not board.allows(job, pool):
         spot = board.allows(replace(job, spec=job.spec.model_copy(update={"use_spot": True})), pool)
         yield "its nodes can be taken away, and the job does not say `use_spot`" if spot else "the rules don't allow it"
@@ -91,7 +91,7 @@ def _against(state: State, board: Board, job: Job, pool: str) -> Iterator[str]:
 
 
 def _waits(state: State, pool: str) -> list[Reason]:
-    """Of gangs in the queue of the pool's engine."""
+    """The wait reasons of gangs in the queue of the pool's engine."""
     jobs = (state.jobs[name] for name in state.active)
     there = (job for job in jobs if job.phase == "starting" and job.attempt is not None and job.attempt.pool == pool)
     return [job.reason for job in there if job.reason is not None and job.reason.code == "engine_queue"]

@@ -1,8 +1,8 @@
-"""The policy seam: in which order the jobs of a queue start, and who gives way to whom.
+"""The policy interface: in which order the jobs of a queue start, and which jobs may preempt which.
 
-A policy puts each job into a band and gives it a key within it. Jobs of one band keep their order whatever happens, so
-they stand in one sorted list; how the bands stand to each other may change with every job that ends, so it is asked for
-when it is needed.
+A policy puts each job into a band and gives it a key within the band. The order within a band never changes, so its
+jobs are kept in one sorted list. The order between bands may change with every job that ends, so it is computed when
+it is needed.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from muster.core.history import History
 from muster.core.job import Job
 from muster.core.rules import QueueRules, Rules
 
-Key = tuple[float, ...]  # the smaller goes first
+Key = tuple[float, ...]  # the smallest goes first
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where a job stands: its band, its key within it, and when time alone will change either."""
+    """A job's position: its band, its key within the band, and when time alone will change either of them."""
 
     band: Hashable
     key: Key
@@ -29,26 +29,26 @@ class Standing:
 
 
 class Policy(Protocol):
-    """Deterministic; nobody starves under a bounded load."""
+    """An order of jobs. It must be deterministic, and no job may starve under a bounded load."""
 
     name: str
     words: str  # the order in plain language: "first come, first served"
-    values: bool  # whether jobs have a worth, so that one may give way to another
-    learns: bool  # whether that worth changes with what has finished
+    values: bool  # whether jobs have a value (`worth`), so that one may be preempted for another
+    learns: bool  # whether that value changes with the history of finished jobs
 
     def standing(self, job: Job, rules: Rules, queue: QueueRules, now: float) -> Standing:
-        """Of a queued or running job, from what it asks for and what it has had."""
+        """The position of a queued or running job, from its request and the service it has had."""
 
     def rank(self, band: Hashable, key: Key, history: History) -> Key:
-        """The best job of a band against those of other bands."""
+        """The key that compares a job of this band with jobs of other bands."""
 
     def worth(self, band: Hashable, history: History) -> float:
-        """What a second of such a job is worth, for comparing one that waits with those that run: it may take the place
-        of jobs that together are worth less. 0 where jobs have none."""
+        """The value of one second of such a job, to compare a waiting job with running ones. A waiting job may preempt
+        jobs with a lower total value. 0 where the policy gives jobs no value."""
 
 
 def priority_now(job: Job, queue: QueueRules, now: float) -> tuple[float, float]:
-    """The job's priority with its queue's escalation, and when that changes it; inf for never."""
+    """The job's priority including its queue's escalation, and when escalation will change it; inf for never."""
     rule = queue.escalation
     if rule is None or rule.to <= job.spec.priority:
         return float(job.spec.priority), inf
@@ -65,7 +65,7 @@ def attained(job: Job, now: float) -> float:
 
 
 def runs_since(job: Job) -> float | None:
-    """When the job would have begun to run had it never stopped; None while it does not run."""
+    """When the job would have started to run if it had never been interrupted; None while it does not run."""
     attempt = job.attempt
     if attempt is None or attempt.running_at is None or attempt.ended_at is not None:
         return None
@@ -73,25 +73,25 @@ def runs_since(job: Job) -> float | None:
 
 
 def width(job: Job) -> float:
-    """What one second of the job takes: accelerators, or workers where there are none."""
+    """The resources that the job holds: accelerators, or workers where it has none."""
     return (job.ask.weight or 1.0) * job.nodes
 
 
 def expected(job: Job, rules: Rules) -> float:
-    """Seconds that the job is expected to run in all."""
+    """The expected total run time in seconds."""
     if rules.estimates == "declared" or job.expect is None:
         return job.spec.max_duration or job.expect or UNKNOWN
     return min(job.expect, job.spec.max_duration or inf)
 
 
 def remaining(job: Job, rules: Rules) -> float:
-    """Seconds that an attempt that starts now, or the one that runs, is expected to take from its start.
+    """Expected seconds from start to end of the running attempt, or of one that starts now.
 
-    Only what was saved is done: of a job that never said so, nothing is.
+    Only saved work counts as done. A job that never reported a checkpoint has nothing done.
     """
     done = job.ran if job.checkpoint is not None else 0.0
     again = rules.preemption.restart_cost if job.ran else 0.0
     return max(expected(job, rules) - done, 1.0) + again
 
 
-UNKNOWN = 3600.0  # seconds: of a job that nothing is known about
+UNKNOWN = 3600.0  # expected run time in seconds of a job without any estimate

@@ -1,4 +1,4 @@
-"""The placement seam: a whole gang onto nodes, or nothing."""
+"""The placement interface: put a whole gang on nodes, or return nothing."""
 
 from __future__ import annotations
 
@@ -15,29 +15,32 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """What a placement needs to know of a job."""
+    """What a placement needs to know about a job."""
 
     ask: Resources  # of each worker
-    nodes: int  # workers, each on a node of its own
-    pools: tuple[str, ...]  # where it may go, the preferred first; never several pools at once
+    nodes: int  # workers, each on a different node
+    pools: tuple[str, ...]  # allowed pools, preferred first; all workers are in one pool
     placement: str = "pack"
     require: str | None = None  # the label that all its nodes must share
-    prefer: str | None = None  # the label that they share if that can be had
-    near: frozenset[str] = frozenset()  # names that nodes hold, or nodes themselves, for `group` and `locality`
-    avoid: frozenset[str] = frozenset()  # nodes that are taken last: the job failed there
-    ends: float = -inf  # when it is expected to be done: nodes that close before are left out
+    prefer: str | None = None  # the label that all its nodes should share if possible
+    near: frozenset[str] = frozenset()  # node names, or data names that nodes hold, for `group` and `locality`
+    avoid: frozenset[str] = frozenset()  # nodes that are used last: the job failed there
+    ends: float = -inf  # expected end: nodes that close before it are left out
 
     def within(self, pool: str, nodes: int) -> Gang:
-        """The same in one pool, with so many workers."""
+        """The same gang in one pool, with `nodes` workers."""
         return Gang(
             self.ask, nodes, (pool,), self.placement, self.require, self.prefer, self.near, self.avoid, self.ends
         )
 
 
 class Placement(Protocol):
-    """All or nothing; never oversubscribes."""
+    """A placement strategy. It places all workers of a gang or none, and never oversubscribes a node."""
 
     name: str
 
     def place(self, gang: Gang, free: Free) -> tuple[Seat, ...] | None:
-        """A seat on a node of its own for every worker. Takes nothing: the caller does, with `free.take`."""
+        """One seat for every worker, each on a different node; None if it does not fit.
+
+        Does not change `free`: the caller takes the seats with `free.take`.
+        """

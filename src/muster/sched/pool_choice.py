@@ -1,6 +1,6 @@
-"""Between clusters with queues of their own that cost the same: the one that is likely to start a gang first.
+"""Choice between pools of the same price whose engines have their own queues: the likely earliest start goes first.
 
-What is known of that is in the state: who waits there, and when the engine expects the last of them to start.
+The estimate uses the state: how many gangs wait in each engine, and when the engine expects the last one to start.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from muster.sched.board import Board
 
 @dataclass(slots=True)
 class PoolChoice:
-    """For one round. Costs nothing where at most one pool has an engine that queues."""
+    """The choice for one round. Costs nothing where at most one pool has an engine with its own queue."""
 
     state: State
     board: Board
-    _waiting: Counter[str] | None = None  # pool → gangs in its engine's queue, those handed over in this round too
-    _last: dict[str, float] = field(default_factory=dict)  # pool → when the last of them starts, by the engine's word
+    _waiting: Counter[str] | None = None  # pool → gangs in its engine's queue, including those of this round
+    _last: dict[str, float] = field(default_factory=dict)  # pool → latest start that its engine expects
 
     def sort(self, pools: tuple[str, ...]) -> tuple[str, ...]:
-        """Pools of one kind and price change places among each other, and with no others."""
+        """Reorders neighbouring pools of the same kind and price. All other pools keep their places."""
         if len(pools) < 2 or sum(self.state.pools[pool].delegated for pool in pools if pool in self.state.pools) < 2:
             return pools
         waiting = self._look()
@@ -31,12 +31,12 @@ class PoolChoice:
         for (delegated, *_), some in groupby(pools, self._kind):
             same = list(some)
             if delegated:
-                same.sort(key=lambda pool: (self._last.get(pool, 0.0), waiting[pool]))  # stable: else by their names
+                same.sort(key=lambda pool: (self._last.get(pool, 0.0), waiting[pool]))  # stable: then by name
             found += same
         return tuple(found)
 
     def add(self, pool: str) -> None:
-        """A gang is handed over there."""
+        """A gang is handed over to the pool's engine."""
         if self._waiting is not None:
             self._waiting[pool] += 1
 

@@ -1,4 +1,4 @@
-"""Who goes before whom: the place of a job in its line, and the jobs in the order in which they are served."""
+"""Positions of queued jobs: how many jobs are ahead of one, and the jobs in the order in which they are served."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from muster.sched.queued_jobs import Entry, Queued, Stream
 
 
 def ahead_of(state: State, board: Board, job: Job, now: float) -> int:
-    """How many jobs of its queue go before a queued job. Costs by the number of streams, not of jobs."""
+    """How many jobs of its queue are ahead of a queued job. The cost grows with the number of streams, not of jobs."""
     return Line(state, board, now).ahead_of(job.id)
 
 
 @dataclass(slots=True)
 class Line:
-    """Where the queued jobs of a board that is in step with the state stand, at one time. Changes nothing there."""
+    """Positions of queued jobs at one time. The board must be synced with the state; it is not changed."""
 
     state: State
     board: Board
     now: float
     _filling: Filling = field(init=False)
-    _bases: dict[Stream, Key] = field(default_factory=dict)  # what stands before a job's rank in its stream
+    _bases: dict[Stream, Key] = field(default_factory=dict)  # the part of the key before the job's rank
 
     def __post_init__(self) -> None:
         self._filling = Filling(self.state, self.board, self.now)
 
     @property
     def filling(self) -> Filling:
-        """A round that starts nothing, for what it knows."""
+        """A `Filling` that starts nothing, used for its keys and gangs."""
         return self._filling
 
     def ahead_of(self, name: str) -> int:
-        """How many of its queue go before the job; those that may not start yet do not count, unless it may not."""
+        """How many jobs of its queue are ahead. Jobs whose earliest start is later than this one's do not count."""
         mine = self.board.queued[name]
         base, rank = self._base(mine.stream), self._rank(mine.stream, mine.entry)
         found = 0
@@ -51,7 +51,7 @@ class Line:
         return found
 
     def in_order(self, queue: str | None = None, resting: bool = False) -> Iterator[Queued]:
-        """Those who wait in a queue, or in any, the next one first; with those that may not start yet at the end."""
+        """The jobs of a queue, or of all, next one first. `resting`: jobs that may not start yet follow at the end."""
         lines = self.board.lines
         streams = [s for of in lines.values() for s in of] if queue is None else list(lines.get(queue, ()))
         for late in (False, True) if resting else (False,):
@@ -70,7 +70,7 @@ class Line:
         return self._key(queued.stream, queued.entry)
 
     def _before(self, stream: Stream, base: Key, rank: Key) -> int:
-        """How many of the stream go before one who stands there."""
+        """How many jobs of the stream are ahead of a job with this base and rank."""
         other = self._base(stream)
         if other != base:
             return len(stream.entries) if other < base else 0

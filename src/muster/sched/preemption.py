@@ -1,4 +1,4 @@
-"""Steps 4 and 5 of a round: who is asked to leave, for whom, and which seats are kept until they have."""
+"""Steps 4 and 5 of a round: which gangs are preempted for which jobs, the seats reserved meanwhile, and growth."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from muster.sched.queued_jobs import Queued, Stream
 from muster.sched.quota import EPSILON
 from muster.sched.victims import Room, make_room
 
-TRIES = 16  # streams in vain, after which a round leaves it at that
-LATE = 4  # overdue streams that are looked at for one pool
-CONSIDERED = 64  # streams, the most worth first, that are looked at for one pool
+TRIES = 16  # failed attempts to preempt after which a round stops trying
+LATE = 4  # overdue streams considered for one pool
+CONSIDERED = 64  # streams considered for one pool, highest value first
 
 Made = tuple[list[Yield], list[Claim]]
-_Turn = tuple[Key, int, int, Stream]  # when a stream may ask: by its key, its first job's number, as they come
+_Turn = tuple[Key, int, int, Stream]  # order of preemption requests: key, first job's number, order of arrival
 
 
 def make_way(state: State, board: Board, filling: Filling, now: float) -> Made:
-    """Where those who may be asked, or those who may ask, have changed: lets the best ask first."""
+    """Preempts for queued jobs, best rank first, in pools where possible victims or waiting jobs have changed."""
     yields, claims = list[Yield](), list[Claim]()
     pools, board.pools_changed = board.pools_changed, {}
     if not state.rules.preemption.enabled or not board.queued or not board.running:
@@ -48,7 +48,7 @@ def make_way(state: State, board: Board, filling: Filling, now: float) -> Made:
         _agree(board, queued, room, state.rules, yields, claims)
         heappush(line, turn)
         pool = board.pool_of(room.seats)
-        if pool not in pools:  # what has changed there now may help those who come later
+        if pool not in pools:  # what changed there just now may help streams further down the order
             pools[pool] = None
             _line_up(line, seen, _asking(state, board, pool, now), filling, turn)
     board.free.undo(mark)
@@ -56,9 +56,9 @@ def make_way(state: State, board: Board, filling: Filling, now: float) -> Made:
 
 
 def grow(state: State, board: Board, now: float) -> Made:
-    """Elastic gangs that have just saved take what is free when nobody waits for it."""
+    """Elastic gangs with a fresh checkpoint take free nodes of pools that no queued job waits for."""
     yields, claims = list[Yield](), list[Claim]()
-    # By number: which of them was seen first must not matter.
+    # Sorted by job number, so that the order in which this process saw them has no effect.
     for known in sorted((board.running[name] for name in board.elastic), key=lambda known: known.job.number):
         name = known.job.id
         if known.pool in board.shapes or known.pool in board.away:
@@ -69,13 +69,13 @@ def grow(state: State, board: Board, now: float) -> Made:
             yields.append(Yield(name, reason("resizing", message), state.rules.preemption.grace))
             claims.append(Claim(name, seats))
             board.leave(known)
-            board.claim(known.job, seats)  # the next who grows counts with it
+            board.claim(known.job, seats)  # the next gang that grows must see these seats as taken
             board.free.take(seats[len(known.seats) :], known.job.ask)
     return yields, claims
 
 
 def _line_up(line: list[_Turn], seen: set[Stream], asking: Iterable[Stream], filling: Filling, *after: _Turn) -> None:
-    """Lets streams ask in their turn, each once; those whose turn was before `after` are too late."""
+    """Adds streams to the heap, each once. With `after`, streams that sort before it are skipped: they are too late."""
     for stream in asking:
         if stream not in seen:
             seen.add(stream)
@@ -85,7 +85,7 @@ def _line_up(line: list[_Turn], seen: set[Stream], asking: Iterable[Stream], fil
 
 
 def _asking(state: State, board: Board, pool: str, now: float) -> Iterator[Stream]:
-    """Streams of the pool whose first job may have the right that others leave for it."""
+    """Streams of the pool whose first job may have the right to preempt."""
     ladders = board.ladders(pool).values()
     if not ladders:
         return
@@ -102,12 +102,12 @@ def _asking(state: State, board: Board, pool: str, now: float) -> Iterator[Strea
 
 
 def _oldest(late: Collection[Stream]) -> Collection[Stream]:
-    """By the numbers of their first jobs: which of them became overdue first in this process must not matter."""
+    """The `LATE` streams with the lowest first job number: the order in which this process saw them has no effect."""
     return late if len(late) <= LATE else nsmallest(LATE, late, key=lambda stream: stream.entries[0][1])
 
 
 def _owners(state: State, board: Board, pool: str, now: float) -> Iterator[Stream]:
-    """Streams of queues that want back what is their own, and of those whose jobs take turns."""
+    """Streams of queues that reclaim lent quota, and of queues with time slices."""
     quotas = board.quotas
     borrowed = quotas.lent(pool)
     if not borrowed and not board.turns:
@@ -127,7 +127,7 @@ def _owners(state: State, board: Board, pool: str, now: float) -> Iterator[Strea
 
 
 def _next(board: Board, stream: Stream) -> Queued | None:
-    """The first of the stream for whom nothing is kept yet."""
+    """The first job of the stream that has no reserved seats yet."""
     for _, _, name in stream.entries:
         if name not in board.claims:
             return board.queued[name]
@@ -139,7 +139,7 @@ def _room(rules: Rules, board: Board, filling: Filling, queued: Queued, now: flo
     weight = shape.each * shape.fewest
     gang = filling.gang(queued)
     if gang.ends > now:
-        gang = replace(gang, ends=gang.ends + rules.preemption.grace)  # it starts when the others have left
+        gang = replace(gang, ends=gang.ends + rules.preemption.grace)  # it starts after the victims' grace
     for pool in shape.gang.pools:
         if over_limit(board, rules, job, weight) or over_borrowing(board, job, pool, weight):
             continue
@@ -150,7 +150,7 @@ def _room(rules: Rules, board: Board, filling: Filling, queued: Queued, now: flo
 
 
 def _agree(board: Board, queued: Queued, room: Room, rules: Rules, yields: list[Yield], claims: list[Claim]) -> None:
-    """Those who leave are told; the seats are kept; an elastic gang keeps what it can do with."""
+    """Records the preemption: a Yield for each victim, a Claim on the seats. An elastic victim may keep some nodes."""
     job = queued.job
     taken = {seat.node for seat in room.seats}
     board.claim(job, room.seats)
@@ -170,7 +170,7 @@ def _agree(board: Board, queued: Queued, room: Room, rules: Rules, yields: list[
 
 
 def _grace(known: Running, rules: Rules) -> float:
-    """Time to save in: as the job wants, within what the policy allows."""
+    """Seconds to save a checkpoint: what the job asks for, at most what the policy allows."""
     return min(known.job.spec.stop_grace, rules.preemption.grace)
 
 

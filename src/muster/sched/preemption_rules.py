@@ -1,15 +1,15 @@
-"""What one who waits may ask of those who run, and what it would cost them.
+"""The preemption rules: which running gangs a waiting job may preempt, and what their preemption would cost.
 
-A gang may be asked to leave when
-- it runs on what its queue has borrowed, and the one who waits is within its own quota (reclaim), or
-- it is of the same queue, or both borrow, and the one who waits is worth more by the policy's margin, or
-- its turn in a queue with time slices is over, and another of that queue waits.
-To reclaim is a right. For the other reasons nobody leaves within the least run time, nor for one of a lower priority,
-and nobody who was overdue when it started leaves at all, as far as the rules protect those.
+A gang may be preempted when
+- it runs on quota that its queue has borrowed, and the waiting job is within its own quota (reclaim), or
+- it is in the same queue, or both borrow, and the waiting job's value is higher by the policy's margin (rank), or
+- its turn in a queue with time slices is over, and another job of that queue waits (turn).
+Reclaim is always allowed. For the other reasons, no gang is preempted within its minimum run time, nor for a job of a
+lower priority. A gang whose job was overdue when it started is not preempted at all, up to the `overdue_share`.
 
-What is lost is the work since the last committed checkpoint and the restart, for every accelerator. Work older than the
-policy's `save_every` is not counted, and a gang that has not said that it saved counts as one that just did: nobody
-gains by saving rarely or by hiding it.
+The loss is the work since the last committed checkpoint plus the restart, for every accelerator. Unsaved work counts
+at most for the policy's `save_every` seconds. A gang that has not reported a checkpoint counts as one that has just
+saved. So a job gains nothing by saving rarely or by not reporting it.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from muster.sched.place import Gang
 from muster.sched.queued_jobs import Queued
 from muster.sched.quota import EPSILON
 
-LOOKED_AT = 400  # running gangs, the least worth first, that one who waits compares himself with
+LOOKED_AT = 400  # running gangs, lowest value first, with which a waiting job is compared
 
 
 def loss(known: Running, rules: Rules, now: float) -> float:
-    """Accelerator-seconds that stopping the gang now would cost."""
+    """Accelerator-seconds that would be lost if the gang were preempted now."""
     job, preemption = known.job, rules.preemption
     mark = job.checkpoint
     unsaved = max(now - mark.time, 0.0) if mark is not None and mark.attempt == known.attempt else 0.0
@@ -41,7 +41,7 @@ def loss(known: Running, rules: Rules, now: float) -> float:
 
 
 class PreemptionRules:
-    """What the job that waits may ask of those who run in the pool."""
+    """The running gangs of a pool that one waiting job may preempt."""
 
     def __init__(
         self, board: Board, rules: Rules, queued: Queued, pool: str, weight: float, now: float, remember: bool
@@ -52,15 +52,15 @@ class PreemptionRules:
         self.worth = inf if board.goes_first(stream, pool) else stream.worth
         self.protected = board.privileged(pool)
         self.by_rank_alone = not self.entitled and stream.rules.slice is None
-        self._remembers = remember and self.by_rank_alone  # False too where there were more than were looked at
+        self._remembers = remember and self.by_rank_alone  # also False after a search that stopped at LOOKED_AT
         self.priority = priority_now(queued.job, stream.rules, now)[0]
-        self.borrowed = board.quotas.borrowers(pool)  # nothing changes while one who asks is answered
-        # Accelerators that must come free even where there is room: what is free may be kept by its owner.
+        self.borrowed = board.quotas.borrowers(pool)  # does not change while this job is handled
+        # Accelerators that must be freed even where some are free: their owner may not lend what is free.
         kept = board.quotas.kept_back(stream.queue, pool) if board.quotas.any and not self.entitled else 0.0
         self.wanting = weight + kept - board.free.accelerators(pool)[0] if kept else 0.0
 
     def may_help(self, gang: Gang) -> bool:
-        """Whether asking is worth while: not if it was in vain, and nothing has changed that could help since."""
+        """Whether preemption should be tried: not if it failed before and nothing that could help has changed since."""
         failed = self.queued.stream.failed_preemptions.get(self.pool)
         log = self.board.easier_nodes[self.pool]
         if failed is None:
@@ -85,7 +85,7 @@ class PreemptionRules:
         return True
 
     def note_failed_preemption(self, missing: int) -> None:
-        """So many nodes are missing even if all leave who may be asked."""
+        """Records that `missing` nodes are missing even if all possible victims leave."""
         if self._remembers:
             self.queued.stream.failed_preemptions[self.pool] = FailedPreemptions(
                 self.worth,
@@ -97,7 +97,7 @@ class PreemptionRules:
             )
 
     def _clears(self, name: str, gang: Gang) -> bool:
-        """Whether a node would have the accelerators if all on it left who may be asked."""
+        """Whether a node would have enough free accelerators if all possible victims on it left."""
         board = self.board
         slot = board.free.slots.get(name)
         if slot is None:
@@ -109,7 +109,7 @@ class PreemptionRules:
         return mask.bit_count() >= gang.ask.accelerators
 
     def victims(self, most: int | None) -> list[Running]:
-        """Those who may be asked, the least worth first, up to so many."""
+        """Gangs that may be preempted, lowest value first, at most `most`."""
         stream, margin = self.queued.stream, self.rules.preemption.margin
         ladders = self.board.ladders(self.pool)
         line: Iterator[Step] = merge(*[ladders[name] for name in {stream.queue: 0, **self.borrowed} if name in ladders])
@@ -128,7 +128,7 @@ class PreemptionRules:
         return found
 
     def why(self, known: Running) -> str:
-        """On what ground the gang may be asked; "" when it may not."""
+        """The reason for which the gang may be preempted: "reclaim", "rank" or "turn"; "" when it may not."""
         job, stream, rules = known.job, self.queued.stream, self.rules
         if known.leaving or job.phase not in ("starting", "running"):
             return ""
@@ -147,12 +147,14 @@ class PreemptionRules:
             return ""
         if self.worth < inf and priority_now(job, queue, self.now)[0] > self.priority:
             return ""
-        # Between queues of different orders, what their jobs are worth can't be compared.
+        # Values of different policies can't be compared.
         return "rank" if same or queue.order == stream.rules.order else ""
 
     def affords(self, leaving: list[Running], spent: dict[str, float]) -> bool:
-        """Whether they may all be asked after those for whom so much was `spent`: of other queues no more than was
-        borrowed, up to the gang with which it is all back. If so, it is spent."""
+        """Whether all of these gangs may be preempted in addition to those in `spent` (queue → accelerators).
+
+        Another queue loses no more than it has borrowed, but its last victim may exceed that. If so, updates `spent`.
+        """
         after = dict(spent)
         for known in leaving:
             queue = known.job.queue
@@ -166,7 +168,7 @@ class PreemptionRules:
         return True
 
     def first(self, able: list[Running]) -> list[Running]:
-        """Those who must leave in any case, wherever they sit."""
+        """Victims that are needed in any case, wherever they run, to free `wanting` accelerators; lowest loss first."""
         found, wanting, spent = list[Running](), self.wanting, dict[str, float]()
         for known in sorted(able, key=lambda k: (loss(k, self.rules, self.now), k.job.number)):
             if wanting <= EPSILON:
@@ -177,7 +179,7 @@ class PreemptionRules:
         return found
 
     def enough(self, victims: list[Running]) -> bool:
-        """Whether what the job is worth outweighs them all together; to reclaim what is one's own it need not."""
+        """Whether the job's value exceeds the victims' total value. Victims of reclaim and of turns do not count."""
         return self.outweighs(sum(known.worth for known in victims if self.why(known) == "rank"))
 
     def outweighs(self, at_stake: float) -> bool:

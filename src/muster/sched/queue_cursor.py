@@ -1,4 +1,4 @@
-"""The jobs of one queue, one after the other, in the order in which the queue is served."""
+"""An iterator over the jobs of one queue, in the order in which the queue is served."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class QueueCursor:
-    """The jobs of a queue in its order. Those that start meanwhile leave their stream; the others are passed."""
+    """The jobs of a queue in its order. A job that starts is removed from its stream; any other is passed over."""
 
     __slots__ = ("_filling", "_heap", "_last")
 
@@ -21,12 +21,12 @@ class QueueCursor:
         streams = [stream for stream in filling.board.lines[queue] if stream.resting <= filling.now]
         self._filling = filling
         self._heap = [(filling.fair_key(stream), stream.number, 0, stream) for stream in streams]
-        self._last: tuple[Stream, int, str] | None = None  # whom the last step gave
+        self._last: tuple[Stream, int, str] | None = None  # the job of the last step
         heapify(self._heap)
 
     @property
     def key(self) -> Key:
-        """Where the next one stands."""
+        """The sort key of the next job."""
         self._settle()
         self._look_again()
         return self._heap[0][0] if self._heap else (9.0,)
@@ -42,7 +42,7 @@ class QueueCursor:
         return self._filling.board.queued[name]
 
     def _settle(self) -> None:
-        """Puts the stream of the last one back, behind him if he is still there."""
+        """Puts the stream of the last job back, after that job if it is still queued."""
         if self._last is None:
             return
         stream, index, name = self._last
@@ -53,7 +53,7 @@ class QueueCursor:
             heappush(self._heap, (self._key(stream, index), stream.number, index, stream))
 
     def _look_again(self) -> None:
-        """What was given away meanwhile may have moved the first of them back."""
+        """Recomputes the key of the first stream: starts since then may have moved it back."""
         heap = self._heap
         while len(heap) > 1:
             key, number, index, stream = heap[0]

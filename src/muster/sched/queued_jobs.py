@@ -1,7 +1,7 @@
-"""The queued jobs, sorted so that a round looks only at those that could start.
+"""Queued jobs, grouped so that a round looks only at jobs that could start.
 
-Jobs that ask for the same stand under one shape: where one of them does not fit, none does. Those of one queue, user,
-shape and band form a stream, a sorted list whose order never changes.
+Jobs with the same request share one shape: if one of them does not fit, none does. Jobs of one queue, user, shape and
+band form a stream, a sorted list whose order never changes.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ Entry = tuple[Key, int, str]  # key within the stream, number, id
 
 @dataclass(slots=True, eq=False)
 class Shape:
-    """What jobs ask for, in one object for all that ask for the same."""
+    """A resource request, shared by all jobs that ask for the same."""
 
     gang: Gang
-    fewest: int  # nodes
-    each: float  # accelerators of a worker
-    streams: dict[Stream, None] = field(default_factory=dict)  # those that have someone in them
-    blocked: tuple[int, ...] | None = None  # `Free.grew` of its pools when it did not fit
+    fewest: int  # minimum nodes
+    each: float  # accelerators per worker
+    streams: dict[Stream, None] = field(default_factory=dict)  # those with at least one job
+    blocked: tuple[int, ...] | None = None  # `Free.grew` of its pools when it last did not fit
 
     @property
     def weight(self) -> float:
@@ -38,17 +38,17 @@ class Shape:
 @dataclass(slots=True, eq=False)
 class Stream:
     queue: str
-    user: str  # "" where the users of the queue stand in one line
-    whose: str  # of whom the band speaks, where it speaks of a user
+    user: str  # "" where the queue does not distinguish users
+    whose: str  # the user to whom the band applies, where a band depends on the user
     project: str
     shape: Shape
     band: Hashable
     overdue: bool
-    resting: float  # nobody in it may start before
+    resting: float  # none of its jobs may start before this time
     policy: Policy
     rules: QueueRules
-    number: int  # of the stream: what is alike in all else is told apart by it
-    worth: float = 0.0  # see `Policy.worth`; 0 where the order makes nobody give way
+    number: int  # of the stream; tie-break
+    worth: float = 0.0  # see `Policy.worth`; 0 where the policy does not preempt
     entries: list[Entry] = field(default_factory=list)
     failed_preemptions: dict[str, FailedPreemptions] = field(default_factory=dict)  # by pool
 
@@ -61,7 +61,7 @@ class Stream:
 
 @dataclass(slots=True, eq=False)
 class Queued:
-    """Where a queued job stands."""
+    """A queued job and its position."""
 
     job: Job
     stream: Stream

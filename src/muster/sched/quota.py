@@ -1,7 +1,7 @@
-"""Whose accelerators they are: quotas along the tree of queues, what is borrowed, and what may be borrowed.
+"""Quotas along the tree of queues: what each queue owns, what it borrows, and how much it may borrow.
 
-A queue that uses no more than its quota, or that sits in one that does, is within its quota: what it uses is its own.
-Beyond that it borrows what others leave idle, and gives it back when they want it.
+A queue is within its quota if it, or one of its ancestors, uses no more than its quota. Beyond that it borrows what
+others leave idle, and gives it back when the owners reclaim it.
 """
 
 from __future__ import annotations
@@ -11,29 +11,29 @@ from dataclasses import dataclass, field
 
 from muster.core.rules import Rules
 
-EPSILON = 1e-6  # accelerators: parts of them are added up in floating point
+EPSILON = 1e-6  # accelerators: tolerance, because fractions are added up in floating point
 
 
 @dataclass(slots=True)
 class Quotas:
     rules: Rules = field(default_factory=Rules)
-    queues: tuple[str, ...] = ()  # all that there are
+    queues: tuple[str, ...] = ()  # all queues
     used: defaultdict[tuple[str, str], float] = field(default_factory=lambda: defaultdict(float))  # (queue, pool)
     _any: bool | None = None
     _lineages: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _withheld: dict[str, tuple[str, ...]] = field(default_factory=dict)  # pool → queues with a quota that don't lend
-    _borrowers: dict[str, dict[str, float]] = field(default_factory=dict)  # pool → what its queues borrow, once asked
+    _borrowers: dict[str, dict[str, float]] = field(default_factory=dict)  # cache: pool → queue → accelerators borrowed
 
     @property
     def any(self) -> bool:
-        """Whether there is anything to keep to."""
+        """Whether any queue has a quota, a borrowing limit, or does not lend."""
         if self._any is None:
             every = (self.rules.defaults, *self.rules.queues.values())
             self._any = any(rule.quota or rule.borrow is not None or not rule.lend for rule in every)
         return self._any
 
     def change(self, queue: str, pool: str, weight: float) -> None:
-        """A gang of the queue took this many accelerators of the pool, or gave them back (less than 0)."""
+        """A gang of the queue took `weight` accelerators of the pool, or gave them back (negative)."""
         self._borrowers.pop(pool, None)
         for name in self.lineage(queue):
             self.used[name, pool] += weight
@@ -48,7 +48,7 @@ class Quotas:
         return self.rules.queue(queue).quota.get(pool, 0)
 
     def headroom(self, queue: str, pool: str) -> float:
-        """Accelerators that the queue could still take as its own, or as the own of one that it sits in."""
+        """Accelerators that the queue could still take within its own quota or within that of an ancestor."""
         best, rules, used = 0.0, self.rules, self.used
         for name in self.lineage(queue):
             quota = rules.queue(name).quota.get(pool)
@@ -57,16 +57,16 @@ class Quotas:
         return best
 
     def entitled(self, queue: str, pool: str, weight: float) -> bool:
-        """Whether with this much more the queue, or one that it sits in, would still be within its quota."""
+        """Whether the queue, or an ancestor, would still be within its quota with `weight` more accelerators."""
         room = self.headroom(queue, pool)
         return room > 0 and weight <= room + EPSILON
 
     def borrowed(self, queue: str, pool: str) -> float:
-        """Accelerators that the queue uses and that are nobody's on its line: what may be asked back of it."""
+        """Accelerators that the queue uses beyond its quota and that of every ancestor: what others may reclaim."""
         return self.borrowers(pool).get(queue, 0.0)
 
     def borrowers(self, pool: str) -> dict[str, float]:
-        """The queues that use more than is their own on every level, and how much more."""
+        """The queues that exceed their quota on every level of the tree, and by how much."""
         found = self._borrowers.get(pool)
         if found is None:
             found = self._borrowers[pool] = {}
@@ -77,12 +77,12 @@ class Quotas:
         return found
 
     def lent(self, pool: str) -> bool:
-        """Whether anyone uses what is not its own in a pool where something is someone's own."""
+        """Whether any queue borrows in a pool in which some queue has a quota."""
         owned = any(rule.quota.get(pool) for rule in (self.rules.defaults, *self.rules.queues.values()))
         return owned and bool(self.borrowers(pool))
 
     def limit(self, queue: str, pool: str, weight: float) -> str | None:
-        """The queue whose limit on borrowing this much more would go past; None when none would."""
+        """The queue whose borrowing limit `weight` more accelerators would exceed; None when there is none."""
         for name in self.lineage(queue):
             borrow = self.rules.queue(name).borrow
             if borrow is not None and weight:
@@ -92,7 +92,7 @@ class Quotas:
         return None
 
     def kept_back(self, queue: str, pool: str) -> float:
-        """Accelerators of the pool that others own, don't use and don't lend."""
+        """Accelerators of the pool that other queues own, don't use and don't lend."""
         names = self._withheld.get(pool)
         if names is None:
             names = self._withheld[pool] = tuple(

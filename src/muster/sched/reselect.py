@@ -1,8 +1,8 @@
-"""Rounds that choose anew who runs, as Tiresias and its kin do: a round counts accelerators and looks at no nodes.
+"""Rounds that select the running jobs from scratch, like Tiresias: a round counts accelerators, not nodes.
 
-In the order of their queues, running and queued jobs are chosen while the pool's accelerators last. Who runs and was
-not chosen leaves; who was chosen and does not run is placed if a place is found, and waits for another round if not.
-A round that changed nothing is not repeated before something did: an event, or a job that stands elsewhere by then.
+Running and queued jobs are selected in the order of their queues while the pool's accelerators last. A running job
+that is not selected is preempted. A queued job that is selected starts if a placement is found; otherwise it waits for
+another round. A round that changed nothing is not repeated until something changes: an event, or a job's position.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ def reselect(state: State, board: Board, now: float) -> Plan:
 
 
 def _round_after(at: float, every: float) -> float | None:
-    """When the first round after that time is; None for never."""
+    """The time of the first round at or after `at`; None for never."""
     return None if at == inf else ceil(at / every) * every if every else at
 
 
 def _choose(state: State, board: Board, pool: str, now: float, starts: list[Start], yields: list[Yield]) -> float:
-    """Until when time alone changes nothing in the pool."""
+    """Selects the jobs of one pool. Returns the time until which time alone changes nothing in the pool."""
     left, chosen = board.free.accelerators(pool)[1], list[Queued]()
     leaving = bool(board.leaving[pool])
     everyone, until = _all(state, board, pool, now)
@@ -50,7 +50,7 @@ def _choose(state: State, board: Board, pool: str, now: float, starts: list[Star
             board.leave(known)
             leaving = True
     if leaving:
-        return until  # the chosen are placed when those who leave have left, on all that is free then
+        return until  # the selected jobs are placed once all leaving gangs have left, on everything that is free then
     for queued in chosen:
         gang = queued.stream.shape.gang.within(pool, queued.stream.shape.gang.nodes)
         seats = PLACEMENTS.get(gang.placement).place(gang, board.free) if board.free.could(gang) else None
@@ -61,8 +61,10 @@ def _choose(state: State, board: Board, pool: str, now: float, starts: list[Star
 
 
 def _all(state: State, board: Board, pool: str, now: float) -> tuple[list[Ranked], float]:
-    """Who runs in the pool or waits for it, with where they stand, and until when they do. Of those who stand alike who
-    runs goes first, and of those who has done so, or waited, for longer."""
+    """The jobs that run in the pool or wait for it, with their sort keys, and until when these keys hold.
+
+    Ties: the earlier submission first, then running before queued, then the longer run or wait.
+    """
     names = [known.job.id for known in board.running_in(pool)]
     names += [name for shape in board.shapes[pool] for stream in shape.streams for _, _, name in stream.entries]
     found, until = list[Ranked](), inf

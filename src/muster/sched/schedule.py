@@ -1,10 +1,10 @@
 """One scheduling round: a state and a time in, a plan out.
 
-1. Bring the board up to date with what changed.
-2. Start those whose seats were kept for them and are free now.
-3. Start what fits, best first: gangs whole or not at all, within limits and quotas, past nobody's reservation.
-4. For those who still wait and have the right: ask others to leave, and keep the seats for them.
-5. Let elastic gangs grow into what nobody wants.
+1. Update the board with what changed.
+2. Start jobs whose reserved seats (claims) are free now.
+3. Start what fits, best first: whole gangs only, within limits and quotas, without delaying reservations.
+4. For jobs that still wait and have the right to preempt: preempt other gangs and reserve the seats.
+5. Let elastic gangs grow into nodes that no other job wants.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from muster.sched.fill import Filling
 from muster.sched.preemption import grow, make_way
 from muster.sched.reselect import reselect
 
-SOON = 60.0  # seconds after a start, at the latest, until those who wait are compared with who started
+SOON = 60.0  # seconds after a start within which waiting jobs are compared with the started ones
 
 
 def schedule(state: State, now: float, board: Board | None = None) -> Plan:
-    """`board` is what the last round left, to save work; without one the plan is the same."""
+    """`board` is the one from the last round, to save work; without it the plan is the same."""
     if board is None:
         board = Board()
     board.sync(state, now)
@@ -37,12 +37,12 @@ def schedule(state: State, now: float, board: Board | None = None) -> Plan:
     filling = Filling(state, board, now)
     filling.keep_promises()
     while filling.start_what_fits():
-        pass  # what started has changed whose turn it is, and what is kept for whom
+        pass  # the starts have changed the queue order and the reservations
     yields, claims = make_way(state, board, filling, now)
     more_yields, more_claims = grow(state, board, now)
     wake = board.wake_at()
     if filling.starts and board.queued:
-        wake = min(wake or inf, now + SOON)  # where they stand once they run is known when they do
+        wake = min(wake or inf, now + SOON)  # their rank as running gangs is known only once they run
     if every:
         wake = now + every if board.queued else None
     return Plan(

@@ -1,8 +1,8 @@
-"""Fair share: who has had least for his weight goes first; projects against each other, then queues, then users.
+"""Fair share: the least usage for its weight goes first; among projects, then among queues, then among users.
 
-What counts is what was used, fading with the half-life, and what is held now for an hour to come, so that one round
-does not give everything to whoever has used nothing yet. Of accelerators, CPUs and memory the dominant one counts: the
-one of which it is the largest part of what the cluster has.
+Usage is past use, which decays with the half-life, plus one hour of what is held now. The hour prevents one round from
+giving everything to a user without past use. Of accelerators, CPUs and memory only the dominant resource counts: the
+one with the largest share of the cluster's total.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from muster.core.state import State
 from muster.core.state_data import account_name
 from muster.sched.order import Key
 
-AHEAD = 3600.0  # seconds for which what is held now counts beforehand
+AHEAD = 3600.0  # seconds of future use that are charged in advance for what is held now
 
 
 @dataclass(slots=True)
 class Shares:
-    """The accounts, added up along the tree, kept from round to round by what starts and ends."""
+    """The usage accounts, summed up along the queue tree. Kept between rounds; updated by starts and ends."""
 
     state: State
     _accounts: dict[str, Account] = field(default_factory=dict)  # of projects, queues, and users in queues
@@ -29,7 +29,7 @@ class Shares:
     _scores: dict[str, float] = field(default_factory=dict)  # at `_now`
 
     def load(self, now: float) -> None:
-        """Adds up what the state has on record."""
+        """Adds up the accounts of the state."""
         half_life = self.state.rules.half_life
         for name, account in self.state.accounts.items():
             queue = name.partition("/")[0]
@@ -41,7 +41,7 @@ class Shares:
                     known.used, known.rate = _sum(known.used, used), _sum(known.rate, account.rate)
 
     def change(self, project: str, queue: str, user: str, by: Amount, sign: int, time: float) -> None:
-        """A gang took what it holds, or gave it back."""
+        """A gang took (`sign` +1) or gave back (-1) the amount `by`."""
         half_life = self.state.rules.half_life
         for name in (_project(project), *map(_queue, self.lineage(queue)), account_name(queue, user)):
             account = self._accounts.get(name)
@@ -51,7 +51,7 @@ class Shares:
             self._scores.pop(name, None)
 
     def look(self, now: float) -> None:
-        """Sets the time at which scores are asked for."""
+        """Sets the time for which scores are computed, and reads the cluster's totals."""
         if now != self._now:
             self._now = now
             self._scores.clear()
@@ -66,7 +66,7 @@ class Shares:
             self._scores.clear()
 
     def project(self, name: str) -> float:
-        """The smaller goes first; so with queues and users."""
+        """The project's score: usage divided by weight; the smallest goes first. Queues and users work the same way."""
         return self._score(_project(name), self.state.rules.project(name).weight)
 
     def queue(self, name: str) -> Key:
@@ -77,7 +77,7 @@ class Shares:
         return self._score(account_name(queue, name), self.state.rules.queue(queue).users.get(name, 1.0))
 
     def lineage(self, queue: str) -> tuple[str, ...]:
-        """From the top of the tree down."""
+        """The queue and its ancestors, from the top of the tree down."""
         found = self._lineages.get(queue)
         if found is None:
             found = self._lineages[queue] = tuple(self.state.rules.lineage(queue))[::-1]
@@ -91,7 +91,7 @@ class Shares:
                 return 0.0
             used, rate, totals = account.now(self._now, self.state.rules.half_life), account.rate, self._totals
             dominant = max([(u + r * AHEAD) / t for u, r, t in zip(used, rate, totals, strict=True)])
-            # Rounded: sums of the same in another order must not tell anyone apart.
+            # Rounded, so that the same numbers summed in another order give the same score.
             found = self._scores[name] = float(f"{dominant / weight:.9g}")
         return found
 

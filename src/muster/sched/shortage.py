@@ -1,4 +1,4 @@
-"""What is missing for a gang that does not fit: nodes that are well, time before maintenance, or room."""
+"""Why a gang does not fit: too few healthy nodes, too little time before maintenance, or too few free nodes."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from muster.sched.board import Board, Running
 from muster.sched.elastic import most_that_fit
 from muster.sched.place import Gang
 
-NAMED: Final = 5  # jobs or nodes that a reason names
-LOOKED_AT: Final = 512  # nodes up to which a brief answer looks at each of them
+NAMED: Final = 5  # jobs or nodes that a reason names at most
+LOOKED_AT: Final = 512  # largest cluster, in nodes, for which a brief answer looks at every node
 
-Named = Callable[[Job], str]  # what the job is called for the one who asks
+Named = Callable[[Job], str]  # job → the name shown to the user who asks; see `Explainer.named`
 
 
 def shortage(state: State, board: Board, gang: Gang, fewest: int, now: float, named: Named, brief: bool) -> Reason:
-    """Why a gang of so many nodes at least does not fit now."""
+    """Why a gang that needs at least `fewest` nodes does not fit now."""
     if gang.ends > -inf and most_that_fit(board, replace(gang, ends=-inf), fewest) is not None:
         return _maintenance(state, gang, now)
     if brief and len(state.nodes) > LOOKED_AT:
@@ -44,7 +44,7 @@ def _maintenance(state: State, gang: Gang, now: float) -> Reason:
 
 
 def _roughly(board: Board, gang: Gang, fewest: int) -> Reason:
-    """From what is counted anyway."""
+    """An answer from the accelerator counts that the index keeps anyway, without a look at each node."""
     wanted = gang.ask.weight * fewest
     counted = [board.free.accelerators(pool) for pool in gang.pools]
     free, there = max((one[0] for one in counted), default=0.0), max((one[1] for one in counted), default=0.0)
@@ -104,7 +104,7 @@ def _has_room(board: Board, node: Node, gang: Gang) -> bool:
 
 
 def _holders(state: State, board: Board, gang: Gang, now: float) -> Iterator[tuple[float, Running]]:
-    """Gangs on nodes that would do, with when they are expected to end."""
+    """Gangs on nodes whose hardware suits the gang, with the time at which they are expected to end."""
     for pool in gang.pools:
         for known in board.running_in(pool):
             node = state.nodes.get(known.seats[0].node) if known.seats else None

@@ -1,6 +1,6 @@
-"""A copy of all that decides who starts when, taken quickly between two commits, to think about elsewhere.
+"""A copy of all state that decides which job starts when, taken quickly between two commits, for use elsewhere.
 
-Jobs far behind those that are asked about are left out: `left_out` says how many.
+Queued jobs far back in the order are left out: `left_out` says how many.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ class Snapshot:
     queues: dict[str, Queue]
     projects: dict[str, Project]
     in_force: RulesInForce
-    jobs: list[Job]  # those that run, oldest first, then those that wait, the next one first
+    jobs: list[Job]  # running jobs, oldest first, then queued jobs, next one first
     history: History
     accounts: dict[str, Account] = field(default_factory=dict)
     left_out: int = 0  # queued jobs
 
     def world(self) -> State:
-        """A state of one's own, to play with."""
+        """A new state made from the snapshot, which the caller may change."""
         state = State(time=self.now, next_number=self.next_number, in_force=self.in_force)
         state.pools, state.queues, state.projects = dict(self.pools), dict(self.queues), dict(self.projects)
         state.history = _history(self.history, self.history.groups)
@@ -52,19 +52,19 @@ class Snapshot:
         return state
 
     def beside(self, job: Job) -> Snapshot:
-        """With one job more."""
+        """The snapshot with one more job."""
         return replace(self, jobs=[*self.jobs, job], next_number=max(self.next_number, job.number + 1))
 
 
 def take(
     state: State, board: Board, now: float, jobs: Iterable[str] = (), users: Iterable[Job] = (), most: int = CONSIDERED
 ) -> Snapshot:
-    """`jobs` are asked about, so they are in it whatever place they have; what is known of `users` too.
+    """Takes a snapshot. `jobs` are always included, whatever their position; so is the history for the jobs `users`.
 
-    The board must be the scheduler's, or one of its own; it is brought in step with the state and otherwise left alone.
+    The board must be the scheduler's, or a separate one. It is synced with the state and not changed otherwise.
     """
     board.sync(state, now)
-    state.history.hazards(())  # which brings its tables up to date
+    state.history.hazards(())  # updates its tables
     order = Line(state, board, now).in_order(resting=True)
     waiting = {queued.job.id: queued.job for queued in islice(order, most)}
     waiting.update({name: board.queued[name].job for name in jobs if name in board.queued})
@@ -90,13 +90,13 @@ def _job(job: Job) -> Job:
     if job.attempt is not None:
         found.attempt = Attempt(*_attempt_fields(job.attempt))
         found.attempt.workers = [Worker(worker.seat, worker.state, worker.exit) for worker in job.attempt.workers]
-    found.key = None  # nobody submits here under a key
+    found.key = None  # no job is submitted with a key here
     return found
 
 
 def _history(history: History, groups: dict[Group, Table]) -> History:
-    """A copy that knows these groups. What it finds out of their worth it shares with copies of itself: an end that one
-    of them learns of makes it forget its own, and leaves the others theirs."""
+    """A copy of the history with these groups. Copies share cached values: a copy that learns of an end drops its own
+    reference to the group's cache, and the other copies keep theirs."""
     return replace(
         history,
         everyone=_table(history.everyone),

@@ -1,7 +1,7 @@
-"""Whose turn it is: sources of jobs, the best first, while what a round gives away moves those who got it back.
+"""Priority queues over sources of jobs, best first, whose order changes while a round starts jobs.
 
-In a round shares and quotas only fill up, so a source only ever falls back: it is enough to look again at the one on
-top.
+During a round, usage and quota use only grow, so a source only ever moves back. It is therefore enough to recompute the
+key of the one on top.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from muster.sched.order import Key
 from muster.sched.queued_jobs import Stream
 from muster.sched.shares import Shares
 
-Source = Stream | str  # a stream of which whoever fits may start, or a queue that is served in its order
+Source = Stream | str  # a stream of which any job that fits may start, or the name of a queue served in its order
 KeyOf = Callable[[Source], Key]
 Item = tuple[Key, int, int, Source]
 
@@ -26,7 +26,7 @@ class TurnOrder(Protocol):
 
 
 class ByRank:
-    """The best job of all first."""
+    """The source with the best job first."""
 
     __slots__ = ("_heap", "_key")
 
@@ -58,12 +58,12 @@ class ByRank:
 
     @property
     def best(self) -> tuple[float, int] | None:
-        """The standing and the number of the best; it may have fallen back meanwhile."""
+        """Standing and job number of the best source. It may be outdated: the source may have moved back since."""
         return (self._heap[0][0][0], self._heap[0][1]) if self._heap else None
 
 
 class Lane:
-    """The sources of one user in one queue; put in order when it is their turn, which for most it never is."""
+    """The sources of one user in one queue. They are sorted only when the lane's turn comes, which is rare."""
 
     __slots__ = ("_key", "_ranked", "_standing", "sources")
 
@@ -85,14 +85,14 @@ class Lane:
 
     @property
     def best(self) -> tuple[float, int] | None:
-        """The standing and the number of its best; None when there is nobody. It may have fallen back meanwhile."""
+        """Standing and job number of the best source; None when the lane is empty. It may be outdated."""
         if self._ranked is not None:
             return self._ranked.best
         return min([(self._standing(source), _number(source)) for source in self.sources], default=None)
 
 
 class ByShare:
-    """The project that has had least for its weight first, then its queues, then their users; then the best job."""
+    """Fair share: the project with the least usage for its weight, then its queues, their users, and the best job."""
 
     __slots__ = ("_key", "_lanes", "_listed", "_members", "_projects", "_shares", "_standing", "_turn", "_where")
 
@@ -106,10 +106,10 @@ class ByShare:
     ) -> None:
         self._shares, self._key, self._standing, self._where = shares, key, standing, where
         self._members: dict[tuple[str, str], Lane] = {}  # by (queue, user)
-        # Heaps of (key, name, turn). Of several entries for the same the one with the turn in `_listed` counts.
+        # Heaps of (key, name, turn). Of several entries with one name, the one whose turn is in `_listed` is valid.
         self._lanes: dict[str, list[tuple[Key, tuple[str, str], int]]] = {}  # by project
         self._projects: list[tuple[Key, str, int]] = []
-        self._listed: dict[tuple[str, str] | str, tuple[int, float]] = {}  # → its turn, and its standing then
+        self._listed: dict[tuple[str, str] | str, tuple[int, float]] = {}  # name → turn and standing of its valid entry
         self._turn = 0
         self._load(sources)
 
@@ -142,7 +142,7 @@ class ByShare:
         return None
 
     def _load(self, sources: Iterable[Source]) -> None:
-        """As if each had been pushed, at once."""
+        """The same result as pushing each source, but faster."""
         projects: dict[str, dict[tuple[str, str], None]] = {}
         for source in sources:
             project, queue, user = self._where(source)
@@ -163,7 +163,7 @@ class ByShare:
             self._list(project, found[0][1])
 
     def _list(self, project: str, name: tuple[str, str]) -> None:
-        """Puts the lane and its project where they stand now, unless they stand there already."""
+        """Adds heap entries for the lane and its project if their standing is better than in their valid entries."""
         best = self._members[name].best
         lanes = self._lanes.setdefault(project, [])
         if best is not None and best[0] < self._listed.get(name, (0, 9.0))[1]:
@@ -177,7 +177,7 @@ class ByShare:
             heappush(self._projects, ((first[0], self._shares.project(project), first[-1]), project, self._turn))
 
     def _best(self, project: str) -> tuple[tuple[float, int], tuple[str, str]] | None:
-        """Takes the lane of the project off whose turn it is; with its best."""
+        """Removes the project's next lane from its heap. Returns the lane's best standing and number, and its name."""
         lanes = self._lanes[project]
         while lanes:
             key, name, turn = heappop(lanes)

@@ -1,4 +1,4 @@
-"""What would let a job that waits start: less of something, another pool, more quota, a higher priority, or time."""
+"""Suggestions to start a waiting job: smaller requests, another pool, more quota, higher priority, or waiting."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ from muster.sched.placements import PLACEMENTS
 from muster.sched.queued_jobs import Queued
 from muster.sched.victims import Room, make_room
 
-PRIORITIES: Final = (75, 95, 100)  # that are tried, where they are more than the job's own
-ENDS: Final = 5_000  # running gangs of a pool that are looked past at most
-SHORTEST: Final = 60.0  # seconds: a run that is not worth proposing
+PRIORITIES: Final = (75, 95, 100)  # tried where they are higher than the job's own
+ENDS: Final = 5_000  # maximum ends of running gangs of a pool that are looked at
+SHORTEST: Final = 60.0  # seconds: no run shorter than this is proposed
 _BY_WORD: Final = {50: "normal", 75: "high", 95: "urgent"}
 
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
-    """`code` and `data` are for programs: `data["set"]` holds fields of the job file, where changing them is enough."""
+    """One suggestion. `code` and `data` are for programs. `data["set"]` holds the job-file fields to change, if that
+    is enough."""
 
     code: str
     message: str
@@ -37,11 +38,11 @@ class Suggestion:
 
 
 def unblock(explainer: Explainer, queued: Queued) -> list[Suggestion]:
-    """What would let it start now, the least change first; then what it waits for."""
+    """Changes that would let the job start now, smallest change first; then the events that it waits for."""
     if queued.job.id in explainer.board.claims:
         return []
     if queued.stream.resting > explainer.now:
-        return list(_sooner(explainer, queued))  # until then nothing else would help
+        return list(_sooner(explainer, queued))  # nothing else helps before that time
     steps = (_shorter, _fewer_nodes, _lighter, _elsewhere, _more_quota, _priority, _turn, _soon, _end)
     return [found for step in steps for found in step(explainer, queued)]
 
@@ -53,7 +54,7 @@ def _sooner(explainer: Explainer, queued: Queued) -> Iterator[Suggestion]:
 
 
 def _shorter(explainer: Explainer, queued: Queued) -> Iterator[Suggestion]:
-    """A run that is over before a reservation or maintenance begins."""
+    """A shorter `max_duration`, so that the run ends before a reservation or maintenance begins."""
     shape, now = queued.stream.shape, explainer.now
     gang = explainer.line.filling.gang(queued)
     if explainer.starts(queued, gang, shape.fewest) is not None:
@@ -84,7 +85,7 @@ def _fewer_nodes(explainer: Explainer, queued: Queued) -> Iterator[Suggestion]:
 
 
 def _lighter(explainer: Explainer, queued: Queued) -> Iterator[Suggestion]:
-    """Less on every node, of one thing at a time: half, then half of that."""
+    """Smaller requests per node, one resource at a time: half, then half of that."""
     gang, fewest = explainer.line.filling.gang(queued), queued.stream.shape.fewest
     for code, options in _halves(gang.ask).items():
         for words, field_, value, ask in options:
@@ -117,7 +118,7 @@ def _halves(ask: Resources) -> dict[str, list[tuple[str, str, Any, Resources]]]:
 
 
 def _elsewhere(explainer: Explainer, queued: Queued) -> Iterator[Suggestion]:
-    """Pools that the job itself rules out, and its queue does not."""
+    """Pools with free capacity that the job file rules out but its queue allows."""
     job, state = queued.job, explainer.state
     gang, fewest, rules = explainer.line.filling.gang(queued), queued.stream.shape.fewest, state.rules.queue(job.queue)
     for pool in sorted(state.pools):
@@ -153,7 +154,7 @@ def _more_quota(explainer: Explainer, queued: Queued) -> Iterator[Suggestion]:
 
 
 def _priority(explainer: Explainer, queued: Queued) -> Iterator[Suggestion]:
-    """The lowest priority with which it would take the place of others."""
+    """The lowest priority with which the job would preempt others."""
     job, state = queued.job, explainer.state
     rules, most = state.rules, state.queues[job.queue].max_priority if job.queue in state.queues else 100
     if not rules.preemption.enabled or not queued.stream.rules.preempts:
@@ -183,7 +184,7 @@ def _room(explainer: Explainer, queued: Queued, priority: int, rules: Rules) -> 
 
 
 def _turn(explainer: Explainer, queued: Queued) -> Iterator[Suggestion]:
-    """Where those of one node take turns: the turn that is over first."""
+    """In a queue with time slices, where single-node jobs take turns: the turn that ends first."""
     board, rules, queue = explainer.board, explainer.state.rules, queued.stream.rules
     if queue.slice is None:
         return
@@ -197,7 +198,7 @@ def _turn(explainer: Explainer, queued: Queued) -> Iterator[Suggestion]:
 
 
 def _soon(explainer: Explainer, queued: Queued) -> Iterator[Suggestion]:
-    """Those whose place it takes as soon as they have had the least run time."""
+    """Gangs that the job preempts as soon as their minimum run time is over."""
     rules, now = explainer.state.rules, explainer.now
     if not rules.preemption.enabled or not queued.stream.rules.preempts or queued.stream.rules.slice is not None:
         return
@@ -213,7 +214,7 @@ def _soon(explainer: Explainer, queued: Queued) -> Iterator[Suggestion]:
 
 
 def _end(explainer: Explainer, queued: Queued) -> Iterator[Suggestion]:
-    """The end that it waits for, if gangs end when they are expected to."""
+    """The running job whose end lets this one start, if gangs end as expected."""
     found = [end for pool in queued.stream.shape.gang.pools if (end := _enough(explainer, queued, pool)) is not None]
     if not found:
         return
@@ -225,7 +226,7 @@ def _end(explainer: Explainer, queued: Queued) -> Iterator[Suggestion]:
 
 
 def _enough(explainer: Explainer, queued: Queued, pool: str) -> tuple[float, Running] | None:
-    """The end after which the job would fit in the pool, if nobody else started meanwhile."""
+    """The first end after which the job would fit in the pool, if no other job starts before."""
     board, rules, now = explainer.board, explainer.state.rules, explainer.now
     gang = explainer.line.filling.gang(queued).within(pool, queued.stream.shape.fewest)
     running = board.running_in(pool)
@@ -250,5 +251,5 @@ def _starts(explainer: Explainer, queued: Queued, gang: Gang, lasts: float | Non
 
 
 def _least(ends: float, other: float) -> float:
-    """An end that is not looked at stays so."""
+    """The smaller of both; -inf stays, because it means that no end is considered."""
     return ends if ends == -inf else min(ends, other)

@@ -1,4 +1,4 @@
-"""Who gives way: the gangs whose stopping loses least, and only if the one who asks can start for it."""
+"""Choice of preemption victims: the gangs whose preemption loses least, and only if the waiting job can then start."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from muster.sched.quota import EPSILON
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """Gangs that leave, and the seats that the one who asked gets for it."""
+    """A preemption: the victims, and the seats that the waiting job gets."""
 
     victims: tuple[Running, ...]
     seats: tuple[Seat, ...]
     why: str  # "reclaim", "rank" or "turn"
-    whole: bool = False  # all that they hold must come free, wherever it is: an elastic gang can't keep a part
+    whole: bool = False  # victims must give up all nodes: an elastic victim can't keep a part
 
 
 def make_room(
     board: Board, rules: Rules, queued: Queued, gang: Gang, now: float, remember: bool = False
 ) -> Room | None:
-    """The cheapest way to let the job start in the gang's one pool; None when there is none.
+    """The cheapest preemption that lets the job start in the gang's one pool; None when there is none.
 
-    `remember`: the gang is the job's own, and to have asked in vain is remembered.
+    `remember`: the gang is the job's own, so a failure is recorded for later rounds.
     """
     (pool,) = gang.pools
     preemption = PreemptionRules(board, rules, queued, pool, gang.ask.weight * gang.nodes, now, remember)
@@ -42,12 +42,12 @@ def make_room(
     able = preemption.victims(LOOKED_AT)
     found = _clear(board, gang, able, preemption)
     if found is None and preemption.entitled and len(able) == LOOKED_AT:
-        found = _clear(board, gang, preemption.victims(None), preemption)  # its own quota: however many it takes
+        found = _clear(board, gang, preemption.victims(None), preemption)  # own quota: any number of victims
     return found
 
 
 def _clear(board: Board, gang: Gang, able: list[Running], preemption: PreemptionRules) -> Room | None:
-    """Picks the nodes that are cheapest to clear, and those who must leave them."""
+    """Picks the nodes that are cheapest to clear, and the victims on them."""
     on = _by_node(able)
     missing, at_least = _lacking(board, gang, on)
     if missing > 0 or (preemption.by_rank_alone and not preemption.outweighs(at_least)):
@@ -66,7 +66,7 @@ def _clear(board: Board, gang: Gang, able: list[Running], preemption: Preemption
                 share = sum(loss(k, preemption.rules, preemption.now) / len(k.seats) for k in leaving)
                 worth = sum(k.worth for k in leaving)
                 prices.append((share, worth, name, leaving))
-    # The cheapest nodes one by one, until the gang fits on them and on what is free.
+    # Clear the cheapest nodes one by one, until the gang fits on them and on what is free.
     prices.sort(key=lambda price: price[:3])
     chosen: dict[str, Running] = {}
     spent: dict[str, float] = {}
@@ -101,9 +101,9 @@ def _by_node(gangs: Iterable[Running]) -> dict[str, list[Running]]:
 
 
 def _lacking(board: Board, gang: Gang, on: dict[str, list[Running]]) -> tuple[int, float]:
-    """Nodes that are missing even if all leave who may be asked; and what those who leave are worth at least.
+    """Nodes that are missing even if all possible victims leave, and a lower bound of the victims' total value.
 
-    Only accelerators are looked at. Of a gang on several nodes, each counts a part.
+    Only accelerators are considered. The value of a gang on several nodes is divided between its nodes.
     """
     need, slots = gang.ask.accelerators, board.free.slots
     missing = gang.nodes - board.free.fitting(gang.ask, gang.pools[0])
@@ -129,7 +129,7 @@ def _lacking(board: Board, gang: Gang, on: dict[str, list[Running]]) -> tuple[in
 def _leaving_parts(
     board: Board, slot: Slot, gang: Gang, sitting: list[Running], preemption: PreemptionRules
 ) -> list[Running] | None:
-    """The same where accelerators are shared: they are whole again only when all who share one have left."""
+    """As `_leaving`, for shared accelerators: one is whole again only when all gangs that share it have left."""
 
     def fits(gone: list[Running]) -> bool:
         mark = board.free.mark()
@@ -158,7 +158,7 @@ def _leaving_parts(
 def _leaving(
     board: Board, slot: Slot, gang: Gang, sitting: list[Running], preemption: PreemptionRules
 ) -> list[Running] | None:
-    """Who must leave the node so that one worker fits: those with most room for the least loss first, none too many."""
+    """Victims on the node so that one worker fits: lowest loss per accelerator first, without unneeded victims."""
     ask = gang.ask
     whole, cpus, memory = slot.mask.bit_count(), slot.cpu, slot.memory
 
@@ -180,7 +180,7 @@ def _leaving(
         found.append(known)
     if whole < ask.accelerators or cpus < ask.milli_cpus or memory < ask.memory:
         return None
-    for known in found[-2::-1]:  # the most valuable of those that turned out not to be needed
+    for known in found[-2::-1]:  # drop unneeded victims, the highest price first
         less = gain(known)
         if (
             whole - less[0] >= ask.accelerators and cpus - less[1] >= ask.milli_cpus
@@ -192,7 +192,7 @@ def _leaving(
 
 
 def _needed(board: Board, gang: Gang, victims: list[Running], preemption: PreemptionRules) -> list[Running]:
-    """The victims without those that the gang does not need, the most valuable left out first."""
+    """The victims without those that the gang does not need; the highest loss is dropped first."""
     kept = sorted(victims, key=lambda known: (-loss(known, preemption.rules, preemption.now), known.job.number))
     for known in list(kept):
         rest = [one for one in kept if one is not known]

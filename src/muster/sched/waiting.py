@@ -1,4 +1,4 @@
-"""The side of the board where jobs wait: their lines, shapes and streams, and where they may go."""
+"""The waiting side of the board: queued jobs, their shapes and streams, and the pools that they may use."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from muster.sched.queued_jobs import Queued, Shape, Stream
 from muster.sched.quota import EPSILON
 from muster.sched.windows import opens, shuts
 
-OVERRUN = 0.5  # of a job that has run longer than was expected: the share of that by which it is taken to go on
+OVERRUN = 0.5  # a job that runs longer than expected is assumed to go on for this fraction of its time so far
 
 
 class Waiting(BoardState):
-    """Who waits, in the order in which he is looked at."""
+    """Queued jobs, in the order in which they are considered."""
 
     __slots__ = ()
 
     def goes_first(self, stream: Stream, pool: str | None = None) -> bool:
-        """Whether the stream is overdue, and overdue jobs hold little enough of a pool to go ahead of the others."""
+        """Whether the stream is overdue, and overdue jobs hold so little of a pool that it may go ahead of others."""
         if not stream.overdue:
             return False
         for name in stream.shape.gang.pools if pool is None else (pool,):
@@ -35,7 +35,7 @@ class Waiting(BoardState):
         return False
 
     def privileged(self, pool: str) -> dict[str, float]:
-        """Running gangs that became overdue before they started, the oldest first, as far as the rules protect them."""
+        """Running gangs of overdue jobs, oldest first, that can't be preempted by rank: up to the `overdue_share`."""
         found, room = dict[str, float](), self._lane(pool)
         for _, _, name in self._late_running.get(pool, ()):
             weight = self.running[name].weight
@@ -46,7 +46,7 @@ class Waiting(BoardState):
         return found
 
     def near(self, job: Job) -> frozenset[str]:
-        """What the job should be near to now."""
+        """Names of nodes or data that the job should be placed near to now."""
         spec = job.spec
         if spec.placement == "group":
             nodes = self._groups.get(f"{job.project}/{spec.group}") if spec.group else None
@@ -57,7 +57,7 @@ class Waiting(BoardState):
         return frozenset(spec.near or spec.data) | last
 
     def pools_of(self, job: Job, now: float) -> tuple[str, ...]:
-        """Where the job may go, the preferred first."""
+        """The pools that the job may use now, preferred first."""
         assert self._state is not None
         spec = job.spec
         late = spec.use_spot and spec.deadline is not None and now >= self.spot_until(job)
@@ -70,11 +70,11 @@ class Waiting(BoardState):
         return found
 
     def opens_at(self, job: Job, pool: str) -> float:
-        """When a pool for bursts is open to the job: once it has waited so long in all."""
+        """When a burst pool opens to the job: after the pool's burst wait, counted over all its waits."""
         return job.since + self.bursts[pool] - job.waited
 
     def allows(self, job: Job, pool: str) -> bool:
-        """Whether the rules let the job into the pool at any time, its own words on where it wants to go included."""
+        """Whether the rules and the job's own spec ever let the job use the pool."""
         assert self._state is not None
         spec, rules, rule = job.spec, self._rules.queue(job.queue), self._rules.pool(pool)
         if spec.pool not in (None, pool) or (rules.pools and pool not in rules.pools):
@@ -84,18 +84,18 @@ class Waiting(BoardState):
         return spec.use_spot or not self._taken_away(pool)
 
     def spot_until(self, job: Job) -> float:
-        """When a job with a deadline must take nodes that nobody takes away, to be done in time."""
+        """When a job with a deadline must stop using spot nodes, to finish in time."""
         assert job.spec.deadline is not None
         left = remaining(job, self._rules)
         return job.submitted_at + job.spec.deadline - left * (1 + OVERRUN)
 
     def _promised(self, pool: str) -> float:
-        """Accelerators that are kept for overdue jobs."""
+        """Accelerators reserved by claims of overdue jobs."""
         claims = [claim for claim in self.claims.values() if claim.pool == pool and claim.job.id in self.queued]
         return sum(weight_of(claim.seats) for claim in claims if self.queued[claim.job.id].stream.overdue)
 
     def _lane(self, pool: str) -> float:
-        """Accelerators that overdue jobs may hold ahead of the others."""
+        """Accelerators of the pool that overdue jobs may hold ahead of the others."""
         return self.free.accelerators(pool)[1] * self._rules.overdue_share
 
     def _enter(self, job: Job, now: float) -> None:
@@ -126,7 +126,7 @@ class Waiting(BoardState):
         self._wake(job.id, min(until, shuts_at))
 
     def _quiet(self, job: Job, pools: tuple[str, ...], now: float) -> tuple[tuple[str, ...], float, float]:
-        """Where the job may go now, until when it may not start, and when it may not any more."""
+        """Pools that the job may use, the time before which it may not start, and when this result becomes outdated."""
         if not job.spec.off_peak or not pools:
             return pools, job.not_before, inf
         windows = {pool: self._rules.pool(pool).off_peak for pool in pools}
@@ -151,7 +151,7 @@ class Waiting(BoardState):
         return stream
 
     def _open(self, stream: Stream) -> None:
-        """Someone stands in it again."""
+        """Adds a stream to the indexes when it gets its first job."""
         assert self._state is not None
         shape = stream.shape
         if not shape.streams:
@@ -223,8 +223,8 @@ class Waiting(BoardState):
         return shape
 
     def _allowed(self, job: Job, late: bool, opened: tuple[str, ...]) -> list[str]:
-        """Pools of one's own before those for bursts, and among each the cheapest first; where an engine seats the
-        gang after a wait in its own queue, after those where Muster does."""
+        """Allowed pools in order: regular pools before burst pools, then the cheapest first. At the same price, pools
+        that Muster schedules itself come before pools whose engine has its own queue."""
         assert self._state is not None
         pools = [pool for pool in self._state.pools.values() if self.allows(job, pool.name)]
         pools.sort(key=lambda pool: (self._rules.pool(pool.name).price, pool.delegated, pool.name))
@@ -248,7 +248,7 @@ class Waiting(BoardState):
 
 
 def _blamed(job: Job) -> frozenset[str]:
-    """Nodes that the job's last attempt failed on by their fault."""
+    """The node that caused the job's last attempt to fail, if any."""
     attempt = job.attempt
     if attempt is None or attempt.reason is None or attempt.outcome in (None, "succeeded", "stopped"):
         return frozenset()

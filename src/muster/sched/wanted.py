@@ -1,4 +1,4 @@
-"""Who waits for room, for engines that can have more nodes made: pools, what each worker takes, and how many."""
+"""Unmet demand, for engines that can add nodes: pool, resources of each worker, and number of workers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from muster.sched.queued_jobs import Shape
 
 
 def wanted(board: Board, rules: Rules, now: float, pools: Container[str]) -> list[tuple[str, Resources, int]]:
-    """In those of the pools that grow. A gang that may go to several is counted in the first: it starts in one."""
+    """Demand in the given pools, which can grow. A gang that may go to several of them is counted in the first only."""
     found: Counter[tuple[str, Resources]] = Counter()
     for pool in sorted(name for name in board.shapes if name in pools):
         for shape in board.shapes[pool]:
@@ -24,7 +24,7 @@ def wanted(board: Board, rules: Rules, now: float, pools: Container[str]) -> lis
 
 
 def _waiting(board: Board, rules: Rules, now: float, pool: str, shape: Shape) -> int:
-    """Gangs of the shape that lack room alone: more nodes would not help who is at a limit."""
+    """Gangs of the shape that lack only free nodes. More nodes would not help a job that is held back by a limit."""
     count, weight = 0, shape.each * shape.fewest
     for stream in shape.streams:
         first = board.queued[stream.entries[0][2]].job

@@ -1,5 +1,5 @@
-"""What would become of a job that is not submitted yet: where it goes, when it starts, whom it displaces, and what
-would start sooner."""
+"""Prediction for a job that is not submitted yet: where and when it starts, which jobs it preempts, and which changes
+would start it sooner."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from muster.sched.offers import Offer, offers
 from muster.sched.snapshot import Snapshot
 from muster.sched.unblock import Suggestion, unblock
 
-PROMPT: Final = 60.0  # seconds: who starts within them needs no advice
+PROMPT: Final = 60.0  # seconds: a job that starts within them needs no advice
 VARIANT_SAMPLES: Final = 6
 VARIANT_ROUNDS: Final = 500
 RAISED: Final = 75  # priority
-SOONER: Final = 0.8  # of the job's own wait: what starts later than that is no better
+SOONER: Final = 0.8  # a variant is proposed only if its wait is below this fraction of the job's own wait
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """The job with other words in its file, and when it would start then."""
+    """The job with a change in its job file, and when it would start then."""
 
     change: Suggestion
     p50: float | None
@@ -45,14 +45,14 @@ class Variant:
 @dataclass(frozen=True, slots=True)
 class WhatIf:
     starts_now: bool
-    nodes: tuple[str, ...]  # where it would go at once, or which are cleared for it
+    nodes: tuple[str, ...]  # nodes on which it would start at once, or that are cleared for it
     pool: str
-    preempts: tuple[str, ...]  # jobs that would be asked to leave for it
+    preempts: tuple[str, ...]  # jobs that would be preempted for it
     reasons: tuple[Reason, ...]  # why it would wait
     forecast: Forecast
     sooner: tuple[Variant, ...]
-    waits_for: tuple[Suggestion, ...]  # what else would let it start: not of the job's doing
-    offers: tuple[Offer, ...] = ()  # of each pool, where there are several
+    waits_for: tuple[Suggestion, ...]  # what else would let it start, without a change of the job file
+    offers: tuple[Offer, ...] = ()  # one per pool, where there are several pools
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -69,7 +69,7 @@ class WhatIf:
 
 
 def newcomer(state: State, spec: JobSpec, user: str, now: float) -> Job:
-    """The job as it would be if it were submitted now."""
+    """The job as it would exist if it were submitted now."""
     history, number = state.history, state.next_number
     expect = history.quantile(groups_of(user, spec), 0.5) if history.ends else None
     name = f"{spec.name}-{number}"
@@ -77,7 +77,7 @@ def newcomer(state: State, spec: JobSpec, user: str, now: float) -> Job:
 
 
 def what_if(shot: Snapshot, job: Job, sees: Callable[[Job], bool] = lambda job: True) -> WhatIf:
-    """Of a newcomer to the snapshot's world. `sees` says which jobs may be named."""
+    """Predicts a job made by `newcomer` on the snapshot's state. `sees` says which jobs may be named."""
     future = Future(shot, _endless, 0)
     future.settle()
     future.submit(job)
@@ -101,7 +101,7 @@ def what_if(shot: Snapshot, job: Job, sees: Callable[[Job], bool] = lambda job: 
 
 
 def _sooner(shot: Snapshot, job: Job, told: Forecast, advice: list[Suggestion]) -> tuple[Variant, ...]:
-    """What would start at once or, where nothing would, what is played through and starts clearly sooner."""
+    """Variants that would start at once. Without any, variants that start clearly sooner in a simulation."""
     if told.p50 is not None and told.p50 - shot.now <= PROMPT:
         return ()
     at_once = tuple([Variant(one, shot.now) for one in advice if "set" in one.data])
@@ -118,7 +118,7 @@ def _sooner(shot: Snapshot, job: Job, told: Forecast, advice: list[Suggestion]) 
 
 
 def _smaller(spec: JobSpec) -> Iterator[Suggestion]:
-    """The job with half of what it asks for."""
+    """Variants with half of the requested nodes or accelerators, or with a higher priority."""
     fewest, wants = fewest_nodes(spec), spec.resources
     if fewest > 1:
         yield Suggestion("fewer_nodes", f"`num_nodes: {fewest // 2}`", {"set": {"num_nodes": fewest // 2}})
@@ -132,8 +132,8 @@ def _smaller(spec: JobSpec) -> Iterator[Suggestion]:
 
 
 def changed(spec: JobSpec, change: dict[str, Any]) -> JobSpec:
-    """The spec with other words in its job file."""
-    # Every scalar stays the text that it is, as in a job file.
+    """The spec after a change of fields in its job file."""
+    # Scalars stay text, as in a job file.
     written = yaml.load(dump_job(spec), yaml.BaseLoader)  # noqa: S506  (it makes strings, lists and mappings alone)
     return parse_job(change, defaults=written)
 

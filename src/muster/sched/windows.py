@@ -1,4 +1,4 @@
-"""Times of the week and of the calendar: quiet hours, and nodes that will be away."""
+"""Time windows: weekly off-peak hours, and maintenance windows of nodes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MONDAY = 4 * DAY  # the first Monday after 1970 began, in seconds
 
 
 def opens(windows: tuple[Window, ...], now: float) -> float:
-    """The time, now or later, at which one of the windows is open; now when there are none."""
+    """The first time, now or later, at which one of the windows is open; `now` when there are no windows."""
     if not windows:
         return now
     second = (now - _MONDAY) % WEEK
@@ -29,8 +29,10 @@ def opens(windows: tuple[Window, ...], now: float) -> float:
 
 
 def shuts(windows: tuple[Window, ...], now: float) -> float:
-    """When none of them is open any more, of those that are now and those that follow without a gap; inf for never, and
-    when none is open."""
+    """When the windows that are open now, and those that follow without a gap, have all ended.
+
+    inf if that never happens, and when no window is open.
+    """
     at = now
     while at < now + WEEK:
         ends = _ends(windows, at)
@@ -41,7 +43,7 @@ def shuts(windows: tuple[Window, ...], now: float) -> float:
 
 
 def _ends(windows: tuple[Window, ...], now: float) -> float:
-    """When the last of those that are open now ends; now when none is."""
+    """When the last of the windows that are open now ends; `now` when none is open."""
     second, found = (now - _MONDAY) % WEEK, now
     for window in windows:
         length = (window.end - window.start) % DAY or DAY
@@ -53,7 +55,7 @@ def _ends(windows: tuple[Window, ...], now: float) -> float:
 
 
 def closes(rules: PoolRules, node: str, now: float) -> float:
-    """When the node is next away for maintenance; inf for never, and -inf while it is."""
+    """When the node's next maintenance begins; inf for never, -inf during maintenance."""
     found = inf
     for window in rules.maintenance:
         if window.end > now and (not window.nodes or node in window.nodes):

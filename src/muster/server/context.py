@@ -105,7 +105,7 @@ def job_views(leader: Leader, asking: Identity, jobs: Sequence[Job]) -> list[Vie
     """Views of jobs, with the live reason of those that wait."""
     runs = leader.store.runs([job.id for job in jobs])
     waiting = [job.id for job in jobs if job.phase == "queued"]
-    waits = leader.look(lambda state: _waits(leader, asking, state, waiting)) if waiting else {}
+    waits = leader.look(lambda state: waits_of(leader, asking, state, waiting)) if waiting else {}
     return [job_view(job, runs.get(job.id, {}), waits.get(job.id)) for job in jobs]
 
 
@@ -126,7 +126,8 @@ def sees(asking: Identity, state: State) -> Callable[[Job], bool]:
     return lambda job: visible is None or job.project in visible
 
 
-def _waits(leader: Leader, asking: Identity, state: State, job_ids: list[str]) -> dict[str, Reason]:
+def waits_of(leader: Leader, asking: Identity, state: State, job_ids: list[str]) -> dict[str, Reason]:
+    """Why each of these jobs waits, as far as it does. Asked between two commits, or within one."""
     explainer = explainer_for(leader, asking, state)
     live = (state.jobs.get(job_id) for job_id in job_ids)
     queued = [job for job in live if job is not None and job.phase == "queued"]

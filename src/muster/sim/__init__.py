@@ -1,1 +1,1 @@
-"""Cluster history, real or imagined, through the real controller on a clock of its own."""
+"""The simulator: replays real or synthetic cluster traces through the real controller on a virtual clock."""

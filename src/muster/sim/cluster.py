@@ -1,12 +1,12 @@
-"""The cluster to simulate, from a file: pools in YAML, or the JSON that stands beside a public trace.
+"""Reader for cluster files: pools in YAML, or the JSON file that accompanies a public trace.
 
     pools:
       a100: {nodes: 16, accelerators: "A100:8", cpus: 128, memory: 1TB, rack: 32, spot: false}
-    queues: {research: a100}        # queues whose jobs may run in one pool alone
+    queues: {research: a100}        # queues whose jobs may run only in this pool
 
-The JSON names `virtual_cluster_nodes` (queue → nodes) or `nodes`, with `gpus_per_node` and `gpu_type`. Virtual clusters
-are laid out in one of two ways: *confined*, each a pool of its own that only its jobs may use, as they were run; or
-*shared*, one pool of all nodes in which each is a queue whose quota is what its own nodes had.
+The JSON has `virtual_cluster_nodes` (queue → nodes) or `nodes`, with `gpus_per_node` and `gpu_type`. Virtual clusters
+are laid out in one of two ways. *Confined*: each is a separate pool that only its own jobs may use, as in the original
+cluster. *Shared*: one pool of all nodes, in which each is a queue whose quota is the accelerators of its nodes.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _SORT: Final = Sort("cluster", "a mapping with `pools`", 'pools: {a100: {nodes: 
 
 @dataclass(frozen=True, slots=True)
 class ClusterFile:
-    """What the file says; `virtual` is empty where there are no virtual clusters, and `cluster` is whole then."""
+    """The contents of a cluster file. Without virtual clusters, `virtual` is empty and `cluster` is complete."""
 
     source: str
     cluster: Cluster
     virtual: dict[str, int] = field(default_factory=dict)  # queue → nodes
-    origin: dict[str, str] = field(default_factory=dict)  # of the trace: what it is and its licence
+    origin: dict[str, str] = field(default_factory=dict)  # description and licence of the trace
 
     @property
     def per_node(self) -> int:
@@ -53,7 +53,7 @@ class ClusterFile:
         return Cluster(pools, {queue: queue for queue in self.virtual})
 
     def with_quotas(self, rules: Rules, layout: Layout) -> Rules:
-        """In a shared layout, each virtual cluster's own nodes as its quota, where the policy gives it none."""
+        """In a shared layout, gives each virtual cluster its own nodes as quota, unless the policy gives it one."""
         if layout != "shared" or not self.virtual:
             return rules
         (pool,) = self.cluster.pools
@@ -67,7 +67,7 @@ class ClusterFile:
 
 
 def read_cluster(path: Path) -> ClusterFile:
-    """SpecError with every mistake in the file."""
+    """Reads a cluster file. SpecError with every mistake in it."""
     report = Report()
     found = None
     try:
@@ -81,7 +81,7 @@ def read_cluster(path: Path) -> ClusterFile:
 
 
 def beside(trace: Path) -> Path | None:
-    """The JSON or YAML of the same name in the folder of the trace."""
+    """The JSON or YAML file with the trace's name, in the trace's folder; None if there is none."""
     stem = trace.name.removesuffix(".gz")
     stem = stem.rpartition(".")[0] or stem
     found = (trace.with_name(f"{stem}{suffix}") for suffix in (".json", ".yaml", ".yml"))
@@ -129,7 +129,7 @@ def _pool(name: str, fields: Any, report: Report) -> PoolShape | None:
 
 
 def _value(key: str, raw: Any, at: At, report: Report) -> Any:
-    """In its canonical form; None where it is wrong, which is in the report then."""
+    """The parsed value; None where it is invalid, and then the report has a problem for it."""
     read, expected, hint = _FIELDS[key]
     try:
         return read(str(raw))

@@ -1,4 +1,4 @@
-"""Which nodes go away and when: failures and spot interruptions as a Poisson process, from a seed."""
+"""Node failures and spot interruptions as a Poisson process from a seed: which nodes are lost, and when."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _DAY: Final = 86_400.0
 
 
 class Faults:
-    """Every node fails at its own rate, all of them together at the sum; one that is away can't fail again."""
+    """Every node fails at its own rate, all together at the sum of the rates. A node that is away can't fail again."""
 
     def __init__(self, nodes: Sequence[NodeInfo], spot: frozenset[str], costs: Costs, start: float) -> None:
         self._random = Random(costs.seed)
         self._repair = costs.repair
         steady = [node for node in nodes if node.pool not in spot]
         shaky = [node for node in nodes if node.pool in spot]
-        self._groups = (  # nodes, and the failures of all of them in a second
+        self._groups = (  # nodes, and failures per second of all of them together
             (steady, len(steady) * costs.node_failures / _DAY),
             (shaky, len(shaky) * (costs.node_failures + costs.spot_interruptions) / _DAY),
         )
@@ -33,7 +33,7 @@ class Faults:
         self._back: deque[tuple[float, str]] = deque()
 
     def returned(self, now: float) -> list[NodeInfo]:
-        """Nodes that are repaired by now."""
+        """Nodes whose repair is finished by now."""
         found = []
         while self._back and self._back[0][0] <= now:
             found.append(self._away.pop(self._back.popleft()[1]))

@@ -1,4 +1,4 @@
-"""The world that a trace is played in: nodes and pools of the cluster; projects, queues and job specs of the trace."""
+"""The entities of a simulation: nodes and pools from the cluster; projects, queues and job specs from the trace."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from muster.sim.model import Cluster, PoolShape, Setup, TraceJob
 
 ENGINE: Final = "sim"
 DEFAULT: Final = "default"  # the project and the queue of jobs that name none
-_SHORTEST: Final = 0.001  # seconds: a job can't declare that it takes no time
+_SHORTEST: Final = 0.001  # seconds: a job can't declare a run time of 0
 
 
 def nodes_of(cluster: Cluster) -> list[NodeInfo]:
@@ -22,8 +22,8 @@ def nodes_of(cluster: Cluster) -> list[NodeInfo]:
 
 
 def opening(trace: Iterable[TraceJob], setup: Setup, now: float) -> list[Event]:
-    """The events that make everything but the nodes, which the engine tells of."""
-    owners = {DEFAULT: DEFAULT}  # queue → project: of the first job in it
+    """The events that create everything except the nodes, which the engine reports."""
+    owners = {DEFAULT: DEFAULT}  # queue → project of the first job in it
     for job in trace:
         owners.setdefault(job.queue or DEFAULT, job.project or DEFAULT)
     projects = dict.fromkeys([DEFAULT, *(job.project or DEFAULT for job in trace)])
@@ -39,7 +39,7 @@ def opening(trace: Iterable[TraceJob], setup: Setup, now: float) -> list[Event]:
 
 
 class Specs:
-    """Makes the spec of each job of the trace. Most are alike but for a duration, so what is alike is checked once."""
+    """Makes the specs of trace jobs. Most differ only in the declared run time, so the rest is validated once."""
 
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
@@ -47,9 +47,9 @@ class Specs:
         self._known: dict[tuple[Any, ...], JobSpec] = {}
 
     def of(self, job: TraceJob) -> tuple[JobSpec, JobSpec]:
-        """The spec, and the one that it shares with all jobs like it but for the run time that they declare.
+        """The job's spec, and the spec shared by all jobs that differ only in their declared run time.
 
-        Raises pydantic's ValidationError for a job that no job file could ask for.
+        Raises pydantic's ValidationError for a job that no job file could describe.
         """
         key = (
             job.name, job.kind, job.project, job.queue, job.priority, job.nodes, job.accelerators, job.accelerator,

@@ -1,4 +1,4 @@
-"""What a simulation is made of: a trace, a cluster, what-ifs, and what came out."""
+"""The data model of a simulation: trace jobs, the cluster, costs, setups and results."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class TraceJob:
 
     id: str
     submit: float
-    duration: float  # that it ran, or would have
+    duration: float  # run time, real or assumed
     nodes: int = 1
     accelerators: int = 0  # on each node
     accelerator: str = ""  # "" is any kind
@@ -26,18 +26,18 @@ class TraceJob:
     name: str = ""
     kind: Literal["train", "eval", "data", "sweep", "session"] = "train"
     priority: int = 50
-    declared: float | None = None  # run time that its user had asked for
+    declared: float | None = None  # run time that the user had requested
     status: str = ""
 
     @property
     def size(self) -> int:
-        """Accelerators in all."""
+        """Accelerators of the whole job."""
         return self.nodes * self.accelerators
 
 
 @dataclass(frozen=True, slots=True)
 class PoolShape:
-    """Nodes of one pool, all alike."""
+    """One pool; all its nodes are equal."""
 
     name: str
     nodes: int
@@ -45,13 +45,13 @@ class PoolShape:
     accelerator: str = "GPU"
     cpus: float = 1000.0
     memory: int = 2**50
-    rack: int = 32  # nodes in a rack; 0 gives none the label
+    rack: int = 32  # nodes in a rack; 0: nodes have no rack label
     spot: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Pools, and which of them the jobs of a queue are bound to; a queue without an entry may use them all."""
+    """Pools, and the pool to which a queue's jobs are bound; a queue without an entry may use all pools."""
 
     pools: tuple[PoolShape, ...]
     bound: dict[str, str] = field(default_factory=dict)  # queue → pool
@@ -59,22 +59,22 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What stopping, saving and failing cost."""
+    """The costs of preemptions, checkpoints and failures."""
 
-    restart: float = 40.0  # seconds that an attempt after the first spends before it works, up to `wide` accelerators
-    restart_wide: float = 60.0  # of a gang of more
+    restart: float = 40.0  # seconds that each attempt after the first needs before it works, up to `wide` accelerators
+    restart_wide: float = 60.0  # the same for gangs with more accelerators
     wide: int = 8
-    checkpoint_every: float | None = None  # seconds of work between saves; None: a gang that is asked to stop saves all
-    checkpoint_cost: float = 0.0  # seconds that a save holds the work up
+    checkpoint_every: float | None = None  # seconds of work between checkpoints; None: save only when preempted
+    checkpoint_cost: float = 0.0  # seconds that a checkpoint interrupts the work
     node_failures: float = 0.0  # per node and day
-    repair: float = 3600.0  # seconds that a failed node is away
+    repair: float = 3600.0  # seconds until a failed node returns
     spot_interruptions: float = 0.0  # per spot node and day
     seed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """One thing to try: a policy with a name on a cluster."""
+    """One configuration to simulate: a named policy on a cluster."""
 
     name: str
     rules: Rules
@@ -85,17 +85,17 @@ class Setup:
 
 @dataclass(slots=True)
 class JobResult:
-    """What became of one job. Times as in the trace."""
+    """The result of one job. Times are as in the trace."""
 
     job: TraceJob
-    started: float | None = None  # first
+    started: float | None = None  # first start
     finished: float | None = None
     held: float = 0.0  # seconds that its attempts held their nodes, restarts and lost work included
     preemptions: int = 0
     failures: int = 0
-    lost: float = 0.0  # accelerator-seconds of work and restarts that were paid twice
-    longest_in_quota: float = 0.0  # longest stretch that it waited although its queue was within its quota
-    refused: str = ""  # why it was never accepted
+    lost: float = 0.0  # accelerator-seconds of repeated work and of restarts
+    longest_in_quota: float = 0.0  # longest continuous wait in seconds while its queue had quota left for it
+    refused: str = ""  # why it was rejected at submission
 
     @property
     def completion(self) -> float:
@@ -104,7 +104,7 @@ class JobResult:
 
     @property
     def queueing(self) -> float:
-        """Seconds that it was in the system and held nothing."""
+        """Seconds in the system without any node."""
         return self.completion - self.held
 
 
@@ -116,13 +116,13 @@ class Sample:
     used: float  # accelerators
     total: float
     queued: int  # jobs
-    usable: float  # share of the free accelerators that a typical gang can use
+    usable: float  # fraction of the free accelerators that a typical gang can use
     by_queue: dict[str, float] = field(default_factory=dict)  # accelerators in use
 
 
 @dataclass(slots=True)
 class Result:
-    """What one setup gave."""
+    """The result of one setup."""
 
     setup: Setup
     jobs: list[JobResult]

@@ -1,9 +1,8 @@
-"""How long jobs waited for what was their queue's own: a stretch in which the job and all that its queue ran would have
-been within the quota together.
+"""How long jobs waited although they were within their queue's quota: periods in which the quota would have covered the
+job and everything that its queue ran.
 
-Jobs of one size in one queue are within it or beyond it at the same times, so these times are kept once for all of
-them, and only while one of them waits. Looked at is the end of every instant: what is given and taken within one lasts
-no time.
+Jobs of one size in one queue are within the quota at the same times. So these periods are kept once for all of them,
+and only while one of them waits. Only the end of every instant counts: changes within an instant take no time.
 """
 
 from __future__ import annotations
@@ -20,20 +19,20 @@ from muster.sim.model import PoolShape, TraceJob
 
 @dataclass(slots=True)
 class Alike:
-    """Jobs of one queue and size that wait, with the stretches in which their queue had room for one more of them."""
+    """Waiting jobs of one queue and size, with the periods in which the quota had room for one more of them."""
 
     queue: str
-    pools: tuple[str, ...]  # that may take them
+    pools: tuple[str, ...]  # pools that can run them
     size: int  # accelerators
     waiting: int = 0
-    since: float = inf  # when the stretch began that goes on; inf when there is no room
-    # Past stretches in the order of time. One that a later stretch outlasts is of no use: whoever waited through some
-    # of it waited through all of the later one. So their lengths fall.
+    since: float = inf  # start of the current period; inf when there is no room
+    # Past periods in order of time. A period is dropped when a later one is at least as long: a job that waited during
+    # part of it also waited during all of the later one. So the lengths fall.
     _begins: list[float] = field(default_factory=list)
     _lengths: list[float] = field(default_factory=list)
 
     def close(self, now: float) -> None:
-        """The stretch ends."""
+        """Ends the current period."""
         begin, length = self.since, now - self.since
         self.since = inf
         while self._lengths and self._lengths[-1] <= length:
@@ -43,7 +42,7 @@ class Alike:
         self._lengths.append(length)
 
     def longest(self, since: float, now: float) -> float:
-        """Of the stretches from `since` to `now`, of which the first may have begun before."""
+        """The longest period from `since` to `now`. A period that began before `since` counts from `since` on."""
         found = max(now - max(self.since, since), 0.0)
         place = bisect_left(self._begins, since)
         if place < len(self._lengths):
@@ -54,18 +53,18 @@ class Alike:
 
 
 class Owed:
-    """The waits of one simulation. Without quotas there is nothing to do."""
+    """The waits within quota of one simulation. Does nothing where no queue has a quota."""
 
     def __init__(self, rules: Rules, pools: Iterable[PoolShape]) -> None:
         self._rules, self._pools = rules, tuple(pools)
-        self._used: Counter[tuple[str, str]] = Counter()  # (queue, pool) → accelerators, of queues within it too
+        self._used: Counter[tuple[str, str]] = Counter()  # (queue, pool) → accelerators, including child queues
         self._lineages: dict[str, tuple[str, ...]] = {}
         self._alike: defaultdict[str, dict[tuple[str, str, int, str], Alike]] = defaultdict(dict)  # by topmost queue
         self._changed: set[str] = set()  # topmost queues
         self._any = any(rule.quota for rule in (rules.defaults, *rules.queues.values()))
 
     def wait(self, queue: str, pool: str, job: TraceJob) -> Alike | None:
-        """The job begins to wait; `pool` is the one that it is bound to, or "". None where nothing is its own."""
+        """The job begins to wait; `pool` is the one that it is bound to, or "". None where quotas don't apply to it."""
         if not self._any or not job.size:
             return None
         top = self._lineage(queue)[-1]
@@ -78,13 +77,13 @@ class Owed:
         return alike
 
     def start(self, alike: Alike, since: float, now: float) -> float:
-        """One of them has waited since then and starts now: its longest stretch."""
+        """A job that has waited since `since` starts now. Returns its longest period within quota."""
         alike.waiting -= 1
         self._changed.add(self._lineage(alike.queue)[-1])
         return alike.longest(since, now)
 
     def change(self, queue: str, pool: str, accelerators: int) -> None:
-        """The queue has so many more of the pool, or fewer (less than 0)."""
+        """The queue uses `accelerators` more of the pool, or fewer (negative)."""
         if self._any:
             lineage = self._lineage(queue)
             for name in lineage:
@@ -92,7 +91,7 @@ class Owed:
             self._changed.add(lineage[-1])
 
     def settle(self, now: float) -> None:
-        """The instant is over."""
+        """Ends an instant: begins and ends periods according to the quota use at this time."""
         for top in self._changed:
             there = self._alike[top]
             for key, alike in list(there.items()):
@@ -106,7 +105,7 @@ class Owed:
         self._changed.clear()
 
     def _room(self, alike: Alike) -> int:
-        """Accelerators that the queue, or one that it sits in, could still take as its own in one pool."""
+        """Accelerators that the queue could still take in one pool within its quota or an ancestor's."""
         names = self._lineage(alike.queue)
         rooms = (
             self._rules.queue(name).quota.get(pool, 0) - self._used[name, pool]

@@ -1,4 +1,4 @@
-"""How the report looks: the style sheet that is written into it."""
+"""The style sheet that is embedded in the HTML report."""
 
 from __future__ import annotations
 

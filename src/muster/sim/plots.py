@@ -1,7 +1,7 @@
-"""Charts as HTML with inline SVG, without any script: curves, and areas that stand on one another.
+"""Charts as HTML with inline SVG, without scripts: line charts and stacked area charts.
 
-The drawing is stretched to the width that there is, while the words beside it keep their size, so that a chart can be
-read on a phone too. Colours are the page's `--tone-N`; curves differ in their dashes as well, for the colour-blind.
+The drawing is stretched to the available width, while the text beside it keeps its size, so that a chart can be read on
+a phone. Colours are the page's `--tone-N`. Curves also differ in their dashes, for colour-blind readers.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from html import escape
 from typing import Final
 
 TONES: Final = 8  # colours that the page defines
-_SIZE: Final = 1000  # of the drawing in units of its own, both ways
+_SIZE: Final = 1000  # width and height of the drawing in its own units
 _DASHES: Final = ("", "9 4", "2 3", "12 4 2 4")
 _WAITS: Final = (
     (1, "1 s"), (10, "10 s"), (60, "1 min"), (600, "10 min"), (3600, "1 h"), (36_000, "10 h"), (86_400, "1 d"),
@@ -23,7 +23,7 @@ _STEPS: Final = (
     (1, "s"), (10, "s"), (60, "min"), (600, "min"), (3600, "h"), (6 * 3600, "h"), (86_400, "d"), (2 * 86_400, "d"),
     (5 * 86_400, "d"), (10 * 86_400, "d"), (20 * 86_400, "d"), (50 * 86_400, "d"), (100 * 86_400, "d"),
 )  # fmt: skip
-_PARTS: Final = (0.25, 0.3, 0.4, 0.5, 0.6, 0.75, 1.0, 1.25, 1.5, 2.0, 2.5)  # of a power of ten: steps that read well
+_PARTS: Final = (0.25, 0.3, 0.4, 0.5, 0.6, 0.75, 1.0, 1.25, 1.5, 2.0, 2.5)  # of a power of ten: readable steps
 _UNIT: Final = {"s": 1, "min": 60, "h": 3600, "d": 86_400}
 
 
@@ -36,7 +36,7 @@ class Axis:
     log: bool = False
 
     def place(self, value: float) -> float:
-        """From 0 to 1."""
+        """The position of a value on the axis, from 0 to 1."""
         if self.log:
             whole = math.log(self.high / self.low)
             return math.log(max(value, self.low) / self.low) / whole if whole else 0.0
@@ -52,7 +52,7 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One of the areas that stand on one another; a value for each place on the x axis."""
+    """One area of a stacked chart, with a value for each position on the x axis."""
 
     name: str
     values: Sequence[float]
@@ -70,7 +70,7 @@ def line_chart(title: str, about: str, curves: Sequence[Curve], x: Axis, y: Axis
 
 
 def stack_chart(title: str, about: str, places: Sequence[float], layers: Sequence[Layer], x: Axis, y: Axis) -> str:
-    """The first layer stands on the axis."""
+    """A stacked area chart; the first layer is at the bottom."""
     floor = [0.0] * len(places)
     areas = []
     for layer in layers:
@@ -85,7 +85,7 @@ def stack_chart(title: str, about: str, places: Sequence[float], layers: Sequenc
 
 
 def waits_axis(longest: float) -> Axis:
-    """Seconds on a scale of powers, from one second."""
+    """Seconds on a logarithmic scale, from one second."""
     high = max(60.0, longest)
     return Axis(1.0, high, tuple((float(at), words) for at, words in _WAITS if at <= high), "time", log=True)
 
@@ -105,7 +105,7 @@ def share_axis(title: str) -> Axis:
 
 
 def count_axis(most: float, title: str) -> Axis:
-    """From 0 to a round number above `most`."""
+    """An axis from 0 to a round number above `most`."""
     power = 10.0 ** math.floor(math.log10(max(most, 1.0)))
     step = next(power * part for part in _PARTS if most <= power * part * 4)
     step = max(step, 1.0)
@@ -139,13 +139,13 @@ def _figure(
 
 
 def _grid_line(x: float, y: float, to_x: float, to_y: float) -> str:
-    """Between two places, each from 0 to 1."""
+    """A line between two points whose coordinates are from 0 to 1."""
     ends = (value * _SIZE for value in (x, y, to_x, to_y))
     return '<line x1="{:.1f}" y1="{:.1f}" x2="{:.1f}" y2="{:.1f}"/>'.format(*ends)
 
 
 def _labels(axis: Axis, side: str) -> str:
-    """Every second one of many may be left out where there is little room."""
+    """The tick labels. If there are many, every second one may be hidden on a small screen."""
     many = len(axis.ticks) > 5
     spans = []
     for number, (at, words) in enumerate(axis.ticks):

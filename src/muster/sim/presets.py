@@ -1,4 +1,4 @@
-"""Policies by name, to compare with: what schedulers do elsewhere, as rules for Muster's own."""
+"""Preset policies for comparison: the behaviour of other schedulers, written as Muster rules."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from muster.sched.policies import POLICIES
 class Preset:
     about: str
     rules: Rules
-    exact: bool = False  # it is told true run times: an oracle, which no cluster has
+    exact: bool = False  # it knows true run times: an oracle, which no real cluster has
 
 
 _NEVER: Final = Preemption(enabled=False)
 
 
 def _still(order: str, backfill: Backfill) -> Rules:
-    """One order for all queues, nobody is interrupted, and nothing is learnt."""
+    """Rules with one order for all queues, without preemption and without learnt estimates."""
     queue = QueueRules(
         order=order, backfill=backfill, ageing=None, overdue=None, preempts=False, preemptible=False
     )  # fmt: skip
@@ -61,7 +61,7 @@ PRESETS: Final[Registry[Preset]] = Registry(
 
 
 def find_policy(word: str) -> tuple[str, Preset]:
-    """A preset by its name, or else a policy file; with what to call it. SpecError where it is neither."""
+    """A preset by name, or a policy file, with a name for it. SpecError where it is neither."""
     if word in PRESETS:
         return word, PRESETS.get(word)
     path = Path(word)

@@ -1,4 +1,4 @@
-"""The report of a comparison: one HTML file that needs nothing else, in light and dark, on a screen or a phone."""
+"""The HTML report of a comparison: one self-contained file, for light and dark mode, for desktop and phone."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from muster.sim.summary import Summary, percentile, window
 from muster.sim.table import Row, count, ratio_text, rows, span
 from muster.sim.timeline import Bucket, buckets, largest_queues
 
-POINTS: Final = 300  # of a curve: about as many as a phone has pixels
-_TAIL: Final = 0.15  # of the time of submissions: what is drawn of the time after, in which the cluster runs empty
-QUEUES: Final = 7  # that are told apart; the rest is drawn as one
+POINTS: Final = 300  # points of a curve: about the pixels of a phone's width
+_TAIL: Final = 0.15  # charts extend past the last submission by this fraction of the submission period
+QUEUES: Final = 7  # queues drawn separately; the rest is drawn as one
 
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """All that a report tells; every list of it is in the order of the policies."""
+    """The contents of a report. `results` and `summaries` are in the order of the policies."""
 
     title: str
-    origin: dict[str, str]  # of the trace: what it is and its licence
+    origin: dict[str, str]  # description and licence of the trace
     settings: list[tuple[str, str]]
     notes: list[str]
     results: list[Result]
@@ -46,7 +46,7 @@ class Story:
 
 
 def report(story: Story) -> str:
-    """The whole file."""
+    """The whole HTML file."""
     sections = (_head(story), _cards(story), _charts(story), _table(story), _settings(story), _notes(story))
     body = "".join(sections)
     return (
@@ -123,7 +123,7 @@ def _queued(story: Story, lines: Sequence[Sequence[Bucket]], start: float, end: 
 
 
 def _shares(story: Story, lines: Sequence[Sequence[Bucket]], start: float, end: float) -> Iterator[str]:
-    """One chart a policy, with the same colour for the same queue in all of them."""
+    """One chart per policy; a queue has the same colour in all of them."""
     queues = largest_queues([bucket for line in lines for bucket in line], QUEUES)
     if len(queues) < 2:
         return
@@ -142,7 +142,7 @@ def _shares(story: Story, lines: Sequence[Sequence[Bucket]], start: float, end: 
         yield stack_chart(f"Use by queue: {name}", about, times, layers, *axes)
 
 
-# --- words and numbers ------------------------------------------------------------------------------------------------
+# --- tables and notes -------------------------------------------------------------------------------------------------
 def _table(story: Story) -> str:
     heads = "".join(f'<th scope="col">{escape(name)}</th>' for name in story.names)
     body = "".join(_row(row) for row in rows(story.summaries))

@@ -1,7 +1,7 @@
-"""A trace through the real controller on a virtual clock: from one instant at which something happens to the next.
+"""Replays a trace through the real controller on a virtual clock, which jumps from one event to the next.
 
-At every instant the gangs that end are delivered first, then nodes that go and come, then submissions, in the order of
-the trace; then the controller ticks until it has nothing more to do. The same trace and setup give the same result.
+At every instant, gang events come first, then lost and returned nodes, then submissions in the order of the trace. Then
+the controller ticks until it has nothing more to do. The same trace and setup give the same result.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from muster.store.base import Entry, Proposal
 from muster.store.direct import DirectCommit, LiveStore
 from muster.wire import WorkerExit
 
-# The clock starts on a Monday, 1970-01-05 00:00 UTC: weekdays in the rules have a meaning, and no time is 0.
+# The clock starts on a Monday, 1970-01-05 00:00 UTC, so that weekdays in the rules have a meaning and no time is 0.
 EPOCH: Final = 345_600.0
-AUDIT_EVERY: Final = 86_400.0  # seconds of the trace; the engine misses nothing, so this only proves it
+AUDIT_EVERY: Final = 86_400.0  # seconds of trace time; the engine misses nothing, so this is only a check
 _GC: Final = (50_000, 20, 50)  # few cycles and many objects; see `server.leader`
 _MOST_TICKS: Final = 1_000  # at one instant
 
 
 def replay(trace: Sequence[TraceJob], setup: Setup, progress: Callable[[float], None] | None = None) -> Result:
-    """`progress` is told the share of the jobs that are done, about a hundred times."""
+    """Simulates the trace. `progress` is called about a hundred times with the fraction of jobs that are done."""
     began = time.perf_counter()
     with _few_collections():
         replay_ = _Replay(trace, setup, progress)
@@ -50,7 +50,7 @@ class _Replay:
         self._setup, self._progress = setup, progress
         self._jobs = [JobResult(job) for job in trace]
         self._order = sorted(range(len(trace)), key=lambda index: (trace[index].submit, index))
-        self._next = 0  # place in the order of the next submission
+        self._next = 0  # index in `_order` of the next submission
         first, last = (trace[self._order[end]].submit for end in (0, -1)) if trace else (inf, inf)
         self._submits_at = EPOCH + first
         self._clock = Clock(EPOCH + min(first, 0.0))
@@ -65,7 +65,7 @@ class _Replay:
         self._commit = DirectCommit(self._store, lambda events: self._controller.on_commit(events))
         self._controller = Controller(self._commit, self._engine, self._clock, lambda job, attempt: "", lambda: True)
         self._specs = Specs(setup)
-        self._admitted: set[int] = set()  # specs that were, by identity, since nodes last came or went
+        self._admitted: set[int] = set()  # ids of specs admitted since nodes were last added or lost
         self._total = accelerators(nodes)
         self._samples = Samples(EPOCH, last - first if trace else 0.0, typical_of(trace, self._specs))
         self._rounds = 0
@@ -88,7 +88,7 @@ class _Replay:
         return self._result()
 
     def _next_instant(self) -> float:
-        """When something happens next; inf when all is over, or what is left can never start."""
+        """The time of the next event; inf when all jobs have ended, or the remaining ones can never start."""
         happens, wake, faults = self._submits_at, self._controller.next_wake(), self._faults
         if happens == inf and not self._store.state().jobs:
             return inf
@@ -117,7 +117,7 @@ class _Replay:
             self._total -= node.resources.accelerators
 
     def _break(self, job_id: str, node: str) -> None:
-        """Ends the workers that sit on a node that is gone."""
+        """Ends the job's workers on a lost node."""
         attempt = self._store.state().jobs[job_id].attempt
         assert attempt is not None
         self._work.fail(job_id)
@@ -127,7 +127,7 @@ class _Replay:
                 self._engine.end(job_id, attempt.number, gone, index)
 
     def _submit(self) -> None:
-        """All that are submitted at this instant, each accepted or refused by itself."""
+        """Submits all jobs of this instant; each is accepted or rejected separately."""
         proposals: list[Proposal] = []
         results: list[tuple[JobResult, int]] = []
         while self._submits_at <= self._clock.time:
@@ -151,7 +151,7 @@ class _Replay:
                 self._work.enter(event.job, Play(result, event.project, queue, bound))
 
     def _advance(self) -> JobResult:
-        """The next job in the order of submission."""
+        """Returns the next job in the order of submission and moves on."""
         result = self._jobs[self._order[self._next]]
         self._next += 1
         more = self._next < len(self._order)
@@ -187,8 +187,10 @@ class _Replay:
 
 @contextmanager
 def _few_collections() -> Iterator[None]:
-    """What exists is left alone by the garbage collector, which looks less often. Where somebody has seen to that
-    before, it stays as they left it: to look through everything once may take longer than the replay."""
+    """Excludes existing objects from garbage collection and runs it less often.
+
+    If objects are already frozen, they stay as they are: one full collection may take longer than the replay.
+    """
     before, frozen = gc.get_threshold(), gc.get_freeze_count()
     if not frozen:
         gc.collect()

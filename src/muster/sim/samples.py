@@ -1,4 +1,4 @@
-"""Looks at the cluster now and then: rarer the longer it goes on, so that their number is bounded."""
+"""Samples of the cluster over time. The interval doubles when there are too many, so their number is bounded."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from muster.sim.model import Sample, TraceJob
 from muster.sim.work import Work
 
 MOST: Final = 2_000
-USABLE_EVERY: Final = 10  # samples: what is usable takes a look at every node, and is taken to hold that long
-LOOKS: Final = 500_000  # at nodes, in all, that are made for it: on a large cluster it is asked less often
-_SHAPES: Final = 4  # kinds of gangs that are typical of a trace
-_PARTS: Final = 20  # in which they are counted
+USABLE_EVERY: Final = 10  # samples between computations of `usable`, because each looks at every node
+LOOKS: Final = 500_000  # target for nodes looked at for it in total: on a large cluster it is computed less often
+_SHAPES: Final = 4  # number of gang shapes that count as typical of a trace
+_PARTS: Final = 20  # resolution of their relative frequencies
 
 
 class Samples:
     def __init__(self, zero: float, span: float, typical: Sequence[Shape]) -> None:
-        self._zero = zero  # on the clock, of the trace's time 0
+        self._zero = zero  # clock time of the trace's time 0
         self._every = max(span / (MOST / 2), 1.0)
         self._typical = typical
         self._usable = 1.0
@@ -44,7 +44,7 @@ class Samples:
 
 
 def typical_of(trace: Iterable[TraceJob], specs: Specs) -> list[Shape]:
-    """The commonest gangs of a trace, each about as often as it is among them."""
+    """The most common gang shapes of a trace, each repeated in proportion to its frequency."""
     kinds: Counter[tuple[int, int, str, float, int]] = Counter()
     examples: dict[tuple[int, int, str, float, int], TraceJob] = {}
     for job in trace:
@@ -59,6 +59,6 @@ def typical_of(trace: Iterable[TraceJob], specs: Specs) -> list[Shape]:
         try:
             shape = (ask(specs.of(examples[kind])[0]), kind[0])
         except ValidationError:
-            continue  # it will be refused
+            continue  # such a job is rejected at submission
         found += [shape] * max(round(_PARTS * count / together), 1)
     return found

@@ -1,4 +1,4 @@
-"""What was simulated, in words: the trace, the cluster, the policies and what was changed."""
+"""A description of the simulation in words: the trace, the cluster, the policies and the changes."""
 
 from __future__ import annotations
 

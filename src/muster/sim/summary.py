@@ -1,10 +1,10 @@
-"""What a simulation came to, in numbers: pure functions of its result.
+"""Summary statistics of a simulation: pure functions of its result.
 
 Percentiles are interpolated linearly between the two nearest ranks (rank p/100 × (n - 1), counted from 0). Slowdown is
 completion time over run time, with run times under ten seconds counted as ten. Fairness is Jain's index
-(Σx)² / (n Σx²) over the mean slowdowns x of the n users, or of the queues where users are not known: 1 when all are
-slowed down alike, 1/n when one alone is. Use and fragmentation are means over the time from the first to the last
-submission, because after it the cluster only runs empty.
+(Σx)² / (n Σx²) over the mean slowdowns x of the n users, or of the queues where users are not known: 1 when all have
+the same slowdown, 1/n when only one is slowed down. Utilisation and fragmentation are means over the time from the
+first to the last submission, because afterwards the cluster only drains.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from typing import Final
 
 from muster.sim.model import JobResult, Result, Sample, TraceJob
 
-# Accelerators of a job, from and to; 0 is a job for CPUs alone.
+# Size classes: name, minimum and maximum accelerators of a job; 0 is a CPU-only job.
 SIZES: Final[tuple[tuple[str, int, float], ...]] = (
     ("0", 0, 0), ("1", 1, 1), ("2-8", 2, 8), ("9-64", 9, 64), (">64", 65, float("inf")),
 )  # fmt: skip
-SHORTEST: Final = 10.0  # seconds; below it a slowdown says nothing
+SHORTEST: Final = 10.0  # seconds; shorter run times make the slowdown meaningless
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """How something is spread over jobs, in seconds; None where there is no job."""
+    """The distribution of a time over jobs, in seconds; None where there is no job."""
 
     count: int
     mean: float | None
@@ -37,16 +37,16 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """One setup in numbers."""
+    """The statistics of one setup."""
 
-    jobs: int  # that finished
-    refused: int  # that no node could ever take, or no rule allowed
+    jobs: int  # finished jobs
+    refused: int  # jobs that no node could ever hold, or that the rules forbid
     unfinished: int
     completion: Spread
     queueing: Spread
     by_size: dict[str, Spread]  # queueing
-    utilisation: float | None  # share of the accelerators in use
-    fragmentation: float | None  # share of the free accelerators that a typical gang can't use
+    utilisation: float | None  # fraction of the accelerators in use
+    fragmentation: float | None  # fraction of the free accelerators that a typical gang can't use
     fairness: float | None
     fairness_over: str  # "users", "queues" or ""
     preemptions: int
@@ -94,7 +94,7 @@ def spread(values: Iterable[float]) -> Spread:
 
 
 def percentile(ordered: Sequence[float], p: float) -> float:
-    """Of values that rise; interpolated linearly between the nearest ranks."""
+    """The percentile of values in ascending order, interpolated linearly between the nearest ranks."""
     place = (len(ordered) - 1) * p / 100
     below = min(int(place), len(ordered) - 2)
     if below < 0:
@@ -103,7 +103,7 @@ def percentile(ordered: Sequence[float], p: float) -> float:
 
 
 def jain(values: Sequence[float]) -> float | None:
-    """(Σx)² / (n Σx²); None of fewer than two values."""
+    """Jain's index (Σx)² / (n Σx²); None for fewer than two values."""
     squares = sum(value * value for value in values)
     if len(values) < 2 or not squares:
         return None
@@ -111,7 +111,7 @@ def jain(values: Sequence[float]) -> float | None:
 
 
 def fairness(jobs: Iterable[JobResult]) -> tuple[str, float | None]:
-    """Over whom, and Jain's index of their mean slowdowns."""
+    """What is compared ("users" or "queues"), and Jain's index of their mean slowdowns."""
     users, queues = defaultdict[str, list[float]](list), defaultdict[str, list[float]](list)
     for job in jobs:
         slowdown = max(1.0, job.completion / max(job.job.duration, SHORTEST))
@@ -130,21 +130,21 @@ def window(jobs: Iterable[TraceJob]) -> tuple[float, float]:
 
 
 def utilisation(samples: Sequence[Sample], start: float, end: float) -> float | None:
-    """Accelerator-seconds held over those there were."""
+    """Accelerator-seconds in use divided by accelerator-seconds available."""
     spans = spans_of(samples, start, end)
     total = sum(length * sample.total for sample, length in spans)
     return sum(length * sample.used for sample, length in spans) / total if total else None
 
 
 def fragmentation(samples: Sequence[Sample], start: float, end: float) -> float | None:
-    """The mean over time of the share of free accelerators that is of no use; a full cluster has none."""
+    """The mean over time of the fraction of free accelerators that can't be used; 0 for a full cluster."""
     spans = spans_of(samples, start, end)
     time = sum(length for _, length in spans)
     return sum(length * (1 - sample.usable) for sample, length in spans) / time if time else None
 
 
 def spans_of(samples: Sequence[Sample], start: float, end: float) -> list[tuple[Sample, float]]:
-    """Each sample with the seconds that it stands for: until the next one, within the window."""
+    """Each sample with the seconds that it represents: until the next one, within the window."""
     found = [
         (one, min(following.time, end) - max(one.time, start))
         for one, following in pairwise(samples)

@@ -1,4 +1,4 @@
-"""The comparison as rows of text: one row a figure, one cell a policy, and its ratio to the first one."""
+"""The comparison as rows of text: one row per statistic, one cell per policy, with its ratio to the first policy."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ Read = Callable[[Summary], float | None]
 class Row:
     label: str
     cells: tuple[str, ...]
-    ratios: tuple[float | None, ...]  # to the first policy; None where it says nothing
-    about: str = ""  # how it is counted
+    ratios: tuple[float | None, ...]  # to the first policy; None where a ratio has no meaning
+    about: str = ""  # how the statistic is defined
 
 
 def rows(summaries: Sequence[Summary]) -> Iterator[Row]:
-    """The figures that any of the policies has."""
+    """The rows for statistics that are not empty for all policies."""
     for label, read, written, compared, about in _figures(summaries):
         values = [read(one) for one in summaries]
         if any(values) or label in _ALWAYS:
@@ -30,7 +30,7 @@ def rows(summaries: Sequence[Summary]) -> Iterator[Row]:
 
 
 def span(seconds: float | None) -> str:
-    """`4.2s`, `3m20s`, `2h05m` or `3d04h`: two units are enough to go by."""
+    """A duration as `4.2s`, `3m20s`, `2h05m` or `3d04h`: at most two units."""
     if seconds is None or not math.isfinite(seconds):
         return "-"
     if seconds < 10:
@@ -70,7 +70,7 @@ def _ratio(value: float | None, base: float | None) -> float | None:
 
 
 def _figures(summaries: Sequence[Summary]) -> Iterator[tuple[str, Read, Callable[[float | None], str], bool, str]]:
-    """Label, how it is read, how it is written, whether ratios make sense, and how it is counted."""
+    """Label, getter, formatter, whether ratios make sense, and definition."""
     yield "jobs finished", lambda s: s.jobs, count, False, ""
     yield "refused", lambda s: s.refused, count, False, "jobs that the cluster or the policy can never run"
     yield "unfinished", lambda s: s.unfinished, count, False, "jobs that had not ended when nothing more could happen"

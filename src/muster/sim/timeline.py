@@ -1,4 +1,4 @@
-"""A result's samples as few enough points to draw: means over equal stretches of time."""
+"""Reduces a result's samples to few enough points to draw: means over equal time intervals."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from muster.sim.summary import spans_of
 
 @dataclass(slots=True)
 class Bucket:
-    """The mean of the cluster over one stretch of time."""
+    """The mean state of the cluster over one time interval."""
 
-    time: float  # its middle
-    length: float = 0.0  # seconds that are known
+    time: float  # the middle of the interval
+    length: float = 0.0  # seconds covered by samples
     used: float = 0.0  # accelerators
     total: float = 0.0
     queued: float = 0.0  # jobs
@@ -37,7 +37,7 @@ class Bucket:
 
 
 def buckets(samples: Sequence[Sample], start: float, end: float, count: int) -> list[Bucket]:
-    """`count` stretches from `start` to `end`; those of which nothing is known are left out."""
+    """`count` intervals from `start` to `end`; intervals without samples are left out."""
     if end <= start:
         return []
     width = (end - start) / count
@@ -56,7 +56,7 @@ def buckets(samples: Sequence[Sample], start: float, end: float, count: int) -> 
 
 
 def largest_queues(found: Sequence[Bucket], most: int) -> list[str]:
-    """The queues that used the most, at most so many, the largest first."""
+    """The queues with the most use, at most `most`, largest first."""
     used: dict[str, float] = {}
     for bucket in found:
         for queue, amount in bucket.by_queue.items():

@@ -1,4 +1,4 @@
-"""What if: the same trace with another cluster, another load, other rules or other costs."""
+"""What-if changes: the same trace with another cluster, load, rules or costs."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from muster.sim.cluster import ClusterFile, Layout
 from muster.sim.model import Cluster, Costs, PoolShape, Setup, TraceJob
 from muster.sim.presets import Preset
 
-ONLY: Final = ""  # in place of a pool's name: the only one
+ONLY: Final = ""  # in place of a pool name: the only pool
 Path = tuple[str, ...]  # the keys of a policy file from the top
 
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What is made different in every setup."""
+    """Changes that apply to every setup."""
 
-    nodes: tuple[tuple[str, int], ...] = ()  # pool → nodes more, or fewer
+    nodes: tuple[tuple[str, int], ...] = ()  # pool, nodes to add or (negative) to remove
     quotas: tuple[tuple[str, str, str], ...] = ()  # queue, pool, accelerators
-    settings: tuple[tuple[Path, Any], ...] = ()  # where in a policy file, and what is written there
+    settings: tuple[tuple[Path, Any], ...] = ()  # path in a policy file, value
     costs: Costs = field(default_factory=Costs)
 
 
 def squeezed(jobs: Sequence[TraceJob], load: float, first: int | None) -> list[TraceJob]:
-    """The first so many jobs, submitted `load` times as fast."""
+    """The first `first` jobs, submitted `load` times as fast."""
     kept = list(jobs[:first])
     if load == 1 or not kept:
         return kept
@@ -44,7 +44,7 @@ def squeezed(jobs: Sequence[TraceJob], load: float, first: int | None) -> list[T
 
 
 def fitted(jobs: Sequence[TraceJob], cluster: Cluster) -> tuple[list[TraceJob], list[str]]:
-    """The jobs with kinds of accelerator that the cluster has, and what had to be changed for it."""
+    """The jobs, with kinds of accelerator that the cluster lacks replaced by any kind; and notes on these changes."""
     kinds = {pool.accelerator for pool in cluster.pools}
     strange = sorted({job.accelerator for job in jobs} - kinds - {""})
     if not strange:
@@ -54,7 +54,7 @@ def fitted(jobs: Sequence[TraceJob], cluster: Cluster) -> tuple[list[TraceJob], 
 
 
 def make_setup(name: str, preset: Preset, file: ClusterFile, layout: Layout, changes: Changes) -> Setup:
-    """One policy on one layout of the cluster. SpecError where a change does not fit them."""
+    """The setup for one policy on one layout of the cluster. SpecError where a change does not fit."""
     cluster = changed_cluster(file.lay_out(layout), changes.nodes)
     quotas = [
         (("queues", queue, "quota", _pool(cluster, pool, f"--quota {queue}={amount}").name), amount)
@@ -65,7 +65,7 @@ def make_setup(name: str, preset: Preset, file: ClusterFile, layout: Layout, cha
 
 
 def changed_cluster(cluster: Cluster, nodes: Iterable[tuple[str, int]]) -> Cluster:
-    """With more or fewer nodes in some pools."""
+    """The cluster with more or fewer nodes in some pools."""
     pools = {pool.name: pool for pool in cluster.pools}
     for name, more in nodes:
         option = f"{'--add-nodes' if more > 0 else '--remove-nodes'} {f'{name}=' if name else ''}{abs(more)}"
@@ -78,11 +78,11 @@ def changed_cluster(cluster: Cluster, nodes: Iterable[tuple[str, int]]) -> Clust
 
 
 def changed_rules(rules: Rules, settings: Iterable[tuple[Path, Any]]) -> Rules:
-    """With other values at some places of its policy file, read as if they had stood there."""
+    """The rules with other values at some paths, parsed as if they were written in the policy file."""
     settings = list(settings)
     if not settings:
         return rules
-    # Every scalar stays the text that it is, as in a policy file.
+    # Scalars stay text, as in a policy file.
     written = yaml.load(dump_rules(rules), yaml.BaseLoader) or {}  # noqa: S506  (it makes strings, lists and mappings)
     for path, value in settings:
         _put(written, path, value)
@@ -90,7 +90,7 @@ def changed_rules(rules: Rules, settings: Iterable[tuple[Path, Any]]) -> Rules:
 
 
 def doubts(setup: Setup, jobs: Iterable[TraceJob]) -> list[str]:
-    """What in the rules does not fit the cluster, and will therefore do nothing or not what it seems to."""
+    """Warnings about rules that don't fit the cluster and so have no effect or an unexpected one."""
     pools = {pool.name: pool.nodes * pool.accelerators for pool in setup.cluster.pools}
     queues = dict.fromkeys({*setup.rules.queues, *(job.queue for job in jobs if job.queue)}, "default")
     found = check_rules(setup.rules, pools=pools, queues=queues, projects=setup.rules.projects)
@@ -109,7 +109,7 @@ def _pool(cluster: Cluster, name: str, option: str) -> PoolShape:
 
 
 def _put(place: dict[str, Any], path: Path, value: Any) -> None:
-    """Sets what stands at the path; a section that is written as one value is written out for it."""
+    """Sets the value at the path. A section that is written as a single value is expanded to a mapping first."""
     for depth, key in enumerate(path[:-1], 1):
         below = place.get(key)
         if not isinstance(below, dict):
@@ -121,7 +121,7 @@ def _put(place: dict[str, Any], path: Path, value: Any) -> None:
 
 
 def _shorthand(path: Path) -> str:
-    """The field that a bare value stands for: `preemption: false` is `{enabled: false}`."""
+    """The field that a single value stands for: `preemption: false` means `{enabled: false}`."""
     note = NOTES[Rules].get(path[0])
     return note.shorthand if note and len(path) == (2 if note.many else 1) else ""
 

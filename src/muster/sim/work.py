@@ -1,8 +1,8 @@
-"""How long gangs work: what is done and saved, what a restart costs, and what is lost when one is interrupted.
+"""The simulated work of gangs: progress, checkpoints, restart costs, and work lost by interruptions.
 
-An attempt after the first spends the cost of a restart before it works. With saves every so many seconds of work it is
-thrown back to the last of them whatever ends it; without, a gang that is asked to stop saves all that it has done, and
-one whose node fails goes back to where the attempt began.
+Every attempt after the first spends the restart cost before it works. With periodic checkpoints (`checkpoint_every`),
+any interruption goes back to the last one. Without them, a preempted gang saves all its work, and a gang whose node
+fails goes back to where the attempt began.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from muster.sim.owed import Alike, Owed
 from muster.wire import WorkerExit
 
 What = Literal["end", "save", "leave"]
-_TINY: Final = 1e-9  # of a save's worth: rounding must not make one save more, or less
+_TINY: Final = 1e-9  # fraction of a checkpoint interval: rounding must not change the number of checkpoints
 
 
 @dataclass(slots=True)
@@ -35,32 +35,32 @@ class Clock:
 
 @dataclass(slots=True)
 class Play:
-    """One job on its way."""
+    """The progress of one job."""
 
     result: JobResult
     project: str
     queue: str
-    bound: str = ""  # the one pool that it may use
-    saved: float = 0.0  # seconds of its work that a new attempt need not do again
-    attempt: int = 0  # the one that runs; 0 when none does
-    since: float = 0.0  # when it was launched
-    warm: float = 0.0  # when it begins to work
-    speed: float = 1.0  # against all of its nodes
-    accelerators: int = 0  # that it holds
+    bound: str = ""  # the only pool that it may use; "" is any
+    saved: float = 0.0  # seconds of its work that are saved in a checkpoint
+    attempt: int = 0  # the running attempt; 0 when none runs
+    since: float = 0.0  # when the attempt was launched
+    warm: float = 0.0  # when the attempt begins to work
+    speed: float = 1.0  # relative to a run on all its nodes
+    accelerators: int = 0  # held now
     stopped: float = inf  # when it stopped working, to save and leave
     why: str = ""
-    pool: str = ""  # that its attempt is in
-    alike: Alike | None = None  # those it waits with, where its queue has a quota
+    pool: str = ""  # the pool of its attempt
+    alike: Alike | None = None  # the waiting jobs of its queue and size, where quotas apply
     waits_since: float = 0.0
 
 
 class Work:
-    """The `Player` of the simulated engine."""
+    """Plays the work of all gangs: the `Player` of the simulated engine."""
 
     def __init__(self, clock: Clock, costs: Costs, engine: SimEngine, owed: Owed, pools: Mapping[str, str]) -> None:
         self._clock, self._costs, self._engine, self._owed = clock, costs, engine, owed
         self._pools = pools  # node → pool
-        self._turn_order: list[tuple[float, int, What, str, int]] = []  # when, in which order, what, job, attempt
+        self._turn_order: list[tuple[float, int, What, str, int]] = []  # time, sequence number, what, job, attempt
         self._entries = 0
         self.plays: dict[str, Play] = {}
         self.used = 0  # accelerators
@@ -72,7 +72,7 @@ class Work:
         self._wait(play)
 
     def next_time(self) -> float:
-        """When a gang next does something; inf when none runs."""
+        """The time of the next event of any gang; inf when none runs."""
         turn_order, plays = self._turn_order, self.plays
         while turn_order:
             at, _, what, job, attempt = turn_order[0]
@@ -83,7 +83,7 @@ class Work:
         return inf
 
     def deliver(self) -> list[Event]:
-        """What gangs do up to now: some end. The checkpoints that others have saved."""
+        """Carries out all gang events up to now. Returns events for the checkpoints that were saved."""
         now, saves = self._clock.time, []
         while self.next_time() <= now:
             at, _, what, job, attempt = heapq.heappop(self._turn_order)
@@ -124,7 +124,7 @@ class Work:
         return True
 
     def fail(self, job: str) -> None:
-        """A node of the gang is gone: what was not saved before is lost."""
+        """A node of the gang is lost, and with it all unsaved work."""
         play = self.plays.get(job)
         if play is not None and play.attempt:
             play.result.failures += 1
@@ -138,7 +138,7 @@ class Work:
         del self.plays[job]
 
     def _interrupt(self, play: Play, keep: bool) -> None:
-        """`keep`: the gang had the time to save all that it had done."""
+        """Ends the attempt before the work is done. `keep`: the gang had time to save all its work."""
         seconds = max(play.stopped - play.warm, 0.0)
         every = self._costs.checkpoint_every
         if every is None:
@@ -155,7 +155,7 @@ class Work:
         self._wait(play)
 
     def _account(self, play: Play) -> None:
-        """The attempt is over."""
+        """Adds up the held and lost time of an attempt that is over, and releases its accelerators."""
         now, result = self._clock.time, play.result
         result.held += now - play.since
         result.lost += (min(play.warm, now) - play.since) * play.accelerators
@@ -182,7 +182,7 @@ class Work:
         return self._costs.restart_wide if play.accelerators > self._costs.wide else self._costs.restart
 
     def _seconds(self, work: float, speed: float) -> float:
-        """What so much work takes, with the saves on the way; none is made at the very end."""
+        """Seconds that `work` takes, with the checkpoints on the way; none is made at the very end."""
         every = self._costs.checkpoint_every
         saves = 0 if every is None else max(ceil(work / every - _TINY) - 1, 0)
         return max(work, 0.0) / speed + saves * self._costs.checkpoint_cost

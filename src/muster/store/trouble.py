@@ -7,7 +7,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError, TimeoutError
+from sqlalchemy.exc import (
+    DBAPIError,
+    InterfaceError,
+    InternalError,
+    OperationalError,
+    SQLAlchemyError,
+    TimeoutError,
+)
 
 from muster.core.errors import Conflict, MusterError, Unavailable
 
@@ -89,7 +96,9 @@ def is_passing(error: Exception) -> bool:
     if isinstance(cause, sqlite3.Error):
         return getattr(cause, "sqlite_errorcode", 0) & 0xFF in _SQLITE
     state = getattr(cause, "sqlstate", None) or ""
-    return not state or state in _POSTGRES or state[:2] in _POSTGRES or state[:2] == "40"
+    if not state:  # the driver says so of a server that is gone, and of values that it can't send
+        return isinstance(error, OperationalError | InterfaceError | InternalError)
+    return state in _POSTGRES or state[:2] in _POSTGRES or state[:2] == "40"
 
 
 def taken_by_another(where: str) -> Conflict:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from sqlalchemy import Connection, select
 
 from muster.core.event import Event
 from muster.store import record_tables as tables
 from muster.store.base import Entry
-from muster.track.event_rows import EventRows
+from muster.track.event_rows import HANDLED, EventRows
 from muster.track.job_rows import read_job_rows
 from muster.track.record_db import RecordDb
 from muster.track.required import Required
@@ -25,15 +25,22 @@ class EventFold:
 
     def fold(self, events: Sequence[Event]) -> Entry:
         with self._db.reading() as connection:
-            jobs = read_job_rows(connection, list({event.job for event in events if event.job}))
             missing = _missing(connection, [event.job for event in events if event.kind == "job.submitted"])
+            wanted = [event for event in events if self._concerns(event, missing)]
+            if not wanted:
+                return Entry()
+            jobs = read_job_rows(connection, list({event.job for event in wanted}))
         rows = EventRows(jobs, self._submitted, missing)
-        for event in events:
+        for event in wanted:
             rows.take(event)
-        if rows.empty:
-            return Entry()
         judged = [run for run in rows.judged if self._required.wanted(rows.judged[run])]
         return Entry(records=[rows.record(), *(self._required.judge(run, rows.judged[run]) for run in judged)])
+
+    def _concerns(self, event: Event, missing: Collection[str]) -> bool:
+        """The rows of a submitted job were written with it: it matters only if its project requires fields."""
+        if event.kind == "job.submitted":
+            return event.job in missing or bool(self._required.wanted(event.project))
+        return event.kind in HANDLED
 
 
 def _missing(connection: Connection, jobs: Sequence[str]) -> set[str]:

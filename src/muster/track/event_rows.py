@@ -15,11 +15,10 @@ from muster.store.base import Record
 from muster.store.codec import dumps, loads
 from muster.store.insert import Row, add, put
 from muster.track.job_rows import JobRows
-from muster.track.rows import Doc, chunks, link_row, merged, note_row
+from muster.track.rows import Doc, chunks, merged, note_row
 from muster.track.submitted import SubmittedJobs
 from muster.track.values import PURGED, pairs
 
-_NUMBER_MAX: Final = 2**63  # no column holds more
 _SHOWN: Final = 8  # nodes that an entry of the logbook names
 
 
@@ -40,15 +39,9 @@ class EventRows:
         self._resumed: set[str] = set()
 
     def take(self, event: Event) -> None:
-        handler = _HANDLERS.get(event.kind)
-        if handler is not None:
-            self._runs[event.job] = None
-            handler(self, event)
-
-    @property
-    def empty(self) -> bool:
-        """Whether none of the events concerned the record."""
-        return not self._runs
+        """An event of one of the kinds in `HANDLED`."""
+        self._runs[event.job] = None
+        _HANDLERS[event.kind](self, event)
 
     def record(self) -> Record:
         """Writes it all, except of runs that were purged."""
@@ -112,17 +105,6 @@ class EventRows:
         text = f"{phase.capitalize()}{count}: {reason['message']}."
         self._note(event, "end", text, {"phase": phase, "reason": reason})
         self.judged[event.job] = event.project
-
-    def saved(self, event: Event) -> None:
-        step = event.data["step"]
-        if abs(step) >= _NUMBER_MAX or abs(event.data["bytes"]) >= _NUMBER_MAX:
-            return
-        row = {"run": event.job, "step": step, "attempt": event.attempt, "path": event.data["path"],
-               "bytes": event.data["bytes"], "time": event.time, "doc": "{}"}  # fmt: skip
-        self._add(tables.checkpoints, event, row)
-        self._add(
-            tables.links, event, link_row(f"run:{event.job}", f"checkpoint:{event.job}/{step}", "saves", event.time)
-        )
 
     def purged(self, event: Event) -> None:
         self._purged.append({"name": PURGED + event.job, "value": event.seq})
@@ -227,6 +209,6 @@ _HANDLERS: Final[dict[str, Callable[[EventRows, Event], None]]] = {
     "job.succeeded": EventRows.ended,
     "job.failed": EventRows.ended,
     "job.stopped": EventRows.ended,
-    "checkpoint.committed": EventRows.saved,
     "run.purged": EventRows.purged,
 }
+HANDLED: Final = frozenset(_HANDLERS)

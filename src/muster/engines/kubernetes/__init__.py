@@ -1,1 +1,1 @@
-"""Kubernetes as an engine: its objects rendered, applied and watched."""
+"""Kubernetes as an engine: renders, applies and watches its objects."""

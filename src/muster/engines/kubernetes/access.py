@@ -1,4 +1,5 @@
-"""Where a cluster's API is and how to say who asks: a kubeconfig as kubectl reads it, or a pod's service account."""
+"""Address of and credentials for a cluster's API:
+from a kubeconfig, as kubectl reads it, or a pod's service account."""
 
 from __future__ import annotations
 
@@ -21,27 +22,27 @@ from muster.core.errors import EngineError
 
 ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 EXEC_SECONDS: Final = 60.0  # that a credential plugin may take
-EXEC_EARLY: Final = 60.0  # seconds before a plugin's credential ends that another is asked for
-TOKEN_LOOK: Final = 60.0  # seconds between two looks at a token's file: the kubelet renews it
+EXEC_EARLY: Final = 60.0  # seconds before a plugin's credential expires at which a new one is requested
+TOKEN_LOOK: Final = 60.0  # seconds between two reads of a token's file: the kubelet renews it
 
 
 @dataclass(slots=True)
 class Access:
-    """How the API is reached. `token` is asked before every call and gives "" where there is none."""
+    """How to reach the API. `token` is called before every request and returns "" if there is none."""
 
     server: str
     namespace: str
-    where: str  # for people: which file and context this comes from
+    where: str  # readable: the file and context this comes from
     verify: ssl.SSLContext | bool = True
     token: Callable[[], str] = str
     basic: tuple[str, str] | None = None
     headers: dict[str, str] = field(default_factory=dict)
-    server_name: str = ""  # that the certificate is for, where it is not the host
+    server_name: str = ""  # the name in the certificate, if it is not the host
     proxy: str = ""
 
 
 def find_access(kubeconfig: str = "", context: str = "", account: Path = ACCOUNT) -> Access:
-    """By `kubeconfig`, else by KUBECONFIG, else as a pod of the cluster, else by ~/.kube/config. Raises EngineError."""
+    """From `kubeconfig`, else KUBECONFIG, else a pod's service account, else ~/.kube/config. Raises EngineError."""
     named = kubeconfig or os.environ.get("KUBECONFIG", "")
     if not named and (account / "token").exists() and os.environ.get("KUBERNETES_SERVICE_HOST"):
         return _in_cluster(account)
@@ -69,7 +70,8 @@ def _in_cluster(account: Path) -> Access:
 
 
 def _merged(paths: list[Path]) -> dict[str, Any]:
-    """As kubectl joins several: the first that names something counts. Paths within a file start from its folder."""
+    """Merges kubeconfigs as kubectl does: the first file that defines a name counts.
+    Paths are relative to their file."""
     found: dict[str, Any] = {"clusters": {}, "users": {}, "contexts": {}, "current-context": ""}
     for path in paths:
         try:
@@ -135,7 +137,7 @@ def _identify(access: Access, cluster: Mapping[str, Any], user: Mapping[str, Any
 
 def _trust(authority: str, insecure: bool = False) -> ssl.SSLContext:
     context = ssl.create_default_context(cadata=authority or None)
-    # Clusters' own authorities often lack the extensions that the strict check of newer Pythons wants.
+    # Clusters' own CAs often lack the extensions that the strict check of newer Pythons requires.
     context.verify_flags &= ~ssl.VerifyFlags.VERIFY_X509_STRICT
     if insecure:
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
@@ -143,7 +145,8 @@ def _trust(authority: str, insecure: bool = False) -> ssl.SSLContext:
 
 
 def _load_pair(context: ssl.SSLContext, certificate: str, key: str) -> None:
-    """The library takes files only; this one is readable by its owner only, and gone at once."""
+    """Loads a certificate and key. The library only takes files, so a temporary one is used,
+    readable by its owner only and deleted at once."""
     with tempfile.NamedTemporaryFile("w", prefix="muster-") as file:
         file.write(certificate.rstrip() + "\n" + key)
         file.flush()

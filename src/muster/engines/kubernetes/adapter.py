@@ -1,4 +1,4 @@
-"""Kubernetes as an engine: gangs as objects of the cluster, which chooses the nodes, and what it says of them."""
+"""The Kubernetes adapter: gangs become objects of the cluster, which chooses the nodes and reports their state."""
 
 from __future__ import annotations
 
@@ -31,28 +31,28 @@ from muster.engines.kubernetes.render_options import options_of
 from muster.engines.kubernetes.settings import KubeSettings, PoolSettings, worker_of
 from muster.engines.remote import Held, Key, Look, Order
 
-PACKAGE_CHECK: Final = 30.0  # seconds for which the launcher's package is taken to be where it was
-HEARD: Final = 5.0  # seconds in which a launcher hears of an order in the server's answers, before its pod is deleted
-CUT_OFF: Final = 5  # seconds for a pod whose order leaves it no grace
+PACKAGE_CHECK: Final = 30.0  # seconds for which the launcher's package is assumed to be still there
+HEARD: Final = 5.0  # seconds for a launcher to learn of an order from the server's answers, before its pod is deleted
+CUT_OFF: Final = 5  # grace seconds for a pod whose stop order has no grace
 Object = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class KubeConfig:
-    """All that the settings of one engine say."""
+    """All settings of one engine."""
 
     settings: KubeSettings
     kubeconfig: str = ""
     context: str = ""
-    namespace: str = ""  # "" is the context's own
+    namespace: str = ""  # "": the context's own
     growth: Mapping[str, Growth] = field(default_factory=dict)  # by pool
-    depth: float = 2.0  # slots of a pool for each of its machines
-    refuse_after: float = 120.0  # seconds that a container may fail to start before the job is given up
-    node_lost_after: float = 30.0  # seconds that a node may be not ready before what it ran counts as lost
+    depth: float = 2.0  # slots per machine of a pool
+    refuse_after: float = 120.0  # seconds that a container may fail to start before the job fails
+    node_lost_after: float = 30.0  # seconds that a node may be not ready before its workers count as lost
 
     @property
     def namespaces(self) -> tuple[str, ...]:
-        """Further ones in which jobs may be: by what they ask for, or by their project."""
+        """Further namespaces that jobs may use, by their options or by their project."""
         own = (project.namespace for project in self.settings.projects.values() if project.namespace)
         return tuple(dict.fromkeys([*self.settings.namespaces, *own]))
 
@@ -72,24 +72,24 @@ class KubernetesAdapter:
         self._settings = replace(config.settings, namespace=config.namespace or config.settings.namespace)
         self._link: Link | None = None
         self._detail = ""
-        self._lock = threading.Lock()  # over what the watchers' threads and `cause` see as well
+        self._lock = threading.Lock()  # for data that the watchers' threads and `cause` use as well
         self._memos: dict[Key, Memo] = {}
         self._removal = Removal(config.settings)
         self._away: dict[str, float] = {}  # nodes that don't answer → since when, monotonic
-        self._lost: dict[str, str] = {}  # those that have not for long → why
-        self._news = 0  # of nodes, when they were last described
+        self._lost: dict[str, str] = {}  # nodes that have not answered for long → why
+        self._news = 0  # the nodes' change counter when they were last described
         self._shipping = threading.Lock()
-        self._shipped: dict[str, float] = {}  # namespaces that have the package → when that was seen, monotonic
-        self._departures = 0  # at the last look
+        self._shipped: dict[str, float] = {}  # namespaces that have the package → when that was checked, monotonic
+        self._departures = 0  # `link.departures` at the last look
 
-    # --- the connection ----------------------------------------------------------------------------------------------
+    # --- connection --------------------------------------------------------------------------------------------------
     def open(self, changed: Callable[[], None]) -> str:
         if self._link is not None:
             try:
                 self._link.check()
             except KubeError as error:
                 if error.status == 401:
-                    self.close()  # another credential may do
+                    self.close()  # another credential may work
                 raise
             return self._detail
         access = find_access(self._config.kubeconfig, self._config.context)
@@ -155,7 +155,7 @@ class KubernetesAdapter:
             return cause_of(gang, memo, worker, self._lost)
 
     def _note_nodes(self, link: Link, gangs: Mapping[Key, Gang], now: float) -> None:
-        """Which of the nodes that gangs are on don't answer, since when, and which of them count as lost."""
+        """Updates which of the gangs' nodes don't answer, since when, and which of them count as lost."""
         names = {pod["spec"].get("nodeName", "") for gang in gangs.values() for pod in gang.pods.values()} - {""}
         troubled = {name: why for name in names if (why := machines.is_lost(link.node(name)))}
         self._away = {name: self._away.get(name, now) for name in troubled}
@@ -170,7 +170,7 @@ class KubernetesAdapter:
         self.look_every = max(0.5, min([5.0, *due]))
 
     def _clear_away(self, link: Link, gangs: Mapping[Key, Gang], now: float) -> None:
-        """Deletes what has had its grace, and what Kueue would otherwise start a second time as the same attempt."""
+        """Deletes gangs whose grace is over, and gangs that Kueue would otherwise start again as the same attempt."""
         due: list[Callable[[], None]] = []
         for key, gang in gangs.items():
             memo = self._memos[key]
@@ -181,13 +181,13 @@ class KubernetesAdapter:
         each(due)
 
     def _mend_package(self, link: Link, gangs: Mapping[Key, Gang]) -> None:
-        """Makes the launcher's package anew where a pod waits for it: somebody has deleted it."""
+        """Recreates the launcher's package where a pod waits for it because it was deleted."""
         now = time.monotonic()
         for gang in gangs.values():
             waiting = [pod for pod in gang.pods.values() if not reasons.is_up(pod) and not reasons.has_ended(pod)]
             for name in reasons.missing_map(gang.warnings) if waiting else ():
                 space = waiting[0]["metadata"]["namespace"]
-                since = self._shipped.get(space)  # events stay long after what they tell of
+                since = self._shipped.get(space)  # events outlive the problem that they report
                 late = since is None or now - since >= PACKAGE_CHECK
                 if late and name.startswith(f"{self._settings.package}-"):
                     self._shipped.pop(space, None)
@@ -199,10 +199,10 @@ class KubernetesAdapter:
         return machines.describe(nodes, self._pools(nodes), link.use(), config.depth, config.growth, levels)
 
     def _pools(self, nodes: Sequence[Object]) -> Mapping[str, PoolSettings]:
-        """As they are set; without that, as they are found."""
+        """The pools of the settings, or else those found in the cluster."""
         return self._settings.pools or machines.discover(nodes)
 
-    # --- handing over ------------------------------------------------------------------------------------------------
+    # --- hand-over ---------------------------------------------------------------------------------------------------
     def launch(self, gangs: Sequence[GangLaunch], wanted: Callable[[Key], bool]) -> Mapping[Key, str | Held]:
         link = self._linked()
         settings = replace(self._settings, pools=self._pools(link.nodes()))
@@ -214,14 +214,14 @@ class KubernetesAdapter:
         return {(gang.job, gang.attempt): answer for gang, answer in named if answer is not None}
 
     def objections(self, gang: GangLaunch) -> Sequence[Problem]:
-        """What the engine's settings don't allow of it. Asks nobody, so it may be called from any thread."""
+        """What the engine's settings don't allow for this gang. Makes no request, so any thread may call it."""
         settings = self._settings
         if not gang.options and not gang.image and settings.unlisted_projects == "default":
-            return ()  # a job of every engine: the usual one
+            return ()  # the usual case: a job that any engine could run
         try:
             return refusals(gang, settings, self._name)
         except Invalid:
-            return ()  # no cluster would take it: said where it is handed over
+            return ()  # no cluster would take it: reported at the hand-over
 
     def _allowed(self, gang: GangLaunch, settings: KubeSettings) -> str:
         if problems := refusals(gang, settings, self._name):
@@ -251,7 +251,8 @@ class KubernetesAdapter:
         return answer
 
     def _patience(self, memo: Memo, answer: str | Held | None) -> str | Held | None:
-        """What the server does not take and gives no cause for, again and again, is refused in its words."""
+        """Refuses a gang, with the server's message,
+        that the server keeps rejecting for `refuse_after` without a cause."""
         if not isinstance(answer, Held) or answer.code != UNEXPLAINED:
             memo.unexplained_at = None
             return answer
@@ -271,7 +272,8 @@ class KubernetesAdapter:
 
     # --- stopping ----------------------------------------------------------------------------------------------------
     def stop(self, orders: Sequence[Order]) -> None:
-        """What runs hears of it in the server's answers and has its grace; what is left then is deleted."""
+        """Stops gangs. A running gang learns of it from the server's answers and has its grace;
+        then the rest is deleted."""
         link = self._linked()
         gangs = link.gangs()
         now = time.monotonic()
@@ -303,13 +305,13 @@ class KubernetesAdapter:
             self._memos.pop(gang.key, None)
 
     def _pod_gone(self, pod: Object) -> None:
-        """From a watcher's thread."""
+        """Called by a watcher's thread."""
         key = key_of_item(pod)
         with self._lock:
             if key is not None and (memo := self._memos.get(key)) is not None:
                 memo.gone[worker_of(pod) or 0] = pod
 
-    # --- the rest ----------------------------------------------------------------------------------------------------
+    # --- others ------------------------------------------------------------------------------------------------------
     def drain(self, node: str, why: str) -> None:
         body = {"metadata": {"annotations": {DRAINED: why or "drained in Muster"}}, "spec": {"unschedulable": True}}
         self._linked().client.merge(NODES.path(name=node), body)
@@ -319,13 +321,13 @@ class KubernetesAdapter:
         self._linked().client.merge(NODES.path(name=node), body)
 
     def want(self, waiting: Sequence[tuple[str, Resources, int]]) -> None:
-        """Nothing to do: pods that wait are what a cluster's autoscaler looks at."""
+        """Nothing to do: a cluster's autoscaler looks at pending pods."""
 
     def most(self) -> Mapping[str, tuple[Resources, int]]:
         return {pool: (growth.node, growth.max_nodes) for pool, growth in self._config.growth.items()}
 
     def usage(self, since: float) -> Iterable[Usage]:
-        """Kubernetes keeps no books of what has gone."""
+        """Always empty: Kubernetes keeps no records of deleted objects."""
         return ()
 
     def diagnose(self) -> Iterable[Finding]:

@@ -19,18 +19,18 @@ from muster.core.lines import byte_lines
 from muster.engines.kubernetes.access import Access
 
 MANAGER: Final = "muster"
-PAGE: Final = 500  # objects a call
+PAGE: Final = 500  # objects per call
 SECONDS: Final = 30.0  # that a call may take
-TRIES: Final = 4  # of a call that the server was too busy for
-BUSY_WAIT: Final = 0.25  # seconds before the second try, doubled, where the server does not say
-WATCH_SECONDS: Final = 290  # after which the server ends a watch; it is begun again where it stopped
-WATCH_SLACK: Final = 30.0  # seconds more before a watch in which nothing comes is given up
-BUSY_MOST: Final = 5.0  # seconds that a busy server's own wish for a pause is heeded
+TRIES: Final = 4  # attempts for a call when the server is busy
+BUSY_WAIT: Final = 0.25  # seconds before the second attempt, doubled each time, unless the server gives a time
+WATCH_SECONDS: Final = 290  # after which the server ends a watch; it is resumed where it stopped
+WATCH_SLACK: Final = 30.0  # further seconds before a watch without any event is given up
+BUSY_MOST: Final = 5.0  # upper limit for a busy server's Retry-After, in seconds
 GONE: Final = 410
-# Asks for what an object is called, and not for what is in it.
+# Requests only an object's metadata, without its content.
 METADATA: Final = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io,application/json"
 METADATA_LIST: Final = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,application/json"
-# What serves the kinds that a cluster may lack, and what to do without it: group → words.
+# What to do if a cluster lacks an optional kind: API group → hint.
 INSTALLS: Final = {
     "jobset.x-k8s.io": "Have JobSet installed in the cluster, or use `form: job`.",
     "trainer.kubeflow.org": "Have Kubeflow Trainer 2 installed in the cluster, or use `form: job`.",
@@ -41,7 +41,7 @@ Object = dict[str, Any]
 
 
 class KubeError(EngineError):
-    """What the API answered instead of what was asked for: its status, its word for it, and its sentence."""
+    """An error answer of the API: status code, reason and message."""
 
     def __init__(self, status: int, reason: str, message: str, hint: str = "") -> None:
         super().__init__(message, hint)
@@ -50,7 +50,7 @@ class KubeError(EngineError):
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """A kind of object as the API names it in paths."""
+    """A kind of object, as it appears in API paths."""
 
     api_version: str
     plural: str
@@ -74,7 +74,7 @@ REVIEWS: Final = Resource("authorization.k8s.io/v1", "selfsubjectaccessreviews",
 
 
 class Client:
-    """One API server. Used by several threads; call `close` when nobody uses it any more."""
+    """A client of one API server. Thread-safe; call `close` when it is no longer used."""
 
     def __init__(self, access: Access) -> None:
         self.access = access
@@ -86,7 +86,7 @@ class Client:
             timeout=SECONDS,
             proxy=access.proxy or None,
             trust_env=not access.proxy and not _is_loopback(access.server),
-            limits=httpx.Limits(max_connections=None, max_keepalive_connections=32),  # watches hold theirs
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=32),  # every watch holds a connection
         )
         self._kinds: dict[str, dict[str, Resource]] = {}  # apiVersion → kind → resource
         self._lock = threading.Lock()
@@ -99,12 +99,12 @@ class Client:
         return self._call("GET", path, params)
 
     def list(self, path: str, params: Mapping[str, str]) -> tuple[list[Object], str]:
-        """Everything, page after page, and the version that a watch goes on from."""
+        """Lists all objects, page by page, and returns the resource version from which a watch can continue."""
         items: list[Object] = []
         more: dict[str, str] = {}
         while True:
             page = self._call("GET", path, {**params, "limit": str(PAGE), **more})
-            # Within a list, objects of the built-in kinds don't say what they are; the list does.
+            # In a list, objects of built-in kinds lack apiVersion and kind; the list has them.
             what = {"apiVersion": page.get("apiVersion", ""), "kind": str(page.get("kind", "")).removesuffix("List")}
             items.extend({**what, **item} for item in page.get("items") or [])
             about = page.get("metadata", {})
@@ -113,7 +113,7 @@ class Client:
             more = {"continue": about["continue"]}
 
     def watch(self, path: str, params: Mapping[str, str], version: str, seconds: int = WATCH_SECONDS) -> Watching:
-        """Raises KubeError with status 410 when that version is too old to go on from."""
+        """Starts a watch. Raises KubeError with status 410 when that version is too old."""
         asked = {
             **params, "watch": "true", "resourceVersion": version,
             "allowWatchBookmarks": "true", "timeoutSeconds": str(seconds),
@@ -126,12 +126,12 @@ class Client:
         return Watching(response)
 
     def groups(self) -> dict[str, str]:
-        """Every group of kinds that is served, and the version that the server prefers."""
+        """Every API group that is served, with the server's preferred version."""
         found = self.get("/apis").get("groups") or []
         return {str(one["name"]): str(one["preferredVersion"]["groupVersion"]) for one in found}
 
     def served(self, group: str) -> str:
-        """The version in which a group of kinds is served, preferred by the server; "" when it has none of it."""
+        """The server's preferred version of an API group; "" when the group is not served."""
         try:
             return str(self.get(f"/apis/{group}")["preferredVersion"]["groupVersion"])
         except KubeError as error:
@@ -140,7 +140,7 @@ class Client:
             raise
 
     def resource(self, api_version: str, kind: str) -> Resource:
-        """Raises KubeError, status 404, where the server has no such kind."""
+        """Raises KubeError with status 404 if the server has no such kind."""
         with self._lock:
             known = self._kinds.get(api_version)
         if known is None:
@@ -159,19 +159,20 @@ class Client:
         return known[kind]
 
     def is_ready(self) -> bool:
-        """Whether the server says of itself that it is well; one that does not let us ask at least answers."""
+        """Whether the server reports itself ready.
+        A server that denies the request counts as ready, because it answers."""
         return self._send(self._request("GET", "/readyz", {})).status_code < 500
 
     # --- changing ----------------------------------------------------------------------------------------------------
     def apply(self, body: Object, force: bool = True) -> Object:
-        """Server-side apply: makes the object, or makes it say what `body` says."""
+        """Server-side apply: creates the object, or updates it to match `body`."""
         about = body["metadata"]
         path = self.resource(body["apiVersion"], body["kind"]).path(about.get("namespace", ""), about["name"])
         params = {"fieldManager": MANAGER, "force": "true" if force else "false", "fieldValidation": "Strict"}
         try:
             return self._call("PATCH", path, params, json.dumps(body), "application/apply-patch+yaml")
         except KubeError as error:
-            if error.status == 404 and not error.reason:  # the whole kind has gone since we learnt of it
+            if error.status == 404 and not error.reason:  # the whole kind was removed since it was discovered
                 with self._lock:
                     self._kinds.pop(body["apiVersion"], None)
                 raise _no_kind(body["apiVersion"], body["kind"]) from None
@@ -185,13 +186,14 @@ class Client:
         return self._call("POST", path, {"fieldManager": MANAGER}, json.dumps(body), "application/json")
 
     def create_dry(self, body: Object) -> None:
-        """Raises what making the object would. Nothing is made."""
+        """A dry run: raises the error that creating the object would raise, and creates nothing."""
         path = self.resource(body["apiVersion"], body["kind"]).path(body["metadata"].get("namespace", ""))
         params = {"fieldManager": MANAGER, "fieldValidation": "Strict", "dryRun": "All"}
         self._call("POST", path, params, json.dumps(body), "application/json")
 
     def touch(self, path: str) -> bool:
-        """Whether it is there, by a patch that changes nothing: that takes no right to read, and brings no content."""
+        """Whether the object exists, by a patch that changes nothing:
+        it needs no right to read and returns no content."""
         params = {"fieldManager": MANAGER}
         try:
             self._call("PATCH", path, params, "{}", "application/merge-patch+json", METADATA)
@@ -202,12 +204,12 @@ class Client:
         return True
 
     def delete_all(self, path: str, selector: str) -> None:
-        """Of a collection, what has these labels."""
+        """Deletes all objects of a collection with these labels."""
         options = json.dumps({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"})
         self._call("DELETE", path, {"labelSelector": selector}, options, "application/json", METADATA_LIST)
 
     def delete(self, path: str, propagation: str = "Background", grace: int | None = None, uid: str = "") -> bool:
-        """False where it is gone already, or another has taken its name."""
+        """Deletes an object. Returns False if it is gone already, or if another object has its name now."""
         options: Object = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation}
         if grace is not None:
             options["gracePeriodSeconds"] = grace
@@ -221,7 +223,7 @@ class Client:
             raise
         return True
 
-    # --- how ---------------------------------------------------------------------------------------------------------
+    # --- requests ----------------------------------------------------------------------------------------------------
     def _resources(self, api_version: str, kind: str) -> Iterable[Object]:
         root = f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
         try:
@@ -278,7 +280,7 @@ class Client:
                 return self._http.send(request, stream=stream)
             except (
                 httpx.RemoteProtocolError
-            ):  # an idle connection that was closed as we took it; every call may be repeated
+            ):  # an idle connection was closed just as we took it; every call may be repeated
                 return self._http.send(request, stream=stream)
         except (httpx.HTTPError, RuntimeError) as error:  # RuntimeError: the client was closed meanwhile
             raise EngineError(
@@ -288,7 +290,7 @@ class Client:
 
 
 class Watching:
-    """A watch that is under way: iterate for its events; `close` may be called from any thread."""
+    """A watch in progress. Iterate over its events; any thread may call `close`."""
 
     def __init__(self, response: httpx.Response) -> None:
         self._response = response
@@ -310,7 +312,7 @@ class Watching:
             try:
                 plug.shutdown(socket.SHUT_RDWR)
             except OSError:
-                pass  # it had ended by itself
+                pass  # the connection was closed already
 
 
 def _no_kind(api_version: str, kind: str) -> KubeError:

@@ -1,4 +1,4 @@
-"""Settings of a Kubernetes engine: `[engines.NAME]` of the server's config.toml, checked word by word."""
+"""Reads and checks the settings of a Kubernetes engine: `[engines.NAME]` of the server's config.toml."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NODE_KEYS: Final = ("cpus", "memory", "accelerators", "accelerator_memory")
 
 
 def read(name: str, settings: Mapping[str, Any], home: Home) -> KubernetesAdapter:
-    """Raises ConfigError. Connects to nothing."""
+    """Builds the adapter. Raises ConfigError. Connects to nothing."""
     return KubernetesAdapter(name, read_config(name, settings, home), home)
 
 
@@ -67,7 +67,7 @@ def read_config(name: str, given: Mapping[str, Any], home: Home) -> KubeConfig:
     )
     kubeconfig = values.pop("kubeconfig", "")
     if kubeconfig:
-        kubeconfig = str(home.folder / Path(kubeconfig).expanduser())  # a relative one starts from the home folder
+        kubeconfig = str(home.folder / Path(kubeconfig).expanduser())  # a relative path starts from the home folder
     return KubeConfig(made, kubeconfig, growth=growth, depth=depth, **values)
 
 

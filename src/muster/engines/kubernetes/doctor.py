@@ -1,4 +1,4 @@
-"""Whether a cluster can be used as an engine: one thing after the other, each with what to do about it."""
+"""The checks of `muster doctor --engine` for Kubernetes, each with a hint."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from muster.engines.kubernetes.link import KUEUE
 from muster.engines.kubernetes.settings import KubeSettings
 from muster.engines.package import worker_package
 
-MAP_BYTES: Final = 1 << 20  # what a ConfigMap may hold
-# What the engine does in a namespace, and in the whole cluster: group, kind, verbs. docs/kubernetes.md has the same.
+MAP_BYTES: Final = 1 << 20  # the size limit of a ConfigMap
+# The rights that the engine needs in a namespace: group, kind, verbs. docs/kubernetes.md has the same list.
 NEEDED: Final = (
     ("", "pods", ("list", "watch", "delete")),
     ("", "secrets", ("create", "patch", "delete")),
@@ -39,7 +39,7 @@ _SEE: Final = ROLES
 def diagnose(
     kubeconfig: str, context: str, settings: KubeSettings, namespaces: Sequence[str], home: Home
 ) -> Iterator[Finding]:
-    """`namespaces`: the first is the engine's own, "" for the context's."""
+    """Runs the checks. The first of `namespaces` is the engine's own, "" for the context's."""
     try:
         access = find_access(kubeconfig, context)
     except EngineError as error:

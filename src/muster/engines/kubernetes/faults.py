@@ -1,4 +1,4 @@
-"""What an answer of the API server means for the gang that it concerns: never, not yet, or that the server is away."""
+"""Classifies an API server's error: the gang is refused, it is held and retried, or the server is away."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from muster.engines.kubernetes.client import Client, KubeError
 from muster.engines.remote import Held
 
 ROLES: Final = "Bind the roles of deploy/base/access.yaml; docs/kubernetes.md lists the rights."
-UNEXPLAINED: Final = "ServerError"  # of a fault that the server gives no cause for
+UNEXPLAINED: Final = "ServerError"  # for an error without a stated cause
 Object = dict[str, Any]
 
-# How an authorizer says no, whichever it is. Admission says 403 as well, in other words.
+# The message of an authorizer's denial. Admission plugins answer 403 as well, with other messages.
 _RIGHT: Final = re.compile(
     r'User "(?P<user>[^"]*)" cannot (?P<verb>\S+) resource "(?P<kind>[^"]*)"'
     r'(?: in API group "(?P<group>[^"]*)")?(?: in the namespace "(?P<namespace>[^"]*)")?'
 )
-# Server-side apply answers what does not fit the kind's schema with status 500 and no reason.
+# Server-side apply reports schema violations with status 500 and no reason.
 _SCHEMA: Final = re.compile(r"failed to (create typed patch object|convert new object|convert patch object) \(")
 _NO_NAMESPACE: Final = re.compile(r'namespaces "[^"]*" not found')
 _AWAY: Final = (401, 429, 502, 503)
@@ -30,16 +30,16 @@ _LATER: Final = (408, 409, 504)
 class Fault:
     kind: Literal["refused", "held", "away"]
     message: str
-    code: str = ""  # of what is held
+    code: str = ""  # for a held gang
     hint: str = ""
-    own: bool = False  # the engine's trouble, and not the job's
+    own: bool = False  # the engine's fault, not the job's
 
     def as_held(self) -> Held:
         return Held(self.code, self.message, self.hint, self.own)
 
 
 def fault_of(error: EngineError) -> Fault | None:
-    """By the answer alone; None where it does not tell whom it concerns."""
+    """Classifies an error by the answer alone; None if the answer does not tell."""
     if not isinstance(error, KubeError) or error.status in _AWAY:
         return Fault("away", error.message)
     if error.status == 403:
@@ -59,8 +59,8 @@ def fault_of(error: EngineError) -> Fault | None:
 
 
 def examine(client: Client, body: Object, error: EngineError) -> Fault:
-    """As `fault_of`; where the answer does not tell, the server is asked what it makes of the same object in a dry run,
-    and whether it is well."""
+    """Like `fault_of`. If the answer does not tell, tries the same object in a dry run,
+    and asks the server whether it is ready."""
     known = fault_of(error)
     if known is not None:
         return known

@@ -1,4 +1,4 @@
-"""The gangs of one Muster in a cluster, put together from its objects, and what each of their workers is doing."""
+"""The gangs of one Muster in a cluster, assembled from the cluster's objects, and the state of their workers."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ from muster.engines.remote import Order
 from muster.wire import Outcome, WorkerExit
 
 _GIVEN_UP: Final = "where that can't pass by itself, the job is failed after {:g} s (`refuse_after`)."
-WORKERS: Final = "muster.dev/workers"  # an annotation of what starts a gang's pods: how many there are
+WORKERS: Final = "muster.dev/workers"  # annotation of a gang's main object: the number of workers
 Key = tuple[str, int]  # job, attempt
 Object = dict[str, Any]
 
 
 @dataclass(slots=True)
 class Memo:
-    """What is remembered of a gang until it is forgotten: objects vanish, and their last word would with them."""
+    """What is remembered about a gang until it is forgotten, because the cluster's objects may disappear before."""
 
     workers: int = 0
-    gone: dict[int, Object] = field(default_factory=dict)  # the last state of pods that are no more
+    gone: dict[int, Object] = field(default_factory=dict)  # the last state of deleted pods
     reports: dict[int, WorkerReport] = field(default_factory=dict)  # as last given
-    started: bool = False  # a pod of it was up
-    evicted: Cause | None = None  # why Kueue has taken its quota back
+    started: bool = False  # one of its pods was running
+    evicted: Cause | None = None  # why Kueue has evicted it
     order: Order | None = None
     delete_at: float | None = None  # monotonic; when its objects are deleted, by order
-    owned: bool = False  # what its pods need is known to go with what started it
-    removed: bool = False  # we have deleted what started it
-    trouble_at: float | None = None  # monotonic; since when a pod can't be made or started
-    unexplained_at: float | None = None  # monotonic; since when the server gives no cause for not taking it
+    owned: bool = False  # its secret, service etc. have the main object as their owner
+    removed: bool = False  # we have deleted the main object
+    trouble_at: float | None = None  # monotonic; since when a pod can't be created or started
+    unexplained_at: float | None = None  # monotonic; since when the server rejects it without a cause
 
 
 @dataclass(slots=True)
 class Gang:
-    """What the cluster has of one attempt now."""
+    """The objects of one attempt that the cluster has now."""
 
     key: Key
-    main: Object | None = None  # what starts its pods
+    main: Object | None = None  # the object that starts its pods
     pods: dict[int, Object] = field(default_factory=dict)
     workload: Object | None = None  # Kueue's
     group: Object | None = None  # Volcano's
@@ -50,18 +50,18 @@ class Gang:
 
 @dataclass(slots=True)
 class View:
-    """What a look knows beside the gangs themselves. Times are monotonic but for `wall`."""
+    """Input of a look besides the gangs. Times are monotonic, except `wall`."""
 
     now: float
     wall: float
     lost: Mapping[str, str]  # nodes that have been away for long enough → why
-    refuse_after: float  # seconds that a pod may fail to be made or started
-    positions: Mapping[str, int]  # workload's uid → place in its queue, from 0
-    kueue: bool = True  # whether the cluster has it
+    refuse_after: float  # seconds that a pod may fail to be created or started
+    positions: Mapping[str, int]  # workload's uid → position in its queue, from 0
+    kueue: bool = True  # whether the cluster has Kueue
 
 
 def key_of(item: Object) -> Key | None:
-    """Whose it is, by its labels; the annotation has the job's id as it is where that can't be a label."""
+    """The attempt that an object belongs to, by its labels. The annotation holds a job id that can't be a label."""
     about = item["metadata"]
     labels, notes = about.get("labels") or {}, about.get("annotations") or {}
     if JOB not in labels or not str(labels.get(ATTEMPT, "")).isdigit():
@@ -70,7 +70,7 @@ def key_of(item: Object) -> Key | None:
 
 
 def is_main(item: Object) -> bool:
-    """What we have made ourselves, not what a controller has made for it."""
+    """Whether we created the object ourselves, not a controller."""
     return not any(owner.get("controller") for owner in item["metadata"].get("ownerReferences") or [])
 
 
@@ -82,7 +82,7 @@ def gather(
     warnings: Iterable[Object],
     names: dict[str, str],
 ) -> dict[Key, Gang]:
-    """`names`: label → job's id, where the two differ; kept, for pods that outlive what made them."""
+    """Assembles the gangs. `names`: label → job id, where they differ; kept for pods that outlive their main object."""
     found: dict[Key, Gang] = {}
     by_uid: dict[str, Gang] = {}
     for main in mains:
@@ -118,7 +118,7 @@ def size_of(gang: Gang, memo: Memo) -> int:
 
 
 def report(gang: Gang, memo: Memo, view: View) -> tuple[list[WorkerReport], Wait | None]:
-    """Every worker of a gang, and what the gang waits for while any of them is not up."""
+    """Reports every worker of a gang, and why the gang waits while any of them is not running."""
     memo.workers = size_of(gang, memo)
     memo.evicted = memo.evicted or (reasons.eviction(gang.workload) if memo.started else None)
     if not any(_trouble(gang, number) for number in range(memo.workers)):
@@ -132,14 +132,14 @@ def report(gang: Gang, memo: Memo, view: View) -> tuple[list[WorkerReport], Wait
 
 
 def farewell(key: Key, memo: Memo, view: View) -> list[WorkerReport]:
-    """A gang of which the cluster has nothing any more, as it is reported until it is forgotten."""
+    """Reports a gang whose objects are all gone, until it is forgotten."""
     reports = [_worker(Gang(key), memo, view, number) for number in range(memo.workers)]
     memo.reports = {one.worker: one for one in reports}
     return reports
 
 
 def known_cause(gang: Gang, memo: Memo) -> Cause | None:
-    """Why the gang as a whole goes, as far as that is known."""
+    """Why the gang as a whole ends, as far as known."""
     if memo.order is not None:
         return memo.order.reason, "stopped by the server's order"
     if evicted := memo.evicted or reasons.eviction(gang.workload):
@@ -155,7 +155,7 @@ def kind_of(gang: Gang) -> str:
 
 
 def cause_of(gang: Gang, memo: Memo, worker: int, lost: Mapping[str, str]) -> Cause | None:
-    """Why one worker was told to leave."""
+    """Why one worker was told to exit."""
     pod = gang.pods.get(worker) or memo.gone.get(worker)
     if memo.order is None and pod is not None and (found := reasons.disruption(pod)):
         return found
@@ -176,7 +176,7 @@ def cause_of(gang: Gang, memo: Memo, worker: int, lost: Mapping[str, str]) -> Ca
 def _worker(gang: Gang, memo: Memo, view: View, number: int) -> WorkerReport:
     before = memo.reports.get(number)
     if before is not None and before.status == "ended":
-        return before  # what has ended once stays so, whatever is made of its objects
+        return before  # an ended worker stays ended, whatever happens to its objects
     pod = gang.pods.get(number)
     if pod is None:
         return _absent(gang, memo, view, number)
@@ -195,7 +195,7 @@ def _worker(gang: Gang, memo: Memo, view: View, number: int) -> WorkerReport:
 
 
 def _refused(gang: Gang, memo: Memo, view: View, number: int) -> WorkerReport | None:
-    """The end of a worker whose pod could not be made or started for so long that it never will."""
+    """The end of a worker whose pod could not be created or started for `refuse_after` seconds."""
     trouble = _trouble(gang, number)
     if trouble is None or memo.trouble_at is None or view.now - memo.trouble_at < view.refuse_after:
         return None
@@ -204,7 +204,7 @@ def _refused(gang: Gang, memo: Memo, view: View, number: int) -> WorkerReport | 
 
 
 def _trouble(gang: Gang, number: int) -> Cause | None:
-    """What keeps a worker's pod from being made or started and may not pass by itself."""
+    """What keeps a worker's pod from being created or started and may not pass by itself."""
     pod = gang.pods.get(number)
     if pod is None:
         said = reasons.unmakable(gang.warnings, gang.main) if gang.main is not None else ""
@@ -222,7 +222,7 @@ def _ended(gang: Gang, memo: Memo, view: View, number: int, pod: Object) -> Work
 
 
 def _absent(gang: Gang, memo: Memo, view: View, number: int) -> WorkerReport:
-    """A worker without a pod: not made yet, or gone."""
+    """Reports a worker without a pod: not created yet, or gone."""
     last = memo.gone.get(number)
     if last is not None:
         return _ended(gang, memo, view, number, last)
@@ -244,7 +244,7 @@ def _absent(gang: Gang, memo: Memo, view: View, number: int) -> WorkerReport:
 
 
 def _is_over(main: Object) -> bool:
-    """Of a Job, a JobSet, a TrainJob or a PyTorchJob."""
+    """Whether a Job, JobSet, TrainJob or PyTorchJob has ended."""
     return any(reasons.is_true(main, kind) for kind in ("Complete", "Completed", "Succeeded", "Failed"))
 
 
@@ -257,7 +257,7 @@ def _wait(gang: Gang, memo: Memo, view: View, waiting: list[int]) -> Wait:
 
 
 def _hint(code: str, view: View) -> str:
-    """What people can do about a wait; "" where waiting is all."""
+    """What the user can do about a wait; "" if nothing."""
     if code in reasons.IMAGE_TROUBLES:
         return f"Correct `image`, or let the cluster pull it; {_GIVEN_UP.format(view.refuse_after)}"
     if code in reasons.START_TROUBLES or code in ("FailedCreate", "FailedMount"):
@@ -293,7 +293,7 @@ def _word(gang: Gang, view: View, waiting: list[int]) -> tuple[str, str]:
 
 
 def _take(pods: dict[int, Object], number: int, pod: Object) -> None:
-    """Of two pods of one worker the newer counts."""
+    """Keeps the newer of two pods of one worker."""
     before = pods.get(number)
     if before is None or before["metadata"].get("creationTimestamp", "") <= pod["metadata"].get(
         "creationTimestamp", ""

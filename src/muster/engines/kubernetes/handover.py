@@ -1,4 +1,4 @@
-"""Handing a gang to a cluster: its objects, made in order; what is left half done is taken up again, or cleared."""
+"""The hand-over of a gang to a cluster: creates its objects in order. A partial one is resumed or removed later."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from muster.engines.package import worker_package
 from muster.engines.remote import Held
 
 CA_FILE: Final = "ca.pem"
-SWEEP_MAX: Final = 1000  # jobs that a selector names at most
+SWEEP_MAX: Final = 1000  # maximum number of jobs in a selector
 _STOPPED: Final = Held("Stopped", "it was stopped while it was handed over")
 Object = dict[str, Any]
 
@@ -45,8 +45,8 @@ Object = dict[str, Any]
 def hand_over(
     client: Client, gang: GangLaunch, settings: KubeSettings, home: Home, wanted: Callable[[], bool]
 ) -> str | Held | None:
-    """None when everything is there; what the cluster refuses for good is taken back and told in its words. Nothing is
-    made any more once the gang is not `wanted`."""
+    """Creates a gang's objects. Returns None when all exist. If the cluster refuses one for good, the others are
+    removed and its message is returned. Stops creating objects once the gang is no longer `wanted`."""
     try:
         *parts, main = _objects(gang, settings, home)
     except Invalid as error:
@@ -62,7 +62,7 @@ def hand_over(
             if fault.kind == "away":
                 return Held("away", fault.message, error=error)
             if fault.kind == "held":
-                return fault.as_held()  # what is there already is taken up the next time
+                return fault.as_held()  # the next hand-over reuses what exists already
             _take_back(client, made)
             return fault.message
     try:
@@ -75,8 +75,8 @@ def hand_over(
 
 
 def ship_package(client: Client, namespace: str, settings: KubeSettings, there: bool) -> Held | None:
-    """The launcher's package, for all gangs of a namespace; None when it is there. `there`: it was, and is looked for
-    alone."""
+    """Creates the launcher's package for all gangs of a namespace. Returns None when it is there.
+    `there`: it was there before, so only check that it still is."""
     package = worker_package().as_zip()
     try:
         if not there or not client.touch(CONFIG_MAPS.path(namespace, package_name(settings, package))):
@@ -86,12 +86,13 @@ def ship_package(client: Client, namespace: str, settings: KubeSettings, there: 
         if fault is not None and fault.kind == "away":
             return Held("away", fault.message, error=error)
         said = fault.as_held() if fault is not None else Held("", error.message)
-        return replace(said, code=said.code or "NoPackage", trouble=True)  # it is no job's doing, whatever it is
+        return replace(said, code=said.code or "NoPackage", trouble=True)  # not the job's fault, in any case
     return None
 
 
 def clear(client: Client, settings: KubeSettings, namespace: str, job: str, attempt: int) -> None:
-    """Parts of a gang that nobody owns: its hand-over was broken off, or its owner was deleted without them."""
+    """Deletes parts of a gang without an owner:
+    after a broken hand-over, or after their owner was deleted without them."""
     labels = gang_labels(settings.installation, job, attempt)
     selector = ",".join(f"{name}={value}" for name, value in labels.items())
     for resource in _parts(settings):
@@ -106,7 +107,7 @@ def clear(client: Client, settings: KubeSettings, namespace: str, job: str, atte
 
 
 def sweep(client: Client, settings: KubeSettings, namespace: str, jobs: Iterable[str]) -> None:
-    """Deletes parts of all gangs of this installation but those of `jobs`, which are labels."""
+    """Deletes the parts of all gangs of this installation except those of `jobs`, which are labels."""
     living, installation = sorted(jobs), settings.installation
     if len(living) > SWEEP_MAX or not installation:
         return
@@ -116,7 +117,7 @@ def sweep(client: Client, settings: KubeSettings, namespace: str, jobs: Iterable
 
 
 def _parts(settings: KubeSettings) -> tuple[Resource, ...]:
-    """Kinds of which a gang may have one, beside what starts its pods."""
+    """The kinds of objects that a gang may have besides its main object."""
     return (SECRETS, SERVICES, NETWORK_POLICIES) if settings.network_policy else (SECRETS, SERVICES)
 
 
@@ -126,7 +127,7 @@ def path_of(client: Client, item: Object) -> str:
 
 
 def _objects(gang: GangLaunch, settings: KubeSettings, home: Home) -> list[Object]:
-    """The last of them starts the pods."""
+    """The gang's objects; the last one starts the pods."""
     launch = launch_of(gang, 0, "", home, checkpoint_dir(settings, gang.job))
     authority = home.ca_file
     if authority:
@@ -141,7 +142,8 @@ def _objects(gang: GangLaunch, settings: KubeSettings, home: Home) -> list[Objec
 
 
 def _make(client: Client, main: Object) -> Object:
-    """What starts the pods. Where it is there already it is left as it is: Kueue may have let it go meanwhile."""
+    """Creates the object that starts the pods.
+    An existing one is left unchanged, because Kueue may have admitted it."""
     try:
         return client.apply(main, force=False)
     except KubeError as error:
@@ -155,12 +157,12 @@ def _make(client: Client, main: Object) -> Object:
 
 def _take_back(client: Client, made: Iterable[Object]) -> None:
     for part in made:
-        with suppress(EngineError):  # what stays is swept up later
+        with suppress(EngineError):  # what remains is swept later
             client.delete(path_of(client, part))
 
 
 def _own(client: Client, main: Object, parts: Iterable[Object]) -> None:
-    """What the gang's pods need goes when it goes."""
+    """Makes the main object the owner of the others, so that they are deleted with it."""
     about = main["metadata"]
     owner = {"apiVersion": main["apiVersion"], "kind": main["kind"], "name": about["name"], "uid": about["uid"]}
     for part in parts:

@@ -1,8 +1,8 @@
-"""Marks the pod of the server that leads, so that a Service finds it; runs beside each server in a cluster.
+"""Labels the pod of the leading server, so that a Service finds it. Runs next to each server in a cluster.
 
     python -m muster.engines.kubernetes.leader https://127.0.0.1:6878 CERTIFICATE
 
-Both servers are healthy, so being ready can't tell them apart without standing in the way of rollouts and budgets.
+Both servers are healthy, so readiness can't tell them apart without blocking rollouts and disruption budgets.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from muster.engines.kubernetes.client import PODS, Client
 
 LABEL: Final = "muster.dev/leader"
 LOOK_EVERY: Final = 1.0  # seconds
-AGAIN_EVERY: Final = 60  # looks after which the mark is set anew, in case that somebody else took it away
+AGAIN_EVERY: Final = 60  # looks after which the label is set again, in case something else removed it
 _log = logging.getLogger(__name__)
 
 
@@ -50,7 +50,7 @@ def main() -> int:
 
 
 def follow(leads: Callable[[], bool], mark: Callable[[bool], None], stopped: threading.Event) -> None:
-    """Marks at once, at every change and now and then; what the cluster refuses is tried again."""
+    """Sets the label at once, at every change and from time to time; retries what the cluster refuses."""
     marked: bool | None = None
     looks = 0
     while not stopped.is_set():

@@ -1,4 +1,4 @@
-"""A connection to one cluster: its client, what it serves, and copies of what concerns one Muster there."""
+"""The connection to one cluster: its client, the kinds it serves, and mirrors of the objects of one Muster there."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from muster.engines.kubernetes.watch import Mirror
 
 SYNC_SECONDS: Final = 60.0  # for the first lists
 CLOSE_SECONDS: Final = 3.0  # that the watchers have to end
-AWAY_SECONDS: Final = 15.0  # without news of the cluster before it counts as away
-ASK_POSITIONS: Final = 20.0  # seconds between two questions for the places in Kueue's queues
-ASK_AGAIN: Final = 300.0  # seconds after a question that was not answered
-DISCOVER: Final = 60.0  # seconds between two looks at what the cluster serves
+AWAY_SECONDS: Final = 15.0  # without an answer of the cluster before it counts as away
+ASK_POSITIONS: Final = 20.0  # seconds between two requests for the positions in Kueue's queues
+ASK_AGAIN: Final = 300.0  # seconds after a request without an answer
+DISCOVER: Final = 60.0  # seconds between two requests for the kinds that the cluster serves
 KUEUE: Final = "kueue.x-k8s.io"
 VISIBILITY: Final = "visibility.kueue.x-k8s.io"
 VOLCANO: Final = "scheduling.volcano.sh"
-# What may start a gang's pods, beside the Job that every cluster has: group → kind.
+# Kinds that may start a gang's pods, besides the Job that every cluster has: API group → kind.
 STARTERS: Final = {
     "jobset.x-k8s.io": "JobSet",
     "trainer.kubeflow.org": "TrainJob",
@@ -38,7 +38,7 @@ Object = dict[str, Any]
 
 
 class Link:
-    """`open` it before anything else."""
+    """Call `open` before anything else."""
 
     def __init__(
         self,
@@ -50,14 +50,14 @@ class Link:
     ) -> None:
         self.client = Client(access)
         self.version = ""  # of the cluster
-        self.kueue = ""  # version of its kinds; "" where there is none
-        self.departures = 0  # grows when something that started pods has gone
+        self.kueue = ""  # version of its API; "" if there is none
+        self.departures = 0  # grows when an object that started pods has gone
         self._select = {"labelSelector": f"{INSTALLATION}={installation}"}
         self.namespaces, self._changed, self._pod_gone = tuple(namespaces), changed, pod_gone
         self._starters: dict[str, Resource] = {"Job": JOBS}  # by kind, as far as they are mirrored
-        self._mains: dict[str, list[Mirror]] = {}  # kind → one a namespace
-        self._core: list[Mirror] = []  # without which nothing is known
-        self._further: list[Mirror] = []  # the same of namespaces beside the engine's own
+        self._mains: dict[str, list[Mirror]] = {}  # kind → one per namespace
+        self._core: list[Mirror] = []  # mirrors that the engine can't work without
+        self._further: list[Mirror] = []  # the same for namespaces other than the engine's own
         self._pods: list[Mirror] = []
         self._workloads: list[Mirror] = []
         self._groups: list[Mirror] = []
@@ -65,9 +65,9 @@ class Link:
         self._nodes: Mirror | None = None
         self._everybody: Mirror | None = None
         self._names: dict[str, str] = {}
-        self._gathering = threading.Lock()  # a look and a question for a cause may come at once
+        self._gathering = threading.Lock()  # a look and a `cause` call may come at the same time
         self._positions: dict[str, int] = {}
-        self._positions_at = 0.0  # monotonic; when they may be asked for again
+        self._positions_at = 0.0  # monotonic; when they may be requested again
         self._discovered_at = float("-inf")  # monotonic
 
     def open(self) -> None:
@@ -83,7 +83,7 @@ class Link:
             _wait_or_warn(mirror)
 
     def check(self) -> None:
-        """Raises EngineError when the cluster has not been heard of for a while."""
+        """Raises EngineError when the cluster has not answered for a while."""
         for mirror in self._core:
             seconds, trouble = mirror.away()
             refused = isinstance(trouble, KubeError) and trouble.status in (401, 403)
@@ -91,7 +91,7 @@ class Link:
                 raise trouble
 
     def trouble(self) -> str:
-        """Of which further namespace nothing is heard: its jobs wait, and those of the others go on."""
+        """Why a further namespace can't be watched: its jobs wait, and jobs of other namespaces continue."""
         for mirror in self._further:
             seconds, trouble = mirror.away()
             if trouble is not None and (seconds >= AWAY_SECONDS or isinstance(trouble, KubeError)):
@@ -99,7 +99,7 @@ class Link:
         return ""
 
     def close(self) -> None:
-        """Calls that are under way may end before the connections are closed below them."""
+        """Closes the watches, then the connections, so that calls in progress may end first."""
         mirrors, began = self._all(), time.monotonic()
         for mirror in mirrors:
             mirror.close(0.0)
@@ -108,7 +108,7 @@ class Link:
                 mirror.close(max(0.0, until - time.monotonic()))
             self.client.close()
 
-    # --- what is there -----------------------------------------------------------------------------------------------
+    # --- current objects ---------------------------------------------------------------------------------------------
     def gangs(self) -> dict[Key, Gang]:
         with self._gathering:
             return gather(
@@ -121,26 +121,26 @@ class Link:
             )
 
     def starters(self) -> list[Resource]:
-        """Of everything that may start a gang's pods here."""
+        """All kinds that may start a gang's pods here."""
         return list(self._starters.values())
 
     def nodes(self) -> list[Object]:
         return _values([self._nodes]) if self._nodes is not None else []
 
     def news_of_nodes(self) -> int:
-        """Grows when one of them changes."""
+        """A counter that grows when a node changes."""
         return self._nodes.news if self._nodes is not None else 0
 
     def node(self, name: str) -> Object | None:
         return self._nodes.get("", name) if self._nodes is not None else None
 
     def use(self) -> dict[str, machines.Load] | None:
-        """What pods hold, by node; None where one may not look at everybody's."""
+        """What pods hold, by node; None without the right to list all pods."""
         everybody = self._everybody
         return machines.loads(_values([everybody])) if everybody is not None and everybody.is_synced() else None
 
     def positions(self, gangs: Sequence[Gang]) -> dict[str, int]:
-        """Workload → place in its queue, of those that wait; asked for now and then, while any waits."""
+        """Workload → position in its queue, for waiting workloads. Requested from time to time, while any waits."""
         waiting = [
             g.workload for g in gangs if g.workload is not None and not reasons.is_true(g.workload, "QuotaReserved")
         ]
@@ -165,9 +165,9 @@ class Link:
         }
         return self._positions
 
-    # --- what is mirrored --------------------------------------------------------------------------------------------
+    # --- mirrors -----------------------------------------------------------------------------------------------------
     def discover(self, now: float) -> None:
-        """Follows kinds that the cluster has come to serve, and lets go of those that it no longer serves."""
+        """Starts to mirror kinds that the cluster serves now, and stops mirroring kinds that it no longer serves."""
         self._discovered_at = now
         served = self.client.groups()
         for group, kind in STARTERS.items():
@@ -182,8 +182,8 @@ class Link:
             self._groups = self._begin(served[VOLCANO], "podgroups", self._select) if VOLCANO in served else []
 
     def follow(self, forms: Iterable[str] = (), kueue: bool = False) -> None:
-        """Looks at what the cluster serves now and then, and at once when a gang of such a form or in a queue of Kueue
-        was handed over and is not followed, or when a kind has gone."""
+        """Updates the mirrored kinds from time to time, and at once when a gang with such a form or Kueue queue was
+        handed over and its kind is not mirrored, or when a kind has gone."""
         now = time.monotonic()
         missing = any(FORM_KINDS[form] not in self._mains for form in forms) or (kueue and not self.kueue)
         gone = any(_is_gone(mirror) for kind in self._mains if kind != "Job" for mirror in self._mains[kind])
@@ -192,7 +192,7 @@ class Link:
         try:
             self.discover(now)
         except EngineError as error:
-            _log.info("what the cluster serves is not known: %s", error)  # that it is away is seen elsewhere
+            _log.info("what the cluster serves is not known: %s", error)  # a cluster that is away is noticed elsewhere
 
     def _follow_starter(self, kind: str, version: str) -> None:
         _let_go(self._mains.pop(kind, []))
@@ -221,7 +221,7 @@ class Link:
         self._further = [*self._pods[1:], *self._mains["Job"][1:]]
 
     def _optional(self) -> list[Mirror]:
-        """Without these less is told, and nothing works worse."""
+        """Mirrors that only improve reports; everything works without them."""
         warnings = {"fieldSelector": "type=Warning"}
         living = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
         self._warnings = [self._mirror(EVENTS.path(ns), warnings, keep=reasons.slim_event) for ns in self.namespaces]
@@ -241,7 +241,7 @@ class Link:
         return Mirror(self.client, path, params, self._changed, keep or _bare, removed, self._retry_all)
 
     def _retry_all(self) -> None:
-        """From a mirror's thread: the server answers one of them again, so the others need not wait."""
+        """Called by a mirror's thread: the server answers one mirror again, so the others need not wait."""
         for mirror in self._all():
             mirror.retry()
 
@@ -279,13 +279,13 @@ def _values(mirrors: Sequence[Mirror]) -> list[Object]:
 
 
 def _bare(item: Object) -> Object:
-    """Without the lists of who owns which field, which are larger than the rest."""
+    """Drops managedFields, which are larger than the rest of the object."""
     item["metadata"].pop("managedFields", None)
     return item
 
 
 def _slim_node(node: Object) -> Object:
-    """Without what changes with every beat of a kubelet's heart."""
+    """Drops what changes with every kubelet heartbeat."""
     status = node.get("status") or {}
     conditions = [
         {name: value for name, value in one.items() if name != "lastHeartbeatTime"}

@@ -1,4 +1,4 @@
-"""The cluster's nodes as Muster's: machines with their health and use, and slots in each pool's queue."""
+"""The cluster's nodes as Muster's nodes: machines with their health and use, and slots in each pool's queue."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from muster.engines.base import Health, NodeInfo
 from muster.engines.kubernetes.settings import GPU, PoolSettings
 from muster.engines.local_nodes import gpu_kind
 
-DRAINED: Final = "muster.dev/drained"  # an annotation: why Muster has cordoned a node
+DRAINED: Final = "muster.dev/drained"  # annotation: why Muster has cordoned a node
 CPU_POOL: Final = "cpu"
-SPARE: Final = 8  # slots beyond the machines that a pool has at least
-# Labels that name an accelerator's product: the vendors' feature discovery, and those of the clouds.
+SPARE: Final = 8  # minimum number of slots beyond a pool's machines
+# Labels that name an accelerator's product: from the vendors' feature discovery and from the clouds.
 PRODUCTS: Final = ("nvidia.com/gpu.product", "cloud.google.com/gke-accelerator", "k8s.amazonaws.com/accelerator",
                    "amd.com/gpu.product-name")  # fmt: skip
 ACCELERATORS: Final = (GPU, "amd.com/gpu", "gpu.intel.com/i915", "habana.ai/gaudi", "google.com/tpu")
-GPU_MEMORY: Final = "nvidia.com/gpu.memory"  # MiB of each
-# Conditions that tell of trouble when they are true; the last four are the node problem detector's.
+GPU_MEMORY: Final = "nvidia.com/gpu.memory"  # MiB per GPU
+# Conditions that report a problem when they are true; the last four are the node problem detector's.
 TROUBLES: Final = (
     "MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable",
     "KernelDeadlock", "ReadonlyFilesystem", "FrequentKubeletRestart", "CorruptDockerOverlay2",
@@ -40,7 +40,7 @@ Object = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """What a node of a pool is like that the cluster may still add, and how many there may be in all."""
+    """A node that the cluster may still add to a pool, and the maximum number of nodes."""
 
     node: Resources
     max_nodes: int
@@ -48,14 +48,14 @@ class Growth:
 
 @dataclass(slots=True)
 class Load:
-    """What pods hold on one node: all of them, and those that every node has."""
+    """What pods hold on one node: all pods, and the DaemonSets' pods."""
 
     all: dict[str, Decimal] = field(default_factory=lambda: defaultdict(Decimal))
     daemons: dict[str, Decimal] = field(default_factory=lambda: defaultdict(Decimal))
 
 
 def quantity(text: object) -> Decimal:
-    """A Kubernetes quantity: `250m`, `1.5`, `64Gi`, `1e3`. What is none counts as 0."""
+    """Parses a Kubernetes quantity: `250m`, `1.5`, `64Gi`, `1e3`. An invalid one counts as 0."""
     match = _QUANTITY.match(str(text))
     try:
         return Decimal(match[1]) * _UNITS[match[2]] if match else Decimal(0)
@@ -64,7 +64,7 @@ def quantity(text: object) -> Decimal:
 
 
 def slim_pod(pod: Object) -> Object | None:
-    """What counts of somebody's pod for its node: where it is, and what it holds."""
+    """The part of a pod that matters for its node: where it is, and what it holds."""
     if not pod["spec"].get("nodeName") or pod.get("status", {}).get("phase") in ("Succeeded", "Failed"):
         return None
     owners = pod["metadata"].get("ownerReferences") or []
@@ -77,7 +77,8 @@ def slim_pod(pod: Object) -> Object | None:
 
 
 def pod_requests(spec: Mapping[str, Any]) -> dict[str, str]:
-    """As the scheduler counts: the containers together with sidecars, or the largest plain init container, if more."""
+    """A pod's requests as the scheduler counts them:
+    containers plus sidecars, or the largest plain init container if more."""
     running: dict[str, Decimal] = defaultdict(Decimal)
     first: dict[str, Decimal] = defaultdict(Decimal)
     for container in spec.get("containers") or []:
@@ -94,7 +95,7 @@ def pod_requests(spec: Mapping[str, Any]) -> dict[str, str]:
 
 
 def loads(pods: Iterable[Object]) -> dict[str, Load]:
-    """By node, from pods as `slim_pod` leaves them."""
+    """The load by node, from pods reduced by `slim_pod`."""
     found: dict[str, Load] = defaultdict(Load)
     for pod in pods:
         amounts = {name: Decimal(amount) for name, amount in pod["requests"].items()}
@@ -105,7 +106,7 @@ def loads(pods: Iterable[Object]) -> dict[str, Load]:
 
 
 def discover(nodes: Iterable[Object]) -> dict[str, PoolSettings]:
-    """One pool for every accelerator product, and one for the nodes without."""
+    """One pool for every accelerator product, and one for the nodes without accelerators."""
     products: dict[tuple[str, str], set[str]] = defaultdict(set)  # label, product → resources
     taints: dict[tuple[str, str], list[set[str]]] = defaultdict(list)
     found: dict[str, PoolSettings] = {}
@@ -137,9 +138,9 @@ def describe(
     growth: Mapping[str, Growth],
     levels: Iterable[str] = (),
 ) -> list[NodeInfo]:
-    """Machines first, each in the first pool that it suits, then the slots. `use` is None where it is not known.
+    """Machines first, each in the first pool that it suits, then the slots. `use` is None if it is not known.
 
-    `levels` of topology are those that the cluster itself sees to: all slots of a pool share them.
+    `levels` are the topology levels that the cluster itself takes care of: all slots of a pool share them.
     """
     machines: dict[str, list[tuple[NodeInfo, Resources]]] = {pool: [] for pool in [*pools, *growth]}
     for node in sorted(nodes, key=lambda item: str(item["metadata"]["name"])):
@@ -158,12 +159,12 @@ def suits(node: Object, pool: PoolSettings) -> bool:
     if any(labels.get(name) != value for name, value in pool.selector.items()) or _repelled(node, pool.tolerations):
         return False
     has = quantity((node.get("status", {}).get("allocatable") or {}).get(pool.resource, 0)) > 0
-    # A pool that is described by nothing holds the nodes without accelerators.
+    # A pool without any criteria holds the nodes without accelerators.
     return has if pool.accelerator else bool(pool.selector) or not _accelerator(node)[0]
 
 
 def is_lost(node: Object | None) -> str:
-    """Why nothing on it can be alive, or be heard of; "" for a node that answers."""
+    """Why nothing on the node can be alive or be reached; "" for a node that answers."""
     if node is None:
         return "the node is no longer in the cluster"
     ready = _condition(node, "Ready")
@@ -173,13 +174,13 @@ def is_lost(node: Object | None) -> str:
 
 
 def lost_since(node: Object | None) -> str:
-    """When it was last seen to change to that, as the cluster writes times; "" when it does not say."""
+    """When the node became not ready, in the cluster's time format; "" when it does not say."""
     ready = _condition(node, "Ready") if node is not None else None
     return str((ready or {}).get("lastTransitionTime") or "")
 
 
 def _machine(node: Object, pool: str, wanted: PoolSettings, load: Load | None) -> tuple[NodeInfo, Resources]:
-    """The machine, and what of it a job can have at most."""
+    """The machine, and the most that a job can have of it."""
     amounts = {name: quantity(text) for name, text in (node.get("status", {}).get("allocatable") or {}).items()}
     labels = node["metadata"].get("labels") or {}
     memory = int(labels[GPU_MEMORY]) << 20 if str(labels.get(GPU_MEMORY, "")).isdigit() else 0
@@ -211,7 +212,7 @@ def _slots(
     growth: Growth | None,
     levels: Iterable[str],
 ) -> list[NodeInfo]:
-    """Each as large as the largest machine, so that what fits one of them is refused by nobody here."""
+    """Each slot is as large as the largest machine, so that no slot refuses a gang that fits one of the machines."""
     sizes = [room for _, room in members] + ([growth.node] if growth else [])
     count = max(len(members), growth.max_nodes if growth else 0)
     if not sizes or not count:
@@ -243,7 +244,8 @@ def _health(node: Object) -> tuple[Health, str]:
 
 
 def _accelerator(node: Object) -> tuple[str, str, str]:
-    """The resource that counts its accelerators, and the label that names their product; "" for none."""
+    """The resource that counts the node's accelerators, the label that names their product, and the product;
+    "" for none."""
     amounts, labels = node.get("status", {}).get("allocatable") or {}, node["metadata"].get("labels") or {}
     resource = next((name for name in ACCELERATORS if quantity(amounts.get(name, 0)) > 0), "")
     label = next((name for name in PRODUCTS if labels.get(name)), "") if resource else ""
@@ -251,14 +253,14 @@ def _accelerator(node: Object) -> tuple[str, str, str]:
 
 
 def _repelled(node: Object, tolerations: Sequence[str]) -> bool:
-    """Whether it keeps pods away by a taint of somebody's own that the pool's pods don't tolerate."""
+    """Whether the node has a taint, not set by Kubernetes itself, that the pool's pods don't tolerate."""
     own = [t for t in _taints(node) if t.get("effect") != "PreferNoSchedule" and not _is_lifecycle(t)]
     bare = {text.replace("=", ":", 1).split(":")[0] for text in tolerations if "=" not in text}
     return any(_toleration(t) not in tolerations and t["key"] not in bare for t in own)
 
 
 def _is_lifecycle(taint: Mapping[str, Any]) -> bool:
-    """Made by Kubernetes itself for a condition, and gone with it."""
+    """Whether Kubernetes itself set the taint for a condition; it goes with the condition."""
     return str(taint.get("key", "")).startswith("node.kubernetes.io/") or taint.get("key") == (
         "node.cloudprovider.kubernetes.io/uninitialized"
     )

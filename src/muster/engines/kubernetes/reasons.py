@@ -1,4 +1,4 @@
-"""What pods, workloads and events say, as Muster's words: what a gang waits for, and why a worker ended."""
+"""Translates the status of pods, workloads and events: why a gang waits, and why a worker ended."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any, Final
 from muster.wire import Outcome, WorkerExit
 
 Object = dict[str, Any]
-Cause = tuple[str, str]  # a reason's code and a detail
+Cause = tuple[str, str]  # a reason code and a detail
 
-# A container that waits for one of these will not start by itself soon; by the image or by what the job asks for.
+# Reasons of a waiting container that will not start by itself soon: because of the image, or of what the job asks for.
 IMAGE_TROUBLES: Final = (
     "ErrImagePull",
     "ImagePullBackOff",
@@ -24,7 +24,7 @@ IMAGE_TROUBLES: Final = (
 START_TROUBLES: Final = (
     "CreateContainerConfigError", "CreateContainerError", "RunContainerError", "CrashLoopBackOff", "PreCreateHookError",
 )  # fmt: skip
-# The disruption controller's words for why a pod goes, and whose doing that is.
+# The disruption controller's reasons for removing a pod → Muster's reason and a sentence.
 _DISRUPTIONS: Final = {
     "PreemptionByScheduler": ("preempted", "the scheduler gave its place to a pod of higher priority"),
     "EvictionByEvictionAPI": ("preempted", "it was evicted, as `kubectl drain` and autoscalers do"),
@@ -47,17 +47,17 @@ _POD_REASONS: Final = {
     "Preempting": "preempted",
     "DeadlineExceeded": "max_duration",
 }
-# Why a pod could not be made, where that may pass: a quota, a webhook or the server itself.
+# Errors in creating a pod that may pass: from a quota, a webhook or the server itself.
 _PASSING: Final = ("exceeded quota", "failed calling webhook", "Internal error", "timed out", "etcdserver",
                    "not yet ready to handle request", "connection refused", "object has been modified")  # fmt: skip
 _NOT_FOUND: Final = re.compile(r'(secret|configmap) "[^"]*" not found|references non-existent')
 _MAP: Final = re.compile(r'configmap "([^"]*)" not found')
-_KILLED: Final = 137  # exit status of a container that SIGKILL ended
-_NOT_STARTED: Final = (126, 127, 128)  # of one whose program is not there or can't be run
+_KILLED: Final = 137  # exit status of a container killed by SIGKILL
+_NOT_STARTED: Final = (126, 127, 128)  # of one whose program does not exist or can't be run
 
 
 def seconds_of(time: object) -> float | None:
-    """Wall-clock time from what the API writes, such as 2026-01-02T03:04:05Z."""
+    """Wall-clock time from the API's format, such as 2026-01-02T03:04:05Z."""
     try:
         return datetime.fromisoformat(str(time)).timestamp()
     except ValueError:
@@ -75,7 +75,7 @@ def is_true(thing: Object, kind: str) -> bool:
 
 # --- waiting ----------------------------------------------------------------------------------------------------------
 def pod_wait(pod: Object) -> tuple[str, str] | None:
-    """The scheduler's word and sentence for a pod that has no node; None for one that has."""
+    """The scheduler's reason and message for a pod without a node; None for a pod with one."""
     scheduled = condition(pod, "PodScheduled")
     if pod["spec"].get("nodeName") or scheduled.get("status") == "True":
         return None
@@ -86,7 +86,7 @@ def pod_wait(pod: Object) -> tuple[str, str] | None:
 
 
 def workload_wait(workload: Object, position: int | None) -> tuple[str, str]:
-    """What Kueue says of a workload that it has not admitted."""
+    """Kueue's reason and message for a workload that is not admitted."""
     where = f" (number {position + 1} in its queue)" if position is not None else ""
     if workload.get("spec", {}).get("active") is False:
         return "Inactive", "Kueue has deactivated its workload; somebody must set it active again"
@@ -102,8 +102,8 @@ def workload_wait(workload: Object, position: int | None) -> tuple[str, str]:
 
 
 def start_trouble(pod: Object) -> tuple[str, str, bool] | None:
-    """What keeps a pod's containers on their node from starting: the kubelet's word, its sentence, and whether the
-    image is to blame; None when nothing does."""
+    """What keeps a pod's containers from starting on their node:
+    the kubelet's reason, its message, and whether the image is the cause; None when nothing does."""
     status = pod.get("status", {})
     for one in [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]:
         waiting = (one.get("state") or {}).get("waiting") or {}
@@ -115,14 +115,15 @@ def start_trouble(pod: Object) -> tuple[str, str, bool] | None:
 
 
 def unmakable(events: Iterable[Object], main: Object) -> str:
-    """Why what starts the pods can't make them, where that does not pass by itself; "" where nothing says so."""
+    """Why the main object can't create its pods, where that does not pass by itself; "" if no event says so."""
     found = event_word(event for event in events if event["uid"] == main["metadata"]["uid"])
     lasting = found is not None and found[0] == "FailedCreate" and not any(sign in found[1] for sign in _PASSING)
     return found[1] if found is not None and lasting else ""
 
 
 def unmountable(events: Iterable[Object], pod: Object) -> str:
-    """What a pod on its node can't mount because it is not there; "" where nothing says so, or it has been mounted."""
+    """What a pod on its node can't mount because it does not exist;
+    "" if no event says so, or if it has been mounted."""
     if is_true(pod, "PodReadyToStartContainers"):
         return ""
     found = event_word(event for event in events if event["uid"] == pod["metadata"]["uid"])
@@ -130,7 +131,7 @@ def unmountable(events: Iterable[Object], pod: Object) -> str:
 
 
 def missing_map(events: Iterable[Object]) -> set[str]:
-    """ConfigMaps that pods wait for and that are not there."""
+    """ConfigMaps that pods wait for and that don't exist."""
     said = [str(event["message"]) for event in events if event["reason"] == "FailedMount"]
     return {found[1] for text in said if (found := _MAP.search(text))}
 
@@ -142,7 +143,7 @@ def event_word(events: Iterable[Object]) -> tuple[str, str] | None:
 
 
 def slim_event(event: Object) -> Object | None:
-    """What is kept of a warning: about whom, what, when."""
+    """The part of a warning that is kept: object, reason, message and time."""
     about = event.get("involvedObject") or {}
     if event.get("type") != "Warning" or not str(about.get("name", "")).startswith("muster-"):
         return None
@@ -159,7 +160,7 @@ def slim_event(event: Object) -> Object | None:
 
 # --- ends -------------------------------------------------------------------------------------------------------------
 def disruption(pod: Object) -> Cause | None:
-    """Why the cluster takes a pod away, as far as it says so on the pod."""
+    """Why the cluster removes a pod, as far as the pod's status says so."""
     target = condition(pod, "DisruptionTarget")
     if target.get("status") == "True":
         code, words = _DISRUPTIONS.get(str(target.get("reason")), ("preempted", str(target.get("reason"))))
@@ -167,7 +168,7 @@ def disruption(pod: Object) -> Cause | None:
     status = pod.get("status", {})
     blame = _POD_REASONS.get(str(status.get("reason", "")))
     if blame is not None:
-        # Over a limit of its own is the job's doing; short of what all share is the node's.
+        # Exceeding its own limit is the job's fault; a shortage of shared resources is the node's.
         message = str(status.get("message") or "")
         own = status["reason"] == "Evicted" and "exceeds the" in message and "limit" in message
         return ("user_error" if own else blame), f"{status['reason']}: {message}".rstrip(": ")
@@ -175,7 +176,7 @@ def disruption(pod: Object) -> Cause | None:
 
 
 def eviction(workload: Object | None) -> Cause | None:
-    """Why Kueue has taken a workload's quota back, if it has."""
+    """Why Kueue has evicted a workload; None if it has not."""
     if workload is None:
         return None
     evicted = condition(workload, "Evicted")
@@ -187,8 +188,8 @@ def eviction(workload: Object | None) -> Cause | None:
 
 
 def end_of_pod(pod: Object, now: float, known: Cause | None = None) -> tuple[WorkerExit, bool]:
-    """How the worker of a pod that has ended did so, and whether nobody can tell more than that. `known`: why the
-    platform, or the cluster, had it end."""
+    """The exit of an ended pod's worker, and whether it is final because no launcher can report more.
+    `known`: why the platform or the cluster ended it."""
     status = pod.get("status", {})
     ended = _terminated(pod)
     at = seconds_of(ended.get("finishedAt")) or now
@@ -196,7 +197,7 @@ def end_of_pod(pod: Object, now: float, known: Cause | None = None) -> tuple[Wor
     cause = known or disruption(pod)
     if status.get("phase") == "Succeeded":
         return told or WorkerExit("succeeded", "completed", "", at, None, 0), True
-    # The launcher's own word, but for what it took for the loss of its node.
+    # The launcher's own exit status, unless it only assumed that its node was lost.
     if told is not None and not (cause and told.reason == "node_lost"):
         return told, True
     if ended.get("reason") == "OOMKilled":
@@ -213,7 +214,7 @@ def end_of_pod(pod: Object, now: float, known: Cause | None = None) -> tuple[Wor
     detail = f"{word} with status {code}" + (f": {said[-2000:]}" if said else "")
     if code in _NOT_STARTED or word in ("StartError", "ContainerCannotRun"):
         return WorkerExit("failed", "pod_refused", detail, at, exit_code=code), True
-    # Status 1 is a launcher that has told the server, or is about to have told it.
+    # Status 1: the launcher has reported to the server, or is about to.
     return WorkerExit("failed", "launch_failed", detail, at, exit_code=code), code != 1
 
 
@@ -222,7 +223,7 @@ def has_ended(pod: Object) -> bool:
 
 
 def is_up(pod: Object) -> bool:
-    """Whether its worker's container runs."""
+    """Whether the worker's container runs."""
     return any(
         (one.get("state") or {}).get("running") is not None
         for one in pod.get("status", {}).get("containerStatuses") or []
@@ -230,14 +231,14 @@ def is_up(pod: Object) -> bool:
 
 
 def _terminated(pod: Object) -> Mapping[str, Any]:
-    """How its first container that did not end well ended; of one that did, where all did."""
+    """The end of the first container that failed; if all succeeded, of the first that ended."""
     states = [one.get("state") or {} for one in pod.get("status", {}).get("containerStatuses") or []]
     ended = [state["terminated"] for state in states if state.get("terminated")]
     return next((one for one in ended if one.get("exitCode")), ended[0] if ended else {})
 
 
 def _told(message: object) -> WorkerExit | None:
-    """What the launcher left in the container's termination message."""
+    """The exit that the launcher left in the container's termination message."""
     if not isinstance(message, str) or not message.startswith("{"):
         return None
     try:

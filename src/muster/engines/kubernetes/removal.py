@@ -1,4 +1,4 @@
-"""Taking a gang's objects out of the cluster: several calls at once; what could not be deleted is tried again."""
+"""Removes a gang's objects from the cluster, with several calls at a time; failed deletions are repeated."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ from muster.engines.kubernetes.render import label_value, object_name
 from muster.engines.kubernetes.settings import KubeSettings
 from muster.engines.remote import Key
 
-CALLERS: Final = 8  # calls that are under way at once
-FORGOTTEN: Final = 3600.0  # seconds for which what is left of a forgotten gang is known not to count
-SWEEP: Final = 600.0  # seconds between two sweeps of what belongs to no gang
-DELETE_AGAIN: Final = 15.0  # seconds before what could not be deleted, or came after it was, is deleted again
+CALLERS: Final = 8  # concurrent calls
+FORGOTTEN: Final = 3600.0  # seconds for which the remains of a forgotten gang are ignored
+SWEEP: Final = 600.0  # seconds between two sweeps for objects that belong to no gang
+DELETE_AGAIN: Final = 15.0  # seconds before an object that could not be deleted, or appeared later, is deleted again
 _log = logging.getLogger(__name__)
 
 
 class Removal:
     def __init__(self, settings: KubeSettings) -> None:
         self._settings = settings
-        self._forgotten: dict[Key, float] = {}  # monotonic; when they were
+        self._forgotten: dict[Key, float] = {}  # monotonic; when they were forgotten
         self._stuck: dict[Key, str] = {}  # what could not be deleted, and why
-        self._tried: dict[Key, float] = {}  # monotonic; when it was last tried of what came late or stayed
+        self._tried: dict[Key, float] = {}  # monotonic; when the last deletion of a leftover was tried
         self._swept_at: float | None = None  # monotonic
 
     def present(self, found: Mapping[Key, Gang], now: float) -> dict[Key, Gang]:
-        """Without what was forgotten: pods of a dead node stay in the books until the node is taken out of them."""
+        """The gangs without the forgotten ones: pods of a dead node remain in the API until the node is removed."""
         self._forgotten = {key: at for key, at in self._forgotten.items() if now - at < FORGOTTEN}
         return {key: gang for key, gang in found.items() if key not in self._forgotten}
 
     def trouble(self) -> str:
-        """Why something that should go can't be deleted."""
+        """Why something can't be deleted."""
         return next(iter(self._stuck.values()), "")
 
     def remove(self, link: Link, gang: Gang, memo: Memo, grace: int | None) -> None:
-        """`grace`: seconds of each pod; None leaves them what they were made with."""
+        """Deletes a gang. `grace`: seconds for each pod; None keeps the pods' own grace."""
         memo.removed, memo.delete_at = True, None
         try:
             if not self._delete_main(link, gang):
@@ -61,7 +61,7 @@ class Removal:
     def forget(self, link: Link, gang: Gang, memo: Memo) -> None:
         self._forgotten[gang.key] = time.monotonic()
         deleted = self._delete_main(link, gang)
-        # What it owned goes with it, unless somebody has deleted it alone, or it never came to own it.
+        # What the main object owned is deleted with it, unless it was deleted alone or never became the owner.
         if deleted and (not memo.owned or (gang.main is None and not memo.removed)):
             if gang.main is None:
                 self._tried_to(gang.key, lambda: _delete_pods(link, gang, None))
@@ -69,7 +69,7 @@ class Removal:
                 self._tried_to(gang.key, partial(clear, link.client, self._settings, namespace, *gang.key))
 
     def clear_late(self, link: Link, found: Mapping[Key, Gang], now: float) -> None:
-        """Deletes again what is there though it was forgotten: it stayed, or a call whose answer was lost made it."""
+        """Deletes forgotten gangs' objects that still exist, or that a call with a lost answer created later."""
         self._stuck = {key: why for key, why in self._stuck.items() if key in found}
         self._tried = {key: at for key, at in self._tried.items() if key in found}
         due: list[Callable[[], object]] = []
@@ -82,7 +82,7 @@ class Removal:
         each(due)
 
     def sweep(self, link: Link, living: Iterable[Key], now: float) -> None:
-        """Takes away what is left of gangs that are no more: Secrets and Services that nobody owns."""
+        """Deletes the remains of gangs that no longer exist: Secrets and Services without an owner."""
         if self._swept_at is not None and now - self._swept_at < SWEEP:
             return
         self._swept_at = now
@@ -94,7 +94,8 @@ class Removal:
                 _log.info("what is left of old gangs in %s stays there: %s", namespace, error)
 
     def _delete_main(self, link: Link, gang: Gang) -> bool:
-        """Whether what starts the pods is on its way out. What no mirror has shown yet goes by its name."""
+        """Deletes the main object and returns whether it will go.
+        One that no mirror has shown yet is deleted by its name."""
         if gang.main is not None:
             targets = [(path_of(link.client, gang.main), gang.main["metadata"]["uid"])]
         else:
@@ -111,8 +112,8 @@ class Removal:
         return True
 
     def _tried_to(self, key: Key, call: Callable[[], None]) -> bool:
-        """Whether the cluster let it happen. One that does not, for want of a right or with a webhook down, is shown as
-        the engine's trouble and keeps nobody else waiting; what is left is swept up later."""
+        """Makes a call and returns whether the cluster allowed it. A denied call, for a missing right or with a webhook
+        down, is shown as the engine's trouble and does not block other gangs; leftovers are swept later."""
         try:
             call()
         except EngineError as error:
@@ -125,7 +126,7 @@ class Removal:
 
 
 def each(calls: Sequence[Callable[[], object]]) -> None:
-    """Several at once; every one is made before the first error of any is raised."""
+    """Makes several calls at a time. All are made before the first error is raised."""
     if not calls:
         return
     with ThreadPoolExecutor(CALLERS) as callers:
@@ -142,6 +143,6 @@ def _delete_pods(link: Link, gang: Gang, grace: int | None) -> None:
 
 
 def _spaces(link: Link, gang: Gang) -> Sequence[str]:
-    """Where a gang may be."""
+    """The namespaces that a gang may be in."""
     found = {item["metadata"]["namespace"] for item in (gang.main, *gang.pods.values()) if item is not None}
     return tuple(found) or link.namespaces

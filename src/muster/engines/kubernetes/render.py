@@ -1,4 +1,4 @@
-"""A gang as the objects of Kubernetes that run it: a pure function of the gang and of the engine's settings."""
+"""Renders a gang as Kubernetes objects: a pure function of the gang and of the engine's settings."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from muster.engines.kubernetes.settings import (
 )
 from muster.wire import Launch
 
-# The longest name that comes of one is a JobSet's pod, `NAME-node-0-9999-abcde`, and may have 63 characters.
+# The longest name derived from it is a JobSet's pod, `NAME-node-0-9999-abcde`, and may have 63 characters.
 NAME_MAX: Final = 45
-# How the Secrets of gangs begin; and the names that they had before they had one of their own.
+# The prefix of the gangs' Secrets. The pattern also matches the names that older versions used.
 SECRET_PREFIX: Final = "muster-gang-"  # noqa: S105  (a name, no value)
 _SECRETS: Final = re.compile(rf"{SECRET_PREFIX}.*|muster-(.*-)?[0-9]+-[0-9a-f]{{8}}\Z", re.DOTALL)
 _LABEL: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?\Z")
@@ -38,11 +38,11 @@ _LABEL: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?\Z")
 def manifests(
     gang: GangLaunch, settings: KubeSettings, launch_json: str | None, package: str | bytes | None = None
 ) -> list[Doc]:
-    """The gang's objects in the order in which they are to be made; the one that starts the pods is the last.
+    """The gang's objects in the order in which to create them; the one that starts the pods is the last.
 
-    `launch_json` is the text of gang.json (see `gang_json`), which is kept in a Secret; None leaves the Secret out.
-    `package` is the name of the ConfigMap that holds the launcher's package, or its bytes to have it made as well; None
-    is the name in the settings. Raises Invalid for what no cluster would take.
+    `launch_json` is the text of gang.json (see `gang_json`), which is stored in a Secret; None leaves the Secret out.
+    `package` is the name of the ConfigMap with the launcher's package, or the package's bytes to create it as well;
+    None means the name in the settings. Raises Invalid for a gang that no cluster would take.
     """
     options = options_of(gang, settings)
     name = object_name(settings.installation, gang.job, gang.attempt)
@@ -66,12 +66,13 @@ def manifests(
 
 
 def gang_json(launch: Launch, port: int) -> str:
-    """What the pods read: the launch of worker 0, and what holds for all. Every pod fills in its own place."""
+    """What the pods read: the launch of worker 0, and what is common to all workers.
+    Each pod adds its own worker number."""
     return json.dumps({"launch": asdict(launch), "scratch": SCRATCH_FOLDER, "port": port})
 
 
 def object_name(installation: str, job: str, attempt: int) -> str:
-    """`muster-JOB-ATTEMPT-DIGEST`: a DNS label that no other attempt of any Muster has."""
+    """`muster-JOB-ATTEMPT-DIGEST`: a DNS label, unique to this attempt among all Musters."""
     digest = hashlib.sha256(f"{installation}\0{job}\0{attempt}".encode()).hexdigest()[:8]
     tail = f"-{attempt}-{digest}"
     slug = re.sub(r"[^a-z0-9]+", "-", job.lower()).strip("-")[: NAME_MAX - len("muster-") - len(tail)].strip("-")
@@ -79,27 +80,27 @@ def object_name(installation: str, job: str, attempt: int) -> str:
 
 
 def secret_name(key: bytes, job: str, attempt: int) -> str:
-    """Of the Secret with the attempt's token: always the same for those who have the key, and nobody else can tell.
+    """The name of the Secret with the attempt's token. It is deterministic, but can't be guessed without the key.
 
-    It is not derived from the gang's own name, which neighbours in the cluster learn from its DNS.
+    It is not derived from the gang's own name, which other pods in the cluster can learn from DNS.
     """
     digest = hmac.new(key, f"kubernetes secret\0{job}\0{attempt}".encode(), hashlib.sha256).digest()
     return SECRET_PREFIX + base64.b32encode(digest).decode().lower()[:26]  # 130 bits
 
 
 def is_gang_secret(name: str) -> bool:
-    """Whether a Secret of that name may be some gang's."""
+    """Whether a Secret of that name may belong to a gang."""
     return _SECRETS.match(name) is not None
 
 
 def gang_labels(installation: str, job: str, attempt: int) -> dict[str, str]:
-    """What every object and pod of the gang bears. The job's id stands unchanged in an annotation of the same name."""
+    """The labels of every object and pod of the gang. An annotation of the same name holds the unmodified job id."""
     marks = {MANAGED_BY: MANAGER, JOB: label_value(job), ATTEMPT: str(attempt)}
     return {**marks, INSTALLATION: installation} if installation else marks
 
 
 def label_value(text: str) -> str:
-    """The text where it can be a label's value; else something like it that nothing else becomes."""
+    """The text itself if it is a valid label value; otherwise a similar, unique one."""
     if _LABEL.match(text):
         return text
     slug = re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("._-")[:50].strip("._-")
@@ -107,7 +108,7 @@ def label_value(text: str) -> str:
 
 
 def package_name(settings: KubeSettings, package: bytes) -> str:
-    """By its content, so that another version of Muster in the same namespace is not in the way."""
+    """The package's name, derived from its content, so that different versions of Muster can share a namespace."""
     return f"{settings.package}-{hashlib.sha256(package).hexdigest()[:10]}"
 
 
@@ -136,13 +137,13 @@ def _secret(parts: Parts, name: str, launch_json: str) -> Doc:
         "apiVersion": "v1",
         "kind": "Secret",
         "metadata": {**metadata(parts), "name": name},
-        "type": "Opaque",  # not immutable: a server that moved before it had handed everything over writes it anew
+        "type": "Opaque",  # not immutable: a server whose address changed during a hand-over rewrites it
         "data": {GANG_FILE: base64.b64encode(launch_json.encode()).decode()},
     }
 
 
 def _network(parts: Parts) -> Doc:
-    """The gang's pods talk to each other on any port; who else may is said by other policies of the namespace."""
+    """Allows the gang's pods to talk to each other on any port; other policies of the namespace may allow more."""
     own = [{"podSelector": {"matchLabels": dict(parts.labels)}}]
     return {
         "apiVersion": "networking.k8s.io/v1",

@@ -1,8 +1,8 @@
-"""Whether a job's objects ask for more of the cluster than the engine's settings allow: looked at as they are rendered.
+"""Checks whether a job asks for more of the cluster than the engine's settings allow, based on its rendered objects.
 
-The same gang is rendered twice, with all that its job says and without it. What differs is the job's wish, by whatever
-field or alias it came to be there, and is refused unless a rule below names that place. So a field that nobody thought
-of is refused too.
+The same gang is rendered twice: with all the options of its job, and without them. Each difference was caused by the
+job, through whatever field or alias, and is refused unless a rule below allows that place. So fields that no rule
+mentions are refused too.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from muster.engines.kubernetes.render_options import DEFAULT_SCHEDULER, Options,
 from muster.engines.kubernetes.render_pod import MERGE_KEYS
 from muster.engines.kubernetes.settings import KubeSettings
 
-# Which objects are made, and where; checked by name, and the same in both renderings.
+# Options that decide which objects are made and where; checked by name, and equal in both renderings.
 _SHAPE: Final = ("form", "namespace", "queue", "scheduler", "topology")
-_WORKER: Final = "<worker>"  # in a rule: the container that Muster makes, whatever the form calls it
+_WORKER: Final = "<worker>"  # in a rule: the container that Muster makes, by whatever name the form gives it
 _ONE, _REST = "*", "**"
 _MISSING: Final = object()
 _TOLERATIONS: Final = ("spec", "tolerations")
@@ -35,13 +35,13 @@ Pairs = dict[tuple[Path, str], Any]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A place in a pod's template where a job may have a say."""
+    """A place in a pod's template that a job may set."""
 
     place: Path
-    listed: str = ""  # the list of `Allow` that has to have the value; "" is no list
-    by_key: bool = False  # the list names keys: the last part of the place
-    only: object = _MISSING  # the one value that may be chosen
-    adding: bool = False  # what is there without the job stays as it is
+    listed: str = ""  # the list of `Allow` that must have the value; "": no list
+    by_key: bool = False  # the list has keys: the last part of the place
+    only: object = _MISSING  # the only value that may be chosen
+    adding: bool = False  # may add to, but not change, what is there without the job
 
     def fits(self, path: Path, workers: Collection[str]) -> bool:
         place = self.place[:-1] if self.place[-1] == _REST else self.place
@@ -50,13 +50,13 @@ class Rule:
         return all(_same(pattern, part, workers) for pattern, part in zip(place, path, strict=False))
 
     def leads(self, path: Path, workers: Collection[str]) -> bool:
-        """Whether it is about something below this place."""
+        """Whether the rule is about something below this path."""
         beginning = zip(self.place, path, strict=False)
         return len(path) < len(self.place) and all(_same(pattern, part, workers) for pattern, part in beginning)
 
 
 def _rules(text: str, **said: Any) -> list[Rule]:
-    """One a word; `{a,b}` at the end stands for several."""
+    """One rule per word; `{a,b}` at the end stands for several."""
     found = []
     for word in text.split():
         start, _, ends = word.partition("{")
@@ -114,7 +114,7 @@ RULES: Final = (
 
 
 def refusals(gang: GangLaunch, settings: KubeSettings, engine: str = "NAME") -> list[Problem]:
-    """Everything that an engine of that name refuses. Raises Invalid for what can't be rendered."""
+    """Everything that an engine of that name refuses. Raises Invalid for a gang that can't be rendered."""
     allow, options = settings.allowed(gang.project), options_of(gang, settings)
     bare = replace(gang, image="", options={key: gang.options[key] for key in _SHAPE if key in gang.options})
     look = _Look(allow, engine, gang.project)
@@ -130,7 +130,7 @@ def refusals(gang: GangLaunch, settings: KubeSettings, engine: str = "NAME") -> 
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """What is allowed, and what those who are refused are told to have changed."""
+    """What is allowed, and the text for refusals."""
 
     allow: Allow
     engine: str
@@ -159,7 +159,7 @@ def _places(gang: GangLaunch, options: Options, settings: KubeSettings, look: _L
 
 
 def _turns(options: Options, plain: Options, look: _Look) -> Iterator[Problem]:
-    """Queues and schedulers: whose turn it is, and on whose quota."""
+    """Checks queues and schedulers, which decide the order and the quota."""
     if options.queue != plain.queue and not look.allow.has("queues", options.queue):
         yield look.unlisted("kubernetes.queue", options.queue, "queues")
     scheduler = options.scheduler or DEFAULT_SCHEDULER
@@ -168,7 +168,8 @@ def _turns(options: Options, plain: Options, look: _Look) -> Iterator[Problem]:
 
 
 def _object(mine: Mapping[str, Any], base: Mapping[str, Any], look: _Look) -> Iterator[Problem]:
-    """One object; its pods by the rules above, and of the rest only its labels and a PodGroup's priority."""
+    """Checks one object: its pods by the rules above;
+    outside of them, a job may only set labels and a PodGroup's priority."""
     templates_of_base = dict(templates(base))
     for where, template in templates(mine):
         yield from _template(template, templates_of_base[where], look)
@@ -180,7 +181,7 @@ def _object(mine: Mapping[str, Any], base: Mapping[str, Any], look: _Look) -> It
 
 
 def _in_pod(path: Path) -> bool:
-    """Below a pod's template, in any form."""
+    """Whether the path is in a pod's template, in any form."""
     return path[:2] == ("spec", "template") or "replicatedJobs" in path or "pytorchReplicaSpecs" in path
 
 
@@ -208,7 +209,7 @@ def _differences(
     if look.allow.any:
         return
     named = {path for path, _ in mine}
-    for path, _ in base.keys() - mine.keys():  # taken away, or replaced by something that was looked at above
+    for path, _ in base.keys() - mine.keys():  # removed, or replaced by a value that was checked above
         if path not in named and not any(rule.fits(path, workers) and not rule.adding for rule in rules):
             yield look.never(_dotted(path), None)
 
@@ -222,7 +223,7 @@ def _judge(
     kept: set[Path],
     look: _Look,
 ) -> Problem | None:
-    """What stands against one value at one place; None when nothing does."""
+    """The problem with one value at one place; None if there is none."""
     fitting = [rule for rule in rules if rule.fits(path, workers)]
     for rule in fitting:
         asked = path[-1] if rule.by_key else value
@@ -236,12 +237,12 @@ def _judge(
         return look.unlisted(_dotted(path), path[-1] if listed.by_key else value, listed.listed)
     steps = (path[:end] for end in range(1, len(path) + 1))
     known = list(takewhile(lambda at: at in kept or any(rule.leads(at, workers) for rule in rules), steps))
-    end = min(len(known) + 1, len(path))  # the first part of it that nobody knows says it best
+    end = min(len(known) + 1, len(path))  # report the path up to its first unknown part
     return look.never(_dotted(path[:end]), value if end == len(path) else _MISSING)
 
 
 def _pairs(value: Any, at: Path = ()) -> Pairs:
-    """Every value of a document by its place; lists of named things by their names, tolerations each as a whole."""
+    """Every value of a document by its path. Lists of named items use the names; each toleration is one value."""
     found: Pairs = {}
     if at[:-1] == _TOLERATIONS:
         found[at, at[-1]] = value
@@ -254,7 +255,7 @@ def _pairs(value: Any, at: Path = ()) -> Pairs:
             name = str(inner.get(key, number)) if key and isinstance(inner, Mapping) else str(number)
             name = _text(inner) if at == _TOLERATIONS else name
             while name in taken:
-                name += "'"  # a second one of that name is nobody's
+                name += "'"  # a second item of that name matches nothing
             taken.add(name)
             found |= _pairs(inner, (*at, name))
     else:
@@ -263,7 +264,7 @@ def _pairs(value: Any, at: Path = ()) -> Pairs:
 
 
 def _text(value: object) -> str:
-    """`1` and `true` are told apart."""
+    """JSON text, which distinguishes `1` and `true`."""
     return json.dumps(value, default=repr)
 
 

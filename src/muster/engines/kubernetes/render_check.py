@@ -1,6 +1,6 @@
-"""What the API server, or the controllers behind it, would refuse of rendered objects: found here, without them.
+"""Checks rendered objects for what the API server, or the controllers behind it, would refuse, without a cluster.
 
-Shapes and types are the business of the published schemas; these are the rules beyond them.
+The published schemas cover structure and types; these are the rules beyond them.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ _KEY: Final = re.compile(rf"((?P<prefix>[^/]+)/)?{_PART}\Z")
 _VALUE: Final = re.compile(rf"({_PART})?\Z")
 _QUANTITY: Final = re.compile(r"(?P<number>[0-9]+(\.[0-9]+)?)(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei|[eE][0-9]+)?\Z")
 _EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
-_ANNOTATIONS_MAX: Final = 256 << 10  # bytes of all of an object's annotations together
+_ANNOTATIONS_MAX: Final = 256 << 10  # bytes of all annotations of an object together
 
 
 def check(documents: Sequence[Mapping[str, Any]]) -> list[Problem]:
-    """Everything that is wrong with them; nothing when they are in order."""
+    """Everything that is wrong with the documents; empty if nothing is."""
     return [problem for document in documents for problem in _document(document)]
 
 
 def templates(document: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
-    """The pod templates of an object, each with where it stands in it."""
+    """The pod templates of an object, each with its path in the object."""
     spec = document.get("spec") or {}
     kind = document.get("kind")
     if kind == "Job":

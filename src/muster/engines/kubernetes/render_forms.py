@@ -1,7 +1,7 @@
 """The forms of a gang in Kubernetes: an indexed Job, a JobSet, a Kubeflow TrainJob (v2) or PyTorchJob (v1).
 
-Whatever the form: no pod is ever started again (a restart is a new attempt, with new objects), and a pod that fails
-ends the gang.
+In every form, no pod is ever restarted (a restart is a new attempt, with new objects), and a pod that fails ends the
+gang.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from muster.engines.kubernetes.settings import COMPLETION_INDEX, CONTAINER, REPL
 QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
 JOBSET: Final = "jobset.x-k8s.io/v1alpha2"
 TRAINER: Final = "trainer.kubeflow.org/v1alpha1"
-# The Trainer's names for the job of the workers, for their container, and for the label that marks them.
+# Kubeflow Trainer's names for the job of the workers, for their container, and for the label that marks them.
 _NODE: Final = "node"
 _ANCESTOR: Final = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What the forms are made of."""
+    """The input of the forms."""
 
     name: str
     count: int  # workers
     options: Options
-    labels: Mapping[str, str]  # of every object
+    labels: Mapping[str, str]  # for every object
     annotations: Mapping[str, str]
-    template: Callable[[list[Doc]], Doc]  # the pod, from what tells it its place
+    template: Callable[[list[Doc]], Doc]  # the pod, from the variables with its worker number
 
 
 def documents(parts: Parts) -> list[Doc]:
@@ -57,7 +57,7 @@ def _job(parts: Parts) -> list[Doc]:
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": metadata(parts),
-        # Names are needed before pods are ready: rank 0 is waited for by them.
+        # DNS names are needed before pods are ready, because workers wait for rank 0.
         "spec": {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": dict(parts.labels)},
     }
     template = parts.template(_indexed(f"{parts.name}-0.{parts.name}"))
@@ -72,7 +72,7 @@ def _jobset(parts: Parts) -> list[Doc]:
 
 
 def _trainjob(parts: Parts) -> list[Doc]:
-    """With a runtime of its own: those that a cluster offers let the kubelet start a failed container again."""
+    """Uses its own runtime, because a cluster's standard runtimes let the kubelet restart a failed container."""
     runtime = {
         "apiVersion": TRAINER,
         "kind": "TrainingRuntime",
@@ -91,7 +91,7 @@ def _trainjob(parts: Parts) -> list[Doc]:
 
 
 def _pytorchjob(parts: Parts) -> list[Doc]:
-    """Workers alone, so that the replica's index is the worker's number; the operator makes a service for each."""
+    """Has workers only, so that the replica's index is the worker's number; the operator makes a service for each."""
     number = {"fieldRef": {"fieldPath": f"metadata.labels['{REPLICA_INDEX}']"}}
     template = parts.template([
         {"name": "MUSTER_WORKER", "valueFrom": number},
@@ -151,7 +151,7 @@ def _indexed(master: str) -> list[Doc]:
 
 
 def _suspended(parts: Parts) -> Doc:
-    """Kueue lets it go when it is admitted."""
+    """Suspended at first: Kueue resumes it when it is admitted."""
     return {"suspend": True} if parts.options.kueue else {}
 
 

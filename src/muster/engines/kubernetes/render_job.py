@@ -1,4 +1,4 @@
-"""`muster render --engine kubernetes`: a job's objects as the engine would apply them, but for what a server adds."""
+"""`muster render --engine kubernetes`: a job's objects as the engine would apply them, without what a server adds."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ _NEEDS: Final = {
 
 
 def render(asked: Asked) -> Rendered:
-    """Raises MusterError for a job that can't be rendered, and for objects that a cluster would refuse."""
+    """Renders a job. Raises MusterError for a job that can't be rendered,
+    and for objects that a cluster would refuse."""
     settings, gang = _settings(asked), asked.gang
     if asked.form:
         gang = replace(gang, options={**gang.options, "form": asked.form})
@@ -49,7 +50,7 @@ def _refused(gang: GangLaunch, settings: KubeSettings) -> list[str]:
 
 
 def _settings(asked: Asked) -> KubeSettings:
-    """Without the mark of an installation, which comes of a server's key."""
+    """The engine's settings without an installation id, which is derived from a server's key."""
     given = read_config("kubernetes", asked.settings, Home(Path(), "", tuple))
     return replace(given.settings, namespace=given.namespace or given.settings.namespace)
 

@@ -1,4 +1,4 @@
-"""What a gang's objects are made of: the job file's section over the settings of the engine and of the pool."""
+"""The options of a gang's objects: the job file's section merged with the settings of the engine and the pool."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ KEYS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Everything decided: nothing below looks at the job file or the settings again for these."""
+    """The final options: nothing after this reads the job file or the settings again for these."""
 
     form: Form
     namespace: str
     image: str
-    resource: str  # that counts accelerators
+    resource: str  # the resource that counts accelerators
     queue: str = ""
-    scheduler: str = ""  # "" is the cluster's own
+    scheduler: str = ""  # "": the cluster's own
     service_account: str = ""
     priority_class: str = ""
     shared_memory: str = ""
-    topology: str = ""  # label that the nodes of all workers share
-    near: str = ""  # one that they share if that can be had
+    topology: str = ""  # label whose value the nodes of all workers must share
+    near: str = ""  # label whose value they should share, if possible
     node_selector: Mapping[str, str] = field(default_factory=dict)
     tolerations: Sequence[Mapping[str, str]] = ()
     volumes: Mapping[str, str] = field(default_factory=dict)
@@ -48,12 +48,12 @@ class Options:
 
     @property
     def kueue(self) -> bool:
-        """Whether Kueue admits the gang; the queues of other schedulers are their own."""
+        """Whether Kueue admits the gang; Volcano and KAI have queues of their own."""
         return bool(self.queue) and self.scheduler not in (VOLCANO, KAI)
 
 
 def options_of(gang: GangLaunch, settings: KubeSettings) -> Options:
-    """Raises Invalid for what no cluster would take."""
+    """Merges the options. Raises Invalid for options that no cluster would take."""
     given = gang.options
     _known(given)
     pool = pool_of(gang, settings)
@@ -89,7 +89,7 @@ def options_of(gang: GangLaunch, settings: KubeSettings) -> Options:
 
 
 def pool_of(gang: GangLaunch, settings: KubeSettings) -> PoolSettings:
-    """The pool that the gang was given; where it was given none, the first that has the accelerators it asks for."""
+    """The gang's pool; without one, the first pool with the accelerators that it asks for."""
     if gang.pool in settings.pools:
         return settings.pools[gang.pool]
     kind = gang.ask.accelerator
@@ -99,7 +99,7 @@ def pool_of(gang: GangLaunch, settings: KubeSettings) -> PoolSettings:
 
 
 def quantity(value: object) -> str:
-    """A size as Kubernetes writes it: bytes as they are counted here, a quantity as it was given."""
+    """A size as Kubernetes writes it: a number of bytes or a quantity, both unchanged."""
     return str(value) if value else ""
 
 
@@ -109,7 +109,7 @@ def _form(given: object, settings: KubeSettings, gang: GangLaunch, scheduler: st
         near = get_close_matches(str(form), FORMS, n=1)
         hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(FORMS)}."
         raise Invalid(f"There is no form {form!r} of a gang in Kubernetes.", hint)
-    # KAI makes a group of each pod of a plain Job, and one of a whole JobSet.
+    # KAI makes one group per pod of a plain Job, but one group of a whole JobSet.
     alone = len(gang.seats) == 1
     chosen: Form = "jobset" if form == "job" and not given and scheduler == KAI and not alone else form
     return chosen

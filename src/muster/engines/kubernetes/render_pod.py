@@ -1,4 +1,4 @@
-"""The pod of one worker: what it is given, what it may use, where it may sit; alike for every worker of a gang."""
+"""Renders the pod of one worker: its input, its resources and where it may run; the same for every worker of a gang."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from muster.engines.kubernetes.settings import (
 
 Doc = dict[str, Any]
 
-GRACE: Final = 15  # seconds beyond the job's own grace, for the launcher's last word to reach the server
+GRACE: Final = 15  # seconds beyond the job's own grace, for the launcher's final report to the server
 KUEUE_TOPOLOGY: Final = "kueue.x-k8s.io/podset-required-topology"
 KUEUE_NEAR: Final = "kueue.x-k8s.io/podset-preferred-topology"
 VOLCANO_GROUP: Final = "scheduling.k8s.io/group-name"
 KAI_QUEUE: Final = "kai.scheduler/queue"
 KAI_FRACTION: Final = "gpu-fraction"
 SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108  (where it is in every Linux container)
-_READABLE: Final = 0o444  # by whatever user the image runs as; nobody else is in the container
-# What a list of the pod is merged by, as in the API's own strategic merge; others are replaced.
+_READABLE: Final = 0o444  # by whatever user the image runs as; no other user is in the container
+# The key by which a list of the pod is merged, as in the API's strategic merge; other lists are replaced.
 MERGE_KEYS: Final = {
     "containers": "name", "initContainers": "name", "volumes": "name", "env": "name", "volumeMounts": "mountPath",
     "imagePullSecrets": "name", "ports": "containerPort",
@@ -41,9 +41,10 @@ def pod_template(
     gang: GangLaunch, settings: KubeSettings, options: Options, name: str, secret: str, package: str,
     labels: Mapping[str, str], env: Sequence[Doc],
 ) -> Doc:  # fmt: skip
-    """`name` is the PodGroup's, `secret` the gang's Secret's, `package` the ConfigMap's; `env` tells its place."""
+    """`name`, `secret`, `package`: names of PodGroup, Secret, ConfigMap.
+    `env`: the variables with the worker number."""
     spec = {
-        "restartPolicy": "Never",  # a restart is a new attempt, with objects of its own
+        "restartPolicy": "Never",  # a restart is a new attempt, with its own objects
         "terminationGracePeriodSeconds": math.ceil(gang.stop_grace) + GRACE,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
@@ -65,7 +66,7 @@ def pod_template(
 
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> Doc:
-    """`over` laid on `base`: mappings are merged, lists of named things by their names, the rest is replaced."""
+    """`over` merged into `base`: mappings are merged, lists of named items by their names, the rest is replaced."""
     made = dict(base)
     for key, value in over.items():
         old = made.get(key)
@@ -82,7 +83,7 @@ def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> Doc:
 
 
 def resources_of(gang: GangLaunch, options: Options) -> Doc:
-    """Requests and limits of one worker. CPUs are shared when they are idle; memory and accelerators are its own."""
+    """Requests and limits of one worker. Idle CPUs are shared; memory and accelerators are exclusive."""
     ask = gang.ask
     own = {"memory": str(ask.memory)} if ask.memory else {}
     if ask.accelerators and ask.share == WHOLE:
@@ -96,7 +97,7 @@ def _container(gang: GangLaunch, settings: KubeSettings, options: Options, env: 
     made: Doc = {
         "name": CONTAINER,
         "image": options.image,
-        # The user's command is in the Secret: it is never part of a command line, whatever it holds.
+        # The user's command is in the Secret: it is never part of a command line, whatever it contains.
         "command": [settings.python, f"{PACKAGE_FOLDER}/{PACKAGE_FILE}", "kubernetes", GANG_FOLDER],
         "env": [{"name": "MUSTER_NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}, *env],
         "volumeMounts": _mounts(settings, options),
@@ -122,7 +123,7 @@ def _where(gang: GangLaunch, options: Options, labels: Mapping[str, str]) -> Doc
     if (options.topology or options.near) and not options.kueue:
         affinity["podAffinity"] = _together(own, options)
     if len(gang.seats) > 1:
-        # A node each, where there are as many: preferred, since two small pods on one node work too.
+        # Prefers one node per pod; not required, because two small pods on one node work too.
         apart = {"weight": 100, "podAffinityTerm": {**own, "topologyKey": "kubernetes.io/hostname"}}
         affinity["podAntiAffinity"] = {"preferredDuringSchedulingIgnoredDuringExecution": [apart]}
     return {**made, "affinity": affinity} if affinity else made
@@ -140,7 +141,7 @@ def _together(own: Doc, options: Options) -> Doc:
 
 def _annotations(gang: GangLaunch, options: Options, name: str) -> dict[str, str]:
     made = {}
-    if options.kueue and options.topology:  # Kueue takes one of the two
+    if options.kueue and options.topology:  # Kueue accepts only one of the two
         made[KUEUE_TOPOLOGY] = options.topology
     elif options.kueue and options.near:
         made[KUEUE_NEAR] = options.near

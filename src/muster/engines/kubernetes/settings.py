@@ -1,4 +1,4 @@
-"""What is set of a Kubernetes engine, and where a worker's pod finds what it is given."""
+"""The settings of a Kubernetes engine, and the paths of a worker's input in its pod."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from muster.engines.kubernetes.allow import Allow, ProjectSettings
 Form = Literal["job", "jobset", "trainjob", "pytorchjob"]
 FORMS: Final[tuple[Form, ...]] = ("job", "jobset", "trainjob", "pytorchjob")
 
-# Labels and annotations of everything that is made for a gang.
+# Labels and annotations of every object of a gang.
 INSTALLATION: Final = "muster.dev/installation"
 JOB: Final = "muster.dev/job"
 ATTEMPT: Final = "muster.dev/attempt"
 MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 MANAGER: Final = "muster"
-# Where a pod says which worker of the gang it is: those of indexed Jobs, and those of PyTorchJobs.
+# Labels with the worker's number: of indexed Jobs, and of PyTorchJobs.
 COMPLETION_INDEX: Final = "batch.kubernetes.io/job-completion-index"
 REPLICA_INDEX: Final = "training.kubeflow.org/replica-index"
 
-# Folders of a worker's container.
+# Folders in a worker's container.
 GANG_FOLDER: Final = "/muster/gang"  # the Secret, with gang.json
 PACKAGE_FOLDER: Final = "/muster/package"  # the ConfigMap, with muster.pyz
 SCRATCH_FOLDER: Final = "/muster/scratch"  # an emptyDir of the pod
@@ -31,66 +31,66 @@ PACKAGE_FILE: Final = "muster.pyz"
 
 CONTAINER: Final = "worker"
 GPU: Final = "nvidia.com/gpu"
-# Below the range from which Linux picks ports for outgoing connections: nobody has it before rank 0 listens.
+# Below the range that Linux uses for outgoing connections, so that it is free until rank 0 listens.
 PORT: Final = 29400
 
-# Levels of a job's `topology` that need no setting: labels that every cloud's nodes have.
+# Levels of a job's `topology` that need no setting: labels that the nodes of every cloud have.
 TOPOLOGY: Final = {"zone": "topology.kubernetes.io/zone", "region": "topology.kubernetes.io/region"}
 
 
 @dataclass(frozen=True, slots=True)
 class PoolSettings:
-    """A class of nodes: who they are, and what a pod must say to get there."""
+    """A class of nodes: how to recognize them, and what a pod needs to be scheduled there."""
 
     selector: Mapping[str, str] = field(default_factory=dict)  # labels that its nodes have
-    queue: str = ""  # Kueue LocalQueue of its gangs; with Volcano or KAI as scheduler, a queue of theirs
-    accelerator: str = ""  # what Muster calls the accelerator of these nodes, such as H100
-    resource: str = GPU  # the extended resource that counts them
+    queue: str = ""  # Kueue LocalQueue of its gangs; with Volcano or KAI as scheduler, one of their queues
+    accelerator: str = ""  # Muster's name for the accelerator of these nodes, such as H100
+    resource: str = GPU  # the extended resource that counts the accelerators
     tolerations: tuple[str, ...] = ()  # `key=value:Effect` or `key:Effect`
 
 
 @dataclass(frozen=True, slots=True)
 class KubeSettings:
-    installation: str = ""  # mark of this Muster: see `Home.installation`
-    key: bytes = field(default=b"", repr=False)  # see `Home.key`: names of Secrets come of it
+    installation: str = ""  # id of this Muster: see `Home.installation`
+    key: bytes = field(default=b"", repr=False)  # see `Home.key`: names of Secrets are derived from it
     namespace: str = "default"
-    namespaces: tuple[str, ...] = ()  # that any job may ask for, beside the one that it has
-    allow: Allow = field(default_factory=Allow)  # what job files may ask for, of any project
+    namespaces: tuple[str, ...] = ()  # that any job may ask for, besides its default one
+    allow: Allow = field(default_factory=Allow)  # what job files of any project may ask for
     projects: Mapping[str, ProjectSettings] = field(default_factory=dict)
-    unlisted_projects: str = "default"  # `refuse`: jobs of projects without settings of their own
+    unlisted_projects: str = "default"  # `refuse`: jobs of projects without their own settings are refused
     run_as_non_root: bool = False  # the kubelet starts no container as root
     network_policy: bool = False  # a NetworkPolicy for each gang: only its own pods reach it
     form: Form = "job"
-    image: str = "python:3.12-slim"  # of jobs that name none
+    image: str = "python:3.12-slim"  # for jobs that name none
     python: str = "python3"  # 3.11 or newer, in the image
     package: str = "muster-worker"  # the ConfigMap that holds the launcher's package
-    service_account: str = ""  # of the workers; they need no rights in the cluster
-    # `pvc:NAME`, `hostPath:/FOLDER`, or a URL such as s3://bucket/folder; "" keeps them in the pod, gone with it.
+    service_account: str = ""  # of the workers, which need no rights in the cluster
+    # `pvc:NAME`, `hostPath:/FOLDER`, or a URL such as s3://bucket/folder; "": in the pod, and deleted with it.
     checkpoints: str = ""
-    scratch: str = ""  # most bytes of a pod's scratch folder, as a Kubernetes quantity; "" is no limit
-    shared_memory: str = ""  # most bytes of /dev/shm, as a quantity; "" is as much as the pod may use
+    scratch: str = ""  # size limit of a pod's scratch folder, as a Kubernetes quantity; "": no limit
+    shared_memory: str = ""  # size limit of /dev/shm, as a quantity; "": as much as the pod may use
     port: int = PORT
-    scheduler: str = ""  # `volcano`, `kai-scheduler` or any other by name; "" is the cluster's own
-    queue: str = ""  # where the pool names none
+    scheduler: str = ""  # `volcano`, `kai-scheduler` or any other name; "": the cluster's own
+    queue: str = ""  # for pools without a queue
     pull_secrets: tuple[str, ...] = ()
-    priority_classes: Mapping[str, str] = field(default_factory=dict)  # least priority → PriorityClass
-    labels: Mapping[str, str] = field(default_factory=dict)  # of everything that is made
+    priority_classes: Mapping[str, str] = field(default_factory=dict)  # minimum priority → PriorityClass
+    labels: Mapping[str, str] = field(default_factory=dict)  # of every object
     annotations: Mapping[str, str] = field(default_factory=dict)  # of the pods
     pools: Mapping[str, PoolSettings] = field(default_factory=dict)
-    topology: Mapping[str, str] = field(default_factory=lambda: dict(TOPOLOGY))  # level of a job's → nodes' label
+    topology: Mapping[str, str] = field(default_factory=lambda: dict(TOPOLOGY))  # a job's topology level → nodes' label
 
     def allowed(self, project: str) -> Allow:
         own = self.projects.get(project)
         return self.allow | own.allow if own is not None else self.allow
 
     def namespaces_of(self, project: str) -> tuple[str, ...]:
-        """Where a project's jobs may be; the first is where they are unless they say."""
+        """The namespaces that a project's jobs may use; the first is the default."""
         own = self.projects.get(project)
         return (own.namespace if own is not None and own.namespace else self.namespace, *self.namespaces)
 
 
 def checkpoint_dir(settings: KubeSettings, job: str) -> str:
-    """The `checkpoint_dir` of a job's launch: within the mounted folder, or at the URL, or in the pod's scratch."""
+    """The `checkpoint_dir` of a job's launch: in the mounted folder, at the URL, or in the pod's scratch folder."""
     if "://" in settings.checkpoints:
         return f"{settings.checkpoints.rstrip('/')}/{job}"
     root = CHECKPOINTS_FOLDER if settings.checkpoints else f"{SCRATCH_FOLDER}/checkpoints"
@@ -98,7 +98,7 @@ def checkpoint_dir(settings: KubeSettings, job: str) -> str:
 
 
 def worker_of(pod: Mapping[str, Any]) -> int | None:
-    """Which worker of its gang a pod is, in whatever form the gang was rendered; None for one that does not say."""
+    """The worker number of a pod, in any form of gang; None for a pod without one."""
     metadata = pod.get("metadata") or {}
     marks = {**(metadata.get("annotations") or {}), **(metadata.get("labels") or {})}
     found = marks.get(COMPLETION_INDEX, marks.get(REPLICA_INDEX))

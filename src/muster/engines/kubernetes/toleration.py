@@ -1,4 +1,4 @@
-"""A toleration as one word of text, and as Kubernetes writes it."""
+"""Parses a toleration from a text such as `gpu:NoSchedule`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
 def toleration(text: str) -> dict[str, str]:
-    """`key=value:Effect` or `key:Effect`; without an effect, of all of them."""
+    """Parses `key=value:Effect` or `key:Effect`. Without an effect it tolerates all effects."""
     what, _, effect = text.rpartition(":") if text.endswith(tuple(f":{one}" for one in _EFFECTS)) else (text, "", "")
     key, equals, value = what.partition("=")
     if not key or ":" in what:

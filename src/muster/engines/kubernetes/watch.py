@@ -1,4 +1,4 @@
-"""A copy of one kind of the cluster's objects, kept in step by a list and a watch from where the list ended."""
+"""A mirror of one kind of the cluster's objects, kept up to date by a list and a watch that continues from it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Final
 from muster.core.errors import EngineError, MusterError
 from muster.engines.kubernetes.client import GONE, WATCH_SECONDS, Client, KubeError, Object, Watching
 
-AGAIN_FIRST: Final = 0.5  # seconds before a list or watch that failed is tried again, doubled each time
+AGAIN_FIRST: Final = 0.5  # seconds before a failed list or watch is tried again, doubled each time
 AGAIN_LAST: Final = 5.0
-REFUSED_LAST: Final = 30.0  # where the server answers and says no
+REFUSED_LAST: Final = 30.0  # if the server answers with a refusal
 Key = tuple[str, str]  # namespace, name
 _log = logging.getLogger(__name__)
 
@@ -24,10 +24,10 @@ def _whole(item: Object) -> Object:
 
 
 class Mirror:
-    """`start` it; `snapshot` is what was last heard. Changes are told to `changed`, in the mirror's own thread.
+    """Call `start` first. `snapshot` is the last known state. The mirror's own thread calls `changed` at every change.
 
-    `keep` reduces an object to what is wanted of it, or gives None for one that is not. `removed` gets the last state
-    of each that went away. `back` is called when the server answers after it had not.
+    `keep` reduces an object to the needed part, or returns None to skip it. `removed` gets the last state of each
+    object that went away. `back` is called when the server answers again.
     """
 
     def __init__(
@@ -47,9 +47,9 @@ class Mirror:
         self._items: dict[Key, Object] = {}
         self._lock = threading.Lock()
         self._synced, self._closing = threading.Event(), threading.Event()
-        self._again = threading.Event()  # it is to be tried at once
+        self._again = threading.Event()  # retry at once
         self._watching: Watching | None = None
-        self._version = ""  # that a watch goes on from; "" asks for a list
+        self._version = ""  # from which a watch continues; "" requests a list
         self._trouble: EngineError | None = None
         self._away_since: float | None = None  # monotonic
         self._thread = threading.Thread(target=self._run, name=f"watch{path.replace('/', '-')}", daemon=True)
@@ -58,7 +58,7 @@ class Mirror:
         self._thread.start()
 
     def wait(self, seconds: float) -> None:
-        """Until it has listed everything once. Raises EngineError with what kept it from that."""
+        """Waits until everything has been listed once. Raises EngineError with what prevented that."""
         until = time.monotonic() + seconds
         while not self._synced.wait(0.05):
             if self._trouble is not None and not (isinstance(self._trouble, KubeError) and self._trouble.status >= 500):
@@ -70,11 +70,11 @@ class Mirror:
         return self._synced.is_set()
 
     def retry(self) -> None:
-        """Ends the pause after a failure, if there is one: another call was answered."""
+        """Ends the pause after a failure, if there is one, because another call was answered."""
         self._again.set()
 
     def away(self) -> tuple[float, EngineError | None]:
-        """For how many seconds it could not follow what happens, and why."""
+        """For how many seconds the mirror could not be updated, and why."""
         since = self._away_since
         return (time.monotonic() - since, self._trouble) if since is not None else (0.0, None)
 
@@ -87,7 +87,7 @@ class Mirror:
             return self._items.get((namespace, name))
 
     def close(self, seconds: float = 5.0) -> None:
-        """Waits that long for its thread, which may be in the middle of a call."""
+        """Waits that long for its thread, which may be in a call."""
         self._closing.set()
         self._again.set()
         watching = self._watching
@@ -108,7 +108,7 @@ class Mirror:
             except Exception as error:
                 if self._closing.is_set():
                     return
-                # Too old to go on from is answered by a list, at once; a broken stream goes on where it was.
+                # A version that is too old leads to a new list at once; a broken stream continues where it was.
                 if isinstance(error, KubeError):
                     self._version = ""
                 if isinstance(error, KubeError) and error.status == GONE:
@@ -134,7 +134,7 @@ class Mirror:
         return version
 
     def _follow(self) -> None:
-        seconds = int(WATCH_SECONDS * random.uniform(0.7, 1.0))  # so that not all begin again at once
+        seconds = int(WATCH_SECONDS * random.uniform(0.7, 1.0))  # so that not all restart at once
         watching = self._watching = self._client.watch(self.path, self._params, self._version, seconds)
         if self._closing.is_set():
             watching.close()
@@ -155,7 +155,7 @@ class Mirror:
                 self._items.pop(key, None)
             else:
                 self._items[key] = kept
-        # With a selector, an object that matches no more is told as deleted too.
+        # With a selector, an object that no longer matches is reported as deleted too.
         if deleted and before is not None:
             self._removed(kept or before)
         if before != kept or deleted:

@@ -1,1 +1,1 @@
-"""Managed training services: a job as the request that each of them takes, rendered and not run."""
+"""Managed training services: renders a job as the service's request, and does not send it."""

@@ -1,4 +1,4 @@
-"""A job as the body of Azure ML's jobs create-or-update (ARM, api-version 2025-09-01, CommandJob)."""
+"""Renders a job as the body of Azure ML's jobs create-or-update (ARM, api-version 2025-09-01, CommandJob)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ MACHINES: Final[tuple[Machine, ...]] = (
     *accelerated("H200", 141, "Standard_ND96isr_H200_v5 8 96 1850"),
     *accelerated("MI300X", 192, "Standard_ND96isr_MI300X_v5 8 96 1850"),
 )
-_ENV_BYTES: Final = 131_000  # of one name and value: Linux takes 128 KiB, with the sign and the end
+_ENV_BYTES: Final = 131_000  # of one name and value: Linux takes 128 KiB, including `=` and the terminator
 _DATASTORE: Final = "azureml://datastores/workspaceblobstore/paths/muster"
 _REFERENCE: Final = re.compile(r"azureml:([^:/@]+)(?::([^:]+)|@latest)")
 _SAFE_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._() -]*")
@@ -104,7 +104,7 @@ def _workspace(options: dict[str, Any]) -> str:
 
 
 def _environment(asked: Asked, workspace: str, told: Told) -> tuple[str, list[dict[str, Any]]]:
-    """The environment's id and, where it is made of the image, the body that makes it."""
+    """The environment's id and, if it is built from the image, the body that creates it."""
     given = asked.gang.options.get("environment", "")
     if given and asked.gang.image:
         told.lost.append(f"`image` is not used: the environment {given} says which image it is.")
@@ -124,8 +124,9 @@ def _environment(asked: Asked, workspace: str, told: Told) -> tuple[str, list[di
 
 
 def _command(asked: Asked, told: Told) -> tuple[str, dict[str, str]]:
-    """The service gives its command to bash in each rank. The job's own waits in the environment and meets no shell
-    before its own; only a text that the service could take for a `${{reference}}` travels as base64."""
+    """The command and the environment. The service runs its command in bash in each rank. The job's own command is
+    passed in the environment, so that no other shell interprets it;
+    only a text that the service could take for a `${{reference}}` is passed as base64."""
     gang = asked.gang
     envs = {**carry.own_envs(gang, ""), "LOCAL_WORLD_SIZE": str(gang.nproc), "MUSTER_RUN": gang.run}
     envs.pop("MUSTER_CHECKPOINT_DIR")
@@ -138,7 +139,7 @@ def _command(asked: Asked, told: Told) -> tuple[str, dict[str, str]]:
         problem = Problem(where, "a text too long for an environment", f"at most {_ENV_BYTES:,} bytes", "Shorten it.")
         raise SpecError([problem], source="azureml", hint="Mend it and render again.")
     unveil = [
-        # The x keeps line ends at the end, which a substitution drops.
+        # The x preserves trailing newlines, which command substitution drops.
         f'{name}="$(printf %s "${name}" | base64 -d; printf x)"; export {name}="${{{name}%x}}"'
         for name in veiled
     ]
@@ -151,7 +152,7 @@ def _command(asked: Asked, told: Told) -> tuple[str, dict[str, str]]:
 
 
 def _compute(asked: Asked, workspace: str, told: Told) -> dict[str, Any]:
-    """A cluster of the workspace where one is named, else serverless compute of a fitting size."""
+    """A cluster of the workspace if one is named, else serverless compute of a fitting size."""
     spec, cluster = asked.spec, asked.gang.options.get("compute", "")
     if cluster:
         if spec.use_spot:

@@ -1,4 +1,4 @@
-"""What all managed services need of a job: its command and environment packed, its tags made legal, what is lost."""
+"""Helpers for all managed services: pack a job's command and environment, convert tags, list what is lost."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from muster.core.spec import JobSpec
 from muster.engines import base
 
 START_FILE: Final = Path(__file__).with_name("start.py")
-PORT: Final = 29500  # of rank 0, which torchrun takes as well
+PORT: Final = 29500  # of rank 0; torchrun uses the same
 _USUAL: Final = JobSpec(name="x", run="x")
 
 
 @dataclass(slots=True)
 class Told:
-    """What people should know: what can't be carried, and what has to be there."""
+    """Notes for the user: what can't be carried over, and what must exist."""
 
     lost: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
 def require(options: Mapping[str, Any], image: str, service: str, wanted: Mapping[str, str]) -> None:
-    """Raises SpecError for everything at once that the request can't be made without; `wanted` is name → example."""
+    """Raises SpecError with everything that the request lacks; `wanted` is name → example."""
     problems = [
         Problem(f"{service}.{name}", "nothing", f"text such as `{example}`", f"Add `{service}: {{{name}: {example}}}`.")
         for name, example in wanted.items()
@@ -44,7 +44,7 @@ def require(options: Mapping[str, Any], image: str, service: str, wanted: Mappin
 
 
 def own_envs(gang: base.GangLaunch, checkpoints: str) -> dict[str, str]:
-    """The job's environment, and of Muster's own names those that a rank has a use for without a server."""
+    """The job's environment, plus those of Muster's own variables that a rank can use without a server."""
     envs = {wire.CHECKPOINT_DIR: checkpoints, wire.CHECKPOINT_KEEP: str(gang.checkpoint_keep)}
     if gang.checkpoint_every is not None:
         envs[wire.CHECKPOINT_EVERY] = f"{gang.checkpoint_every:g}"
@@ -53,15 +53,15 @@ def own_envs(gang: base.GangLaunch, checkpoints: str) -> dict[str, str]:
 
 
 def parted(envs: Mapping[str, str], fits: Callable[[str], bool], most: int) -> tuple[dict[str, str], dict[str, str]]:
-    """What the service's own environment carries unharmed, at most so many, and the rest."""
+    """Splits the environment: what the service's own environment can hold unchanged, at most `most`, and the rest."""
     fitting = [name for name, value in envs.items() if fits(value)][:most]
     return {name: envs[name] for name in fitting}, {name: envs[name] for name in envs if name not in set(fitting)}
 
 
 def packed(gang: base.GangLaunch, envs: Mapping[str, str], piece: int) -> list[str]:
-    """The document that `start.py` reads, in pieces of so many characters: ASCII, on one line, without a dollar sign.
+    """The document that `start.py` reads, in pieces of `piece` characters: ASCII, on one line, without a dollar sign.
 
-    Services expand `$(NAME)` in what they are given; JSON has another way to write the sign.
+    Services expand `$(NAME)` in their input; JSON has another way to write the sign.
     """
     asked = {"run": gang.run, "nproc": gang.nproc, "grace": gang.stop_grace, "port": PORT, "envs": dict(envs)}
     text = json.dumps(asked).replace("$", "\\u0024")
@@ -69,7 +69,7 @@ def packed(gang: base.GangLaunch, envs: Mapping[str, str], piece: int) -> list[s
 
 
 def start_lines() -> list[str]:
-    """The program `start.py` without what only its readers need."""
+    """The program `start.py` without docstrings, comments and empty lines."""
     text = START_FILE.read_text(encoding="utf-8")
     tree = ast.parse(text)
     told: set[int] = set()
@@ -81,14 +81,14 @@ def start_lines() -> list[str]:
 
 
 def all_tags(spec: JobSpec) -> dict[str, str]:
-    """The job's tags and, under names of Muster's own, who owns it."""
+    """The job's tags and, under Muster's own names, its job, project and queue."""
     return {"muster-job": spec.name, "muster-project": spec.project, "muster-queue": spec.queue, **spec.tags}
 
 
 def legal_tags(
     tags: Mapping[str, str], name: Callable[[str], str], value: Callable[[str], str], most: int, told: Told
 ) -> dict[str, str]:
-    """The tags as the service allows them; what had to be changed or left out is told."""
+    """The tags as the service allows them; changes and omissions are added to `told`."""
     made: dict[str, str] = {}
     for given, text in tags.items():
         key, kept = name(given), value(text)
@@ -103,12 +103,12 @@ def legal_tags(
 
 
 def replaced(text: str, illegal: str, most: int) -> str:
-    """`text` with each of the illegal characters as `_`, cut to length."""
+    """`text` with each of the illegal characters replaced by `_`, cut to length."""
     return re.sub(illegal, "_", text)[:most]
 
 
 def tell_common(spec: JobSpec, told: Told, secret_store: str, code_hint: str) -> None:
-    """What no managed service takes from a job file, as far as this one says it."""
+    """Adds notes on everything in the job file that no managed service takes."""
     if spec.secrets:
         names = ", ".join(spec.secrets)
         told.lost.append(f"Secrets ({names}) are not carried, by value or otherwise: {secret_store}")

@@ -1,4 +1,4 @@
-"""The machine types of a managed service, and the smallest of them that holds what a job asks of each node."""
+"""The machine types of a managed service, and the choice of the smallest one that holds a job's request per node."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GIB: Final = 2**30
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """One machine type as the vendor's documentation has it."""
+    """One machine type, as in the vendor's documentation."""
 
     name: str
     cpus: int
@@ -24,7 +24,7 @@ class Machine:
     kind: str = ""  # of its accelerators, as in a job file
     count: int = 0
     size: int = 0  # GB of memory on each accelerator
-    code: str = ""  # what the service calls the accelerator, where it has to be named
+    code: str = ""  # the service's name for the accelerator, where it must be given
 
 
 def accelerated(kind: str, size: int, types: str, code: str = "") -> Iterator[Machine]:
@@ -47,10 +47,12 @@ def pick(given: str, ask: Resources, machines: Sequence[Machine], field: str, so
 
 
 def choose(ask: Resources, machines: Sequence[Machine], field: str, source: str) -> Machine:
-    """The smallest machine type that holds `ask`. Raises SpecError that says what there is; `field` overrides it."""
+    """The smallest machine type that holds `ask`.
+    Raises SpecError that lists what there is; `field` overrides the choice."""
     fitting = [machine for machine in machines if not lacks(machine, ask)]
     if fitting:
-        # Machines without accelerators come first where none are asked for; among equals the table's order counts.
+        # Without accelerators in the request, machines without accelerators come first;
+        # among equals the table's order counts.
         return min(fitting, key=lambda machine: (machine.count, machine.cpus, machine.memory))
     alike = [machine for machine in machines if not ask.accelerators or _is_kind(machine, ask)]
     if alike:
@@ -63,7 +65,7 @@ def choose(ask: Resources, machines: Sequence[Machine], field: str, source: str)
 
 
 def named(name: str, ask: Resources, machines: Sequence[Machine], field: str, source: str) -> Machine:
-    """The machine type that the job file names; one that is not in the table is taken at its word."""
+    """The machine type that the job file names. One that is not in the table is accepted unchecked."""
     found = next((machine for machine in machines if machine.name == name), None)
     if found is None:
         return Machine(name, 0, 0)
@@ -97,7 +99,7 @@ def surplus(machine: Machine, ask: Resources) -> str:
 
 
 def _is_kind(machine: Machine, ask: Resources) -> bool:
-    """`A100` is any A100, `A100-80GB` the one of that size."""
+    """Whether the machine has the requested kind: `A100` is any A100, `A100-80GB` the one of that size."""
     if ask.accelerator == ANY_ACCELERATOR:
         return machine.count > 0 and not machine.kind.startswith("TRAINIUM")  # no program runs on both
     names = {machine.kind, f"{machine.kind}{machine.size}GB", f"{machine.kind}{machine.size}G"}

@@ -1,4 +1,4 @@
-"""A job as the body of SageMaker's CreateTrainingJob (API 2017-07-24)."""
+"""Renders a job as the body of SageMaker's CreateTrainingJob (API 2017-07-24)."""
 
 from __future__ import annotations
 
@@ -70,9 +70,9 @@ _PIECE: Final = 2500  # characters of a hyperparameter
 _PIECES: Final = 100
 _ENV_VALUE: Final = 512  # characters
 _ENV_MOST: Final = 100
-_LONGEST: Final = 28 * 86_400  # seconds that a training job may run, waiting included
-_SPOT_WAIT: Final = 86_400  # seconds that a spot job waits for instances, over its own time, unless a deadline says it
-_VOLUME: Final = 30  # GB, as SageMaker's own SDK has it
+_LONGEST: Final = 28 * 86_400  # maximum run time of a training job in seconds, including waiting
+_SPOT_WAIT: Final = 86_400  # seconds that a spot job may wait for instances, beyond its run time, without a deadline
+_VOLUME: Final = 30  # GB, the default of SageMaker's own SDK
 _GRACE: Final = 120  # seconds between SIGTERM and SIGKILL
 _ROLE: Final = re.compile(r"arn:aws[a-z\-]*:iam::\d{12}:role/?[a-zA-Z_0-9+=,.@\-_/]+")
 _S3: Final = re.compile(r"s3://[^/]+(/.*)?")
@@ -176,7 +176,7 @@ def _stopping(asked: Asked, told: Told) -> dict[str, int]:
 
 
 def _tags(asked: Asked, told: Told) -> list[dict[str, str]]:
-    """Names of tags are legal there as they are."""
+    """The job's tags; tag names are valid there without changes."""
     made = carry.legal_tags(
         carry.all_tags(asked.spec), str, lambda text: carry.replaced(text, r"[^\w .:/=+\-@]", 256), 50, told
     )

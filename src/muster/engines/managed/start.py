@@ -1,8 +1,8 @@
-"""The program that a managed service runs on each node: it starts the ranks as Muster's launcher would.
+"""The program that a managed service runs on each node: starts the ranks as Muster's launcher would.
 
-It is sent along with the request, line by line, and so it stays small, with lines under 256 characters, without a
-dollar sign, and at home in any Python from 3.7 on. What to start is a JSON document: `run` for the shell, `nproc`,
-`grace` in seconds, `port` and `envs`. On SageMaker it lies in the hyperparameters, elsewhere in the arguments.
+The request contains it line by line. So it is small, has lines under 256 characters and no dollar sign, and runs with
+any Python from 3.7 on. Its input is a JSON document: `run` for the shell, `nproc`, `grace` in seconds, `port` and
+`envs`. On SageMaker the document is in the hyperparameters, elsewhere in the arguments.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def document(config: Path) -> Any:
-    """What to start."""
+    """The input document."""
     pieces = sys.argv[1:]
     if config.is_dir():
         found = json.loads((config / "hyperparameters.json").read_text(encoding="utf-8"))
@@ -68,7 +68,7 @@ def nodes(config: Path, port: int) -> tuple[list[str], int, int]:
 
 
 def environment(asked: Any, hosts: list[str], node: int, port: int, local: int) -> dict[str, str]:
-    """What torchrun would set, above what the job sets."""
+    """The environment of a rank: torchrun's variables override the job's."""
     nproc = asked["nproc"]
     names = {
         "RANK": node * nproc + local,
@@ -86,7 +86,7 @@ def environment(asked: Any, hosts: list[str], node: int, port: int, local: int) 
 
 
 def failures(ranks: Any) -> list[int]:
-    """How the ranks that failed ended, as a shell would say it."""
+    """Exit codes of the failed ranks, with signals as a shell reports them."""
     codes = [rank.poll() for rank in ranks]
     return [code if code > 0 else 128 - code for code in codes if code]
 

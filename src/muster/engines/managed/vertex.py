@@ -1,4 +1,4 @@
-"""A job as the body of Vertex AI's projects.locations.customJobs.create (v1 CustomJob)."""
+"""Renders a job as the body of Vertex AI's projects.locations.customJobs.create (v1 CustomJob)."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def _pools(asked: Asked, place: str, told: Told) -> list[dict[str, Any]]:
     envs, rest = carry.parted(carry.own_envs(asked.gang, checkpoints), lambda value: "$" not in value, _ENV_MOST)
     pool = {
         "machineSpec": _machine(asked, told),
-        "replicaCount": "1",  # int64, which the JSON form of the API writes as text
+        "replicaCount": "1",  # int64, which the API's JSON form writes as text
         "containerSpec": {
             "imageUri": asked.gang.image,
             "command": ["python3", "-c", "\n".join(carry.start_lines())],
@@ -126,7 +126,7 @@ def _pools(asked: Asked, place: str, told: Told) -> list[dict[str, Any]]:
 def _machine(asked: Asked, told: Told) -> dict[str, Any]:
     options, ask = asked.gang.options, asked.gang.ask
     given = options.get("machine_type", "")
-    attached = given.startswith("n1-")  # accelerators are added to these, so that a name stands for several sizes
+    attached = given.startswith("n1-")  # accelerators are attached to these, so a name can have several sizes
     found = pick("" if attached else given, ask, MACHINES, "vertex.machine_type", "vertex")
     code = options.get("accelerator_type") or found.code
     if ask.accelerators and not code:
@@ -151,7 +151,7 @@ def _scheduling(asked: Asked, told: Told) -> dict[str, Any]:
     if spec.retry.max_restarts == 0:
         made["disableRetries"] = True
     elif spec.num_nodes > 1:
-        made["restartJobOnWorkerRestart"] = True  # a gang that lost one starts again whole
+        made["restartJobOnWorkerRestart"] = True  # a gang that lost a worker restarts as a whole
     return made
 
 

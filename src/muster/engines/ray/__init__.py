@@ -1,1 +1,1 @@
-"""Ray as an engine: Muster's scheduler places, placement groups reserve, an agent on every node runs the launchers."""
+"""Ray as an engine: Muster chooses the nodes, placement groups reserve them, an agent per node runs the launchers."""

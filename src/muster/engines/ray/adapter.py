@@ -1,4 +1,4 @@
-"""The adapter to Ray: what the engine asks for, put to the bridge; what the bridge knows, as the engine's reports."""
+"""The Ray adapter: passes the engine's requests to the bridge, and turns the bridge's answers into reports."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _OPEN: Final = (
     "a program that uses Ray itself, and one with a `runtime_env`, can run anything as Ray's user: members' jobs may "
     "do so only where the engine's settings have `trust_members = true`"
 )
-JOB_CONFIG: Final = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # by which Ray gives a driver its runtime environment
+JOB_CONFIG: Final = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # the variable by which Ray passes a runtime environment to a driver
 
 
 class RayAdapter:
@@ -39,16 +39,16 @@ class RayAdapter:
         "Ray programs",
         "tells by itself",
     )
-    look_every = 15.0  # the bridge says when something has changed
+    look_every = 15.0  # the bridge reports changes by itself
 
     def __init__(self, name: str, settings: RaySettings, home: Home) -> None:
         self.name, self.settings, self.home = name, settings, home
         self._changed: Callable[[], None] = lambda: None
         self._link: Link | None = None
         self._detail = ""
-        self._nodes: dict[str, dict[str, Any]] = {}  # by name, as the bridge last told
-        self._under_way: dict[Key, dict[str, Any]] = {}  # handed to the bridge, and not seen started
-        self._orders: dict[Key, Order] = {}  # given, and not seen carried out
+        self._nodes: dict[str, dict[str, Any]] = {}  # by name, as the bridge last reported
+        self._under_way: dict[Key, dict[str, Any]] = {}  # passed to the bridge, and not reported as started
+        self._orders: dict[Key, Order] = {}  # given, and not reported as executed
         self._wanted: list[tuple[dict[str, float], dict[str, str]]] | None = None
 
     def open(self, changed: Callable[[], None]) -> str:
@@ -65,7 +65,7 @@ class RayAdapter:
         try:
             told = self._call("look")
         except EngineError:
-            self.close()  # a new bridge finds the cluster again, or says better what is wrong
+            self.close()  # a new bridge finds the cluster again, or reports the problem better
             raise
         self._nodes = {node["name"]: node for node in told["nodes"]}
         reports = [
@@ -89,7 +89,7 @@ class RayAdapter:
         for gang in gangs:
             try:
                 asked[gang.job, gang.attempt] = self._described(gang)
-            except EngineError as error:  # such as an account of its project that does not exist
+            except EngineError as error:  # such as a project's account that does not exist
                 refused[gang.job, gang.attempt] = str(error)
         self._under_way |= asked
         if asked:
@@ -108,7 +108,7 @@ class RayAdapter:
         self._call("forget", attempts=[list(key) for key in attempts])
 
     def drain(self, node: str, why: str) -> None:
-        """Muster places by itself, and places nothing there; Ray can't be told without losing the node."""
+        """Nothing to do: Muster itself places nothing there, and Ray can't drain a node without losing it."""
 
     def undrain(self, node: str) -> None:
         """See `drain`."""
@@ -121,11 +121,11 @@ class RayAdapter:
         return {pool.name: (pool.node, pool.max_nodes) for pool in self.settings.pools if pool.node is not None}
 
     def cause(self, job: str, attempt: int, worker: int) -> tuple[str, str] | None:
-        """A launcher ends with its raylet only: there is nothing to add to that."""
+        """Always None: a launcher ends only with its raylet, and there is nothing to add to that."""
         return None
 
     def usage(self, since: float) -> Iterable[Usage]:
-        """Ray keeps no books."""
+        """Always empty: Ray keeps no accounting."""
         return ()
 
     def diagnose(self) -> Iterable[Finding]:
@@ -144,7 +144,7 @@ class RayAdapter:
         return node_infos(self._nodes.values(), self.settings.pools, self.name)
 
     def _tell_again(self) -> None:
-        """A new bridge knows nothing of what its forerunner had in hand."""
+        """Repeats pending requests, because a new bridge does not know those of the previous one."""
         if self._under_way:
             self._call("launch", gangs=list(self._under_way.values()))
         if self._orders:
@@ -197,7 +197,7 @@ def _job_config(env: Mapping[str, Any], job: str) -> dict[str, str]:
 
 
 def _unfit(env: Mapping[str, Any]) -> str:
-    """What makes a runtime environment impossible, as far as it can be told from here."""
+    """Why a runtime environment can't work, as far as that can be told from here; "" if nothing is wrong."""
     local = [str(env["working_dir"])] if "working_dir" in env else []
     local += [str(module) for module in env.get("py_modules") or ()]
     wrong = [path for path in local if not urlsplit(path).scheme]

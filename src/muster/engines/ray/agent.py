@@ -1,7 +1,7 @@
-"""The agent: a detached actor on every Ray node that runs the node's workers, whether a server is there or not.
+"""The agent: a detached actor on every Ray node that runs the node's workers, with or without a server.
 
-Any client of a Ray cluster can call any actor of it, so an agent does only what is signed with the key that it shares
-with its server's bridge, and proves to the bridge that it has that key before it is told anything.
+Any client of a Ray cluster can call any of its actors. So an agent only executes calls that are signed with the key
+that it shares with its server's bridge, and it proves to the bridge that it has the key before it receives anything.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ METHODS: Final = ("hello", "launch", "stop", "forget", "poll", "probe")  # of No
 
 
 class Agent:
-    """Called by any number of threads. `settings`: those of `NodeWorkers`, and `key`."""
+    """Thread-safe. `settings`: those of `NodeWorkers`, and `key`."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._verifier = Verifier(str(settings["key"]))
@@ -27,7 +27,8 @@ class Agent:
         return self._verifier.session, self._verifier.prove(nonce)
 
     def ask(self, message: str, signature: str) -> Any:
-        """Calls a method of `NodeWorkers`. Raises Refused for what the bridge has not signed for this session."""
+        """Calls a method of `NodeWorkers`. Raises Refused for a message that the bridge
+        has not signed for this session."""
         method, given = self._verifier.open(message, signature)
         if method not in METHODS:
             raise ValueError(f"there is no {method!r}")

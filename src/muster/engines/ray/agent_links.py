@@ -1,4 +1,4 @@
-"""The nodes of the cluster, and a line to the agent on each: long polls, so that nothing is asked twice in vain."""
+"""The nodes of the cluster, and a link to the agent on each. Uses long polls, so that no poll returns without news."""
 
 from __future__ import annotations
 
@@ -15,40 +15,40 @@ from muster.engines.ray.nodes import gives, name_nodes
 from muster.engines.ray.signing import Refused, SignedAgent, Stranger, agent_key, meet
 
 T = TypeVar("T")
-POLL_SECONDS: Final = 20.0  # for which an agent keeps a question open
-AGAIN: Final = 0.3  # seconds before an agent that did not answer is asked again, doubled each time
+POLL_SECONDS: Final = 20.0  # for which an agent keeps a poll open
+AGAIN: Final = 0.3  # seconds before an agent that did not answer is called again, doubled each time
 AGAIN_LAST: Final = 10.0
 TROUBLE: Final = 4  # failures in a row after which the node is shown as suspect
-IDLE: Final = 600.0  # seconds after which the agent of a job's own environment leaves, when it has no work
+IDLE: Final = 600.0  # idle seconds after which the agent of a job's own environment ends
 CALLS_AT_ONCE: Final = 64
 
 
 class NodeGone(Exception):
-    """The node is not in the cluster any more."""
+    """The node is no longer in the cluster."""
 
 
 class BadEnvironment(Exception):
-    """Ray could not make the runtime environment of a job."""
+    """Ray could not create a job's runtime environment."""
 
 
 @dataclass(slots=True)
 class AgentLink:
-    """To one agent. `ready` while it answers; `broken` says why it never will."""
+    """The link to one agent. `ready` while the agent answers; `broken` says why it never will."""
 
     node: str
     name: str
-    env: Mapping[str, Any] | None  # None: an agent that was found, and will say
+    env: Mapping[str, Any] | None  # None: an existing agent was found, and it will report its own
     agent: SignedAgent | None = None
     ready: asyncio.Event = field(default_factory=asyncio.Event)
     broken: str = ""
-    trouble: str = ""  # what keeps it from answering, when that goes on
+    trouble: str = ""  # why it does not answer, if that continues
     failures: int = 0
     used_at: float = field(default_factory=time.monotonic)
     task: asyncio.Task[None] | None = None
 
 
 class AgentLinks:
-    """Keeps what is known of the cluster; `changed` is called when that is something new."""
+    """Holds what is known about the cluster, and calls `changed` when that changes."""
 
     def __init__(self, cluster: Cluster, changed: Callable[[], None]) -> None:
         self.ledger = Ledger()
@@ -73,11 +73,11 @@ class AgentLinks:
         for node, name in there:
             if node in self.nodes and (node, name) not in self._agent_links:
                 self._begin(AgentLink(node, name, None))
-        self.spawn(self._watch(every))  # before the wait: the head is heard of while agents take their time
+        self.spawn(self._watch(every))  # before the wait: the head is polled while agents start
         await self._first_reports()
 
     async def _known_names(self, nodes: list[str]) -> dict[str, str]:
-        """What the nodes were called by the bridge before this one, as their agents know it."""
+        """The names that the previous bridge gave to the nodes, as their agents know them."""
 
         async def ask(node: str) -> str:
             async with asyncio.timeout(POLL_SECONDS):
@@ -94,14 +94,14 @@ class AgentLinks:
         return task
 
     def described(self) -> list[dict[str, Any]]:
-        """Every node, with what is wrong with its agent."""
+        """Every node, with its agent's trouble."""
         plain = {node: self._agent_links.get((node, PLAIN)) for node in self.nodes}
         return [
             {**about, "trouble": line.trouble if (line := plain[node]) else ""} for node, about in self.nodes.items()
         ]
 
     async def order(self, node: str, env: Mapping[str, Any] | str, method: str, *given: Any) -> Any:
-        """Calls an agent until it has answered. Raises NodeGone, BadEnvironment, or what the agent raised."""
+        """Calls an agent until it answers. Raises NodeGone, BadEnvironment, or what the agent raised."""
         while True:
             line = self._line(node, env)
             await self._when_ready(line)
@@ -125,7 +125,7 @@ class AgentLinks:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._look_now.wait(), every)
             self._look_now.clear()
-            with suppress(RayError, OSError, RuntimeError):  # `answered_at` tells for how long
+            with suppress(RayError, OSError, RuntimeError):  # `answered_at` shows for how long
                 await self._look()
             self._dismiss_idle()
 
@@ -166,7 +166,7 @@ class AgentLinks:
         if line is None or (line.broken and line.task is not None and line.task.done()):
             line = self._begin(AgentLink(node, name, None if isinstance(env, str) else env))
         if line.env is None and not isinstance(env, str):
-            line.env = env  # the agent that was found may not be one
+            line.env = env  # the agent that was found may no longer exist
         line.used_at = time.monotonic()
         return line
 
@@ -183,7 +183,8 @@ class AgentLinks:
             raise BadEnvironment(line.broken)
 
     async def _first_reports(self) -> None:
-        """Waits for what the agents have to say, so that the first look is complete; not for those that can't."""
+        """Waits for the agents' first reports, so that the first look is complete;
+        does not wait for agents that can't report."""
         waits = [asyncio.create_task(line.ready.wait()) for line in self._agent_links.values()]
         if waits:
             await asyncio.wait(waits, timeout=POLL_SECONDS)
@@ -191,7 +192,7 @@ class AgentLinks:
                 wait.cancel()
 
     async def _attend(self, line: AgentLink) -> None:
-        """Holds the line for as long as the node lives."""
+        """Keeps the link to the agent for as long as the node lives."""
         while line.node in self.nodes:
             try:
                 await self._greet(line)
@@ -200,7 +201,7 @@ class AgentLinks:
                 line.broken = str(error)
                 line.ready.set()
                 return
-            except Exception as error:  # it died, is being made again, or gave its name up
+            except Exception as error:  # the agent died, is being restarted, or lost its name
                 line.ready.clear()
                 line.failures += 1
                 self._look_now.set()
@@ -212,8 +213,8 @@ class AgentLinks:
                 await asyncio.sleep(min(AGAIN * 2 ** (line.failures - 1), AGAIN_LAST))
 
     async def _greet(self, line: AgentLink) -> None:
-        """Finds or makes the agent; what has its name and not its key, or another version of Muster, is replaced.
-        Its launchers stay."""
+        """Finds or creates the agent. An actor with the agent's name but not its key,
+        or with another version of Muster, is replaced; its launchers keep running."""
         handle = await self._agent(line)
         try:
             found = await self._meet(handle, line.node, line.name)
@@ -230,7 +231,7 @@ class AgentLinks:
         line.agent = found
 
     async def _meet(self, handle: Any, node: str, name: str) -> SignedAgent:
-        """Raises Stranger, and AttributeError for an agent from before there was a key."""
+        """Raises Stranger, or AttributeError for an agent of a version without keys."""
         return await meet(handle, agent_key(self._settings["key"], node, name))
 
     async def _agent(self, line: AgentLink) -> Any:
@@ -263,7 +264,7 @@ class AgentLinks:
 
 
 async def _told_env(handle: Any, line: AgentLink) -> Mapping[str, Any] | None:
-    """The environment of an agent from before there was a key: such an agent says, and its name is made of it."""
+    """The environment of an agent of a version without keys, as it reports it; its name is derived from it."""
     try:
         found: Mapping[str, Any] = (await handle.hello.remote([], ""))["env"]
     except (RayError, AttributeError, KeyError, TypeError):

@@ -1,7 +1,8 @@
-"""The bridge to Ray: a child process of the server that alone imports Ray, so that what ends it ends no server.
+"""The bridge to Ray: a child process of the server. Only it imports Ray, so that a crash in Ray ends no server.
 
-`python -m muster.engines.ray.bridge`: a line of JSON on stdin asks, {"id": 1, "do": "look", ...}; a line on stdout
-answers, {"id": 1, "ok": ...} or {"id": 1, "error": TEXT}; {"changed": true} says that a look has something new.
+`python -m muster.engines.ray.bridge`: a line of JSON on stdin is a request, {"id": 1, "do": "look", ...}; a line on
+stdout is the answer, {"id": 1, "ok": ...} or {"id": 1, "error": TEXT}; {"changed": true} means that a look would return
+something new.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ SILENT: Final = 20.0  # seconds without an answer of Ray's head before it counts
 
 
 class Bridge:
-    """Answers requests: one method each."""
+    """Answers requests, with one method for each."""
 
     def __init__(self, say: Callable[[dict[str, Any]], None]) -> None:
         self._say = say
@@ -36,7 +37,8 @@ class Bridge:
         self._said = False
 
     async def connect(self, ask: dict[str, Any]) -> dict[str, Any]:
-        """`address`, `namespace`, `package`, `agent` (settings), `urls`, `certificate`, `nodes_every`, `steer`."""
+        """Connects to Ray. `ask` has `address`, `namespace`, `package`, `agent` (settings), `urls`, `certificate`,
+        `nodes_every` and `steer`."""
         about = self._cluster.connect(ask["address"], ask["namespace"], ask["package"])
         await self._agent_links.open(ask["agent"], ask["urls"], ask["certificate"], ask["nodes_every"])
         if ask["steer"]:
@@ -71,18 +73,18 @@ class Bridge:
         await self._keeping.want([(bundle, labels) for bundle, labels in ask["bundles"]])
 
     async def probe(self, ask: dict[str, Any]) -> dict[str, Any]:
-        """What a node's agent finds out there."""
+        """Runs the doctor's probe on a node, by its agent."""
         return await self._agent_links.probe(ask["node"], ask["mark"], ask["write"])
 
     def _changed(self) -> None:
         self._keeping.nudge()
-        if not self._said:  # once until somebody looks
+        if not self._said:  # once until the next look
             self._said = True
             self._say({"changed": True})
 
 
 async def serve(asked: Callable[[Callable[[str | None], None]], None], say: Callable[[dict[str, Any]], None]) -> None:
-    """Answers until there is nobody left to ask. `asked` starts a thread that hands every line over."""
+    """Answers requests until stdin is closed. `asked` starts a thread that passes every line on."""
     bridge = Bridge(say)
     lines: asyncio.Queue[str | None] = asyncio.Queue()
     loop = asyncio.get_running_loop()
@@ -97,7 +99,7 @@ async def serve(asked: Callable[[Callable[[str | None], None]], None], say: Call
         task = asyncio.create_task(_answer(getattr(bridge, ask["do"]), ask, say))
         answering.add(task)
         task.add_done_callback(answering.discard)
-    os._exit(0)  # nothing is to be tidied up: the agents and the groups stay
+    os._exit(0)  # no cleanup: the agents and the placement groups stay
 
 
 async def _answer(
@@ -111,7 +113,7 @@ async def _answer(
 
 
 def main() -> None:
-    # Ray may print: what it prints is no answer.
+    # Ray may print to stdout: redirect that, so that it is not taken for an answer.
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     lock = threading.Lock()

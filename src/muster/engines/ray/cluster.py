@@ -1,4 +1,4 @@
-"""The Ray cluster as the bridge uses it: every call into Ray stands here, and none of them keeps the others waiting."""
+"""The bridge's interface to the Ray cluster: every call into Ray is here, and no call blocks another."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, Place
 from muster.engines.ray.agent import Agent
 
 NODE_ID: Final = "ray.io/node-id"  # label that Ray gives every node
-RESERVE_SECONDS: Final = 2.0  # that a new placement group is waited for; later it is looked at with all others
-CALLS: Final = 32  # at the same time, in an agent
+RESERVE_SECONDS: Final = 2.0  # to wait for a new placement group; after that it is checked together with all others
+CALLS: Final = 32  # concurrent calls in an agent
 THREADS: Final = 16
-PLAIN: Final = "plain"  # the agent without an environment of a job's own
+PLAIN: Final = "plain"  # the agent without a job's own environment
 _PREFIX: Final = "muster-agent"
 
 __all__ = ["NODE_ID", "PLAIN", "Cluster", "Group", "RayError", "RayTaskError", "RuntimeEnvSetupError", "env_name"]
@@ -32,25 +32,25 @@ __all__ = ["NODE_ID", "PLAIN", "Cluster", "Group", "RayError", "RayTaskError", "
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A placement group as Ray's own table shows it."""
+    """A placement group, as in Ray's own table."""
 
     name: str
     state: str  # PENDING, PREPARED, CREATED, RESCHEDULING, REMOVED
-    why: str  # Ray's word for what keeps it pending
+    why: str  # Ray's reason why it is pending
     bundles: list[dict[str, float]]
 
 
 class Cluster:
-    """A connection to Ray: call `connect` first. Calls that may take time are made by threads."""
+    """A connection to Ray: call `connect` first. Calls that may take time run in threads."""
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(THREADS, "ray")
-        self._package = ""  # where Ray has the shipped package
+        self._package = ""  # URI of the shipped package in Ray
         self._namespace = ""
         self.gcs = ""
 
     def connect(self, address: str, namespace: str, package: str) -> dict[str, Any]:
-        """`package`: the folder that holds `muster`."""
+        """Connects. `package`: the folder that contains `muster`."""
         ray.init(
             address=address,
             namespace=namespace,
@@ -67,7 +67,7 @@ class Cluster:
         return await asyncio.get_running_loop().run_in_executor(self._threads, what, *given)
 
     async def nodes(self) -> list[dict[str, Any]]:
-        """Every node that lives, in one call."""
+        """Every live node, in one call."""
         found = await self.call(ray.nodes)
         return [
             {
@@ -83,7 +83,7 @@ class Cluster:
 
     # --- agents -------------------------------------------------------------------------------------------------------
     async def agents(self) -> list[tuple[str, str]]:
-        """Node and environment of every agent that there is."""
+        """Node and environment name of every existing agent."""
         found = await self.call(lambda: list_named_actors())
         parts = [name.split(":") for name in found if name.startswith(f"{_PREFIX}:")]
         return [(part[1], part[2]) for part in parts if len(part) == 3]
@@ -92,7 +92,7 @@ class Cluster:
         return await self.call(ray.get_actor, f"{_PREFIX}:{node}:{name}", self._namespace)
 
     async def agent(self, node: str, name: str, settings: Mapping[str, Any]) -> Any:
-        """The agent of a node for one environment, made where there is none."""
+        """The agent of a node for one environment, created if there is none."""
         given = dict(settings["env"])
         env = {**given, "py_modules": [*given.get("py_modules", ()), self._package]}
 
@@ -114,12 +114,12 @@ class Cluster:
         return await self.call(make)
 
     async def kill(self, agent: Any) -> None:
-        """The launchers stay."""
+        """Ends an agent; its launchers keep running."""
         await self.call(lambda: ray.kill(agent, no_restart=True))
 
     # --- placement groups ---------------------------------------------------------------------------------------------
     async def groups(self, prefix: str) -> dict[str, Group]:
-        """Those of this Muster, in one call, by name."""
+        """The placement groups of this Muster by name, in one call."""
         table = await self.call(placement_group_table)
         found = [entry for entry in table.values() if entry["name"].startswith(prefix)]
         found.sort(key=lambda entry: entry["state"] != "REMOVED")  # a name may have been used before
@@ -134,7 +134,8 @@ class Cluster:
         }
 
     async def reserve(self, name: str, bundles: Sequence[Mapping[str, float]], nodes: Sequence[str]) -> bool:
-        """All or nothing, each bundle on its node; whether it is there by now. The same name is the same group."""
+        """Reserves all bundles or none, each on its node; returns whether they are reserved yet.
+        Equal names are one group."""
 
         def make() -> bool:
             try:
@@ -161,7 +162,7 @@ class Cluster:
         await self.call(remove)
 
     async def devices(self, name: str, index: int, count: float) -> tuple[int, ...]:
-        """Which accelerators of the node Ray keeps for a bundle: only work inside the group is told."""
+        """The node's accelerators that Ray keeps for a bundle; only a task inside the group can find out."""
 
         def ask() -> Any:
             strategy = PlacementGroupSchedulingStrategy(get_placement_group(name), placement_group_bundle_index=index)
@@ -171,18 +172,18 @@ class Cluster:
         return tuple(int(device) for device in found)
 
     async def warm(self, node: str) -> None:
-        """Has a process ready on the node for `devices`: the first takes seconds."""
+        """Starts a process on the node for `devices`, because the first one takes seconds."""
         strategy = NodeAffinitySchedulingStrategy(node, soft=False)
         await _accelerators.options(scheduling_strategy=strategy).remote()
 
     async def request(self, bundles: Sequence[Mapping[str, float]], labels: Sequence[Mapping[str, str]]) -> None:
-        """Has the autoscaler make room for all of these at once."""
+        """Asks the autoscaler for room for all of these at once."""
         given = [dict(bundle) for bundle in bundles]
         await self.call(lambda: request_resources(bundles=given, bundle_label_selectors=[dict(one) for one in labels]))
 
 
 def env_name(env: Mapping[str, Any]) -> str:
-    """A short name of a runtime environment: the same for the same content."""
+    """A short name of a runtime environment, derived from its content."""
     if not env:
         return PLAIN
     return hashlib.sha256(json.dumps(env, sort_keys=True).encode()).hexdigest()[:12]

@@ -1,4 +1,4 @@
-"""The settings of an engine of kind `ray`, read strictly: [engines.ray] in the server's config.toml."""
+"""Reads and checks the settings of an engine of kind `ray`: [engines.ray] in the server's config.toml."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NODE: Final = ("cpus", "memory", "accelerators")
 
 
 def read(name: str, settings: Mapping[str, Any], home: Home) -> RayAdapter:
-    """Raises ConfigError; connects to nothing."""
+    """Builds the adapter. Raises ConfigError; connects to nothing."""
     where = f"engines.{name}"
     known = {field.name for field in fields(RaySettings)} - {"isolation"} | KEYS
     _known(where, settings, sorted(known))

@@ -1,4 +1,4 @@
-"""How the bridge is started and what it is told first: the settings, the shipped package, where the servers are."""
+"""Starts the bridge and sends it the first request: the settings, the shipped package and the servers' addresses."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from muster.engines.package import Package, worker_package
 from muster.engines.ray.link import Link
 from muster.engines.ray.nodes import Pool
 
-CONNECT_SECONDS: Final = 120.0  # a node's first agent takes some seconds, on a busy machine more
-SHIPPED: Final = ("core", "engines")  # what the agent needs beside what launchers and ranks do
+CONNECT_SECONDS: Final = 120.0  # a node's first agent takes some seconds to start, on a busy machine more
+SHIPPED: Final = ("core", "engines")  # what the agent needs besides the launchers' and ranks' modules
 
 
 @dataclass(frozen=True, slots=True)
 class RaySettings:
     address: str = "auto"
-    python: str = sys.executable  # of the bridge: has Ray in the cluster's version
-    checkpoints: str = ""  # the same on every node, a folder or s3://...; a folder on each node when empty
-    scratch: str = ""  # on every node; under the system's folder for temporary files when empty
-    nodes_every: float = 2.0  # seconds between looks at which nodes there are
+    python: str = sys.executable  # for the bridge: has Ray in the cluster's version
+    checkpoints: str = ""  # the same on every node, a folder or s3://...; "": a local folder on each node
+    scratch: str = ""  # on every node; "": in the system's folder for temporary files
+    nodes_every: float = 2.0  # seconds between two polls of the list of nodes
     pools: tuple[Pool, ...] = ()
     isolation: IsolationSettings = field(default_factory=IsolationSettings)
 
@@ -35,7 +35,8 @@ class RaySettings:
 def connect(
     name: str, settings: RaySettings, home: Home, changed: Callable[[], None], steer: bool = True
 ) -> tuple[Link, dict[str, Any]]:
-    """A bridge that is connected, and to what. One that does not `steer` only looks. Raises EngineError."""
+    """Starts a bridge and returns it with a description of the cluster. Without `steer` it only looks.
+    Raises EngineError."""
     package = worker_package(SHIPPED)
     folder = home.folder / "ray"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -71,7 +72,7 @@ def _greeting(settings: RaySettings, home: Home, package: Package, place: Path) 
 
 
 def _environment(package: Path) -> dict[str, str]:
-    """Muster as it is shipped, first; nothing is told to Ray's makers."""
+    """The bridge's environment: the shipped Muster comes first, and Ray's usage statistics are off."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("MUSTER_")}
     env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(package), env.get("PYTHONPATH")]))
     return {**env, "RAY_USAGE_STATS_ENABLED": "0"}

@@ -1,4 +1,4 @@
-"""What `muster doctor --engine` looks at on Ray, one thing after the other, as far as it gets."""
+"""The checks of `muster doctor --engine` for Ray, one after the other, as far as they can be run."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from muster.engines.ray.nodes import node_infos
 
 IMPORT_SECONDS: Final = 60.0
 PROBE_SECONDS: Final = 60.0
-PROBED: Final = 16  # nodes at most
-CLOCK_OFF: Final = 30.0  # seconds between a node's clock and this one's that are worth a word
+PROBED: Final = 16  # maximum number of nodes
+CLOCK_OFF: Final = 30.0  # seconds between a node's clock and this one's that lead to a warning
 _TELL: Final = "import sys, ray; print(ray.__version__, sys.version.split()[0])"
 
 

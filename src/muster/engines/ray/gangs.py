@@ -1,4 +1,4 @@
-"""What the bridge knows of gangs: those that are being launched, and what agents say of their workers."""
+"""The bridge's state of gangs: the gangs being launched, and the agents' reports on their workers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 Key = tuple[str, int]  # job, attempt
-WITHHELD: Final = 60.0  # seconds for which a gang of which only a part is there may still be launched whole
+WITHHELD: Final = 60.0  # seconds for which a gang with missing workers may still be launched completely
 
 
 @dataclass(slots=True)
@@ -19,17 +19,17 @@ class Gang:
     job: str
     attempt: int
     nodes: list[str]  # of the workers, by id
-    names: list[str]  # the same as people know them
+    names: list[str]  # the same nodes by name
     launches: list[str]
     bundles: list[dict[str, float]]  # empty: nothing is reserved
     env: dict[str, Any]
     driver: bool
-    bad: str = ""  # what makes its environment impossible
+    bad: str = ""  # why its environment can't work
     stage: Literal["reserving", "starting", "started"] = "reserving"
-    wait: tuple[str, str] | None = None  # Ray's word and a sentence, while it is not placed
+    wait: tuple[str, str] | None = None  # Ray's reason and a sentence, while it is not placed
     placed: asyncio.Event = field(default_factory=asyncio.Event)
-    told: set[int] = field(default_factory=set)  # workers that their agents may have heard of
-    stop: tuple[float, str] | None = None  # grace in seconds and reason of an order that came meanwhile
+    told: set[int] = field(default_factory=set)  # workers whose agents may have received their launch
+    stop: tuple[float, str] | None = None  # grace in seconds and reason of a stop order received meanwhile
     task: asyncio.Task[None] | None = None
 
     @property
@@ -37,7 +37,7 @@ class Gang:
         return self.job, self.attempt
 
     def untold(self) -> list[int]:
-        """Workers that will not run unless somebody is told of them."""
+        """Workers whose agents were not told of them, so that they will not run."""
         if self.driver:
             return [] if self.told else list(range(len(self.nodes)))
         return [worker for worker in range(len(self.nodes)) if worker not in self.told]
@@ -57,11 +57,11 @@ def group_key(installation: str, name: str) -> Key:
 
 
 class Ledger:
-    """Reports of all agents, ends that only the bridge knows, and the gangs under way, as one list of reports."""
+    """Merges the reports of all agents, ends that only the bridge knows, and the gangs in progress into one list."""
 
     def __init__(self) -> None:
         self.gangs: dict[Key, Gang] = {}
-        self.ends: dict[Key, dict[int, dict[str, Any]]] = {}  # by worker: ends that no launcher is left to tell
+        self.ends: dict[Key, dict[int, dict[str, Any]]] = {}  # by worker: ends that no launcher is left to report
         self._told: dict[tuple[str, str], list[dict[str, Any]]] = {}  # by agent: node and environment
         self._partial: dict[Key, float] = {}  # since when
         self.version = 0
@@ -77,19 +77,19 @@ class Ledger:
         return bool(self._told.get(agent))
 
     def end(self, key: Key, workers: Iterable[int], outcome: str, reason: str, detail: str) -> None:
-        """Unless something else is known of them already."""
+        """Records the end of workers, unless one is recorded already."""
         ends = self.ends.setdefault(key, {})
         for worker in workers:
             ends.setdefault(worker, _exit(outcome, reason, detail))
         self.version += 1
 
     def lose_node(self, node: str, name: str) -> set[Key]:
-        """Nothing that ran there is left; the attempts that lost a worker."""
+        """Ends everything that ran on a lost node; returns the attempts that lost a worker."""
         detail = f"Ray lost the node {name}"
         lost: set[Key] = set()
         for agent in [agent for agent in self._told if agent[0] == node]:
             for report in self._told.pop(agent):
-                # What had ended before goes as it was: its launcher may have told nobody yet.
+                # Workers that had ended keep their exit, because their launchers may not have reported it yet.
                 ends = self.ends.setdefault(_key(report), {})
                 ends.setdefault(report["worker"], report["exit"] or _exit("failed", "node_lost", detail))
                 if report["driver"]:
@@ -111,7 +111,7 @@ class Ledger:
         self.version += 1
 
     def reports(self) -> list[dict[str, Any]]:
-        """One for every worker that is known; a gang of which a part is missing is kept back for a while."""
+        """One report for every known worker; a gang with missing workers is withheld for a while."""
         found = self._workers()
         now, partial = time.monotonic(), {}
         for key, workers in list(found.items()):
@@ -128,7 +128,7 @@ class Ledger:
         ]
 
     def over(self) -> set[Key]:
-        """Attempts of which every known worker has ended."""
+        """Attempts whose known workers have all ended."""
         found = self._workers()
         return {key for key, workers in found.items() if all(r["exit"] is not None for r in workers.values())}
 
@@ -145,7 +145,7 @@ class Ledger:
             for report in reports:
                 workers = found.setdefault(_key(report), {})
                 workers[report["worker"]] = report
-                if report["driver"]:  # only worker 0 runs; the others hold their places and go with it
+                if report["driver"]:  # only worker 0 runs; the others reserve their nodes and end with it
                     for worker in range(1, report["workers"]):
                         workers[worker] = {**report, "worker": worker, "sure": True}
         for key, ends in self.ends.items():

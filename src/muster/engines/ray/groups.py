@@ -1,5 +1,5 @@
-"""The placement groups of this Muster: looked at all at once, given up when nobody needs them, and the autoscaler's
-share: who waits becomes a request."""
+"""The placement groups of this Muster: polls them all at once, releases those no longer needed,
+and turns waiting gangs into requests to the autoscaler."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from muster.engines.ray.agent_links import AgentLinks
 from muster.engines.ray.cluster import Cluster, Group, RayError
 from muster.engines.ray.gangs import WITHHELD, Gang, Key, group_key, group_name, group_prefix
 
-EVERY: Final = 5.0  # seconds between looks when no gang waits for its places
-WAITING: Final = 0.5  # seconds, when one does
+EVERY: Final = 5.0  # seconds between looks when no gang waits for its reservation
+WAITING: Final = 0.5  # seconds between looks when one does
 REMOVED: Final = "REMOVED"
-CANCELLED: Final = "cancelled_outside"  # a reason's code
+CANCELLED: Final = "cancelled_outside"  # a reason code
 
 Bundle = Mapping[str, float]
 
@@ -28,9 +28,9 @@ class Keeping:
         self._cluster = cluster
         self._agent_links = lines
         self._changed = changed
-        self._held: dict[Key, list[dict[str, float]]] = {}  # groups that exist, as far as is known, and their bundles
-        self._given_up: set[Key] = set()  # groups that are not to exist any more
-        self._orphans: dict[Key, float] = {}  # groups of attempts that nobody knows, since when
+        self._held: dict[Key, list[dict[str, float]]] = {}  # groups that exist, as far as known, and their bundles
+        self._given_up: set[Key] = set()  # groups that should no longer exist
+        self._orphans: dict[Key, float] = {}  # groups of unknown attempts → since when
         self._waiting: list[tuple[Bundle, Mapping[str, str]]] = []
         self._requested: list[Bundle] = []
         self._look_now = asyncio.Event()
@@ -51,14 +51,14 @@ class Keeping:
         self._given_up.discard(gang.key)
 
     async def release(self, key: Key) -> None:
-        """Nothing happens where there is no group."""
+        """Releases a group; does nothing if there is none."""
         if self._held.pop(key, None) is not None:
-            self._given_up.add(key)  # should Ray not answer now, the next look finds it
+            self._given_up.add(key)  # if Ray does not answer now, the next look finds it
             with suppress(RayError, OSError, RuntimeError):
                 await self._cluster.release(group_name(self.installation, key))
 
     def nudge(self) -> None:
-        """Something has changed: places of attempts that are over are given up."""
+        """Called at every change: releases the groups of ended attempts."""
         if self._held and not self._nudged:
             self._nudged = True
             self._agent_links.spawn(self._give_up())
@@ -103,7 +103,7 @@ class Keeping:
         await self._request()
 
     def _orphaned(self, key: Key) -> bool:
-        """A server that was just started may still launch it."""
+        """Whether the group's attempt has been unknown for long; a server that was just started may still launch it."""
         return time.monotonic() - self._orphans.setdefault(key, time.monotonic()) > WITHHELD
 
     def _judge(self, gang: Gang, group: Group) -> None:
@@ -119,7 +119,7 @@ class Keeping:
             self._changed()
 
     async def _request(self) -> None:
-        """Ray counts what is in use as a part of what is asked for, so that is named as well."""
+        """Sends the request. Ray counts what is in use as part of a request, so it is included."""
         pairs: list[tuple[Bundle, Mapping[str, str]]] = []
         if self._waiting:
             pairs = [(bundle, {}) for bundles in self._held.values() for bundle in bundles] + self._waiting

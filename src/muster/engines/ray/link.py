@@ -1,4 +1,4 @@
-"""The server's end of the bridge: a child process that is asked, and answers, by lines of JSON."""
+"""The server's side of the bridge: a child process with requests and answers as lines of JSON."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from muster.core.errors import EngineError
 
 ANSWER_SECONDS: Final = 30.0
 LEAVE_SECONDS: Final = 5.0
-TAIL: Final = 4000  # bytes of its log that may say why it ended
+TAIL: Final = 4000  # bytes of its log to search for why it ended
 
 
 @dataclass(slots=True)
@@ -26,7 +26,7 @@ class _Call:
 
 
 class Link:
-    """One bridge process. `changed` and the end of the process wake whoever listens."""
+    """One bridge process. A change, and the end of the process, call `changed`."""
 
     def __init__(self, command: Sequence[str], env: Mapping[str, str], log: Path, changed: Callable[[], None]) -> None:
         self._command, self._env, self._log, self._changed = list(command), dict(env), log, changed
@@ -47,12 +47,12 @@ class Link:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 env=self._env,
-                start_new_session=True,  # Ctrl-C in the server's terminal is the server's to handle
+                start_new_session=True,  # Ctrl-C in the server's terminal must only reach the server
             )
         threading.Thread(target=self._read, args=(self._process,), name="ray-bridge", daemon=True).start()
 
     def call(self, do: str, timeout: float = ANSWER_SECONDS, **given: Any) -> Any:
-        """Raises EngineError with what the bridge or Ray said."""
+        """Sends a request and returns the answer. Raises EngineError with the message of the bridge or of Ray."""
         call, number = _Call(), next(self._numbers)
         with self._lock:
             if self._process is None or self._process.stdin is None or not self.alive:
@@ -75,7 +75,7 @@ class Link:
         return call.answer["ok"]
 
     def close(self) -> None:
-        """The agents and what they run stay."""
+        """Ends the bridge; the agents and their workers stay."""
         process, self._process = self._process, None
         if process is None or process.stdin is None:
             return

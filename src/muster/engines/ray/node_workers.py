@@ -1,7 +1,7 @@
-"""The workers of one Ray node: the local engine over a folder of the node's own, for the agent there.
+"""The workers of one Ray node: a local engine on a folder of the node, used by the agent there.
 
-The launchers are orphans and outlive the agent; they end with the raylet, their keeper. Runs on nodes: the standard
-library and what is shipped with it alone.
+The launchers are detached and outlive the agent; they end with the raylet, their keeper. This runs on nodes, with only
+the standard library and the shipped package.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from muster.engines.ray.place import Places, keep_package, make_places, ranks_en
 from muster.engines.ray.probe import probe
 from muster.wire import Launch
 
-TEND_EVERY: Final = 2.0  # seconds between two looks at the workers that nothing asked for
-GANG: Final = "gang.json"  # beside the workers' folders of an attempt: what the agent was told of the whole gang
+TEND_EVERY: Final = 2.0  # seconds between two polls of the workers that nothing triggered
+GANG: Final = "gang.json"  # next to the workers' folders of an attempt: what the agent was told about the whole gang
 
 
 class NodeWorkers:
-    """Called by any number of threads. `settings`: node, installation, scratch, checkpoints, package, env, address."""
+    """Thread-safe. `settings`: node, installation, scratch, checkpoints, package, env, address."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._settings = dict(settings)
@@ -43,7 +43,7 @@ class NodeWorkers:
         threading.Thread(target=self._run, name="muster-agent", daemon=True).start()
 
     def hello(self, urls: Sequence[str], certificate: str) -> dict[str, Any]:
-        """Where launchers find the server from now on; answers what the agent is."""
+        """Sets where launchers find the server from now on; returns what the agent is."""
         if urls or not self._places.urls.exists():
             _write(self._places.urls, json.dumps({"urls": list(urls)}))
         if certificate:
@@ -51,7 +51,7 @@ class NodeWorkers:
         return {name: self._settings[name] for name in ("package", "env", "node")}
 
     def launch(self, gang: Mapping[str, Any], launches: Sequence[str]) -> tuple[str, int]:
-        """Starts these workers of one attempt, once; where its rank 0 listens."""
+        """Starts these workers of one attempt, once; returns the address and port of its rank 0."""
         told = [self._complete(Launch.from_json(text)) for text in launches]
         folder = self._places.root / "attempts" / told[0].job / str(told[0].attempt)
         folder.mkdir(parents=True, exist_ok=True)
@@ -69,17 +69,17 @@ class NodeWorkers:
         self._wake.set()
 
     def poll(self, seen: int, timeout: float) -> tuple[int, list[dict[str, Any]]]:
-        """All that runs here, as soon as that is something else than the reports of that number."""
+        """All workers here, as soon as the reports differ from those with the number `seen`."""
         with self._news:
             self._news.wait_for(lambda: self._number != seen, timeout)
             return self._number, self._reports
 
     def probe(self, marks: str, write: str) -> dict[str, Any]:
-        """What the doctor asks of a node."""
+        """Runs the doctor's checks on the node."""
         return probe(self._places, marks, write)
 
     def _complete(self, launch: Launch) -> Launch:
-        """With what only the node knows."""
+        """Adds what only the node knows."""
         checkpoints = launch.checkpoint_dir or str(self._places.checkpoints / launch.job)
         return replace(
             launch,
@@ -128,7 +128,7 @@ def _engine(places: Places, settings: Mapping[str, Any]) -> LocalEngine:
 
 
 def _write(path: Path, text: str) -> None:
-    """Whole or not at all, for its owner alone to read."""
+    """Writes a file atomically, readable only by its owner."""
     draft = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
     with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
         file.write(text)

@@ -1,4 +1,4 @@
-"""Ray's nodes as Muster's: what each has, which pool it belongs to, and what a worker takes of it in Ray's words."""
+"""Ray's nodes as Muster's nodes: their resources, their pools, and a worker's request as a Ray bundle."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from muster.core.resources import WHOLE, Resources
 from muster.core.units import ANY_ACCELERATOR
 from muster.engines.base import NodeInfo
 
-ACCELERATOR: Final = "accelerator"  # in a selector: the kind of accelerator, beside the node's labels
-TYPE: Final = "accelerator_type:"  # resource by which Ray tells what a node's accelerators are
-SLIVER: Final = 0.001  # of a node's own resource, for a worker that asks for nothing
+ACCELERATOR: Final = "accelerator"  # in a selector: the kind of accelerator, in addition to the node's labels
+TYPE: Final = "accelerator_type:"  # prefix of the resource by which Ray names a node's accelerator type
+SLIVER: Final = 0.001  # amount of a node's own resource, for a worker that asks for nothing
 RESOLUTION: Final = 10_000  # Ray counts in ten-thousandths
 
 
@@ -21,13 +21,13 @@ RESOLUTION: Final = 10_000  # Ray counts in ten-thousandths
 class Pool:
     name: str
     selector: Mapping[str, str] = field(default_factory=dict)
-    node: Resources | None = None  # what a node of it is like that does not exist yet
+    node: Resources | None = None  # the resources of a node that the pool could add
     max_nodes: int = 0
 
 
 def name_nodes(nodes: Mapping[str, Mapping[str, Any]], before: Mapping[str, str]) -> dict[str, str]:
-    """Id → what people call it: a label that says so, else its address; with a piece of the id where two are alike.
-    Whoever has a name keeps it: work is known by it."""
+    """Node id → name: from a label, or else the node's address; with a part of the id where two are equal.
+    A node keeps its name, because work is recorded under it."""
     names = {node_id: before[node_id] for node_id in nodes if node_id in before}
     wanted = {}
     for node_id in sorted(nodes.keys() - names.keys()):
@@ -38,7 +38,7 @@ def name_nodes(nodes: Mapping[str, Mapping[str, Any]], before: Mapping[str, str]
 
 
 def node_infos(raw: Iterable[Mapping[str, Any]], pools: Sequence[Pool], rest: str) -> list[NodeInfo]:
-    """Nodes that have something to give; `rest` is the pool of those that no selector fits."""
+    """Nodes with resources to use; `rest` is the pool of nodes that no selector matches."""
     found = []
     for node in raw:
         if not gives(node["resources"]):
@@ -77,7 +77,8 @@ def fits(pool: Pool, labels: Mapping[str, str], resources: Resources) -> bool:
 
 
 def bundle_of(ask: Resources, address: str = "") -> dict[str, float]:
-    """What one worker takes. `address`: of its node, for one that asks for nothing: Ray refuses an empty bundle."""
+    """The resources of one worker. `address`:
+    of its node, for a worker that asks for nothing, as Ray refuses empty bundles."""
     bundle: dict[str, float] = {}
     if ask.milli_cpus:
         bundle["CPU"] = ask.milli_cpus / 1000
@@ -94,7 +95,7 @@ def bundle_of(ask: Resources, address: str = "") -> dict[str, float]:
 def requests_of(
     waiting: Iterable[tuple[str, Resources, int]], pools: Sequence[Pool]
 ) -> list[tuple[dict[str, float], dict[str, str]]]:
-    """Who waits, as bundles for the autoscaler, with the labels of the pool that they wait for."""
+    """Waiting workers as bundles for the autoscaler, with the labels of their pool."""
     known = {pool.name: pool for pool in pools}
     found = []
     for name, ask, workers in waiting:

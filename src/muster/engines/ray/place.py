@@ -1,4 +1,4 @@
-"""Where an agent keeps things on its node, and what of Ray's own environment the ranks inherit: little."""
+"""An agent's folders on its node, and the environment of ranks, which inherits little of Ray's own."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from muster.core.errors import EngineError
 from muster.inherited import for_launcher
 from muster.wire import SCRATCH
 
-# Ray sets these for its own workers; the ranks have them as the raylet has, or as the job's runtime_env says.
+# Ray sets these for its own workers; ranks get the raylet's values, or those of the job's runtime_env.
 _RAYS_OWN: Final = ("OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "PYTHONBREAKPOINT", "SPT_NOENV")
 
 
@@ -31,7 +31,7 @@ class Places:
 
 
 def make_places(settings: Mapping[str, Any]) -> Places:
-    """Creates the folders, for this user alone. Raises EngineError where somebody else was first."""
+    """Creates the folders, for this user only. Raises EngineError if the folder belongs to another user."""
     name = f"muster-{getpass.getuser()}"
     base = Path(settings["scratch"]) if settings["scratch"] else Path(tempfile.gettempdir()) / name
     base.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -46,7 +46,7 @@ def make_places(settings: Mapping[str, Any]) -> Places:
 
 
 def keep_package(places: Places) -> Path:
-    """A copy of the shipped package that stays when Ray clears its own: launchers outlive the agent."""
+    """A copy of the shipped package that stays when Ray deletes its own, because launchers outlive the agent."""
     source = Path(muster.__file__).resolve().parent
     place = places.scratch / "packages" / source.parent.name
     if not place.is_dir():
@@ -63,8 +63,8 @@ def keep_package(places: Places) -> Path:
 def ranks_environment(
     own: Mapping[str, str], runtime_env: Mapping[str, Any], package: Path, scratch: Path, more: Iterable[str] = ()
 ) -> dict[str, str]:
-    """What launchers need of the agent's own, without what Ray put there, and with the Python of Ray's workers first on
-    the PATH. `more`: names that ranks inherit beside the usual ones."""
+    """What launchers need of the agent's environment, without Ray's additions, and with the Python of Ray's workers
+    first in PATH. `more`: names that ranks inherit besides the usual ones."""
     asked = {str(name): str(value) for name, value in (runtime_env.get("env_vars") or {}).items()}
     before = _environment_of(raylet()[0])
     shipped = str(Path(muster.__file__).resolve().parents[1])
@@ -82,7 +82,7 @@ def ranks_environment(
 
 
 def raylet() -> tuple[int, int]:
-    """Process id and start ticks of the process that this node's Ray is."""
+    """Process id and start ticks of this node's raylet."""
     pid = int(os.environ.get("RAY_RAYLET_PID", 0)) or os.getppid()
     raw = Path(f"/proc/{pid}/stat").read_bytes()
     return pid, int(raw[raw.rindex(b")") + 2 :].split()[19])

@@ -1,4 +1,4 @@
-"""What the doctor finds out on a node: whether the server can be reached from there, and what the node can write."""
+"""The doctor's checks on a node: whether the server can be reached from there, and what the node can write."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ REACH_SECONDS: Final = 5.0
 
 
 def probe(places: Places, mark: str, write: str) -> dict[str, Any]:
-    """`mark`: a file to look for among the checkpoints; `write`: one to leave there. Either may be empty."""
+    """`mark`: a file to look for in the checkpoint folder; `write`: a file to create there. Either may be empty."""
     urls = json.loads(places.urls.read_text())["urls"]
     return {
         "python": sys.version.split()[0],
@@ -31,7 +31,7 @@ def probe(places: Places, mark: str, write: str) -> dict[str, Any]:
 
 
 def _reach(url: str, places: Places) -> str:
-    """Empty when the server answers; any answer will do."""
+    """Returns "" when the server answers, with any status; otherwise the error."""
     request = urllib.request.Request(f"{url.rstrip('/')}/livez")  # noqa: S310  (from the server's own settings)
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
@@ -40,12 +40,12 @@ def _reach(url: str, places: Places) -> str:
         return ""
     except (OSError, ValueError) as error:
         trusted = places.certificate.exists() and "CERTIFICATE_VERIFY_FAILED" in str(error)
-        return "" if trusted else str(error)  # the launcher trusts the certificate that it was given, this does not
+        return "" if trusted else str(error)  # the launcher trusts its given certificate, this does not
     return ""
 
 
 def _write(folder: Path, name: str) -> str:
-    """Empty when it could be written."""
+    """Returns "" when the file could be written; otherwise the error."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / name).touch()

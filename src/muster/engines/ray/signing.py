@@ -1,7 +1,7 @@
-"""How a server's bridge and its agents know each other in a cluster that others use too: by a key that both have.
+"""Mutual authentication of a server's bridge and its agents in a shared cluster, by a key that both have.
 
-Each agent has a key of its own, derived from the server's. Messages are signed for one session, which is one process
-of an agent, and each is taken once. Runs on nodes: standard library only.
+Each agent has its own key, derived from the server's. Messages are signed for one session, which is one process of an
+agent, and each is accepted once. This runs on nodes: standard library only.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Any, Final
 
-REMEMBERED: Final = 65_536  # messages of a session that are not taken a second time
+REMEMBERED: Final = 65_536  # messages of a session that are not accepted a second time
 
 
 class Refused(PermissionError):
-    """The message is not from this agent's server, or not for this session, or it was taken before."""
+    """The message is not from this agent's server, or not for this session, or was accepted before."""
 
 
 class Stranger(Exception):
-    """What answers under an agent's name does not have the agent's key."""
+    """The actor with an agent's name does not have the agent's key."""
 
 
 def agent_key(key: str, node: str, name: str) -> str:
-    """The key of one agent: of a node's id and an environment's name."""
+    """The key of one agent, derived from a node's id and an environment's name."""
     return _sign(key, "agent", node, name)
 
 
 class Signer:
-    """The bridge's side of a line to one agent."""
+    """The bridge's side of a link to one agent."""
 
     def __init__(self, key: str) -> None:
         self._key = key
@@ -41,7 +41,7 @@ class Signer:
         self.nonce = secrets.token_hex(16)
 
     def meet(self, session: str, proof: str) -> None:
-        """What the agent said to `nonce`. Raises Stranger."""
+        """Checks the agent's answer to `nonce`. Raises Stranger."""
         if not hmac.compare_digest(str(proof), _sign(self._key, "proof", self.nonce, str(session))):
             raise Stranger("an actor with the agent's name does not have the agent's key")
         self._session = session
@@ -54,7 +54,7 @@ class Signer:
 
 
 class Verifier:
-    """The agent's side."""
+    """The agent's side of a link."""
 
     def __init__(self, key: str) -> None:
         self.session = secrets.token_hex(16)
@@ -67,7 +67,7 @@ class Verifier:
         return _sign(self._key, "proof", str(nonce), self.session)
 
     def open(self, message: str, signature: str) -> tuple[str, list[Any]]:
-        """A method and what it is given. Raises Refused."""
+        """Checks a message and returns its method and arguments. Raises Refused."""
         if not hmac.compare_digest(str(signature), _sign(self._key, "message", str(message))):
             raise Refused("this agent does what its server has signed, and nothing else")
         said = json.loads(message)
@@ -88,19 +88,19 @@ class Verifier:
 
 @dataclass(frozen=True, slots=True)
 class SignedAgent:
-    """An agent that has proved to be ours."""
+    """An agent that has proved to have the key."""
 
     handle: Any  # Ray's
     signer: Signer
 
     def ask(self, method: str, *given: Any) -> Awaitable[Any]:
-        """Raises Refused when the agent's process is another by now."""
+        """Calls the agent. Raises Refused when the agent's process has been replaced."""
         answer: Awaitable[Any] = self.handle.ask.remote(*self.signer.seal(method, given))
         return answer
 
 
 async def meet(handle: Any, key: str) -> SignedAgent:
-    """Has an actor prove that it is the agent with that key. Raises Stranger."""
+    """Asks an actor to prove that it is the agent with that key. Raises Stranger."""
     signer = Signer(key)
     answer = await handle.introduce.remote(signer.nonce)
     if not isinstance(answer, (list, tuple)) or len(answer) != len(("session", "proof")):

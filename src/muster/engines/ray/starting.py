@@ -1,4 +1,4 @@
-"""How a gang comes to run on Ray, and how it is stopped: its places are reserved, then its agents are told."""
+"""Starts and stops gangs on Ray: reserves a placement group, then calls the agents."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from muster.engines.ray.cluster import Cluster, RayError, env_name
 from muster.engines.ray.gangs import Gang, Key, group_name
 from muster.engines.ray.groups import CANCELLED, Keeping
 
-TRIES: Final = 4  # of a machine that refuses to start a process
+TRIES: Final = 4  # attempts to start a process on a node that refuses
 AGAIN: Final = 0.5  # seconds
-OUTSIDE_GRACE: Final = 30.0  # seconds to save for a gang whose places Ray has taken back
+OUTSIDE_GRACE: Final = 30.0  # seconds to save for a gang whose placement group was removed
 NEVER: Final = "stopped before it was started"
 
 
 class Refused(Exception):
-    """It will not run; the first argument is a reason's code."""
+    """The gang can't run; the first argument is a reason code."""
 
 
 class Starting:
@@ -28,7 +28,7 @@ class Starting:
         keeping.on_removed = self._removed
 
     def launch(self, raw: dict[str, Any]) -> None:
-        """Whatever of the gang is not started yet."""
+        """Starts a gang, unless it is started already."""
         ledger, gang = self._agent_links.ledger, Gang(**raw)
         if gang.key in ledger.gangs or gang.key in ledger.ends:
             return
@@ -90,7 +90,7 @@ class Starting:
             await gang.placed.wait()
 
     async def _tell(self, gang: Gang) -> None:
-        """Worker 0 first: with it stands where rank 0 listens."""
+        """Starts worker 0 first: its answer says where rank 0 listens."""
         launches = [json.loads(text) for text in gang.launches]
         await self._name_devices(gang, launches)
         address, port = await self._start(gang, 0, launches[0])
@@ -136,7 +136,7 @@ class Starting:
             launch["devices"] = list(devices)
 
     def _end(self, gang: Gang, reason: str, detail: str) -> None:
-        """Of the workers that no agent was told of; those that were are stopped by order."""
+        """Ends the workers that no agent was told of; the others are stopped by an order."""
         self._agent_links.ledger.end(gang.key, gang.untold(), "failed", reason, detail[:4000])
 
     def _stop_now(self, key: Key, grace: float, reason: str) -> None:
@@ -148,7 +148,7 @@ class Starting:
 
     def _tell_agents(self, key: Key, method: str, *given: Any) -> None:
         targets: dict[tuple[str, str], None] = dict.fromkeys(self._agent_links.ledger.agents_of(key))
-        if gang := self._agent_links.ledger.gangs.get(key):  # some may have been told and not been heard of yet
+        if gang := self._agent_links.ledger.gangs.get(key):  # agents that were called but have not reported yet
             targets |= dict.fromkeys((gang.nodes[worker], env_name(gang.env)) for worker in gang.told)
         for node, name in targets:
             self._agent_links.spawn(self._pass_on(node, name, method, *given))
@@ -157,8 +157,8 @@ class Starting:
         try:
             await self._agent_links.order(node, env, method, *given)
         except (NodeGone, BadEnvironment, OSError):
-            pass  # there is nobody left to be told
+            pass  # no agent is left to be called
 
     def _removed(self, key: Key) -> None:
-        """Somebody took its places back with Ray's own tools."""
+        """Called when a gang's placement group was removed with Ray's own tools."""
         self.stop(key, OUTSIDE_GRACE, CANCELLED)

@@ -1,1 +1,1 @@
-"""Slurm as an engine: one gang is one batch job, and Slurm chooses its machines."""
+"""Slurm as an engine: one gang is one batch job, and Slurm chooses its nodes."""

@@ -1,6 +1,6 @@
-"""Slurm behind the engine's seam: gangs become batch jobs, and one `squeue` says what has become of all of them.
+"""The Slurm adapter: gangs become batch jobs, and one `squeue` call reports the state of all of them.
 
-A job that Slurm queues again is taken for the next attempt of the same shape: it keeps its place in Slurm's queue.
+A job that Slurm requeues is used for the next attempt of the same shape, so it keeps its place in Slurm's queue.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from muster.engines.slurm.slurm_state import SlurmState
 from muster.engines.slurm.tools import Tools
 
 LEEWAY: Final = 5.0  # seconds beyond its grace before a gang is cancelled
-AGAIN: Final = 30.0  # seconds before it is cancelled once more
-UNCLAIMED: Final = 660.0  # seconds that a job queued again may wait for its next attempt: more than any backing off
-WORD: Final = 5.0  # seconds, and those between two looks: why a worker was told to leave is known by then
-FRESH: Final = 3.0  # seconds after a gang was handed over, in which looks are
-SOON: Final = 0.25  # seconds apart
-LONG_AGO: Final = float("-inf")  # by a steady clock, which may have begun a moment ago
+AGAIN: Final = 30.0  # seconds before it is cancelled again
+UNCLAIMED: Final = 660.0  # seconds that a requeued job may wait for its next attempt: longer than any backoff
+WORD: Final = 5.0  # seconds, plus the interval of looks: by then it is known why a worker was told to exit
+FRESH: Final = 3.0  # seconds after a hand-over in which looks are more frequent
+SOON: Final = 0.25  # seconds between two looks then
+LONG_AGO: Final = float("-inf")  # for a monotonic clock, which may have started a moment ago
 _DOWN: Final = frozenset({"DOWN", "FAIL", "ERROR", "NOT_RESPONDING"})
 
 
@@ -57,7 +57,7 @@ class SlurmAdapter:
 
     @property
     def look_every(self) -> float:
-        """Soon, after a gang was handed over: it may start at once, and people wait to see where."""
+        """Shorter after a hand-over: the gang may start at once, and users wait to see where."""
         fresh = time.monotonic() - self._submitted_at < FRESH
         return min(SOON, self._settings.look_every) if fresh else self._settings.look_every
 
@@ -104,10 +104,10 @@ class SlurmAdapter:
             waits.append(Wait(*gang.key, "NotSubmitted", f"it is not in Slurm's queue yet: {gang.held_why}"))
             return gang.reports("pending")
         if not gang.kept.slurm:
-            return []  # the server was killed before Slurm had it: it is handed over again
+            return []  # the server was killed before Slurm had the job: it is handed over again
         row = self._slurm.rows.get(gang.kept.slurm)
         if row is None and gang.since > self._slurm.rows_at:
-            return gang.reports("pending")  # it was handed over since
+            return gang.reports("pending")  # it was handed over after this look
         if row is None:
             return self._end(gang, self._past_state(gang))
         if row.restarts > gang.kept.restart and row.state != "COMPLETING":
@@ -119,12 +119,13 @@ class SlurmAdapter:
             waits.append(wait_of(*gang.key, row))
             return gang.reports("pending")
         if row.state == "COMPLETING" and gang.kept.restart and not gang.nodes:
-            return gang.reports("pending")  # it is the start before this one that completes
+            return gang.reports("pending")  # the previous start of the job is what completes
         gang.raw, gang.nodes = row.raw, places(row.nodes, gang.kept.workers) or gang.nodes
         return gang.reports("starting" if row.state == "CONFIGURING" else "running")
 
     def _end(self, gang: Gang, state: str) -> list[WorkerReport]:
-        """What the launchers could not tell before they were killed is told from here."""
+        """Ends a gang, and starts a recovery process to report what the launchers could
+        not report before they were killed."""
         if self._slurm.shared.left(gang.key):
             command = [
                 sys.executable,
@@ -146,7 +147,7 @@ class SlurmAdapter:
         return gang.ended
 
     def _past_state(self, gang: Gang) -> str:
-        """Of a job that Slurm no longer has in its queue."""
+        """The final state of a job that is no longer in Slurm's queue."""
         if self._slurm.cluster is None or not self._slurm.cluster.accounting:
             return "COMPLETED" if self._slurm.shared.exits(gang.key) else ""
         try:
@@ -156,14 +157,15 @@ class SlurmAdapter:
         return rows[-1].state if rows else ""
 
     def _requeued_state(self, gang: Gang) -> str:
-        """Slurm does not say why it has queued a job again; a node of it that is down does."""
+        """Finds the cause of a requeue. Slurm does not report it,
+        so a node of the job that is down is taken as the cause."""
         if self._slurm.shared.told(gang.key):
             return ""
         bad = {machine.name for machine in self._slurm.client.machines() if _DOWN & set(machine.states)}
         return "NODE_FAIL" if bad & set(gang.nodes) else "REQUEUED"
 
     def _clear_orphans(self) -> None:
-        """Jobs that were queued again for an attempt that does not come."""
+        """Cancels requeued jobs whose next attempt does not come."""
         now = time.monotonic()
         stopped = {
             g.key[0] for g in self._slurm.gangs.values() if g.order is not None and g.order[1] != "gang_member_died"
@@ -189,8 +191,8 @@ class SlurmAdapter:
                 end_of(gang, self._slurm.shared, "CANCELLED")
 
     def _press(self) -> None:
-        """Carries the orders on: a job that waits is cancelled, one that runs is rung, then cancelled after its grace.
-        What Slurm itself is ending is left alone: its tools would wait for a minute, and in vain."""
+        """Executes the stop orders: cancels a pending job, signals a running one and cancels it after its grace. Leaves
+        jobs that Slurm itself is ending alone, because Slurm's tools would wait for a minute, in vain."""
         waiting, ring, cancel = [], [], []
         now = time.monotonic()
         for gang in self._slurm.gangs.values():
@@ -223,7 +225,7 @@ class SlurmAdapter:
             if gang is None:
                 continue
             row = self._slurm.rows.get(gang.kept.slurm)
-            mine = row is not None and row.restarts == gang.kept.restart  # else it is the next attempt's, or may be
+            mine = row is not None and row.restarts == gang.kept.restart  # otherwise the next attempt may own it
             if gang.ended is None and mine and row is not None and row.state not in OVER:
                 gone.append(gang.kept.slurm)
             if row is None or row.state in OVER:
@@ -243,13 +245,13 @@ class SlurmAdapter:
         self._nodes_at = LONG_AGO
 
     def want(self, waiting: Sequence[tuple[str, Resources, int]]) -> None:
-        """Slurm sees for itself who waits."""
+        """Nothing to do: Slurm sees its own queue."""
 
     def most(self) -> Mapping[str, tuple[Resources, int]]:
         return {}
 
     def cause(self, job: str, attempt: int, worker: int) -> tuple[str, str] | None:
-        """Waits for the word of the batch script, or of the next look: a worker may leave before either is there."""
+        """Waits for the batch script's note or for the next look, because a worker may exit before either is there."""
         key, until = (job, attempt), time.monotonic() + WORD + self._settings.look_every
         while True:
             gang = self._slurm.gangs.get(key)
@@ -265,4 +267,4 @@ class SlurmAdapter:
         return diagnose(self._settings, self._slurm.home, self._slurm.client, self._slurm.shared, self._tools)
 
     def close(self) -> None:
-        """Nothing is held: jobs go on."""
+        """Nothing to release; jobs keep running."""

@@ -1,4 +1,4 @@
-"""The settings of a Slurm engine: `[engines.NAME]` with `kind = "slurm"` in the server's config.toml."""
+"""Builds the Slurm adapter from its settings: `[engines.NAME]` with `kind = "slurm"` in the server's config.toml."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `muster doctor --engine` looks at: tools, controller, partitions, and how a node sees the server."""
+"""The checks of `muster doctor --engine` for Slurm: tools, controller, partitions, and a node's view of the server."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from muster.engines.slurm.shared import Shared
 from muster.engines.slurm.tools import Tools
 
 TOOLS: Final = ("sbatch", "srun", "squeue", "scancel", "scontrol", "sacct")
-PROBE_WAIT: Final = 20  # seconds that a probe on a node may wait for its place
-# Says, on a node: Python's version, whether it sees the shared folder, and which of the servers it reaches.
+PROBE_WAIT: Final = 20  # seconds that a probe on a node may wait in the queue
+# Runs on a node and reports: Python's version, whether the shared folder is visible, and which servers are reachable.
 _PROBE: Final = """
 import json, os, sys, urllib.error, urllib.request
 root, urls = sys.argv[1], sys.argv[2:]
@@ -38,7 +38,7 @@ print("muster-probe " + json.dumps(told))
 
 
 def diagnose(settings: SlurmSettings, home: Home, client: Client, shared: Shared, tools: Tools) -> Iterator[Finding]:
-    """One thing after the other, as far as it can be looked at."""
+    """Runs the checks one after the other, as far as they can be run."""
     yield from _tools(settings)
     try:
         cluster = client.describe()
@@ -99,7 +99,7 @@ def _members(pool: str, partition: str, members: list[MachineRow]) -> Finding:
 
 
 def _node(settings: SlurmSettings, home: Home, tools: Tools) -> Iterator[Finding]:
-    """What a node sees, by a small job of one minute."""
+    """Checks a node's view by a small job of one minute."""
     srun = str(Path(tools.folder) / "srun") if tools.folder else "srun"
     where = ["--nodes=1", "--ntasks=1", "--time=1", f"--immediate={PROBE_WAIT}", "--job-name=muster-doctor", "--quiet"]
     where += [f"--account={settings.account}"] if settings.account else []

@@ -1,4 +1,4 @@
-"""One gang as the Slurm engine knows it, and what Slurm's word for its job means for its workers."""
+"""One gang of the Slurm engine, and how its Slurm job's state translates to its workers."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from muster.wire import WorkerExit
 class Gang:
     key: Key
     kept: Kept
-    since: float = 0.0  # monotonic: when it became a job of Slurm's
+    since: float = 0.0  # monotonic: when it became a Slurm job
     raw: str = ""  # SLURM_JOB_ID, once it runs
     nodes: tuple[str, ...] = ()  # in the order of its workers
-    order: tuple[float, str] | None = None  # grace and reason of the stop order under way
-    rung: bool = False  # its script was told to look at the order
+    order: tuple[float, str] | None = None  # grace and reason of the current stop order
+    rung: bool = False  # its batch script was signalled to read the order
     kill_at: float = 0.0  # monotonic: the end of the grace
-    held: Submission | None = None  # Slurm takes it later
+    held: Submission | None = None  # a submission that Slurm did not take yet
     held_why: str = ""
     held_until: float = 0.0  # monotonic
     ended: list[WorkerReport] | None = None
-    recovery: subprocess.Popen[bytes] | None = None  # ships what the workers could not tell
+    recovery: subprocess.Popen[bytes] | None = None  # process that reports what the workers could not report
 
     def reports(self, status: WorkerStatus) -> list[WorkerReport]:
         places = self.nodes if len(self.nodes) == self.kept.workers else ("",) * self.kept.workers
         return [WorkerReport(*self.key, worker, status, node=place) for worker, place in enumerate(places)]
 
     def end(self, exits: Mapping[int, WorkerExit], otherwise: WorkerExit, sure: bool = True) -> list[WorkerReport]:
-        """Each worker as it said itself, or as Slurm says of the job."""
+        """Ends the gang: each worker with its own exit status, or else with what Slurm says about the job."""
         self.ended = [
             replace(report, status="ended", exit=_better(exits.get(report.worker), otherwise), sure=sure)
             for report in self.reports("ended")
@@ -43,7 +43,7 @@ class Gang:
 
 
 def end_of(gang: Gang, shared: Shared, state: str, sure: bool = True) -> list[WorkerReport]:
-    """The end of a gang whose job is over, or is queued again, with this state."""
+    """The end of a gang whose job has ended, or was requeued, with this state."""
     started = bool(shared.owner(gang.key))
     told = state_told(shared.told(gang.key))
     if state in ("", "CANCELLED", "FAILED", "REQUEUED") and told:
@@ -60,7 +60,7 @@ def end_of(gang: Gang, shared: Shared, state: str, sure: bool = True) -> list[Wo
 
 
 def cause_of(gang: Gang | None, key: Key, worker: int, shared: Shared) -> tuple[str, str] | None:
-    """Why a worker was told to leave, as far as it is known by now."""
+    """Why a worker was told to exit, as far as known."""
     if gang is not None and gang.ended is not None and worker < len(gang.ended):
         ended = gang.ended[worker].exit
         return (ended.reason, ended.detail) if ended is not None else None
@@ -79,7 +79,7 @@ def places(names: Sequence[str], workers: int) -> tuple[str, ...]:
 
 
 def _better(said: WorkerExit | None, otherwise: WorkerExit) -> WorkerExit:
-    """A launcher that was only told to leave does not know why."""
+    """The launcher's exit, but with Slurm's reason where the launcher was only told to exit and does not know why."""
     if said is None:
         return otherwise
     vague = said.reason == "node_lost" and otherwise.reason not in ("launcher_lost", "launch_failed")

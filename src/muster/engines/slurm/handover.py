@@ -1,4 +1,4 @@
-"""Handing gangs over to Slurm: their folders, arrays of those that are alike, and jobs that wait there already."""
+"""The hand-over of gangs to Slurm: writes their folders, groups equal ones into job arrays, reuses requeued jobs."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Handover:
         return {**refused, **stopped}
 
     def submit_held(self) -> None:
-        """As long as they are taken: where Slurm has no room for one it has none for the next."""
+        """Submits held gangs until Slurm rejects one: if there is no room for one, there is none for the next."""
         room = True
         for gang in self._slurm.gangs.values():
             if gang.held is None or gang.ended is not None:
@@ -75,7 +75,7 @@ class Handover:
                 room = gang.held is None
 
     def _write(self, gang: GangLaunch) -> Submission:
-        """Everything that the gang's launchers need, before Slurm hears of it."""
+        """Writes everything that the gang's launchers need, before the job is submitted."""
         key = (gang.job, gang.attempt)
         pool = self._slurm.pools.get(gang.pool)
         if pool is None:
@@ -105,7 +105,8 @@ class Handover:
         return wanted
 
     def _isolation(self, gang: GangLaunch) -> Isolation | None:
-        """The gangs' folders hold tokens; with Slurm's own tools, or a token for them, a job would get out again."""
+        """The isolation of a gang. The gangs' folders hold tokens, and with Slurm's own tools, or a token for them,
+        a job could escape."""
         settings, home = self._slurm.settings, self._slurm.home
         rest = settings.rest.removeprefix("unix:") if settings.rest.startswith("unix:") else ""
         hidden = [str(settings.root), settings.checkpoints, settings.scratch, settings.token_file, rest, *home.private]
@@ -121,7 +122,7 @@ class Handover:
         return str(settings.root), name, settings.python, str(self._slurm.shared.package), wait
 
     def _take_orphan(self, key: Key, wanted: Submission) -> bool:
-        """Whether a job that waits in Slurm's queue already has become this attempt."""
+        """Tries to use a requeued job that waits in Slurm's queue for this attempt. Returns whether one was found."""
         for id, orphan in list(self._slurm.orphans.items()):
             if orphan.job != key[0]:
                 continue

@@ -1,4 +1,4 @@
-"""What Slurm's books say that attempts used."""
+"""What attempts used, according to Slurm's accounting."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from muster.engines.slurm.shared import Key
 
 
 def usages(past: Sequence[PastRow], books: Iterable[tuple[str, int, Key]]) -> list[Usage]:
-    """Each run of a job that was an attempt of ours. A job that was queued again has one row a run, in order."""
+    """One entry for each run of a job that was an attempt of this Muster.
+    A requeued job has one row per run, in order."""
     whose = {(slurm, restart): key for slurm, restart, key in books}
     runs: dict[str, list[PastRow]] = {}
     for row in past:
         runs.setdefault(row.id, []).append(row)
     found = []
     for id, rows in runs.items():
-        # A run that has not begun has no start; it is the last.
+        # A run that has not begun has no start time; it is the last.
         for restart, row in enumerate(sorted(rows, key=lambda row: row.started_at or float("inf"))):
             key = whose.get((id, restart))
             if key is not None:

@@ -1,4 +1,4 @@
-"""Slurm's nodes as Muster shows them: machines to be looked at, and slots to queue in."""
+"""Slurm's nodes as Muster's nodes: `machine` entries to show and drain, and `slot` entries to queue in."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from muster.engines.base import Health, NodeInfo
 from muster.engines.slurm.model import MachineRow, PartitionRow, gpus_of
 from muster.engines.slurm.settings import PoolSettings
 
-SPARE: Final = 8  # slots beyond the machines at least, so that a small cluster has a queue too
+SPARE: Final = 8  # minimum number of slots beyond the machines, so that a small cluster has a queue too
 _MIB: Final = 1 << 20
 _BAD: Final = frozenset(
     {"DOWN", "FAIL", "FAILING", "ERROR", "NOT_RESPONDING", "UNKNOWN", "INVAL", "INVALID_REG", "FUTURE"}
@@ -23,7 +23,7 @@ _LEAVING: Final = frozenset({"DRAIN", "DRAINED", "DRAINING", "MAINT", "MAINTENAN
 
 
 def pools_of(partitions: Sequence[PartitionRow], given: Mapping[str, PoolSettings]) -> dict[str, PoolSettings]:
-    """As the settings say, or one a partition; the default partition's first."""
+    """The pools of the settings, or else one pool per partition, the default partition first."""
     if given:
         return dict(given)
     ordered = sorted(partitions, key=lambda partition: not partition.default)
@@ -37,9 +37,10 @@ def pool_name(partition: str) -> str:
 def node_infos(
     machines: Sequence[MachineRow], pools: Mapping[str, PoolSettings], depth: float, switch: str = ""
 ) -> list[NodeInfo]:
-    """Every machine once, in the first of its pools, and each pool's slots: as large as its machines, in turn.
+    """Every machine once, in the first of its pools, and each pool's slots, which take their sizes from its machines in
+    turn.
 
-    `switch` is the level of topology that Slurm itself sees to: all slots of a pool share it.
+    `switch` is the topology level that Slurm itself takes care of: all slots of a pool share it.
     """
     found: list[NodeInfo] = []
     taken: set[str] = set()
@@ -66,7 +67,7 @@ def resources_of(machine: MachineRow, settings: PoolSettings) -> Resources:
 
 
 def health_of(machine: MachineRow) -> tuple[Health, str]:
-    """A machine that Slurm has switched off to save power is well: it is switched on for whoever needs it."""
+    """A machine's health. A machine that Slurm has powered down counts as healthy: it is powered up when needed."""
     states = set(machine.states)
     said = f"Slurm: {'+'.join(machine.states)}" + (f", {machine.reason}" if machine.reason else "")
     if states & _BAD:

@@ -1,4 +1,4 @@
-"""What Slurm says and takes, as far as Muster has a use for it, whichever way it is reached."""
+"""The Slurm data that Muster uses, and the `Client` protocol for both ways to reach Slurm (tools and REST)."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ OVER: Final = frozenset({
 
 
 class SlurmRefused(EngineError):
-    """Slurm will not take this job, now or later."""
+    """Slurm rejects this job for good."""
 
 
 class SlurmBusy(EngineError):
-    """Slurm takes no further job of this user's for now."""
+    """Slurm accepts no further job of this user for now."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """What holds for the whole cluster."""
+    """Properties of the whole cluster."""
 
     name: str
     version: str
-    max_array: int = 1001  # tasks of one array, and one more
+    max_array: int = 1001  # tasks of one array, plus one
     kill_wait: float = 30.0  # seconds between SIGTERM and SIGKILL
-    accounting: bool = False  # whether `sacct` has something to say
+    accounting: bool = False  # whether `sacct` returns anything
 
 
 @dataclass(frozen=True, slots=True)
 class JobRow:
-    """One job, or one task of an array, as it is now."""
+    """One job, or one task of an array, in its current state."""
 
     id: str  # 123, or 123_4 for a task
-    raw: str  # what the job itself sees as SLURM_JOB_ID
+    raw: str  # SLURM_JOB_ID inside the job
     state: str
     restarts: int
     reason: str
@@ -53,7 +53,7 @@ class JobRow:
 @dataclass(frozen=True, slots=True)
 class MachineRow:
     name: str
-    states: tuple[str, ...]  # IDLE, MIXED, ... first, then what is more to say, such as DRAIN
+    states: tuple[str, ...]  # the base state (IDLE, MIXED, ...) first, then flags such as DRAIN
     cpus: int
     memory: int  # MiB
     gres: str
@@ -74,7 +74,7 @@ class PartitionRow:
 
 @dataclass(frozen=True, slots=True)
 class PastRow:
-    """One run of a job on Slurm's books; a job that was queued again has several."""
+    """One run of a job in Slurm's accounting; a requeued job has several."""
 
     id: str
     state: str
@@ -89,18 +89,18 @@ class PastRow:
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """A batch job to be. Names are `sbatch`'s."""
+    """A batch job to submit. Field names are those of `sbatch`."""
 
     name: str
     comment: str
     partition: str
     nodes: int
-    cpus: int  # of each node
-    script: str  # the file
+    cpus: int  # per node
+    script: str  # path of the script
     arguments: tuple[str, ...]
     folder: str
     output: str
-    memory: int = 0  # MiB of each node; 0 leaves it to Slurm
+    memory: int = 0  # MiB per node; 0 leaves it to Slurm
     gres: str = ""
     minutes: int | None = None
     nice: int | None = None
@@ -115,11 +115,12 @@ class Submission:
     nodelist: str = ""
     exclude: str = ""
     extra: tuple[str, ...] = ()
-    array: int = 0  # tasks; 0 is a job of its own
+    array: int = 0  # number of tasks; 0: a single job
     environment: dict[str, str] = field(default_factory=dict, compare=False)
 
     def shape(self) -> str:
-        """Equal where one waiting job can stand for another: all but what differs between attempts."""
+        """Equal for submissions where one waiting job can replace the other:
+        everything but what differs between attempts."""
         return repr((
             self.partition, self.nodes, self.cpus, self.memory, self.gres, self.exclusive, self.qos, self.account,
             self.constraint, self.reservation, self.nodelist, self.exclude, self.extra, self.requeue, self.signal,
@@ -127,39 +128,39 @@ class Submission:
 
 
 class Client(Protocol):
-    """One way to talk to a Slurm. Every call raises EngineError when it gets no answer."""
+    """One way to talk to Slurm. Every call raises EngineError when it gets no answer."""
 
     def describe(self) -> Cluster: ...
 
     def jobs(self) -> list[JobRow]:
-        """All of this user's that Slurm still knows, in one call."""
+        """All of this user's jobs that Slurm still knows, in one call."""
 
     def machines(self) -> list[MachineRow]: ...
 
     def partitions(self) -> list[PartitionRow]: ...
 
     def submit(self, wanted: Submission) -> str:
-        """The job's id. Raises SlurmRefused or SlurmBusy."""
+        """Submits a job and returns its id. Raises SlurmRefused or SlurmBusy."""
 
     def cancel(self, ids: Sequence[str], pending: bool = False) -> None:
-        """`pending`: only those that have not started. What is over already is passed by."""
+        """Cancels jobs. `pending`: only jobs that have not started. Jobs that have ended are ignored."""
 
     def ring(self, ids: Sequence[str]) -> None:
-        """SIGUSR1 for the batch scripts."""
+        """Sends SIGUSR1 to the batch scripts."""
 
     def limit(self, id: str, minutes: int) -> None:
-        """Another time limit for a job that waits."""
+        """Changes the time limit of a pending job."""
 
     def drain(self, node: str, why: str) -> None: ...
 
     def resume(self, node: str) -> None: ...
 
     def past(self, since: float, ids: Sequence[str] = ()) -> list[PastRow]:
-        """From the books; of these jobs alone where any are named."""
+        """Reads Slurm's accounting, for the given jobs only if any are given."""
 
 
 def expand(names: str) -> tuple[str, ...]:
-    """Slurm's short form of a list of nodes, such as `n[1-2,07],m3`, one by one and in its order."""
+    """Expands Slurm's short form of a node list, such as `n[1-2,07],m3`, in its order."""
     found: list[str] = []
     for word in _split(names):
         found.extend(_expand_one(word))
@@ -167,7 +168,7 @@ def expand(names: str) -> tuple[str, ...]:
 
 
 def gpus_of(gres: str) -> list[tuple[str, int]]:
-    """Kind ("" where Slurm has none) and count of every GPU entry of a node's Gres, such as `gpu:h100:8(S:0-1)`."""
+    """Kind ("" if Slurm has none) and count of every GPU entry of a node's Gres, such as `gpu:h100:8(S:0-1)`."""
     found = []
     for word in re.sub(r"\([^)]*\)", "", gres).split(","):
         parts = word.strip().split(":")
@@ -178,7 +179,7 @@ def gpus_of(gres: str) -> list[tuple[str, int]]:
 
 
 def tres(text: str) -> dict[str, int]:
-    """`cpu=8,mem=64G,gres/gpu=2` as numbers; memory in MiB."""
+    """Parses `cpu=8,mem=64G,gres/gpu=2` into numbers; memory in MiB."""
     found: dict[str, int] = {}
     for part in text.split(","):
         name, _, value = part.partition("=")

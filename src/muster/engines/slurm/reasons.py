@@ -1,4 +1,4 @@
-"""Slurm's own words for what a job waits for and how it ended, in sentences and in Muster's reasons."""
+"""Translates Slurm's reason codes and job states into sentences and into Muster's reasons."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from muster.engines.base import Wait
 from muster.engines.slurm.model import JobRow
 from muster.wire import Outcome, WorkerExit
 
-# Slurm's word → what it means and what would change it.
+# Slurm's reason code → what it means and what would change it.
 WAITS: Final[dict[str, str]] = {
     "Priority": "jobs with a higher priority go first; it starts when they have, or before them if it fits beside them",
     "Resources": "the nodes that it needs are in use; it is next when they are free",
@@ -47,7 +47,7 @@ _LIMIT: Final = re.compile(r"(QOS|Assoc)(Grp|Max)?(\w*?)(Per\w+|Limit|)$")
 _GRES: Final = {"GRES": "GPUs", "CPU": "CPUs", "Cpu": "CPUs", "Node": "nodes", "Job": "jobs", "Jobs": "jobs",
                 "Mem": "memory", "Memory": "memory", "Submit": "submitted jobs"}  # fmt: skip
 
-# How a job ended without its launchers' word → outcome, reason, sentence.
+# State of a job that ended without a launcher's report → outcome, reason, sentence.
 _ENDS: Final[dict[str, tuple[Outcome, str, str]]] = {
     "NODE_FAIL": ("failed", "node_lost", "Slurm lost a node of the job"),
     "BOOT_FAIL": ("failed", "node_lost", "a node of the job did not boot"),
@@ -58,7 +58,7 @@ _ENDS: Final[dict[str, tuple[Outcome, str, str]]] = {
     "CANCELLED": ("stopped", "cancelled_outside", "somebody cancelled it in Slurm"),
     "REVOKED": ("stopped", "preempted", "Slurm has moved it to another cluster"),
 }
-# What the batch script was told when it was told to leave.
+# Text in Slurm's message to the batch script → state.
 _TOLD: Final = (
     ("DUE TO PREEMPTION", "PREEMPTED"),
     ("DUE TO TIME LIMIT", "TIMEOUT"),
@@ -69,7 +69,7 @@ _TOLD: Final = (
 
 
 def wait_of(job: str, attempt: int, row: JobRow) -> Wait:
-    """What a job in Slurm's queue waits for."""
+    """Why a job in Slurm's queue waits."""
     word = row.reason.split(",")[0].strip("() ") or "None"
     code = word if " " not in word else "ReqNodeNotAvail" if "DOWN" in word else "Resources"
     message = f"in Slurm's queue as job {row.id} ({code}): {WAITS.get(code) or _limit(code)}"
@@ -77,12 +77,13 @@ def wait_of(job: str, attempt: int, row: JobRow) -> Wait:
 
 
 def state_told(told: str) -> str:
-    """The state that a line such as `*** JOB 5 ON n1 CANCELLED AT ... DUE TO PREEMPTION ***` comes to; "" if none."""
+    """The state for a line such as `*** JOB 5 ON n1 CANCELLED AT ... DUE TO PREEMPTION ***`; "" if there is none."""
     return next((state for mark, state in _TOLD if mark in told), "")
 
 
 def exit_of(state: str, started: bool, about: str) -> WorkerExit:
-    """How a job of this state ended, for a worker that left no word; `about` says which job, and what it printed."""
+    """The exit of a worker that left no exit status, from its job's state.
+    `about` names the job and what it printed."""
     now = time.time()
     if state == "REQUEUED":
         return WorkerExit("stopped", "preempted", f"somebody had Slurm queue it again ({about})", now)
@@ -95,7 +96,7 @@ def exit_of(state: str, started: bool, about: str) -> WorkerExit:
 
 
 def _limit(code: str) -> str:
-    """Slurm has dozens of words such as QOSMaxGRESPerUser or AssocGrpCPURunMinutesLimit."""
+    """A sentence for a limit's code. Slurm has dozens, such as QOSMaxGRESPerUser or AssocGrpCPURunMinutesLimit."""
     match = _LIMIT.match(code)
     if not match or not (match[2] or match[4]):
         return "Slurm says no more than that"

@@ -1,6 +1,6 @@
-"""Slurm by slurmrestd: the same calls as JSON over a socket or HTTP, for a server that has no Slurm of its own.
+"""The Slurm client for slurmrestd: JSON over a socket or HTTP, for a server without Slurm installed.
 
-What REST can't do, draining for one, is left to the tools where they are there.
+What REST can't do, such as draining, is left to the tools if they are installed.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ class Rest:
         self._http: httpx.Client | None = None
 
     def describe(self) -> Cluster:
-        """The settings that REST does not tell are Slurm's defaults."""
+        """Describes the cluster. Settings that REST does not report have Slurm's defaults."""
         told = self._call("GET", "slurm", "ping")
         version = told.get("meta", {}).get("Slurm", {}).get("release", "?")
         down = [ping for ping in told.get("pings", []) if ping.get("ping") != "UP"]
         if down and len(down) == len(told["pings"]):
             raise EngineError("slurmrestd answers, but slurmctld does not.", "Is slurmctld up?")
-        # An array that waits is one row there, without its tasks: so each job goes alone.
+        # REST lists a pending array as one row without its tasks, so each job is submitted alone.
         return Cluster("by slurmrestd", version, max_array=2, accounting=self._has_books())
 
     def jobs(self) -> list[JobRow]:
@@ -67,7 +67,7 @@ class Rest:
         if wanted.extra:
             raise SlurmRefused("Through slurmrestd no further options of sbatch can be given.", "Leave `extra` out.")
         script = Path(wanted.script).read_text().split("\n", 1)
-        # REST has no arguments for a script: they are its first line.
+        # REST has no arguments for a script, so they become its first line.
         words = " ".join(_quote(word) for word in wanted.arguments)
         body: dict[str, Any] = {
             "script": f"{script[0]}\nset -- {words}\n{script[1]}",
@@ -76,7 +76,8 @@ class Rest:
         try:
             told = self._call("POST", "slurm", "job/submit", body, refusable=True)
         except SlurmRefused as error:
-            # Slurm 22.05 reads no signal for the batch script: then a job is told by SIGTERM alone, KillWait before.
+            # Slurm 22.05 accepts no signal for the batch script;
+            # then a job only gets SIGTERM, KillWait seconds before the end.
             if "SIGNAL" not in error.message or "signal" not in body["job"]:
                 raise
             del body["job"]["signal"]
@@ -91,8 +92,8 @@ class Rest:
                 self._call("DELETE", "slurm", f"job/{id}", gone=True)
 
     def ring(self, ids: Sequence[str]) -> None:
-        """REST has no signal for the batch script alone. This one does nothing to ranks, and launchers look at their
-        orders; where it does not reach them, the server's next answer to them does."""
+        """Signals the job with SIGURG, because REST can't signal the batch script alone. Ranks ignore it, and launchers
+        read their orders. A launcher that the signal does not reach learns of the order in the server's next answer."""
         for id in ids:
             self._call("DELETE", "slurm", f"job/{id}?signal=SIGURG", gone=True)
 
@@ -150,7 +151,7 @@ class Rest:
         return self._http
 
     def _headers(self) -> dict[str, str]:
-        """The token is read each time: it is renewed by others."""
+        """Reads the token each time, because it is renewed from outside."""
         if not self._settings.token_file:
             return {}
         try:

@@ -1,13 +1,13 @@
-"""The batch script: the same text for every gang. What differs is in files of the gang's folder."""
+"""The batch script. Its text is the same for every gang; what differs is in files of the gang's folder."""
 
 from __future__ import annotations
 
 from typing import Final
 
 # $1 the engine's folder, $2 the gang's folder or the array's table below it, $3 Python, $4 the package with the
-# launcher, $5 for how many seconds a job that Slurm has queued again waits to be told which attempt it is.
-# A signal comes before the time limit and on preemption (USR1), and when Slurm wants the job gone (TERM); why is found
-# out here, left as an order in the gang's folder, and the launchers are rung.
+# launcher, $5 for how many seconds a requeued job waits to be assigned an attempt. A signal comes before the time limit
+# and on preemption (USR1), and when Slurm ends the job (TERM).
+# The script finds the reason, writes it as an order to the gang's folder, and signals the launchers.
 BATCH: Final = r"""#!/bin/bash
 child='' rang='' reason=''
 trap 'rang="$rang USR1"; leave USR1' USR1

@@ -1,4 +1,4 @@
-"""What can be set for a Slurm engine, and whether it makes sense."""
+"""The settings of a Slurm engine, and their checks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from muster.core.units import PRIORITIES, Unfit, parse_duration
 from muster.engines.describe import Home
 from muster.engines.isolation import KEYS, IsolationSettings, read_isolation
 
-# What a job inherits of the server's environment, and nothing else.
+# The variables that a job inherits from the server's environment; it inherits nothing else.
 KEPT: Final = (
     "PATH",
     "HOME",
@@ -33,46 +33,46 @@ _DURATIONS: Final = ("look_every", "nodes_every", "claim_within", "linger")
 
 @dataclass(frozen=True, slots=True)
 class PoolSettings:
-    """One pool: a partition, and what its jobs ask for unless they say otherwise."""
+    """One pool: a partition, and defaults for its jobs."""
 
     partition: str
-    accelerator: str = ""  # what people call its GPUs, where Slurm has no name for them
+    accelerator: str = ""  # the name of its GPUs, where Slurm has no name for them
     qos: str = ""
     account: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class SlurmSettings:
-    root: Path  # a folder that the server and every node see under this name
+    root: Path  # a folder that the server and every node see under this path
     python: str = sys.executable  # on the nodes, 3.11 or newer
-    checkpoints: str = ""  # below `root` unless given
-    scratch: str = ""  # a folder of each node's own
-    address: str = ""  # under which others reach worker 0; found out unless given
-    linger: float = 300.0  # seconds that a launcher holds its machine for a server that is away
+    checkpoints: str = ""  # default: below `root`
+    scratch: str = ""  # a folder local to each node
+    address: str = ""  # address of worker 0 for the other workers; default: found automatically
+    linger: float = 300.0  # seconds that a launcher holds its node while the server is away
     look_every: float = 3.0
     nodes_every: float = 15.0
-    depth: float = 2.0  # gangs handed over, in machines: enough for Slurm's backfill
-    claim_within: float = 60.0  # seconds that a job that was queued again waits for the server
+    depth: float = 2.0  # slots per machine, which limit the hand-over: enough for Slurm's backfill
+    claim_within: float = 60.0  # seconds that a requeued job waits for the server
     account: str = ""
     qos: str = ""
     priority: str = "nice"  # nice, qos or none
     nice_scale: int = 100
-    priority_qos: Mapping[str, str] = field(default_factory=dict)  # least priority → QOS
-    pools: Mapping[str, PoolSettings] = field(default_factory=dict)  # one a partition unless given
+    priority_qos: Mapping[str, str] = field(default_factory=dict)  # minimum priority → QOS
+    pools: Mapping[str, PoolSettings] = field(default_factory=dict)  # default: one per partition
     environment: tuple[str, ...] = KEPT
-    extra: tuple[str, ...] = ()  # further options of sbatch, for every job
+    extra: tuple[str, ...] = ()  # further sbatch options for every job
     switch: str = ""  # the level of a job's `topology` that the nodes of one leaf switch share, such as rack
-    tools: str = ""  # the folder of sbatch and its like
+    tools: str = ""  # the folder of sbatch and the other tools
     conf: str = ""  # SLURM_CONF
     rest: str = ""  # slurmrestd: unix:/path or a URL
     rest_version: str = "v0.0.38"
     token_file: str = ""  # holds the JWT for slurmrestd
-    rest_user: str = ""  # whom the token is of
+    rest_user: str = ""  # the user of the token
     isolation: IsolationSettings = field(default_factory=IsolationSettings)
 
 
 def check(name: str, given: Mapping[str, Any], home: Home) -> SlurmSettings:
-    """Raises ConfigError for what makes no sense."""
+    """Checks the settings. Raises ConfigError for invalid ones."""
     where = f"engines.{name}"
     known = {item.name for item in fields(SlurmSettings)} - {"isolation"} | KEYS
     _no_others(where, given, known)
@@ -125,7 +125,7 @@ def _pool(where: str, pool: str, raw: Any) -> PoolSettings:
 
 
 def _level(where: str, level: str) -> int:
-    """A priority by its name or number, at least 1 so that it counts as true."""
+    """A priority by its name or number, plus 1 so that 0 counts as true."""
     number = PRIORITIES.get(str(level), int(level) if str(level).isdigit() else -1)
     if not 0 <= number <= 100:
         raise ConfigError(f"{where}: {level!r} is no priority.", f"Use {', '.join(PRIORITIES)} or a number to 100.")

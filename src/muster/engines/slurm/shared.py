@@ -1,13 +1,13 @@
-"""The folder that the server and the nodes share: what each gang is told, and what its script and launchers left.
+"""The folder that the server and the nodes share: each gang's input, and what its script and launchers wrote.
 
-servers.json            where launchers find the server
+servers.json            the servers' addresses, for launchers
 batch-DIGEST.sh         the script;  pkg/DIGEST  the package with the launcher
-attempts/JOB/ATTEMPT/   gang.json, slurm.json (ours: which Slurm job it is), owner, orders.json, rendezvous.json,
-                        told (why Slurm wanted it gone), exit-N.json, worker-N
-arrays/TAG              one line a task: its number, and the attempt's folder
-next/JOB.RESTART        which attempt a job that Slurm has queued again is now
-out/JOB.out             what the script printed
-books/YYYY-MM.jsonl     which Slurm job was which attempt, for the accounts
+attempts/JOB/ATTEMPT/   gang.json, slurm.json (the server's: which Slurm job it is), owner, orders.json,
+                        rendezvous.json, told (why Slurm ended it), exit-N.json, worker-N
+arrays/TAG              one line per task: its number, and the attempt's folder
+next/JOB.RESTART        the attempt that a requeued Slurm job now runs
+out/JOB.out             the script's output
+books/YYYY-MM.jsonl     which Slurm job was which attempt, for accounting
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ Key = tuple[str, int]  # job, attempt
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What slurm.json says of an attempt."""
+    """The content of an attempt's slurm.json."""
 
     workers: int
     shape: str
     slurm: str = ""  # the Slurm job; "" until it is known
-    restart: int = 0  # and which start of it
+    restart: int = 0  # the number of its restart
 
 
 class Shared:
@@ -46,7 +46,7 @@ class Shared:
         self.package = self.script = Path()
 
     def prepare(self, urls: Sequence[str]) -> None:
-        """Makes what every gang needs. Raises OSError."""
+        """Creates what every gang needs. Raises OSError."""
         for name in ("attempts", "arrays", "next", "out", "books"):
             (self.root / name).mkdir(mode=0o700, parents=True, exist_ok=True)
         self.root.chmod(0o700)
@@ -79,7 +79,7 @@ class Shared:
         _write(folder / "slurm.json", json.dumps(asdict(kept)))
 
     def keep(self, key: Key, kept: Kept) -> None:
-        """Which Slurm job an attempt has become."""
+        """Records which Slurm job an attempt has become."""
         _write(self.folder(key) / "slurm.json", json.dumps(asdict(kept)))
         line = {"slurm": kept.slurm, "restart": kept.restart, "job": key[0], "attempt": key[1], "at": time.time()}
         with (self.root / "books" / time.strftime("%Y-%m.jsonl", time.gmtime())).open("a") as file:
@@ -96,7 +96,7 @@ class Shared:
             self.folder(key).parent.rmdir()
 
     def owner(self, key: Key) -> str:
-        """`JOB.RESTART` of the Slurm job that has started the attempt; "" before."""
+        """`JOB.RESTART` of the Slurm job that has started the attempt; "" before that."""
         return _read(self.folder(key) / "owner").strip()
 
     def told(self, key: Key) -> str:
@@ -110,7 +110,7 @@ class Shared:
         return found
 
     def left(self, key: Key) -> bool:
-        """Whether a worker left something that it could not tell."""
+        """Whether a worker left data that it could not report."""
         return any(self.folder(key).glob("worker-*/launch.json"))
 
     def order(self, key: Key, grace: float, reason: str) -> None:
@@ -126,7 +126,7 @@ class Shared:
 
     # --- which Slurm job is which attempt ----------------------------------------------------------------------------
     def write_array(self, tag: str, keys: Sequence[Key]) -> str:
-        """The table's name below the root."""
+        """Writes the array's table and returns its name below the root."""
         _write(self.root / "arrays" / tag, "".join(f"{at} {self.name(key)}\n" for at, key in enumerate(keys)))
         return f"arrays/{tag}"
 
@@ -149,7 +149,7 @@ class Shared:
             path.unlink(missing_ok=True)
 
     def output(self, raw: str, most: int = 2000) -> str:
-        """The end of what a job's script printed."""
+        """The end of the script's output."""
         return _read(self.root / "out" / f"{raw}.out")[-most:].strip()
 
     def drop_output(self, raw: str) -> None:
@@ -157,7 +157,7 @@ class Shared:
 
     def books(self, since: float) -> Iterator[tuple[str, int, Key]]:
         """Slurm job, restart and attempt, oldest first."""
-        first = time.strftime("%Y-%m", time.gmtime(since - 40 * 86400))  # it may have waited for long
+        first = time.strftime("%Y-%m", time.gmtime(since - 40 * 86400))  # the job may have waited for long
         for path in sorted((self.root / "books").glob("*.jsonl")):
             if path.stem >= first:
                 for line in path.read_text().splitlines():
@@ -172,7 +172,7 @@ def key_of(name: str) -> Key:
 
 
 def _write(path: Path, text: str) -> None:
-    """Whole or not there, for its owner alone."""
+    """Writes a file atomically, readable only by its owner."""
     draft = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
     with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(text)

@@ -1,4 +1,4 @@
-"""What the Slurm engine knows of its cluster: its gangs, Slurm's jobs as last seen, and whose each of them is."""
+"""The Slurm engine's state: its gangs, Slurm's jobs as last seen, and which job belongs to which attempt."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from muster.engines.slurm.shared import Kept, Key, Shared
 
 @dataclass(slots=True)
 class Orphan:
-    """A job that Slurm has queued again and that is no attempt's yet."""
+    """A job that Slurm has requeued and that has no attempt yet."""
 
     row: JobRow
     job: str
@@ -34,17 +34,17 @@ class SlurmState:
     arrays: dict[str, dict[int, Key]] = field(default_factory=dict)
     orphans: dict[str, Orphan] = field(default_factory=dict)
     rows: dict[str, JobRow] = field(default_factory=dict)
-    rows_at: float = 0.0  # monotonic: not later than what they say
+    rows_at: float = 0.0  # monotonic: not later than the state they show
     machines: list[MachineRow] = field(default_factory=list)
     pools: dict[str, PoolSettings] = field(default_factory=dict)
 
     @property
     def mark(self) -> str:
-        """What the comment of every job of this Muster begins with."""
+        """The prefix of every job comment of this Muster."""
         return f"muster:{self.home.installation}:"
 
     def attribute(self) -> None:
-        """Whose every row is. What is over and nobody's any more is passed by."""
+        """Assigns every row to its attempt. Ignores ended jobs that belong to no gang."""
         seen: set[str] = set()
         for row in self.rows.values():
             key = self.key(row)
@@ -64,13 +64,13 @@ class SlurmState:
         self.orphans = {id: orphan for id, orphan in self.orphans.items() if id in seen}
 
     def key(self, row: JobRow) -> Key | None:
-        """The attempt that this start of a job is; None for one that was queued again and not taken yet."""
+        """The attempt that this start of a job belongs to; None for a requeued job that has no attempt yet."""
         if row.restarts:
             return self.claims.get((row.raw, row.restarts))
         return self._first_key(row)
 
     def is_leaving(self, key: Key) -> bool:
-        """Whether an earlier attempt's job is on its way out: then Slurm may be about to queue that one again."""
+        """Whether an earlier attempt's job is about to end: then Slurm may requeue it."""
         for row in self.rows.values():
             whose = self.key(row)
             if whose is not None and whose[0] == key[0] and whose[1] < key[1]:
@@ -105,7 +105,8 @@ class SlurmState:
             self.orphans[row.id] = Orphan(row, last[0], time.monotonic(), shape)
 
     def _settle_double(self, gang: Gang, row: JobRow) -> None:
-        """Two jobs for one attempt: whichever has started it owns it, else the first; the other is taken away."""
+        """Resolves two jobs for one attempt: the one that has started it keeps it, else the first;
+        the other is cancelled."""
         if self.shared.owner(gang.key) == f"{row.raw}.{row.restarts}":
             other, mine = gang.kept.slurm, row.id
         else:

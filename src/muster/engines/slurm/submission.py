@@ -1,4 +1,4 @@
-"""A gang as the batch job that Slurm is asked for: pure, so that what is asked for can be seen and tested."""
+"""Turns a gang into a Slurm batch job. A pure function, so that the submission can be shown and tested."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from muster.engines.base import GangLaunch
 from muster.engines.slurm.model import MachineRow, Submission, gpus_of
 from muster.engines.slurm.settings import PoolSettings, SlurmSettings
 
-MIDDLE: Final = 50  # the priority that is neither raised nor lowered
-SWITCH_WAIT: Final = 5  # minutes that a gang waits for the one switch that it would rather have
+MIDDLE: Final = 50  # the priority that maps to a nice value of 0
+SWITCH_WAIT: Final = 5  # minutes that a gang waits for its preferred single switch
 SLACK: Final = 60  # seconds; Slurm may send the signal before the limit this much too early
-# Options that change what a job gets or when, and neither who it is nor what it runs.
+# Options that change a job's resources or start time, but neither its identity nor what it runs.
 ALLOWED: Final = frozenset({
     "acctg-freq", "batch", "begin", "bb", "cluster-constraint", "contiguous", "core-spec", "cores-per-socket",
     "cpu-freq", "cpus-per-gpu", "deadline", "delay-boot", "distribution", "exclusive", "extra-node-info", "gpu-bind",
@@ -36,7 +36,7 @@ def submission_of(
     installation: str,
     privileged: bool,
 ) -> Submission:
-    """All but script, folders and environment. Raises EngineError for what can't be asked for."""
+    """The submission without script, folders and environment. Raises EngineError for a gang that can't be submitted."""
     options = gang.options
     extra = (*settings.extra, *options.get("extra", ()))
     if not any(option.startswith("--switches") for option in extra):
@@ -72,7 +72,8 @@ def submission_of(
 
 
 def together(wanted: Sequence[Submission], most: int) -> list[list[int]]:
-    """Indices of those that can go as one array, in groups of at most `most`; each that can't, alone."""
+    """Groups submissions that can go as one array: indices, at most `most` per group.
+    Any other is a group of its own."""
     groups: dict[object, list[int]] = {}
     for index, each in enumerate(wanted):
         alone = each.nodes > 1 or bool(each.nodelist)
@@ -82,7 +83,7 @@ def together(wanted: Sequence[Submission], most: int) -> list[list[int]]:
 
 
 def _gres(gang: GangLaunch, machines: Sequence[MachineRow]) -> str:
-    """In the partition's own words: the GPU type is named where its nodes have one and the job wants one."""
+    """The gres request. It names the GPU type if the partition's nodes have one and the job asks for it."""
     ask = gang.ask
     if not ask.accelerators:
         return ""
@@ -94,21 +95,22 @@ def _gres(gang: GangLaunch, machines: Sequence[MachineRow]) -> str:
 
 
 def _switches(gang: GangLaunch, settings: SlurmSettings) -> tuple[str, ...]:
-    """Where the job wants its nodes on one switch: until it can be had, or for a while."""
+    """The option for nodes on one switch: required without limit, or preferred for SWITCH_WAIT minutes."""
     if len(gang.seats) < 2 or not settings.switch or settings.switch not in (gang.require, gang.prefer):
         return ()
     return ("--switches=1",) if gang.require == settings.switch else (f"--switches=1@{SWITCH_WAIT}",)
 
 
 def _minutes(gang: GangLaunch, signal: int) -> int | None:
-    """Late enough that the launcher, which counts by the second, ends the job itself and in peace."""
+    """The time limit, late enough that the launcher, which counts in seconds,
+    ends the job itself and cleanly before."""
     if gang.max_duration is None:
         return None
     return math.ceil((gang.max_duration + max(signal, gang.stop_grace) + SLACK) / 60)
 
 
 def _nice(gang: GangLaunch, settings: SlurmSettings, privileged: bool) -> int | None:
-    """Only who has the right may go before others; everybody may step back."""
+    """The nice value. Only a privileged user may raise its priority; any user may lower it."""
     if gang.options.get("nice") is not None:
         return int(gang.options["nice"])
     if settings.priority != "nice":

@@ -1,4 +1,4 @@
-"""Slurm by its command line tools: `sbatch`, `squeue`, `scancel`, `scontrol` and `sacct`."""
+"""The Slurm client for the command line tools: `sbatch`, `squeue`, `scancel`, `scontrol` and `sacct`."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from muster.engines.slurm.model import (
 
 PATIENCE: Final = 60.0  # seconds that a tool may take
 CANCEL_PATIENCE: Final = 8.0
-IDS_AT_ONCE: Final = 500  # on one command line
+IDS_AT_ONCE: Final = 500  # job ids on one command line
 _ROW: Final = "JobArrayID", "JobID", "State", "RestartCnt", "StartTime", "NumNodes", "NodeList", "Reason", "Comment"
 _SPLIT: Final = "\x1f"  # occurs in nothing that Slurm prints
 _PAST: Final = "JobID,State,NodeList,Start,End,ElapsedRaw,AllocTRES,Comment"
-# What `sbatch` says when it is Slurm that has no time or no room, and not the job that is wrong.
+# Error messages of `sbatch` when Slurm is unreachable or overloaded and the job is not at fault.
 _LATER: Final = re.compile(
     r"timed out|Unable to contact|connect failure|temporarily|Connection refused|Zero Bytes|communication|"
     r"in standby|Protocol authentication|Unable to establish|Transport",
@@ -44,12 +44,12 @@ _FIELD: Final = re.compile(r"(?:^| )([A-Za-z/_]+)=")
 
 
 class Slow(EngineError):
-    """A tool that took too long."""
+    """A tool took too long."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """`folder`: where the tools are, "" for the PATH's; `environment`: what they, and so the jobs, inherit."""
+    """`folder`: where the tools are, "" for the PATH. `environment`: what the tools, and so the jobs, inherit."""
 
     environment: Mapping[str, str]
     folder: str = ""
@@ -131,7 +131,7 @@ class Tools:
             try:
                 done = self._run(["scancel", *options, *ids[first : first + IDS_AT_ONCE]], patience=CANCEL_PATIENCE)
             except Slow:
-                continue  # it tries again by itself for a minute; so do we, with the next look
+                continue  # scancel retries by itself for a minute; the next look tries again too
             words = "\n".join(line for line in done.stderr.splitlines() if not _GONE.search(line))
             if done.returncode and _words(words):
                 raise EngineError(f"scancel: {_words(words)}", "May this user cancel jobs?")
@@ -139,7 +139,7 @@ class Tools:
     def _run(
         self, command: Sequence[str], utc: bool = True, patience: float = PATIENCE
     ) -> subprocess.CompletedProcess[str]:
-        """Times are printed as the tool's own zone has them; a job inherits the user's."""
+        """Runs a tool. Tools print times in their own time zone, hence UTC; a job inherits the user's zone."""
         environment = {**self.environment, "TZ": "UTC"} if utc else dict(self.environment)
         program = str(Path(self.folder) / command[0]) if self.folder else command[0]
         try:
@@ -156,7 +156,7 @@ class Tools:
 
 
 def options(wanted: Submission) -> list[str]:
-    """The command line of `sbatch`, but for the script."""
+    """The options of `sbatch`, without the script."""
     words = [
         "--parsable", f"--job-name={wanted.name}", f"--comment={wanted.comment}", f"--nodes={wanted.nodes}",
         "--ntasks-per-node=1", f"--cpus-per-task={wanted.cpus}", f"--chdir={wanted.folder}",
@@ -183,7 +183,7 @@ def options(wanted: Submission) -> list[str]:
 
 
 def clean_environment(names: Sequence[str], configuration: str = "") -> dict[str, str]:
-    """What the tools inherit, and so a job: nothing of the server's own but what is named."""
+    """The environment of the tools, and so of a job: only the named variables of the server's."""
     kept = {name: value for name, value in os.environ.items() if name in names}
     conf = configuration or os.environ.get("SLURM_CONF", "")
     return {**kept, **({"SLURM_CONF": conf} if conf else {})}
@@ -220,14 +220,14 @@ def _machine(line: str) -> MachineRow:
 
 
 def _fields(line: str) -> dict[str, str]:
-    """`Name=value Name=value with blanks ...` of `scontrol --oneliner`."""
+    """Parses `Name=value Name=value with blanks ...` of `scontrol --oneliner`."""
     matches = list(_FIELD.finditer(line))
     ends = [*(match.start() for match in matches[1:]), len(line)]
     found: dict[str, str] = {}
     for match, end in zip(matches, ends, strict=False):
         found.setdefault(
             match[1], line[match.end() : end].strip()
-        )  # what people wrote stands behind, and can't deceive
+        )  # the first match counts: user-written text comes later and can't override it
     return found
 
 
@@ -248,6 +248,6 @@ def _time(text: str) -> float | None:
 
 
 def _words(text: str) -> str:
-    """What a tool complained of, without its name before every line."""
+    """A tool's error messages, without its name at the start of every line."""
     lines = [re.sub(r"^\w+: (error|fatal|info): ", "", line).strip() for line in text.splitlines()]
     return "; ".join(dict.fromkeys(line for line in lines if line))

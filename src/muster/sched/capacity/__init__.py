@@ -1,1 +1,1 @@
-"""What is free, and where: the index of nodes that placements look for seats in."""
+"""Free capacity: the index of nodes in which placements look for seats."""

@@ -1,4 +1,4 @@
-"""The nodes of one pool with the same hardware (a group), and those of them that carry the same labels (a cell)."""
+"""Groups and cells: a group is the nodes of one pool with the same hardware, a cell those of them with equal labels."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from math import inf
 from muster.core.resources import Resources
 from muster.sched.capacity.slot import Part, Slot
 
-Kind = tuple[str, int]  # accelerator and bytes of each; ("", 0) is a node without any
+Kind = tuple[str, int]  # accelerator and its memory in bytes; ("", 0) is a node without accelerators
 Wanted = tuple[tuple["Group", int], ...]  # groups that suit an ask → the lowest bucket that may hold it
 
 
@@ -19,7 +19,7 @@ class Cell:
         self.group, self.labels = group, labels
         self.slots: list[Slot] = []
         self.masks = [0] * group.buckets
-        self.room = self.total = 0  # the `room` and `size` of its healthy nodes
+        self.room = self.total = 0  # sums of `room` and `size` over its healthy nodes
 
     def members(self, mask: int) -> Iterator[Slot]:
         slots = self.slots
@@ -30,8 +30,11 @@ class Cell:
 
 
 class Group:
-    """`odd` are the nodes with so little CPU or memory left that their free units alone do not say whether a worker
-    fits: less than `cpu_each` or `memory_each` a unit, the most that has been asked for so far."""
+    """Nodes with the same hardware.
+
+    `odd` are nodes with so little CPU or memory left that the count of free units alone does not tell whether a worker
+    fits: less than `cpu_each` or `memory_each` per unit, which is the highest request so far.
+    """
 
     __slots__ = (
         "buckets", "cells", "closing", "counts", "cpu_each", "kind", "least_cpu", "least_memory", "memory_each", "odd",
@@ -45,9 +48,9 @@ class Group:
         self.cells: list[Cell] = []
         self.odd: set[Slot] = set()
         self.closing: set[Slot] = set()
-        self.parts: list[Part] = []  # shared accelerators, those with least left first
+        self.parts: list[Part] = []  # shared accelerators, least left first
         self.cpu_each = self.memory_each = 0
-        self.least_cpu = self.least_memory = inf  # of a node with everything free, a unit
+        self.least_cpu = self.least_memory = inf  # per unit, of a node with everything free
 
     def welcome(self, total: Resources, units: int) -> None:
         self.widen(units)
@@ -56,7 +59,7 @@ class Group:
             self.least_memory = min(self.least_memory, total.memory // units)
 
     def widen(self, units: int) -> None:
-        """Makes buckets for nodes of so many units."""
+        """Adds buckets for nodes with up to `units` units."""
         if units >= self.buckets:
             more = [0] * (units + 1 - self.buckets)
             self.buckets = units + 1
@@ -65,13 +68,13 @@ class Group:
                 cell.masks += more
 
     def modest(self, ask: Resources, need: int) -> bool:
-        """Whether every node that is not odd and has `need` units free holds the ask."""
+        """Whether every node that is not odd and has `need` units free can hold the ask."""
         cpu, memory = ask.milli_cpus, ask.memory
         if cpu <= self.cpu_each * need and memory <= self.memory_each * need:
             return True
         if not need or cpu > self.least_cpu * need or memory > self.least_memory * need:
             return False
-        # At least doubled, so that it happens a few times in all, however many jobs ask for a little more.
+        # At least doubled, so that this happens only a few times in total, however many jobs ask for a little more.
         if cpu > self.cpu_each * need:
             self.cpu_each = int(min(self.least_cpu, max(2 * self.cpu_each, -(-cpu // need))))
         if memory > self.memory_each * need:

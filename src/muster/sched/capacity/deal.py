@@ -1,4 +1,4 @@
-"""Deals the workers of a gang out over the domains, level by level, to whichever's turn it is."""
+"""Deals the workers of a gang out over domains, level by level; each worker goes to the domain with the lowest turn."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from muster.sched.capacity.slot import Slot
 from muster.sched.capacity.view import View
 from muster.sched.place import Gang
 
-Turn = Callable[["Branch"], tuple[float, float]]  # the lowest is next; the name decides between equals
-Rank = Callable[[View, Sequence[Cell]], Iterable[Slot]]  # who is next in a domain without further parts
+Turn = Callable[["Branch"], tuple[float, float]]  # the lowest is next; ties by name
+Rank = Callable[[View, Sequence[Cell]], Iterable[Slot]]  # order of nodes in a domain without subdomains
 
 
 class Branch:
-    """A domain, and how many workers it has been dealt."""
+    """A domain, and how many workers it has received."""
 
     __slots__ = ("_count", "cells", "dealt", "each", "room", "total", "view")
 
@@ -30,18 +30,18 @@ class Branch:
         self.each = ask.accelerators * view.share or ask.milli_cpus
 
     def count(self) -> int:
-        """Those who could take one, at first."""
+        """Nodes that could hold a worker before any was dealt."""
         if self._count < 0:
             self._count = self.view.count(self.cells)
         return self._count
 
     def part(self) -> float:
-        """Of it that stays free."""
+        """The fraction of the domain that stays free."""
         return (self.room - self.dealt * self.each) / self.total if self.total else 0.0
 
 
 def deal(view: View, gang: Gang, turn: Turn, rank: Rank) -> tuple[Seat, ...] | None:
-    """In the domain that is required or, if that can be had, preferred: the one whose turn would be next."""
+    """Seats in a required or, if possible, preferred domain; of several domains, the one with the lowest turn."""
     for labels in scopes(view.pool_index, gang):
         if labels:
             found = [view.within(labels, domain) for _, domain in sorted(view.domains(labels, gang.nodes), key=_name)]
@@ -55,7 +55,7 @@ def deal(view: View, gang: Gang, turn: Turn, rank: Rank) -> tuple[Seat, ...] | N
 
 
 def dealt(view: View, cells: Sequence[Cell], turn: Turn, rank: Rank, depth: int = 0) -> Iterator[Slot]:
-    """Those who could hold a worker, in turn."""
+    """The nodes that could hold a worker, in the order in which workers are dealt."""
     if len(cells) == 1 or depth == len(view.pool_index.levels):
         yield from rank(view, cells)
         return

@@ -1,4 +1,4 @@
-"""How much of what is free can be used: the part of the free accelerators that typical gangs would find room on."""
+"""Fragmentation: the fraction of the free accelerators that typical gangs could use."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ Shape = tuple[Resources, int]  # what each worker asks for, and how many workers
 
 @dataclass(frozen=True, slots=True)
 class Fragmentation:
-    """`usable` is 1 where everything that is free can be used, and where nothing is free."""
+    """`usable` is 1 where all free accelerators can be used, and also where nothing is free."""
 
-    usable: float = 1.0  # part of the free accelerators, on average over the typical gangs
+    usable: float = 1.0  # fraction of the free accelerators, averaged over the typical gangs
     free: float = 0.0  # accelerators of healthy nodes
     pools: dict[str, Fragmentation] = field(default_factory=dict)
 
 
 def fragmentation(nodes: Iterable[Node], typical: Sequence[Shape]) -> Fragmentation:
-    """A shape counts as often as it is given, in the pools whose accelerators are of the right kind for it."""
+    """Each shape is weighted by how often it occurs in `typical`, in the pools whose accelerators suit it."""
     by_pool: dict[str, list[Node]] = {}
     for node in nodes:
         if node.total.accelerators:
@@ -55,12 +55,12 @@ def _of_pool(nodes: list[Node], shapes: Counter[Shape]) -> Fragmentation:
 
 
 def _free(node: Node) -> int:
-    """Thousandths of accelerators."""
+    """Free accelerators of the node, in thousandths."""
     return node.free_devices.bit_count() * WHOLE + sum(node.parts.values())
 
 
 def _workers(node: Node, ask: Resources) -> int:
-    """How many workers of several gangs the node holds at once."""
+    """How many workers, of different gangs, the node can hold at once."""
     if not node.total.suits(ask):
         return 0
     whole = node.free_devices.bit_count()
@@ -76,9 +76,10 @@ def _workers(node: Node, ask: Resources) -> int:
 
 
 def _gangs(room: list[int], workers: int) -> int:
-    """The most gangs that fit at once, each with its workers on nodes of their own.
+    """The largest number of gangs that fit at once, each with its workers on different nodes.
 
-    So many fit if they do with every node holding at most one worker of each: the sum over the nodes says it.
+    A node holds at most one worker of a gang, so n gangs fit if the sum of min(room, n) over the nodes is at least
+    n × workers.
     """
     low, high = 0, sum(room) // workers
     while low < high:

@@ -1,7 +1,7 @@
-"""What is free on every node, as an index on which a round plans, takes and undoes without touching the state.
+"""Index of the free capacity of all nodes, on which a round plans, takes and undoes without changing the state.
 
-The owner keeps it in step: `set` for each node that has changed in the state and each that is `touched`, then `settle`.
-What is found between `mark` and `undo` is not to be remembered: `undo` takes `grew` back as well.
+The owner keeps it up to date: `set` for each node that changed in the state and for each `touched` node, then `settle`.
+Results found between `mark` and `undo` must not be cached: `undo` also resets `grew`.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ class Free:
     def __init__(self) -> None:
         self.pool_indexes: dict[str, PoolIndex] = {}  # by pool
         self.slots: dict[str, Slot] = {}  # by node
-        self._done: list[tuple[Saved, int]] = []  # slots as they were, with what `grew` said
-        self.grown: set[str] = set()  # pools in which something became free; whoever looks clears it
-        self._grown = 0  # the highest that any `grew` has been: none says the same twice
+        self._done: list[tuple[Saved, int]] = []  # saved slots, with the value of `grew`
+        self.grown: set[str] = set()  # pools in which something became free; the reader clears it
+        self._grown = 0  # the highest `grew` so far: no value is used twice
 
     def set(self, node: Node, rules: PoolRules, closes: float = inf) -> None:
-        """A node that is new or has changed. One that is not healthy holds nothing. `closes`: when it goes away."""
+        """Adds or updates a node. An unhealthy node can hold nothing. `closes`: when its maintenance begins."""
         slot = self.slots.get(node.name)
         if slot is not None and not slot.same(node):
             self.drop(node.name)
@@ -76,7 +76,7 @@ class Free:
                 pool_index.refresh(slot)
 
     def give(self, seats: Iterable[Seat], ask: Resources) -> None:
-        """As if the one who sits there had left."""
+        """Frees the seats, as if the gang there had left."""
         slots, done = self.slots, self._done
         for seat in seats:
             slot = slots.get(seat.node)
@@ -91,7 +91,7 @@ class Free:
         return len(self._done)
 
     def undo(self, mark: int) -> None:
-        """Rolls back what was taken and given since the mark. A `set` in between ends the mark."""
+        """Rolls back all `take` and `give` calls since the mark. A `set` in between invalidates the mark."""
         done = self._done
         while len(done) > mark:
             saved, grew = done.pop()
@@ -103,29 +103,30 @@ class Free:
                 pool_index.refresh(slot)
 
     def touched(self) -> Names:
-        """Nodes that takes and gives have changed since they were last settled."""
+        """Nodes changed by `take` and `give` since the last `settle`."""
         return {saved[0].name for saved, _ in self._done}
 
     def settle(self) -> None:
-        """Says that the state has caught up: what was done is no longer to be undone."""
+        """The state has caught up: earlier `take` and `give` calls can no longer be undone."""
         self._done.clear()
 
     def could(self, gang: Gang) -> bool:
-        """Whether it is worth looking: enough nodes of a pool, and of a domain if one is required, have the units."""
+        """A quick check before placement: whether enough nodes of a pool, or of a required domain, have free units."""
         return any(pool in self.pool_indexes and self._could(gang, self.pool_indexes[pool]) for pool in gang.pools)
 
     def grew(self, pool: str) -> int:
-        """Goes up when anything in the pool becomes free: what did not fit still does not while this is the same."""
+        """A counter that rises when anything in the pool becomes free. While it is unchanged, what did not fit still
+        does not."""
         pool_index = self.pool_indexes.get(pool)
         return pool_index.grew if pool_index else 0
 
     def accelerators(self, pool: str) -> tuple[float, float]:
-        """Those of healthy nodes: free, and all."""
+        """Accelerators of the pool's healthy nodes: free, and all."""
         pool_index = self.pool_indexes.get(pool)
         return (pool_index.room / WHOLE, pool_index.total / WHOLE) if pool_index else (0.0, 0.0)
 
     def fitting(self, ask: Resources, pool: str) -> int:
-        """Nodes of the pool that have the whole accelerators, if nothing else."""
+        """Nodes of the pool with enough wholly free accelerators; CPUs and memory are not checked."""
         pool_index = self.pool_indexes.get(pool)
         return sum([sum(group.counts[need:]) for group, need in pool_index.wanted(ask)]) if pool_index else 0
 

@@ -1,4 +1,4 @@
-"""How a gang is kept together: which domains to try, and how to fill one with as few of its parts as will do."""
+"""Keeps a gang together: which domains to try, and how to fill a domain with as few of its subdomains as possible."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def pack(gang: Gang, free: Free) -> tuple[Seat, ...] | None:
 
 
 def routes(pool_index: PoolIndex, gang: Gang) -> list[Labels]:
-    """The labels to share, the best first: what is preferred before the rest, narrow before wide; () is anywhere."""
+    """The label sets to share, best first: preferred before others, narrow before wide; () means anywhere."""
     narrow = [level for level in reversed(pool_index.levels) if pool_index.labelled[level]]
     must: Labels = (gang.require,) if gang.require and gang.require != "node" else ()
     found = []
@@ -40,7 +40,7 @@ def routes(pool_index: PoolIndex, gang: Gang) -> list[Labels]:
 
 
 def scopes(pool_index: PoolIndex, gang: Gang) -> list[Labels]:
-    """As `routes`, for those who keep no closer together than they are told to."""
+    """As `routes`, for placements that keep a gang no closer together than it requires or prefers."""
     must: Labels = (gang.require,) if gang.require and gang.require != "node" else ()
     if gang.prefer and gang.prefer != "node" and pool_index.labelled[gang.prefer]:
         return [(*must, gang.prefer), must]
@@ -48,10 +48,10 @@ def scopes(pool_index: PoolIndex, gang: Gang) -> list[Labels]:
 
 
 def gather(view: View, cells: Sequence[Cell], count: int, depth: int = 0) -> list[Slot]:
-    """So many of the nodes that could hold a worker, of as few domains of each level as that takes, widest level first.
+    """`count` nodes that could hold a worker, from as few domains as possible on each level, widest level first.
 
-    The rest that is left to place goes to the tightest domain that holds all of it; where none does, to the one with
-    the most.
+    The remaining workers go to the tightest domain that holds all of them; if there is none, the domain with the most
+    nodes is filled first.
     """
     cells = [cell for cell in cells if view.mask(cell)]
     if len(cells) == 1 or depth == len(view.pool_index.levels):
@@ -75,5 +75,5 @@ def gather(view: View, cells: Sequence[Cell], count: int, depth: int = 0) -> lis
 
 
 def _below(narrow: list[str], label: str) -> list[str]:
-    """Levels within a label, narrowest first: those under it, or all where it is no level itself."""
+    """The levels narrower than a label, narrowest first; all levels where the label is no level itself."""
     return narrow[: narrow.index(label)] if label in narrow else narrow

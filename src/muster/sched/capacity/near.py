@@ -1,4 +1,4 @@
-"""Keeps a gang near to given nodes: on them, then in the same narrow domain, then in the wider ones, then anywhere."""
+"""Placement near given nodes: on them, then in the same narrow domain, then in wider domains, then anywhere."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from muster.sched.capacity.slot import Slot
 from muster.sched.capacity.view import View, views
 from muster.sched.place import Gang
 
-Scores = Mapping[Slot, int]  # nodes to be near to → how much so
+Scores = Mapping[Slot, int]  # node to be near to → its weight
 Score = Callable[[PoolIndex, frozenset[str]], Scores]
 
 
@@ -47,7 +47,7 @@ def _one(view: View, scores: Scores) -> Iterator[Slot]:
 
 
 def _scope(view: View, gang: Gang, labels: tuple[str, ...], scores: Scores) -> Sequence[Cell]:
-    """The domain that holds the gang and has the most of those to be near to; the tightest of several."""
+    """The domain that holds the gang and has the highest total score; of several, the tightest one."""
     worth: dict[tuple[str, ...], int] = {}
     for slot, score in scores.items():
         domain = tuple(slot.labels.get(label, "") for label in labels)
@@ -57,7 +57,7 @@ def _scope(view: View, gang: Gang, labels: tuple[str, ...], scores: Scores) -> S
 
 
 def _nearest(view: View, gang: Gang, cells: Sequence[Cell] | None, scores: Scores) -> list[Slot]:
-    """Of these cells, or of all: on the nodes themselves, around them, and what is left packed."""
+    """Slots from these cells, or from all: the scored nodes themselves, then around them; the rest is packed."""
     inside = scores if cells is None else {slot for slot in scores if slot.cell in set(cells)}
     chosen = _best([slot for slot in inside if view.could_take(slot)], view, scores)[: gang.nodes]
     for slot in chosen:
@@ -70,20 +70,20 @@ def _nearest(view: View, gang: Gang, cells: Sequence[Cell] | None, scores: Score
             chosen += found
     rest = gang.nodes - len(chosen)
     if rest and cells is None:
-        # All fit somewhere, so there is a last route, anywhere, that holds the rest.
+        # The pool has enough nodes, so at least the last route, anywhere, holds the rest.
         tightest = (view.tightest(labels, rest) for labels in routes(view.pool_index, gang))
         cells = next(domain for domain in tightest if domain is not None)
     return chosen + gather(view, cells or (), rest) if rest else chosen
 
 
 def _best(slots: list[Slot], view: View, scores: Scores) -> list[Slot]:
-    """Those who are worth the most first, then the fullest; those to avoid last."""
+    """Highest score first, then the fullest; nodes to avoid last."""
     avoid = view.gang.avoid
     return sorted(slots, key=lambda slot: (slot.name in avoid, -scores[slot], slot.bucket, slot.key))
 
 
 def _around(view: View, cells: Sequence[Cell] | None, scores: Scores) -> Iterator[list[Cell]]:
-    """The cells that share a level with one of the nodes, the narrowest level first."""
+    """The cells that share a topology level with one of the scored nodes, narrowest level first."""
     levels = view.pool_index.levels
     for depth in reversed(range(len(levels))):
         there = sorted({slot.cell.labels[depth] for slot in scores} - {""})

@@ -1,8 +1,8 @@
-"""The nodes of one pool as an index: by hardware, by where they stand, and by how much of them is free.
+"""Index of the nodes of one pool: by hardware, by topology, and by free capacity.
 
-A node's `bucket` is its whole free accelerators, or its whole free CPUs where it has no accelerators. Each cell keeps
-one bit mask a bucket, its nodes in the order of their names, so that a change costs two bit operations; what is counted
-over domains (`Tally`) catches up with the cells that have changed when it is next asked.
+A node's `bucket` is its number of wholly free accelerators, or of whole free CPUs where it has no accelerators. Each
+cell keeps one bit mask per bucket, with its nodes in the order of their names, so that a change costs two bit
+operations. Counts per domain (`Tally`) catch up with the changed cells when they are next used.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from muster.sched.capacity.cells import Cell, Group, Kind, Wanted, kind_of, leas
 from muster.sched.capacity.slot import Key, Slot
 from muster.sched.capacity.tally import Tally
 
-_LOG = 4096  # changed cells that are remembered for the tallies
+_LOG = 4096  # changed cells that are logged for the tallies
 
 
 class PoolIndex:
@@ -29,10 +29,10 @@ class PoolIndex:
     def __init__(self, pool: str, rules: PoolRules) -> None:
         self.pool, self.rules = pool, rules
         self.levels = _levels(rules)  # widest first
-        self.names = self.levels  # labels that tell cells apart: the levels, then others that gangs have named
+        self.names = self.levels  # labels that separate cells: the levels, then others that gangs have named
         self.slots: dict[str, Slot] = {}
         self.labelled: Counter[str] = Counter()  # label → nodes that carry it
-        self.holders: dict[str, dict[str, Slot]] = {}  # what nodes say that they hold → those nodes
+        self.holders: dict[str, dict[str, Slot]] = {}  # name from the nodes' `holds` label → these nodes
         self.grew = 0
         self._clear()
 
@@ -43,7 +43,7 @@ class PoolIndex:
             self._rebuild(self.levels)
 
     def know(self, label: str) -> bool:
-        """Whether any node carries the label; from then on cells are told apart by it."""
+        """Whether any node carries the label. If so, cells are separated by it from now on."""
         if not self.labelled[label]:
             return False
         if label not in self.names:
@@ -73,7 +73,7 @@ class PoolIndex:
         self.stale.add(slot.cell)
 
     def mind(self, slot: Slot) -> None:
-        """Remembers the slot among those that close at some time."""
+        """Updates whether the slot is listed among those that close at some time."""
         closing = slot.cell.group.closing
         if slot.closes < inf:
             closing.add(slot)
@@ -81,7 +81,7 @@ class PoolIndex:
             closing.discard(slot)
 
     def refresh(self, slot: Slot) -> None:
-        """Brings the index in step with what is free on the slot now."""
+        """Updates the index with what is free on the slot now."""
         cell = slot.cell
         group = cell.group
         if not slot.healthy:
@@ -105,7 +105,7 @@ class PoolIndex:
         slot.room = room
 
     def tally(self, wanted: Wanted, labels: tuple[str, ...], exact: bool = False) -> Tally:
-        """The domains of nodes that share `labels`, with how many could hold an ask; up to date."""
+        """The domains of nodes that share `labels`, with the number of nodes that could hold an ask; up to date."""
         key = (wanted, labels, exact)
         tally = self.tallies.get(key)
         if tally is None:
@@ -116,9 +116,9 @@ class PoolIndex:
         return tally
 
     def wanted(self, ask: Resources) -> Wanted:
-        """The groups that an ask may go to, those that one would miss least first: with small or no accelerators.
+        """The groups that suit an ask, the most expendable first: no accelerators, then less accelerator memory.
 
-        Whoever looks for a place begins here, so this is also where cells are put in order.
+        Every placement begins with this call, so it also sorts the cells that need it.
         """
         if self.stale:
             self._tidy()
@@ -133,11 +133,11 @@ class PoolIndex:
     def _clear(self) -> None:
         self.groups: dict[Kind, Group] = {}
         self.cells: dict[tuple[Kind, tuple[str, ...]], Cell] = {}
-        self.stale: set[Cell] = set()  # cells whose nodes are not in order
+        self.stale: set[Cell] = set()  # cells whose nodes are not sorted
         self.log: list[Cell] = []
         self.tallies: dict[tuple[Wanted, tuple[str, ...], bool], Tally] = {}
         self.wants: dict[tuple[str, int, int], Wanted] = {}
-        self.room = self.total = 0  # thousandths of accelerators: free, and of all healthy nodes
+        self.room = self.total = 0  # thousandths of accelerators of healthy nodes: free, and all
 
     def _rebuild(self, names: tuple[str, ...]) -> None:
         self.names = names
@@ -146,7 +146,7 @@ class PoolIndex:
             self._settle(slot)
 
     def _settle(self, slot: Slot) -> None:
-        """Gives a slot its cell."""
+        """Puts a slot into its cell."""
         kind, units = kind_of(slot.total), slot.total.accelerators or slot.total.milli_cpus // 1000
         group = self.groups.get(kind)
         if group is None:
@@ -190,7 +190,7 @@ class PoolIndex:
             self.tallies.clear()
 
     def _refresh_parts(self, slot: Slot, group: Group) -> int:
-        """What is left of the slot's shared accelerators, listed for those who look for a part."""
+        """Updates the list of shared accelerators. Returns what is left of the slot's, in thousandths."""
         for part in slot.shared:
             del group.parts[bisect_left(group.parts, part)]
         parts = slot.parts.items() if slot.healthy else ()
@@ -200,7 +200,7 @@ class PoolIndex:
         return sum(part[0] for part in slot.shared)
 
     def _tidy(self) -> None:
-        """Puts the nodes of cells in order again that have come or gone since."""
+        """Sorts the nodes of cells again to which nodes were added or from which nodes were removed."""
         for cell in self.stale:
             cell.slots.sort(key=_key)
             cell.masks = [0] * cell.group.buckets
@@ -212,7 +212,7 @@ class PoolIndex:
 
 
 def _levels(rules: PoolRules) -> tuple[str, ...]:
-    # A level named "node" is the node itself, which holds one worker of a gang: it is no domain to look for.
+    # A level named "node" is the node itself, which holds one worker of a gang, so it is not used as a domain.
     return tuple(name for name in rules.levels if name != "node")
 
 

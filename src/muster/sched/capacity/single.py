@@ -1,4 +1,4 @@
-"""A place for one worker: one node after the other, the best first, without a look at the rest."""
+"""Placement of a single worker: tries nodes one by one, best first, without looking at the rest."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from muster.sched.place import Gang
 
 Order = Callable[
     [View], Iterator[Slot]
-]  # nodes with enough free units, or of an accelerator; the same one twice is fine
+]  # nodes with enough free units, or enough of a shared accelerator; duplicates are allowed
 
 
 def single(gang: Gang, free: Free, order: Order) -> tuple[Seat, ...] | None:
-    """The first in the order that holds it. One to avoid is taken when the pool has no other."""
+    """A seat on the first node in the order that can hold the worker. Nodes to avoid are the last resort in a pool."""
     require = gang.require if gang.require != "node" else None
     for pool in gang.pools:
         pool_index = free.pool_indexes.get(pool)
@@ -39,7 +39,8 @@ def single(gang: Gang, free: Free, order: Order) -> tuple[Seat, ...] | None:
 
 
 def fullest(view: View) -> Iterator[Slot]:
-    """Fewest units free; among those, where the fewest nodes are as free, so that domains stay whole; then by name."""
+    """Nodes with the fewest free units first; then domains with the fewest such nodes, so that domains stay whole;
+    then by name."""
     if view.share < WHOLE:
         yield from sharing(view)
     pool_index = view.pool_index
@@ -52,7 +53,7 @@ def fullest(view: View) -> Iterator[Slot]:
 
 
 def emptiest(view: View) -> Iterator[Slot]:
-    """Most units free; among those, where the most nodes are as free; then by name."""
+    """Nodes with the most free units first; then domains with the most such nodes; then by name."""
     if view.share < WHOLE:
         yield from fullest(view)
     pool_index = view.pool_index
@@ -66,7 +67,7 @@ def emptiest(view: View) -> Iterator[Slot]:
 
 
 def sharing(view: View) -> Iterator[Slot]:
-    """Nodes with an accelerator that is shared already and holds the part, those with the least to spare first."""
+    """Nodes with an already shared accelerator that can hold the part, tightest fit first."""
     for group, _ in view.wanted:
         for index in range(bisect_left(group.parts, (view.share,)), len(group.parts)):
             yield group.parts[index][3]

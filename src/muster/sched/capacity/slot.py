@@ -1,4 +1,4 @@
-"""What is free on one node, in plain integers: what a round plans on instead of the state."""
+"""Free capacity of one node, in plain integers. A round plans on it instead of on the state."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from muster.core.seat import Seat
 if TYPE_CHECKING:
     from muster.sched.capacity.cells import Cell
 
-Key = tuple[tuple[str | int, ...], str]  # a name in its natural order: n2 before n10
-Part = tuple[int, Key, int, "Slot"]  # thousandths left, whose, the device, the slot; the first three differ always
+Key = tuple[tuple[str | int, ...], str]  # sort key for natural order: n2 before n10
+Part = tuple[int, Key, int, "Slot"]  # thousandths left, node key, device, slot; the first three are unique
 Saved = tuple["Slot", int, int, int, dict[int, int]]
 
 
 class Slot:
-    """One node. The fields from `cell` on belong to the index that it stands in."""
+    """One node. `cell`, `place`, `bit`, `bucket`, `odd`, `room` and `shared` are maintained by the index."""
 
     __slots__ = (
         "bit", "bucket", "cell", "closes", "cpu", "devices", "healthy", "holds", "key", "labels", "links", "mask",
@@ -28,7 +28,7 @@ class Slot:
     )  # fmt: skip
 
     cell: Cell
-    place: tuple[tuple[str, ...], Key]  # where it stands, for ranks that are numbered along the topology
+    place: tuple[tuple[str, ...], Key]  # sort key along the topology, by which ranks are numbered
 
     def __init__(self, node: Node) -> None:
         self.name, self.pool, self.total = node.name, node.pool, node.total
@@ -38,7 +38,7 @@ class Slot:
         self.links = groups(node.labels.get("links", ""))
         self.holds = words(node.labels.get("holds", ""))
         self.size = node.total.accelerators * WHOLE or node.total.milli_cpus
-        self.room = 0  # of that size, how much is free
+        self.room = 0  # how much of `size` is free
         self.bit, self.bucket, self.odd = 0, -1, False
         self.shared: list[Part] = []  # its entries in the index of shared accelerators
         self.healthy, self.closes = False, inf
@@ -46,7 +46,7 @@ class Slot:
         self.parts: dict[int, int] = {}
 
     def update(self, node: Node, closes: float) -> bool:
-        """Whether anything differs from what was known."""
+        """Copies the node's free capacity. Returns whether anything changed."""
         free = node.free
         healthy = node.health == "healthy"
         if (
@@ -64,7 +64,7 @@ class Slot:
         return True
 
     def same(self, node: Node) -> bool:
-        """Whether it is still the node that was known, whatever is free on it."""
+        """Whether pool, hardware and labels are unchanged, whatever is free."""
         return (
             self.pool == node.pool
             and (self.total is node.total or self.total == node.total)
@@ -102,7 +102,7 @@ class Slot:
         self.parts = dict(parts)
 
     def part(self, share: int) -> tuple[int, int] | None:
-        """What is left of the shared accelerator that holds `share` with the least to spare, and which one it is."""
+        """The shared accelerator with the tightest fit for `share`, as (thousandths left, device), or None."""
         return min(((left, device) for device, left in self.parts.items() if left >= share), default=None)
 
 
@@ -115,9 +115,9 @@ def natural(name: str) -> Key:
 
 @lru_cache(maxsize=1024)
 def parcel(share: int, slices: int) -> int:
-    """Thousandths of an accelerator that are taken for `share` where it comes in `slices` equal parts.
+    """Thousandths of an accelerator that are allocated for `share` where it is divided into `slices` equal parts.
 
-    As few parts as make up the share, to the nearest thousandth; rounded down, so that all the parts fit on one device.
+    The fewest parts that make up the share to the nearest thousandth. Rounded down, so that all parts fit on a device.
     """
     parts = next(k for k in range(max(share * slices // WHOLE, 1), slices + 1) if round(k * WHOLE / slices) >= share)
     return parts * WHOLE // slices
@@ -125,7 +125,7 @@ def parcel(share: int, slices: int) -> int:
 
 @lru_cache(maxsize=4096)
 def pick_devices(mask: int, count: int, links: tuple[int, ...]) -> tuple[int, ...]:
-    """The lowest free ones; within one group of linked devices where that can be had, the group with least to spare."""
+    """The lowest free devices; if possible all within one group of linked devices, the group with the tightest fit."""
     fitting = [group & mask for group in links if (group & mask).bit_count() >= count]
     if fitting:
         mask = min(fitting, key=lambda group: (group.bit_count(), group & -group))
@@ -149,7 +149,7 @@ def words(listed: str) -> frozenset[str]:
 
 @lru_cache(maxsize=256)
 def groups(links: str) -> tuple[int, ...]:
-    """The devices that are linked, of a label such as `0-3,4-7`, as bit masks; an unclear word is passed over."""
+    """The groups of linked devices from a label such as `0-3,4-7`, as bit masks. Invalid words are skipped."""
     found = []
     for word in links.split(","):
         match = re.fullmatch(r"\s*([0-9]{1,4})(?:\s*-\s*([0-9]{1,4}))?\s*", word)

@@ -1,4 +1,4 @@
-"""How many nodes of each domain could hold an ask, sorted, and brought up to date by the cells that have changed."""
+"""Counts of nodes per domain that could hold an ask, sorted, and updated from the cells that have changed."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ class Tally:
 
     def __init__(self, wanted: Wanted, where: tuple[int, ...], exact: bool, cells: Iterable[Cell], seen: int) -> None:
         self.needs = dict(wanted)
-        self.where = where  # the places of the labels in `Cell.labels`
-        # Nodes of just that bucket, those without one of the labels among them; otherwise of that and the fuller ones.
+        self.where = where  # indexes of the labels in `Cell.labels`
+        # True: count nodes in exactly that bucket, also nodes that lack a label. False: in that bucket or a higher one.
         self.exact = exact
-        self.seen = seen  # entries of the log that it knows of
+        self.seen = seen  # log entries already processed
         self.domains: dict[Cell, Domain | None] = {}
         self.known: dict[Cell, int] = {}
         self.counts: dict[Domain, int] = {}
         self.cells: dict[Domain, list[Cell]] = {}
-        self.order: list[tuple[int, Domain]] = []  # domains with any, those with fewest first
+        self.order: list[tuple[int, Domain]] = []  # domains with at least one, fewest first
         for cell in cells:
             self._count(cell)
         self.order = sorted((count, domain) for domain, count in self.counts.items() if count)
@@ -40,7 +40,7 @@ class Tally:
         self.seen = len(log)
 
     def tightest(self, wanted: int) -> int:
-        """Where in `order` the domains begin that have so many."""
+        """The index in `order` from which domains have at least `wanted` nodes."""
         return bisect_left(self.order, (wanted,))
 
     def most(self) -> int:

@@ -1,4 +1,4 @@
-"""What one pool offers to one gang: which nodes could hold a worker of it, and which domains enough of them."""
+"""What one pool offers one gang: nodes that could hold one of its workers, and domains with enough such nodes."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class View:
         self.pool_index, self.gang, self.wanted = pool_index, gang, wanted
         self.needs: dict[Group, int] = dict(wanted)
         self.share = WHOLE if gang.ask.share >= WHOLE else parcel(gang.ask.share, pool_index.rules.slices)
-        self.out: dict[Cell, int] = {}  # nodes with enough free units that can't hold a worker all the same, as bits
-        self.late: dict[Cell, int] = {}  # nodes to take last
+        self.out: dict[Cell, int] = {}  # nodes with enough free units that still can't hold a worker, as bits
+        self.late: dict[Cell, int] = {}  # nodes to use last, as bits
         self._masks: dict[Cell, int] = {}
-        self.sharers: dict[Cell, int] = {}  # nodes with a shared accelerator that holds the part asked for
+        self.sharers: dict[Cell, int] = {}  # nodes with a shared accelerator that can hold the requested part, as bits
 
     def mask(self, cell: Cell) -> int:
         """The nodes of the cell that could hold a worker, as bits."""
@@ -50,13 +50,13 @@ class View:
         return [cell for group, _ in self.wanted for cell in group.cells]
 
     def enough(self, count: int) -> bool:
-        """Whether so many could hold a worker, in all."""
+        """Whether at least `count` nodes in total could hold a worker."""
         if self.out or self.sharers:
             return self.count(self.cells()) >= count
         return sum([sum(group.counts[need:]) for group, need in self.wanted]) >= count
 
     def domains(self, labels: Labels, enough: int) -> list[tuple[int, Domain]]:
-        """Every domain of nodes that share the labels and of which enough could hold a worker, the tightest first."""
+        """All domains of nodes that share the labels in which enough nodes could hold a worker, tightest first."""
         tally = self.pool_index.tally(self.wanted, labels)
         doubtful = self._doubtful(labels)
         found = [entry for entry in tally.order[tally.tightest(enough) :] if entry[1] not in doubtful]
@@ -64,7 +64,7 @@ class View:
         return sorted(found)
 
     def tightest(self, labels: Labels, enough: int) -> list[Cell] | None:
-        """The first of `domains`."""
+        """The cells of the first of `domains`; None when there is none."""
         tally = self.pool_index.tally(self.wanted, labels)
         doubtful = self._doubtful(labels)
         found = [(count, domain) for domain, count in doubtful.items() if count >= enough]
@@ -78,23 +78,23 @@ class View:
         return self.pool_index.tally(self.wanted, labels).cells[domain]
 
     def ranked(self, cells: Sequence[Cell], emptiest: bool = False) -> Iterator[Slot]:
-        """Those who could hold a worker: the fullest (or emptiest) first, then by name; those to avoid at the end."""
+        """The nodes that could hold a worker: fullest (or emptiest) first, then by name; nodes to avoid at the end."""
         late = [(cell, self.late[cell]) for cell in cells if cell in self.late]
         yield from self._ranked([(cell, ~self.late.get(cell, 0)) for cell in cells], emptiest)
         if late:
             yield from self._ranked(late, emptiest)
 
     def could_take(self, slot: Slot) -> bool:
-        """Whether it is among those who could hold a worker."""
+        """Whether the node could hold a worker."""
         return slot.cell.group in self.needs and bool(self.mask(slot.cell) & slot.bit)
 
     def choose(self, slot: Slot) -> None:
-        """Leaves the slot out from now on: it has a worker of the gang."""
+        """Excludes the slot from now on: it has a worker of the gang, or can't hold one."""
         self.out[slot.cell] = self.out.get(slot.cell, 0) | slot.bit
         self._masks.pop(slot.cell, None)
 
     def seats(self, slots: list[Slot]) -> tuple[Seat, ...]:
-        """One on each, along the topology, so that ranks with near numbers sit near to each other."""
+        """One seat on each node, sorted along the topology, so that ranks with close numbers are close together."""
         slots.sort(key=_place)
         count = self.gang.ask.accelerators
         if count and self.share == WHOLE:
@@ -119,13 +119,13 @@ class View:
         return slot.bucket >= need or (self.share < WHOLE and slot.part(self.share) is not None)
 
     def holds(self, slot: Slot) -> bool:
-        """Whether a node with enough free units can hold a worker."""
+        """Whether a node with enough free units can hold a worker: CPUs, memory, and time before it closes."""
         gang = self.gang
         ask = gang.ask
         return slot.cpu >= ask.milli_cpus and slot.memory >= ask.memory and slot.closes >= gang.ends
 
     def look(self) -> View:
-        """Finds out which nodes don't count. A gang of one does without: it looks at one node after the other."""
+        """Excludes nodes that can't hold a worker. A gang of one skips this: it checks nodes one by one."""
         gang, share = self.gang, self.share
         for group, need in self.wanted:
             if share < WHOLE:
@@ -144,7 +144,7 @@ class View:
         return self
 
     def without_late(self) -> View:
-        """The same, as if those to avoid were not there."""
+        """The same view without the nodes to avoid."""
         other = View(self.pool_index, self.gang, self.wanted)
         other.out, other.sharers = dict(self.out), self.sharers
         for cell, mask in self.late.items():
@@ -152,7 +152,7 @@ class View:
         return other
 
     def _doubtful(self, labels: Labels) -> dict[Domain, int]:
-        """Domains in which it is not just the free units that count → how many could hold a worker."""
+        """Domains where free units alone don't decide → number of nodes that could hold a worker."""
         if not self.out and not self.sharers:
             return {}
         tally = self.pool_index.tally(self.wanted, labels)
@@ -178,8 +178,10 @@ class View:
 
 
 def views(gang: Gang, free: Free) -> Iterator[View]:
-    """What to try, one after the other: each pool; in it each kind of accelerator alone, then all that will do; each
-    time without the nodes to avoid, then with them."""
+    """The views to try, in order: each pool; in it each suitable kind of accelerator alone, then all kinds together.
+
+    Each of them first without the nodes to avoid, then with them.
+    """
     labels = [label for label in (gang.require, gang.prefer) if label and label != "node"]
     if gang.require == "node" and gang.nodes > 1:
         return

@@ -1,4 +1,4 @@
-"""The placements by name. A new one: a file here, a line below, and `tests/contracts/test_placement.py` covers it."""
+"""The placements by name. To add one: a file here and a line below; `tests/contracts/test_placement.py` covers it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Evens out use: the domains with the largest free part in turn, and in them the nodes with the least in use."""
+"""Balanced placement: always the domain with the largest free fraction next, and in it the least used node."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from muster.sched.place import Gang
 
 
 class Balanced:
-    """A part of an accelerator is placed as by `pack`, so that whole ones stay whole."""
+    """Requests for a part of an accelerator are placed as by `pack`, so that free accelerators stay whole."""
 
     name = "balanced"
 

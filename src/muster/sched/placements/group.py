@@ -1,4 +1,4 @@
-"""Keeps the jobs of a group together: on the nodes of the others, then in the same domain, narrow before wide."""
+"""Group placement: keeps the jobs of a group together, on the same nodes, then in the same domain, narrowest first."""
 
 from __future__ import annotations
 

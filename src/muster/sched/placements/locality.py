@@ -1,4 +1,4 @@
-"""Goes where the data is: the nodes that hold the most of it, or are named, then those around them."""
+"""Locality placement: nodes that hold the most of the wanted data, or are named, then nodes in the same domains."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Locality:
 
 
 def _holders(pool_index: PoolIndex, names: frozenset[str]) -> Scores:
-    """How many of the names each node holds, itself among them."""
+    """How many of the names each node holds; its own name counts too."""
     scores: dict[Slot, int] = {}
     for name in names:
         holders = dict(pool_index.holders.get(name, {}))

@@ -1,4 +1,4 @@
-"""Fills the fullest nodes that fit, and the tightest domain that holds the gang, so that whole ones stay whole."""
+"""Pack placement: the fullest node, or the tightest domain, that holds the gang, so that empty ones stay whole."""
 
 from __future__ import annotations
 

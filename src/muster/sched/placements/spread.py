@@ -1,4 +1,4 @@
-"""Takes the emptiest nodes, of as many domains as there are, so that one failure touches as little as possible."""
+"""Spread placement: the emptiest nodes, over as many domains as possible, to limit the effect of one failure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from muster.sched.place import Gang
 
 
 class Spread:
-    """A part of an accelerator is placed as by `pack`: spreading those would break a whole one on every node."""
+    """Requests for a part of an accelerator are placed as by `pack`: spreading them would split one on every node."""
 
     name = "spread"
 

@@ -1,4 +1,4 @@
-"""The policies by name. A new one: a file here, a line below, and `tests/contracts/test_policy.py` covers it."""
+"""The policies by name. To add one: a file here and a line below; `tests/contracts/test_policy.py` covers it."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ POLICIES: Registry[Policy] = Registry(
 
 
 def policy_of(rules: QueueRules) -> Policy:
-    """The order that a queue follows."""
+    """The policy of a queue; a queue with a time slice uses `turns`."""
     return POLICIES.get("turns" if rules.slice is not None else rules.order)

@@ -1,4 +1,4 @@
-"""Least attained service: who has had little goes first, in a few levels, first come, first served within each."""
+"""Least attained service: jobs with little service so far go first, in a few levels; within a level in FIFO order."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from muster.core.job import Job
 from muster.core.rules import QueueRules, Rules
 from muster.sched.order import Key, Standing, attained, priority_now, runs_since, width
 
-PAST = 1e-3  # seconds: a level ends when more than it was had
-EXACT = 1 + 1e-12  # for what is lost in multiplying
+PAST = 1e-3  # seconds by which a job must exceed a level's limit to leave the level
+EXACT = 1 + 1e-12  # makes up for rounding in the multiplication
 
 
 class Attained:

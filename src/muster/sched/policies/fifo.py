@@ -1,4 +1,4 @@
-"""First come, first served."""
+"""FIFO: jobs start in the order of submission."""
 
 from __future__ import annotations
 

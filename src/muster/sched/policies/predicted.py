@@ -1,10 +1,11 @@
-"""The job first whose end is cheapest to bring about, as far as finished work tells.
+"""Predicted run times: the job with the lowest expected cost to finish goes first, estimated from finished jobs.
 
-Higher priority first; then by worth: the ends a second that running the job brings at best, for each accelerator that
-it takes. What is known is how long its user's jobs of that size ran, how long it has run itself, and the `max_duration`
-that it declares: a job that was thought to be short and is not falls back as it grows older. A job that has waited past
-the target of its class of work counts for more, twice as much for each time that it has waited so long. A waiting job
-may take the place of running ones that together are worth less than it by the policy's margin.
+Higher priority first. Within a priority, jobs are ranked by their value: the best rate of completions per second that
+running the job gives (the Gittins index, see `History.worth`), divided by the accelerators that it takes. The estimate
+uses how long the user's jobs of that size ran, how long this job has run, and its declared `max_duration`. A job that
+was expected to be short and is not falls back as its run time grows. The value doubles each time a job has waited for
+the wait target of its class of work. A waiting job may preempt running jobs whose total value is below its own by the
+policy's margin.
 """
 
 from __future__ import annotations
@@ -19,19 +20,19 @@ from muster.core.rules import QueueRules, Rules
 from muster.core.spec import work_class
 from muster.sched.order import Key, Standing, attained, priority_now, runs_since, width
 
-UNKNOWN = 1.0 / 3600.0  # ends a second, of any job, while nothing is known
-STEP = 25.0 / 2.0  # points of priority that double a job's worth
-LATEST = 4  # doublings for a long wait, at most: an overloaded cluster must not serve by age alone
+UNKNOWN = 1.0 / 3600.0  # completions per second of any job while there is no history
+STEP = 25.0 / 2.0  # points of priority that double a job's value
+LATEST = 4  # maximum doublings for a long wait: an overloaded cluster must not order jobs by age alone
 
 
 class Band(NamedTuple):
     priority: float
-    groups: tuple[Group, ...]  # whose and what it is
-    step: int  # of its age
+    groups: tuple[Group, ...]  # history groups: user, size and name
+    step: int  # age bin of the time it has run
     owed: float  # seconds that its restart takes
-    share: float  # what a second of it takes
-    limit: float  # seconds that it runs at most; inf for any number
-    late: int  # times that it has waited as long as it should at most
+    share: float  # accelerators, or workers where there are none; see `width`
+    limit: float  # maximum run time in seconds; inf without a limit
+    late: int  # how many times it has waited for its wait target
 
 
 class Predicted:
@@ -65,15 +66,15 @@ class Predicted:
 
 
 def _ends(band: Band, history: History) -> float:
-    """Ends a second, with what a long wait adds."""
+    """Completions per second, doubled for each wait target that has passed."""
     known = history.worth(band.groups, band.step, band.owed) if history.known else UNKNOWN
-    if band.limit < inf:  # it is over by then, one way or another
+    if band.limit < inf:  # it ends by then in any case
         known = max(known, 1.0 / max(band.limit - EDGES[band.step] + band.owed, 1.0))
     return float(known * 2.0**band.late)
 
 
 def _lateness(job: Job, rules: Rules, priority: int, now: float) -> tuple[int, float]:
-    """How many times the job has waited as long as it should at most, and when that changes."""
+    """How many times the job has waited for its wait target, and when that number changes."""
     target = rules.target(work_class(job.spec), priority)
     if not target:
         return 0, inf

@@ -1,4 +1,4 @@
-"""Higher priority first; waiting makes up for it in time, so that low priority is slow, not dead."""
+"""Higher priority first. Waiting raises a job's rank, so a low-priority job is slow but does not starve."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from muster.core.job import Job
 from muster.core.rules import QueueRules, Rules
 from muster.sched.order import Key, Standing, priority_now
 
-CLASS = 25.0  # points from one named priority to the next, for which `ageing` seconds make up
+CLASS = 25.0  # points between two named priorities; a wait of `ageing` seconds makes up for them
 
 
 class Priority:
@@ -22,8 +22,8 @@ class Priority:
         priority, until = priority_now(job, queue, now)
         if queue.ageing is None:
             return Standing(priority, (-priority, job.number), until)
-        # Everyone ages alike, so who stands before whom never changes: the time at which it would have had to be
-        # submitted without any priority to stand where it does.
+        # All jobs age at the same rate, so their order never changes. The key is the time at which a job of priority 0
+        # would have been submitted to have the same rank.
         return Standing(priority, (job.submitted_at - priority * queue.ageing / CLASS, job.number), until)
 
     def rank(self, band: Hashable, key: Key, history: History) -> Key:
@@ -31,5 +31,5 @@ class Priority:
 
     def worth(self, band: Hashable, history: History) -> float:
         assert isinstance(band, float)
-        # Any number of jobs of a lower priority together are worth less: ten points are a thousand times as much.
+        # Ten points of priority multiply the value by 1000: many jobs of a lower priority together still have less.
         return float(10.0 ** (band * 0.3))

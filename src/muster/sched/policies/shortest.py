@@ -1,4 +1,4 @@
-"""Higher priority first, then the shortest expected run time; nothing that runs gives way."""
+"""Higher priority first, then the shortest expected run time. Running jobs are not preempted."""
 
 from __future__ import annotations
 

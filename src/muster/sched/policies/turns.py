@@ -1,4 +1,4 @@
-"""Turns: who has waited longest since its last turn goes next. What a queue with a time slice follows."""
+"""Turns: the job that has waited longest since its last turn goes next. Used by queues with a time slice."""
 
 from __future__ import annotations
 

@@ -13,22 +13,23 @@ from fastapi import APIRouter, Header, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from muster.control.admission import Context, Site
-from muster.control.submit import Submission, admit, earlier, resume, stop, submit
+from muster.control.submit import Submission, admit, earlier, peek, resume, stop, submit
 from muster.core.errors import Conflict, Invalid, MusterError
 from muster.core.event import Event
 from muster.core.job import PHASES, Job, Phase
 from muster.core.parse import parse_job
+from muster.core.reasons import Reason
 from muster.core.spec import JobSpec, dump_job
 from muster.core.state import State
 from muster.sched.snapshot import Snapshot, take
 from muster.sched.whatif import newcomer, what_if
 from muster.server.auth import Identity
-from muster.server.context import HEAVY, Asking, Leading, Ref, find_job, job_views, sees, view_of
+from muster.server.context import HEAVY, Asking, Leading, Ref, find_job, job_views, sees, view_of, waits_of
 from muster.server.leader import Leader
 from muster.server.log_reader import output_view
 from muster.server.record_context import holder_of
-from muster.server.views import View, attempt_view
-from muster.store.base import JobFilter
+from muster.server.views import View, attempt_view, job_view
+from muster.store.base import Entry, JobFilter, Proposal
 from muster.track.snapshots import Code
 
 router = APIRouter(prefix="/v1", tags=["jobs"])
@@ -98,9 +99,9 @@ def submit_job(
         told = _dry(leader, asking, submission, site)
         return {"ok": True, "spec": spec.model_dump(mode="json"), "yaml": dump_job(spec), **told}
     if not _known(leader, submission):
-        events = leader.propose(submit(leader.store, submission, leader.clock.now(), leader.local, **site))
-        if events:
-            return view_of(leader, asking, events[0].job)
+        view = _submit(leader, asking, submit(leader.store, submission, leader.clock.now(), leader.local, **site))
+        if view is not None:
+            return view
     response.status_code = 200
     return _earlier(leader, asking, submission)
 
@@ -222,6 +223,28 @@ def _submission(
     kept = checked[code]
     records = snapshots.records(kept, spec.project, now)
     return replace(submission, code=kept.model_dump(mode="json"), records=records)
+
+
+def _submit(leader: Leader, asking: Identity, proposal: Proposal) -> View | None:
+    """The job's view, with why it waits as the transaction that accepts it sees it; None when nothing was new."""
+    entries: list[Entry] = []
+    waits: list[dict[str, Reason]] = []
+
+    def accept(state: State) -> Entry:
+        entries.append(proposal(state))
+        return entries[0]
+
+    def look(state: State) -> dict[str, Reason]:
+        return waits_of(leader, asking, state, [event.job for entry in entries for event in entry.events])
+
+    accepted, looked = leader.commit.submit(accept), leader.commit.submit(peek(waits, look))
+    events = accepted.result()
+    looked.result()
+    if not events:
+        return None
+    job = leader.store.job(events[0].job)
+    assert job is not None
+    return job_view(job, {}, waits[0].get(job.id) if job.phase == "queued" else None)
 
 
 def _dry(leader: Leader, asking: Identity, submission: Submission, site: Site) -> View:

@@ -1,4 +1,4 @@
-"""The readers of traces by name. A new one: a file here, a line below, and `tests/sim/test_traces.py` covers it."""
+"""The trace readers by name. To add one: a file here and a line below; `tests/sim/test_traces.py` covers it."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from muster.sim.traces.sacct import Sacct
 from muster.sim.traces.source import open_trace
 from muster.sim.traces.swf import Swf
 
-# In the order in which they are asked whether a text is theirs: the least particular one last.
+# In the order in which they are asked to recognise a text: the least specific one last.
 READERS: Registry[Reader] = Registry(
     "trace format", {"history": History(), "swf": Swf(), "sacct": Sacct(), "columns": Columns()}
 )
-EPOCH: Final = 1e9  # seconds: what is submitted later than this is dated, and is counted from the first job
+EPOCH: Final = 1e9  # seconds: later submit times are dates, and are made relative to the first job
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """The jobs in the order of their submission, those of one time as they stood in the file."""
+    """A trace: its jobs in the order of submission; jobs of the same time are in the order of the file."""
 
     format: str
     jobs: list[TraceJob]
@@ -35,7 +35,7 @@ class Trace:
 
 
 def read_trace(path: Path, options: Options, format: str | None = None) -> Trace:
-    """The trace. SpecError where it can't be read, or more of its rows are bad than `options` allow."""
+    """Reads a trace. SpecError where it can't be read, or more of its rows are bad than `options` allow."""
     head, lines = open_trace(path)
     name = format or next((name for name in READERS if READERS.get(name).sniff(head)), None)
     if name is None:
@@ -49,7 +49,7 @@ def read_trace(path: Path, options: Options, format: str | None = None) -> Trace
 
 
 def read_history(jobs: Iterable[Mapping[str, Any]], source: str, max_bad: float) -> Trace:
-    """The jobs of a server, as its API shows them."""
+    """A trace from the jobs of a server, as its API shows them."""
     ledger = Ledger(source)
     return _trace("history", from_server(jobs, ledger), ledger, max_bad)
 

@@ -1,4 +1,4 @@
-"""What all readers of traces share: what they are told, the shape of a gang, and the account of rows that are bad."""
+"""Common code of the trace readers: their options, the shape of a gang, and the list of bad rows."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from muster.core.errors import Problem, SpecError
 from muster.core.report import cut
 from muster.sim.model import Cluster, TraceJob
 
-LONGEST: Final = 10 * 365 * 86_400.0  # seconds that a job may have run: ten years
+LONGEST: Final = 10 * 365 * 86_400.0  # maximum run time of a job in seconds: ten years
 WIDEST: Final = 1_000_000  # accelerators, processors or nodes of one job
-LATEST: Final = 1e11  # seconds: what is submitted after the year 5000 is a mistake, such as milliseconds
-SHOWN: Final = 5  # line numbers that are kept of each kind of bad row
+LATEST: Final = 1e11  # seconds: a submit time after the year 5000 is a mistake, such as milliseconds
+SHOWN: Final = 5  # line numbers that are kept for each kind of bad row
 Row = TypeVar("Row")
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a reader is told beside the file."""
+    """Options of a reader in addition to the file."""
 
-    per_node: int | None = None  # accelerators of a node; None where no cluster is known
-    procs_per_node: int | None = None  # of SWF, which counts processors alone
-    max_bad: float = 0.01  # share of the rows that may be bad
+    per_node: int | None = None  # accelerators of a node; None where the cluster is not known
+    procs_per_node: int | None = None  # for SWF, which only counts processors
+    max_bad: float = 0.01  # fraction of the rows that may be bad
 
 
 class Reader(Protocol):
-    """One format. `sniff` sees the beginning of the text; `read` numbers its jobs by the line that they stand on."""
+    """A trace format. `sniff` gets the beginning of the text; `read` yields jobs with their line numbers."""
 
     about: str
 
@@ -39,11 +39,11 @@ class Reader(Protocol):
 
 
 class BadRow(ValueError):
-    """A row that makes no sense, with the reason."""
+    """A row that is invalid, with the reason."""
 
 
 class LeftOut(ValueError):
-    """A row that makes sense and is no job to replay, with the reason."""
+    """A valid row that is not a job to replay, with the reason."""
 
 
 @dataclass(slots=True)
@@ -56,15 +56,15 @@ class Tally:
 
 @dataclass(slots=True)
 class Ledger:
-    """What was found in a file beside its jobs."""
+    """What was found in a file in addition to its jobs."""
 
     source: str
     rows: int = 0
-    bad: dict[str, Tally] = field(default_factory=dict)  # reason → where
+    bad: dict[str, Tally] = field(default_factory=dict)  # reason → count and lines
     left_out: dict[str, int] = field(default_factory=dict)  # reason → rows
-    remarks: dict[str, int] = field(default_factory=dict)  # what was done to how many jobs; 0: to the whole file
-    cluster: Cluster | None = None  # where the trace itself says what it ran on
-    names: dict[str, str] = field(default_factory=dict)  # queue as written → as Muster may call it
+    remarks: dict[str, int] = field(default_factory=dict)  # remark → number of jobs; 0: the whole file
+    cluster: Cluster | None = None  # where the trace itself names its cluster
+    names: dict[str, str] = field(default_factory=dict)  # queue name in the trace → valid name in Muster
 
     @property
     def bad_rows(self) -> int:
@@ -84,7 +84,7 @@ class Ledger:
             self.remarks[words] = self.remarks.get(words, 0) + jobs
 
     def queue(self, written: str) -> str:
-        """A name that a policy can hold; two that differ stay two."""
+        """A valid queue name for a policy; different names stay different."""
         found = self.names.get(written)
         if found is None:
             found = plain = _UNFIT.sub("-", written).strip("-._")[:56] or ("queue" if written else "")
@@ -95,7 +95,7 @@ class Ledger:
         return found
 
     def notes(self) -> list[str]:
-        """All of it, a sentence each."""
+        """The whole ledger, one sentence per entry."""
         said = [f"{_rows(t.count)} bad: {reason} ({_lines(t)})." for reason, t in self.bad.items()]
         said += [f"{_rows(count)} left out: {reason}." for reason, count in self.left_out.items()]
         for words, count in self.remarks.items():
@@ -107,7 +107,7 @@ class Ledger:
         return said
 
     def problems(self) -> list[Problem]:
-        """The bad rows as mistakes of a file that is refused for them."""
+        """The bad rows as problems, for a file that is rejected because of them."""
         return [
             Problem(_lines(tally), f"{_rows(tally.count)} where {reason}", "a job in every row", "Mend or remove them.")
             for reason, tally in self.bad.items()
@@ -117,7 +117,7 @@ class Ledger:
 def each(
     rows: Iterable[tuple[int, Row]], make: Callable[[Row], TraceJob], ledger: Ledger
 ) -> Iterator[tuple[int, TraceJob]]:
-    """The jobs that `make` gives; what it refuses goes to the ledger."""
+    """The jobs that `make` returns; rows that it rejects go to the ledger."""
     for line, row in rows:
         ledger.rows += 1
         try:
@@ -144,7 +144,7 @@ def quantity(text: str, name: str, most: float = LONGEST, unit: str = "seconds")
 
 
 def whole(text: str, name: str, unit: str) -> int:
-    """A whole number of things that one job may have."""
+    """A whole number from 0 to `WIDEST`."""
     value = quantity(text, name, WIDEST, unit)
     if value != int(value):
         raise BadRow(f"{name} is not a whole number")
@@ -153,18 +153,18 @@ def whole(text: str, name: str, unit: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """Workers that are all alike, one on each node."""
+    """Equal workers, one on each node."""
 
     nodes: int
-    accelerators: int  # on each
-    remark: str = ""  # where that is a choice of ours
+    accelerators: int  # on each node
+    remark: str = ""  # set where the trace does not determine the shape
 
 
 def gang(total: int, nodes: int, per_node: int) -> Gang:
-    """The gang of a job that held `total` accelerators; `nodes` is what the trace says, 0 where it does not.
+    """The gang of a job that held `total` accelerators; `nodes` is from the trace, 0 where it does not say.
 
-    A job that is wider than a node takes the fewest nodes that hold it and an even part of each; where that leaves a
-    rest, each gives one more.
+    A job that is larger than a node takes the fewest nodes that hold it, with the same number of accelerators on each.
+    If that leaves a remainder, it takes one more on each node.
     """
     if not total:
         return Gang(max(nodes, 1), 0)
@@ -181,7 +181,7 @@ def gang(total: int, nodes: int, per_node: int) -> Gang:
 
 
 def unusable(source: str, where: str, given: str, expected: str, hint: str) -> SpecError:
-    """The whole file is refused for this."""
+    """The error that rejects the whole file."""
     return SpecError([Problem(where, given, expected, hint)], source)
 
 

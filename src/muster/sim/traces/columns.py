@@ -1,9 +1,9 @@
-"""Comma-separated traces of one row a job, in the columns that the public GPU-cluster traces were brought into.
+"""Reader for comma-separated traces with one row per job, in the columns to which public GPU traces were converted.
 
     job_id,user,vc,submit_s,duration_s,gpus,cpus,nodes,gpu_type,status
 
-The first line names the columns; the order is free, and only four must be there. A field is empty where the source does
-not say. `gpus` and `cpus` are of the whole job; a row of no GPUs is a job for CPUs alone.
+The first line names the columns, in any order; only the four in `NEEDED` are required. A field is empty where the
+source does not give it. `gpus` and `cpus` are totals of the whole job; a row with no GPUs is a CPU-only job.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from muster.sim.traces.base import (
 
 NEEDED: Final = ("job_id", "submit_s", "duration_s", "gpus")
 OPTIONAL: Final = ("user", "vc", "cpus", "nodes", "gpu_type", "status")
-PER_NODE: Final = 8  # accelerators, where no cluster says otherwise
+PER_NODE: Final = 8  # accelerators of a node where no cluster is given
 
 
 class Columns:
     about = "comma-separated columns: job_id,user,vc,submit_s,duration_s,gpus,cpus,nodes,gpu_type,status"
 
     def sniff(self, head: str) -> bool:
-        """Any line of several names: which of them are wrong is said better than that the format is not known."""
+        """Accepts any line of several names: an error about wrong columns is clearer than "unknown format"."""
         first = head.lstrip().partition("\n")[0]
         return first.count(",") >= 2 and first[:1] not in "{;"
 
@@ -51,7 +51,7 @@ class Columns:
 
 
 class _Maker:
-    """Turns a row into a job; where each column stands is looked up once, because a trace may have millions of rows."""
+    """Turns a row into a job. Column positions are looked up once, because a trace may have millions of rows."""
 
     def __init__(self, places: dict[str, int], width: int, per_node: int, ledger: Ledger) -> None:
         self._places = tuple(places.get(name, width) for name in (*NEEDED, *OPTIONAL))
@@ -61,7 +61,7 @@ class _Maker:
     def job(self, row: list[str]) -> TraceJob:
         if len(row) != self._width:
             raise BadRow(f"it has {len(row)} fields and not {self._width}")
-        row.append("")  # what a column that is not there holds
+        row.append("")  # the value of absent columns
         name, submit, duration, gpus, user, vc, cpus, nodes, kind, status = [row[place] for place in self._places]
         if not name:
             raise BadRow("job_id is missing")
@@ -83,7 +83,7 @@ class _Maker:
         )
 
     def _shape(self, gpus: str, nodes: str, cpus: str) -> tuple[Gang, float]:
-        """The gang, and the CPUs of each node. Few shapes make up a trace, so each is worked out once."""
+        """The gang, and the CPUs of each node. A trace has few different shapes, so each is computed once."""
         total = whole(gpus, "gpus", "accelerators")
         made = gang(total, whole(nodes, "nodes", "nodes") if nodes else 0, self._per_node)
         cpus_each = quantity(cpus, "cpus", 1000 * WIDEST, "CPUs") / made.nodes if cpus else 0.0
@@ -92,7 +92,7 @@ class _Maker:
 
 
 def _places(header: list[str], ledger: Ledger) -> dict[str, int]:
-    """Column → its place. SpecError with every column that is missing, and what it may be called instead."""
+    """Column → its position. SpecError with every missing column and the present column that may be meant."""
     names = [name.strip().lower() for name in header]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:

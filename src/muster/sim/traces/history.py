@@ -1,4 +1,4 @@
-"""Muster's own past: finished jobs as the API shows them, from a server or from `muster ls --all --json`."""
+"""Reader for Muster's own history: finished jobs as the API shows them, from a server or `muster ls --all --json`."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class History:
 
 
 def from_server(jobs: Iterable[Doc], ledger: Ledger) -> Iterator[tuple[int, TraceJob]]:
-    """Jobs as the API shows them; they are numbered in the order given."""
+    """Trace jobs from jobs as the API shows them, numbered in the given order."""
     yield from each(enumerate(jobs, 1), lambda document: _job(document, ledger), ledger)
 
 
 def cluster_of(nodes: Iterable[Doc]) -> Cluster:
-    """The nodes of a server as pools; nodes of one pool that differ become pools of their own."""
+    """A cluster from the nodes of a server; a pool with different nodes becomes one pool per kind of node."""
     shapes = Counter((node["pool"], *(node["total"][name] for name in _TOTALS)) for node in nodes)
     names: Counter[str] = Counter()
     pools = []
@@ -42,11 +42,11 @@ def cluster_of(nodes: Iterable[Doc]) -> Cluster:
 
 
 def _documents(lines: Iterator[str], ledger: Ledger) -> Iterator[tuple[int, object]]:
-    """Every job of the file: one a line, or all of them under `jobs`."""
+    """All jobs of the file: one per line, or all under `jobs`."""
     first = next(lines)
     try:
         begun: object = json.loads(first)
-    except (ValueError, RecursionError):  # one document over several lines, or no JSON at all
+    except (ValueError, RecursionError):  # one document over several lines, or not JSON
         begun = _whole(first + "".join(lines), ledger)
         lines = iter(())
     if isinstance(begun, dict) and isinstance(begun.get("jobs"), list):

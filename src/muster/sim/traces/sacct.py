@@ -1,9 +1,9 @@
-r"""What `sacct -P` prints: fields between `|`, named on the first line, one line a job and one for each of its steps.
+r"""Reader for the output of `sacct -P`: fields separated by `|`, named on the first line; one line per job or step.
 
     sacct -aXP -S 2024-01-01 \
       -o JobID,JobName,User,Account,Partition,Submit,Start,End,Elapsed,Timelimit,State,NNodes,ReqTRES,AllocTRES
 
-Times are the cluster's local time, as Slurm writes it: a change to or from summer time moves what follows by an hour.
+Times are the cluster's local time, as Slurm writes it, so a change to or from summer time shifts later jobs by an hour.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from muster.sim.model import TraceJob
 from muster.sim.traces.base import LATEST, LONGEST, BadRow, Ledger, LeftOut, Options, each, gang, quantity, whole
 
 COMMAND: Final = "sacct -aXP -o JobID,User,Account,Partition,Submit,Start,End,Elapsed,Timelimit,State,NNodes,AllocTRES"
-PER_NODE: Final = 8  # accelerators, where no cluster says otherwise
+PER_NODE: Final = 8  # accelerators of a node where no cluster is given
 WAITING: Final = ("PENDING", "RUNNING", "SUSPENDED", "REQUEUED", "RESIZING", "CONFIGURING", "COMPLETING")
 UNKNOWN: Final = ("", "unknown", "none", "n/a", "invalid")
 NO_LIMIT: Final = (*UNKNOWN, "unlimited", "partition_limit")
-Record = dict[str, str]  # column in small letters → text
+Record = dict[str, str]  # column in lower case → text
 
 
 class Sacct:
@@ -113,12 +113,12 @@ def _job(record: Record, per_node: int, ledger: Ledger) -> TraceJob:
 
 
 def _tres(text: str) -> Record:
-    """`cpu=64,gres/gpu:a100=8,mem=512G,node=2` by name."""
+    """Parses `cpu=64,gres/gpu:a100=8,mem=512G,node=2` into name → value."""
     return {name.strip().lower(): value for name, _, value in (part.partition("=") for part in text.split(","))}
 
 
 def _accelerators(held: Record) -> tuple[int, str]:
-    """Of the whole job, and their kind where it is one."""
+    """The number of accelerators of the whole job, and their kind if there is only one."""
     kinds = {name.partition(":")[2]: value for name, value in held.items() if name.startswith("gres/gpu:")}
     total = held.get("gres/gpu")
     count = whole(total, "gres/gpu", "accelerators") if total else sum(whole(n, "gres/gpu", "") for n in kinds.values())
@@ -126,7 +126,7 @@ def _accelerators(held: Record) -> tuple[int, str]:
 
 
 def _elapsed(record: Record) -> float:
-    """Seconds that it ran."""
+    """Run time in seconds."""
     if raw := record.get("elapsedraw"):
         return quantity(raw, "ElapsedRaw")
     seconds = _clock(record.get("elapsed", ""), "Elapsed")
@@ -136,7 +136,7 @@ def _elapsed(record: Record) -> float:
 
 
 def _limit(record: Record) -> float | None:
-    """Seconds that were asked for; None without a limit."""
+    """The requested time limit in seconds; None without a limit."""
     if (raw := record.get("timelimitraw", "").lower()) not in NO_LIMIT:
         return quantity(raw, "TimelimitRaw", LONGEST, "minutes") * 60
     text = record.get("timelimit", "")
@@ -144,7 +144,7 @@ def _limit(record: Record) -> float | None:
 
 
 def _clock(text: str, name: str) -> float:
-    """Seconds of `1-02:03:04`, `02:03:04` or `03:04`, which Slurm means as minutes and seconds."""
+    """Seconds of `1-02:03:04`, `02:03:04` or `03:04`; the last form is minutes and seconds in Slurm."""
     match = _CLOCK.fullmatch(text.strip())
     if not match:
         raise BadRow(f"{name} is no time such as 1-02:03:04" if text.strip() else f"{name} is missing")
@@ -153,7 +153,7 @@ def _clock(text: str, name: str) -> float:
 
 
 def _moment(text: str, name: str) -> float:
-    """Seconds since 1970 of an ISO time, or of such seconds themselves."""
+    """Seconds since 1970, from an ISO time or from a number of seconds."""
     if _INTEGER.fullmatch(text):
         return quantity(text, name, LATEST)
     try:
@@ -164,7 +164,7 @@ def _moment(text: str, name: str) -> float:
 
 
 def _size(text: str) -> float:
-    """Bytes; Slurm's units are powers of 1024, and megabytes where none is named."""
+    """Bytes. Slurm's units are powers of 1024; without a unit it means megabytes."""
     match = _SIZE.fullmatch(text.strip().upper())
     if not match:
         raise BadRow("mem is no size such as 512G")

@@ -1,4 +1,4 @@
-"""The text of a trace, packed with gzip or not, line by line, with a clear word for what is no text."""
+"""Opens a trace, plain or gzipped, and yields its lines, with a clear error for files that are not text."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from typing import IO, Final
 from muster.core.errors import SpecError
 from muster.sim.traces.base import unusable
 
-HEAD: Final = 65_536  # bytes that are looked at to tell the format
+HEAD: Final = 65_536  # characters that are read to detect the format
 _EXPECTED: Final = "a trace as text in UTF-8, or such text packed with gzip"
 
 
 def open_trace(path: Path) -> tuple[str, Iterator[str]]:
-    """The beginning of the text, and all of its lines. SpecError where there is no text to read."""
+    """The beginning of the text, and all its lines. SpecError where there is no text to read."""
     name = str(path)
     lines = _lines(path)
     head: list[str] = []
@@ -60,7 +60,7 @@ def _bytes(path: Path) -> IO[bytes]:
     file = path.open("rb")
     packed = file.read(2) == b"\x1f\x8b"
     file.seek(0)
-    # A `GzipFile` that is given an open file does not close it, so it opens its own.
+    # A `GzipFile` does not close a file object that it is given, so let it open the path itself.
     if not packed:
         return file
     file.close()

@@ -1,7 +1,7 @@
-"""The Standard Workload Format of the Parallel Workloads Archive: 18 numbers a job, `;` before what is no job.
+"""Reader for the Standard Workload Format of the Parallel Workloads Archive: 18 numbers per job, comments after `;`.
 
-It counts processors. Here they are what is scheduled: a processor is an accelerator, and a node has as many of them as
-the file's MaxProcs and MaxNodes, or `--procs-per-node`, say. -1 is what the source does not know.
+The format counts processors. Here a processor counts as one accelerator. The number per node comes from the file's
+MaxProcs and MaxNodes, or from `--procs-per-node`. -1 means that a value is unknown.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from muster.sim.traces.base import (
 
 FIELDS: Final = 18
 STATUSES: Final = {"0": "failed", "1": "completed", "5": "cancelled"}
-PARTIAL: Final = ("2", "3", "4")  # one burst of a job that has a line of its own
+PARTIAL: Final = ("2", "3", "4")  # one burst of a job that also has its own line
 _KILOBYTE: Final = 1024
 
 
@@ -61,7 +61,7 @@ class Swf:
 
 
 def _per_node(header: dict[str, str], options: Options, ledger: Ledger) -> int:
-    """Processors of a node, and on the way the cluster, where the header says its size."""
+    """Processors per node. Also sets `ledger.cluster` where the header gives the cluster's size."""
     processors, nodes = _count(header, "maxprocs"), _count(header, "maxnodes")
     per_node = options.procs_per_node or options.per_node
     if per_node is None:
