@@ -36,7 +36,7 @@ LONG = (
     "sim/test_replay.py",
     "train_parallel/test_parallel_equal.py",
     "engine_kubernetes/test_kubernetes_contract.py",
-    "sim/test_owed.py",
+    "sim/test_quota_waits.py",
     "cli/test_demo.py",
     "engine_slurm/test_slurm_life.py",
     "track_mlflow/test_mlflow_client.py",

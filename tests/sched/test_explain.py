@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from muster.core.rules import Maintenance, PoolRules, Preemption, QueueRules, Rules, Window
 from muster.sched.board import Board
 from muster.sched.explain import Explainer, explain
-from muster.sched.position import Line, ahead_of
+from muster.sched.position import QueuePositions, ahead_of
 from muster.sched.schedule import schedule
 from muster.sched.unblock import Suggestion, unblock
 from wait_kit import World, ruled
@@ -228,7 +228,7 @@ def test_the_place_in_line_is_the_place_in_the_order(world: World) -> None:
     board = Board()
     board.sync(world.state, world.now)
     for queue in ("default", "q1"):
-        order = [queued.job.id for queued in Line(world.state, board, world.now).in_order(queue)]
+        order = [queued.job.id for queued in QueuePositions(world.state, board, world.now).in_order(queue)]
         assert sorted(order) == sorted(world.state.lines.get(queue, {}))
         for place, name in enumerate(order):
             assert ahead_of(world.state, board, world.state.jobs[name], world.now) == place

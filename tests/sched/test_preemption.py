@@ -299,9 +299,9 @@ def test_a_claim_is_let_go_when_a_node_of_it_is_lost_and_others_may_have_the_res
 def promises_are_kept(world: World, plan: Plan) -> None:
     """Whoever has a claim, and is queued, starts as soon as its seats are free; no earlier, nowhere else."""
     starts = {start.job: start.seats for start in plan.starts}
-    let_go = {claim.job for claim in plan.claims if not claim.seats}
+    release_claim = {claim.job for claim in plan.claims if not claim.seats}
     for job in world.state.jobs.values():
-        if job.phase != "queued" or not job.claim or job.id in let_go:
+        if job.phase != "queued" or not job.claim or job.id in release_claim:
             continue
         if job.id in starts:
             assert starts[job.id] == job.claim

@@ -160,7 +160,7 @@ class Promised:
         board = Board()
         board.sync(world.state, world.now)
         filling = Filling(world.state, board, world.now)
-        filling.keep_promises()
+        filling.start_claimed()
         filling.start_what_fits()
         kept = {one.job.id: one.start for held in filling.reservations.values() for one in held}
         for name in list(self.times):

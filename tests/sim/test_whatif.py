@@ -9,7 +9,7 @@ from muster.core.rules import QueueRules, Rules, Target
 from muster.sim.cluster import ClusterFile
 from muster.sim.model import Cluster, PoolShape, TraceJob
 from muster.sim.presets import PRESETS, find_policy
-from muster.sim.whatif import Changes, changed_cluster, changed_rules, doubts, fitted, make_setup, squeezed
+from muster.sim.whatif import Changes, caveats, changed_cluster, changed_rules, fitted, make_setup, with_load
 
 TWO = Cluster((PoolShape("a100", 4, 8, "A100"), PoolShape("h100", 2, 8, "H100")), {"q": "a100"})
 VIRTUAL = ClusterFile("t.json", Cluster((PoolShape("v100", 5, 8, "V100"),)), {"x": 2, "y": 3})
@@ -17,10 +17,10 @@ JOBS = [TraceJob(str(n), 100.0 + 10 * n, 5.0, accelerators=1, accelerator="V100"
 
 
 def test_a_load_squeezes_the_times_of_submission_alone():
-    assert [job.submit for job in squeezed(JOBS, 2.0, None)] == [100.0, 105.0, 110.0, 115.0, 120.0]
-    assert [job.duration for job in squeezed(JOBS, 2.0, None)] == [5.0] * 5
-    assert [job.id for job in squeezed(JOBS, 0.5, 2)] == ["0", "1"]
-    assert squeezed(JOBS, 1.0, None) == JOBS
+    assert [job.submit for job in with_load(JOBS, 2.0, None)] == [100.0, 105.0, 110.0, 115.0, 120.0]
+    assert [job.duration for job in with_load(JOBS, 2.0, None)] == [5.0] * 5
+    assert [job.id for job in with_load(JOBS, 0.5, 2)] == ["0", "1"]
+    assert with_load(JOBS, 1.0, None) == JOBS
 
 
 def test_kinds_that_the_cluster_does_not_have_become_any():
@@ -88,12 +88,12 @@ def test_a_setup_has_its_quotas_and_then_what_was_asked_for():
     assert found.cluster.pools[0].nodes == 6
     assert found.rules.queues["x"].quota == {"v100": 4}
     assert (found.rules.queues["y"].quota, found.rules.queues["y"].weight) == ({"v100": 24}, 2.0)
-    assert doubts(found, JOBS) == []
+    assert caveats(found, JOBS) == []
 
 
 def test_rules_that_the_cluster_can_not_meet_are_doubted():
     changes = Changes(nodes=(("", -3),))
-    (words,) = doubts(make_setup("fair", PRESETS.get("fair"), VIRTUAL, "shared", changes), JOBS)
+    (words,) = caveats(make_setup("fair", PRESETS.get("fair"), VIRTUAL, "shared", changes), JOBS)
     assert words.startswith("fair: queues: got 40 v100 of quota")
 
 

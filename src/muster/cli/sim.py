@@ -27,7 +27,7 @@ from muster.sim.summary import summarise
 from muster.sim.traces import READERS, Trace, read_history, read_trace
 from muster.sim.traces.base import Options
 from muster.sim.traces.history import cluster_of
-from muster.sim.whatif import Changes, doubts, fitted, make_setup, squeezed
+from muster.sim.whatif import Changes, caveats, fitted, make_setup, with_load
 
 
 class Unusable(Usage):
@@ -99,8 +99,8 @@ def sim(
         policies = _policies(policy or ["fifo", "default"])
         found, file = _from_server(cluster, wanted) if history else _from_file(trace, cluster, wanted, format)
         setups = _setups(policies, file, _layouts(file, confined, shared), changes)
-        jobs, notes = fitted(squeezed(found.jobs, options.rate(load, "--load", above=0), first), file.cluster)
-        notes = [*found.ledger.notes(), *notes, *(words for setup in setups for words in doubts(setup, jobs))]
+        jobs, notes = fitted(with_load(found.jobs, options.rate(load, "--load", above=0), first), file.cluster)
+        notes = [*found.ledger.notes(), *notes, *(words for setup in setups for words in caveats(setup, jobs))]
     with progress([setup.name for setup in setups], json) as begin:
         results = [replay(jobs, setup, begin(setup.name)) for setup in setups]
     told = describe(found, jobs, setups, policies, load)

@@ -138,7 +138,7 @@ class Gang:
 
     def __init__(self, launch: wire.Launch, folder: Folder, sandbox: Sandbox | None = None) -> None:
         self.ranks: list[Rank] = []
-        # Whether every process of the worker is a child of this one, or below a child.
+        # Whether this process may have children. Every process of the worker is a child of this one, or below a child.
         self.children = sandbox is not None
         self._launch = launch
         self._folder = folder

@@ -35,7 +35,7 @@ class Board(Waiting, Holding):
         self._now = now
         changes = state.journal.since(self._cursor) if state is self._state else None
         self._cursor = state.journal.end
-        if changes is None or now >= self._turn_at or ("entity" in {what for what, _ in changes}):
+        if changes is None or now >= self._maintenance_change_at or ("entity" in {what for what, _ in changes}):
             self._rebuild(state, now)
             return
         jobs, nodes, users = self._pending, set(self.free.touched()) | self._dirty, dict[str, None]()
@@ -63,7 +63,7 @@ class Board(Waiting, Holding):
         if self._fair:
             self.shares.look(now)
         self._learn(users)
-        self._heat()
+        self._mark_grown()
 
     def begin(self, queued: Queued, seats: tuple[Seat, ...], now: float) -> None:
         """The job starts: removes it from its queue and takes its seats."""
@@ -87,7 +87,7 @@ class Board(Waiting, Holding):
         self._pending[job.id] = None
         self._claim(job, seats)
 
-    def let_go(self, name: str, now: float) -> None:
+    def release_claim(self, name: str, now: float) -> None:
         """Releases the seats that were reserved for the job."""
         self._pending[name] = None
         nodes = [seat.node for seat in self.claims[name].seats]
@@ -122,7 +122,9 @@ class Board(Waiting, Holding):
         self._epoch = state.history.epoch
         self.bursts = _bursts(state)
         self.away = {name: pool.away for name, pool in state.pools.items() if pool.away}
-        self._turn_at = min((next_change(state.rules.pool(name), now) for name in state.pools), default=inf)
+        self._maintenance_change_at = min(
+            (next_change(state.rules.pool(name), now) for name in state.pools), default=inf
+        )
         for job in state.jobs.values():
             self._sync_job(job.id, now)
         for name in state.nodes:
@@ -130,7 +132,7 @@ class Board(Waiting, Holding):
         self._dirty.clear()
         self._building = False
         self.free.settle()
-        self._heat()
+        self._mark_grown()
 
     def _pop_due(self, pool: str, now: float, into: dict[str, None]) -> None:
         timers = self._timers[pool]
@@ -140,7 +142,7 @@ class Board(Waiting, Holding):
                 del self._due[name]
                 into[name] = None
 
-    def _heat(self) -> None:
+    def _mark_grown(self) -> None:
         """Marks all shapes that wait for a pool as changed when something in the pool became free."""
         if self.free.grown:
             for pool in self.free.grown:
@@ -216,7 +218,7 @@ class Board(Waiting, Holding):
                 self.shapes_changed.update((stream.shape, None) for stream in self.lines[queued.stream.queue])
         known = self.running.pop(name, None)
         if known is not None:
-            self._let_go(known)
+            self._drop_running(known)
 
     def _learn(self, users: dict[str, None]) -> None:
         """Updates the values of these users' jobs after new ends in the history; of all jobs in a new epoch."""

@@ -115,7 +115,7 @@ class BoardState:
     _groups: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))  # group → nodes
     _node_claims: defaultdict[str, dict[str, Claimed]] = field(default_factory=lambda: defaultdict(dict))
     _late_running: defaultdict[str, list[tuple[float, int, str]]] = field(default_factory=lambda: defaultdict(list))
-    _turn_at: float = inf  # when maintenance next begins or ends in any pool
+    _maintenance_change_at: float = inf  # when maintenance next begins or ends in any pool
 
     def running_in(self, pool: str) -> Iterator[Running]:
         """The pool's running gangs, grouped by queue, lowest value first."""
@@ -167,7 +167,7 @@ class BoardState:
         """When time alone next changes a job's position; None while no job is queued."""
         if not self.queued:
             return None
-        found = self._turn_at
+        found = self._maintenance_change_at
         for pool in ("", *self.shapes):
             if timers := self._timers[pool]:
                 while timers and self._due.get(timers[0][1]) != timers[0][0]:

@@ -16,7 +16,7 @@ from muster.sched.board import Board
 from muster.sched.elastic import most_that_fit
 from muster.sched.gate import gate
 from muster.sched.place import Gang
-from muster.sched.position import Line
+from muster.sched.position import QueuePositions
 from muster.sched.queued_jobs import Queued, Shape
 from muster.sched.shortage import NAMED, shortage
 
@@ -42,7 +42,7 @@ class Explainer:
     board: Board
     now: float
     sees: Callable[[Job], bool] = lambda job: True
-    line: Line = field(init=False)
+    line: QueuePositions = field(init=False)
     _fits: dict[tuple[Shape, Gang], tuple[Seat, ...] | None] = field(default_factory=dict)
     _shortages: dict[tuple[Shape, bool], Reason] = field(default_factory=dict)
     _kept: dict[str, list[Reservation]] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class Explainer:
         return cls(state, board, now, sees)
 
     def __post_init__(self) -> None:
-        self.line = Line(self.state, self.board, self.now)
+        self.line = QueuePositions(self.state, self.board, self.now)
 
     def explain(self, job: Job, brief: bool = False) -> list[Reason]:
         queued = self.board.queued.get(job.id)

@@ -51,7 +51,7 @@ class Filling:
     def __post_init__(self) -> None:
         self._pool_choice = PoolChoice(self.state, self.board)
 
-    def keep_promises(self) -> None:
+    def start_claimed(self) -> None:
         """Starts jobs whose reserved seats are free; releases claims on seats that can't be used any more."""
         claims = sorted(self.board.claims.items(), key=lambda item: item[1].job.number)
         waiting = [(name, claim) for name, claim in claims if name in self.board.queued]
@@ -65,7 +65,7 @@ class Filling:
             gone = claim.pool in self.board.away
             if late or gone or any(node is None or node.health != "healthy" for node in nodes):
                 self.claims.append(Claim(name))
-                self.board.let_go(name, self.now)
+                self.board.release_claim(name, self.now)
         taken: dict[str, Resources] = {}
         for name, claim in waiting:
             if name in self.board.claims and self._free(claim, taken):

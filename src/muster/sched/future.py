@@ -45,7 +45,7 @@ class Future:
         self._draw, self._sample, self._leaves, self._grain = draw, sample, leaves, grain
         self._began, self._learns = snapshot.now, learns
         self._totals: dict[str, float] = {}  # total run time of each job in seconds
-        self._turn_order: list[tuple[float, str, What, int]] = []  # when, job, what, attempt
+        self._timed_events: list[tuple[float, str, What, int]] = []  # when, job, what, attempt
         for name in self.state.active:
             self._foresee(self.state.jobs[name])
 
@@ -55,7 +55,7 @@ class Future:
             wake = self.settle()
             if wanted <= self.started.keys():
                 return True
-            at = min(self._turn_order[0][0] if self._turn_order else inf, inf if wake is None else wake)
+            at = min(self._timed_events[0][0] if self._timed_events else inf, inf if wake is None else wake)
             if at == inf:
                 self.now = inf  # nothing will change any more
                 return False
@@ -74,7 +74,7 @@ class Future:
             plan = schedule(self.state, self.now, self.board)
             self.cost += 1.0 + len(self.state.active) / HEAVY
             self._carry_out(plan)
-            if self._turn_order and self._turn_order[0][0] <= self.now:
+            if self._timed_events and self._timed_events[0][0] <= self.now:
                 self._deliver()
             elif not (plan.starts or plan.yields):
                 return plan.wake_at if plan.wake_at is not None and plan.wake_at > self.now else None
@@ -113,13 +113,13 @@ class Future:
             at = stop.at + min(stop.grace, self._leaves)
             if at < self.now:  # it takes longer than assumed: use its full grace
                 at = max(stop.at + stop.grace, self.now)
-            heappush(self._turn_order, (min(at, self.now + max(total - age, 0.0) / speed), job.id, "leave", number))
+            heappush(self._timed_events, (min(at, self.now + max(total - age, 0.0) / speed), job.id, "leave", number))
         else:
-            heappush(self._turn_order, (self.now + max(total - age, 0.0) / speed, job.id, "end", number))
+            heappush(self._timed_events, (self.now + max(total - age, 0.0) / speed, job.id, "end", number))
 
     def _deliver(self) -> None:
-        while self._turn_order and self._turn_order[0][0] <= self.now:
-            _, name, what, number = heappop(self._turn_order)
+        while self._timed_events and self._timed_events[0][0] <= self.now:
+            _, name, what, number = heappop(self._timed_events)
             job = self.state.jobs.get(name)
             if job is None or not job.active or job.attempt is None or job.attempt.number != number:
                 continue

@@ -52,7 +52,7 @@ class Holding(BoardState):
         known.since = job.attempt.running_at or job.attempt.planned_at
         rules, policy = self._queue(job.queue)
         standing = policy.standing(job, self._rules, rules, now)
-        self._mind_age(known, rules.overdue is not None and job.waited >= rules.overdue)
+        self._update_overdue(known, rules.overdue is not None and job.waited >= rules.overdue)
         if job.stop is not None:
             self._uncount(known)
         elif known.leaving:  # a round preempted it, but its plan was not carried out
@@ -80,7 +80,7 @@ class Holding(BoardState):
             line = self.ending[known.pool]
             del line[bisect_left(line, (known.ends, known.job.number, known.job.id))]
 
-    def _mind_age(self, known: Running, overdue: bool) -> None:
+    def _update_overdue(self, known: Running, overdue: bool) -> None:
         if overdue != known.overdue:
             assert known.job.attempt is not None
             known.overdue = overdue
@@ -128,7 +128,7 @@ class Holding(BoardState):
             self._relearnt[user] = None
             self.pools_changed.update((pool, None) for pool, _ in rungs.values())
 
-    def _let_go(self, known: Running) -> None:
+    def _drop_running(self, known: Running) -> None:
         job = known.job
         self._step_down(known)
         if self._fair:

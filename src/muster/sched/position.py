@@ -17,11 +17,11 @@ from muster.sched.queued_jobs import Entry, Queued, Stream
 
 def ahead_of(state: State, board: Board, job: Job, now: float) -> int:
     """How many jobs of its queue are ahead of a queued job. The cost grows with the number of streams, not of jobs."""
-    return Line(state, board, now).ahead_of(job.id)
+    return QueuePositions(state, board, now).ahead_of(job.id)
 
 
 @dataclass(slots=True)
-class Line:
+class QueuePositions:
     """Positions of queued jobs at one time. The board must be synced with the state; it is not changed."""
 
     state: State

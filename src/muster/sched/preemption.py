@@ -18,7 +18,7 @@ from muster.sched.gate import kept_back, over_borrowing, over_limit
 from muster.sched.order import Key
 from muster.sched.queued_jobs import Queued, Stream
 from muster.sched.quota import EPSILON
-from muster.sched.victims import Room, make_room
+from muster.sched.victims import Freed, find_victims
 
 TRIES = 16  # failed attempts to preempt after which a round stops trying
 LATE = 4  # overdue streams considered for one pool
@@ -28,7 +28,7 @@ Made = tuple[list[Yield], list[Claim]]
 _Turn = tuple[Key, int, int, Stream]  # order of preemption requests: key, first job's number, order of arrival
 
 
-def make_way(state: State, board: Board, filling: Filling, now: float) -> Made:
+def preempt_for_queued(state: State, board: Board, filling: Filling, now: float) -> Made:
     """Preempts for queued jobs, best rank first, in pools where possible victims or waiting jobs have changed."""
     yields, claims = list[Yield](), list[Claim]()
     pools, board.pools_changed = board.pools_changed, {}
@@ -36,7 +36,7 @@ def make_way(state: State, board: Board, filling: Filling, now: float) -> Made:
         return yields, claims
     line, seen = list[_Turn](), set[Stream]()
     for pool in pools:
-        _line_up(line, seen, _asking(state, board, pool, now), filling)
+        _line_up(line, seen, _candidate_streams(state, board, pool, now), filling)
     mark, failed_preemptions = board.free.mark(), 0
     while line and failed_preemptions < TRIES:
         turn = heappop(line)
@@ -45,12 +45,12 @@ def make_way(state: State, board: Board, filling: Filling, now: float) -> Made:
         if queued is None or room is None:
             failed_preemptions += queued is not None
             continue
-        _agree(board, queued, room, state.rules, yields, claims)
+        _record_preemption(board, queued, room, state.rules, yields, claims)
         heappush(line, turn)
         pool = board.pool_of(room.seats)
         if pool not in pools:  # what changed there just now may help streams further down the order
             pools[pool] = None
-            _line_up(line, seen, _asking(state, board, pool, now), filling, turn)
+            _line_up(line, seen, _candidate_streams(state, board, pool, now), filling, turn)
     board.free.undo(mark)
     return yields, claims
 
@@ -84,7 +84,7 @@ def _line_up(line: list[_Turn], seen: set[Stream], asking: Iterable[Stream], fil
                 heappush(line, turn)
 
 
-def _asking(state: State, board: Board, pool: str, now: float) -> Iterator[Stream]:
+def _candidate_streams(state: State, board: Board, pool: str, now: float) -> Iterator[Stream]:
     """Streams of the pool whose first job may have the right to preempt."""
     ladders = board.ladders(pool).values()
     if not ladders:
@@ -134,7 +134,7 @@ def _next(board: Board, stream: Stream) -> Queued | None:
     return None
 
 
-def _room(rules: Rules, board: Board, filling: Filling, queued: Queued, now: float) -> Room | None:
+def _room(rules: Rules, board: Board, filling: Filling, queued: Queued, now: float) -> Freed | None:
     shape, job = queued.stream.shape, queued.job
     weight = shape.each * shape.fewest
     gang = filling.gang(queued)
@@ -143,13 +143,15 @@ def _room(rules: Rules, board: Board, filling: Filling, queued: Queued, now: flo
     for pool in shape.gang.pools:
         if over_limit(board, rules, job, weight) or over_borrowing(board, job, pool, weight):
             continue
-        room = make_room(board, rules, queued, gang.within(pool, shape.fewest), now, remember=True)
+        room = find_victims(board, rules, queued, gang.within(pool, shape.fewest), now, remember=True)
         if room is not None and not kept_back(board, job, pool, weight, sum(k.weight for k in room.victims)):
             return room
     return None
 
 
-def _agree(board: Board, queued: Queued, room: Room, rules: Rules, yields: list[Yield], claims: list[Claim]) -> None:
+def _record_preemption(
+    board: Board, queued: Queued, room: Freed, rules: Rules, yields: list[Yield], claims: list[Claim]
+) -> None:
     """Records the preemption: a Yield for each victim, a Claim on the seats. An elastic victim may keep some nodes."""
     job = queued.job
     taken = {seat.node for seat in room.seats}
@@ -174,7 +176,7 @@ def _grace(known: Running, rules: Rules) -> float:
     return min(known.job.spec.stop_grace, rules.preemption.grace)
 
 
-def _why(known: Running, queued: Queued, room: Room, left: int) -> Reason:
+def _why(known: Running, queued: Queued, room: Freed, left: int) -> Reason:
     job, other = queued.job, known.job
     if left:
         message = f"shrinks from {len(known.seats)} to {left} nodes for {job.id}"

@@ -15,7 +15,7 @@ from muster.core.plan import Plan
 from muster.core.state import State
 from muster.sched.board import Board
 from muster.sched.fill import Filling
-from muster.sched.preemption import grow, make_way
+from muster.sched.preemption import grow, preempt_for_queued
 from muster.sched.reselect import reselect
 
 SOON = 60.0  # seconds after a start within which waiting jobs are compared with the started ones
@@ -35,10 +35,10 @@ def schedule(state: State, now: float, board: Board | None = None) -> Plan:
     if idle and not board.elastic and not board.order_drifts and not (board.ordered and any(board.late.values())):
         return Plan(state.version, wake_at=board.wake_at())
     filling = Filling(state, board, now)
-    filling.keep_promises()
+    filling.start_claimed()
     while filling.start_what_fits():
         pass  # the starts have changed the queue order and the reservations
-    yields, claims = make_way(state, board, filling, now)
+    yields, claims = preempt_for_queued(state, board, filling, now)
     more_yields, more_claims = grow(state, board, now)
     wake = board.wake_at()
     if filling.starts and board.queued:

@@ -17,7 +17,7 @@ from muster.core.history import Group, History, Table, groups_of
 from muster.core.job import Attempt, Job, Worker
 from muster.core.state import RulesInForce, State
 from muster.sched.board import Board
-from muster.sched.position import Line
+from muster.sched.position import QueuePositions
 
 CONSIDERED: Final = 1_000  # queued jobs
 
@@ -65,7 +65,7 @@ def take(
     """
     board.sync(state, now)
     state.history.hazards(())  # updates its tables
-    order = Line(state, board, now).in_order(resting=True)
+    order = QueuePositions(state, board, now).in_order(resting=True)
     waiting = {queued.job.id: queued.job for queued in islice(order, most)}
     waiting.update({name: board.queued[name].job for name in jobs if name in board.queued})
     running = [state.jobs[name] for name in state.active]

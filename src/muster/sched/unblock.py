@@ -16,7 +16,7 @@ from muster.sched.gate import gate, over_quota
 from muster.sched.place import Gang
 from muster.sched.placements import PLACEMENTS
 from muster.sched.queued_jobs import Queued
-from muster.sched.victims import Room, make_room
+from muster.sched.victims import Freed, find_victims
 
 PRIORITIES: Final = (75, 95, 100)  # tried where they are higher than the job's own
 ENDS: Final = 5_000  # maximum ends of running gangs of a pool that are looked at
@@ -168,7 +168,7 @@ def _priority(explainer: Explainer, queued: Queued) -> Iterator[Suggestion]:
             return
 
 
-def _room(explainer: Explainer, queued: Queued, priority: int, rules: Rules) -> Room | None:
+def _room(explainer: Explainer, queued: Queued, priority: int, rules: Rules) -> Freed | None:
     board, stream = explainer.board, queued.stream
     job = replace(queued.job, spec=queued.job.spec.model_copy(update={"priority": priority}))
     standing = stream.policy.standing(job, rules, stream.rules, explainer.now)
@@ -177,7 +177,7 @@ def _room(explainer: Explainer, queued: Queued, priority: int, rules: Rules) -> 
     gang, shape = explainer.line.filling.gang(queued), stream.shape
     for pool in shape.gang.pools:
         if gate(board, rules, job, pool, shape.each * shape.fewest) is None:
-            room = make_room(board, rules, asking, gang.within(pool, shape.fewest), explainer.now)
+            room = find_victims(board, rules, asking, gang.within(pool, shape.fewest), explainer.now)
             if room is not None:
                 return room
     return None

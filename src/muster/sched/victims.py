@@ -19,7 +19,7 @@ from muster.sched.quota import EPSILON
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class Freed:
     """A preemption: the victims, and the seats that the waiting job gets."""
 
     victims: tuple[Running, ...]
@@ -28,9 +28,9 @@ class Room:
     whole: bool = False  # victims must give up all nodes: an elastic victim can't keep a part
 
 
-def make_room(
+def find_victims(
     board: Board, rules: Rules, queued: Queued, gang: Gang, now: float, remember: bool = False
-) -> Room | None:
+) -> Freed | None:
     """The cheapest preemption that lets the job start in the gang's one pool; None when there is none.
 
     `remember`: the gang is the job's own, so a failure is recorded for later rounds.
@@ -46,7 +46,7 @@ def make_room(
     return found
 
 
-def _clear(board: Board, gang: Gang, able: list[Running], preemption: PreemptionRules) -> Room | None:
+def _clear(board: Board, gang: Gang, able: list[Running], preemption: PreemptionRules) -> Freed | None:
     """Picks the nodes that are cheapest to clear, and the victims on them."""
     on = _by_node(able)
     missing, at_least = _lacking(board, gang, on)
@@ -202,14 +202,14 @@ def _needed(board: Board, gang: Gang, victims: list[Running], preemption: Preemp
     return kept
 
 
-def _agreed(board: Board, gang: Gang, victims: list[Running], preemption: PreemptionRules) -> Room | None:
+def _agreed(board: Board, gang: Gang, victims: list[Running], preemption: PreemptionRules) -> Freed | None:
     if not preemption.enough(victims):
         return None
     seats = _fits(board, gang, victims)
     assert seats is not None
     grounds = {preemption.why(known) for known in victims}
     why = next((why for why in ("reclaim", "turn") if why in grounds), "rank")
-    return Room(tuple(victims), seats, why, whole=preemption.wanting > EPSILON)
+    return Freed(tuple(victims), seats, why, whole=preemption.wanting > EPSILON)
 
 
 def _fits(board: Board, gang: Gang, victims: list[Running]) -> tuple[Seat, ...] | None:

@@ -30,13 +30,13 @@ class Waiting(BoardState):
             return False
         for name in stream.shape.gang.pools if pool is None else (pool,):
             held = sum(self.privileged(name).values()) + self._promised(name)
-            if not held or held + stream.shape.weight <= self._lane(name) + EPSILON:
+            if not held or held + stream.shape.weight <= self._overdue_limit(name) + EPSILON:
                 return True
         return False
 
     def privileged(self, pool: str) -> dict[str, float]:
         """Running gangs of overdue jobs, oldest first, that can't be preempted by rank: up to the `overdue_share`."""
-        found, room = dict[str, float](), self._lane(pool)
+        found, room = dict[str, float](), self._overdue_limit(pool)
         for _, _, name in self._late_running.get(pool, ()):
             weight = self.running[name].weight
             if any(found.values()) and weight > room + EPSILON:
@@ -94,7 +94,7 @@ class Waiting(BoardState):
         claims = [claim for claim in self.claims.values() if claim.pool == pool and claim.job.id in self.queued]
         return sum(weight_of(claim.seats) for claim in claims if self.queued[claim.job.id].stream.overdue)
 
-    def _lane(self, pool: str) -> float:
+    def _overdue_limit(self, pool: str) -> float:
         """Accelerators of the pool that overdue jobs may hold ahead of the others."""
         return self.free.accelerators(pool)[1] * self._rules.overdue_share
 

@@ -21,7 +21,7 @@ from muster.engines.sim import SimEngine
 from muster.sim.faults import Faults
 from muster.sim.inventory import ENGINE, Specs, accelerators, nodes_of, opening
 from muster.sim.model import JobResult, Result, Setup, TraceJob
-from muster.sim.owed import Owed
+from muster.sim.quota_waits import QuotaWaits
 from muster.sim.samples import Samples, typical_of
 from muster.sim.work import Clock, Play, Work
 from muster.store.base import Entry, Proposal
@@ -56,9 +56,9 @@ class _Replay:
         self._clock = Clock(EPOCH + min(first, 0.0))
         nodes = nodes_of(setup.cluster)
         self._engine = SimEngine(nodes, self._clock.now, name=ENGINE, audit_every=AUDIT_EVERY, remember=False)
-        self._owed = Owed(setup.rules, setup.cluster.pools)
+        self._quota_waits = QuotaWaits(setup.rules, setup.cluster.pools)
         pools = {node.name: node.pool for node in nodes}
-        self._work = self._engine.player = Work(self._clock, setup.costs, self._engine, self._owed, pools)
+        self._work = self._engine.player = Work(self._clock, setup.costs, self._engine, self._quota_waits, pools)
         spot = frozenset(pool.name for pool in setup.cluster.pools if pool.spot)
         self._faults = Faults(nodes, spot, setup.costs, self._clock.time)
         self._store = LiveStore()
@@ -81,7 +81,7 @@ class _Replay:
             self._clock.time = max(at, self._clock.time)
             self._deliver()
             self._settle()
-            self._owed.settle(self._clock.time)
+            self._quota_waits.settle(self._clock.time)
             if self._clock.time >= self._samples.due:
                 self._samples.take(self._clock.time, self._work, self._total, self._store.state())
             self._tell()

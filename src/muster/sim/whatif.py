@@ -34,7 +34,7 @@ class Changes:
     costs: Costs = field(default_factory=Costs)
 
 
-def squeezed(jobs: Sequence[TraceJob], load: float, first: int | None) -> list[TraceJob]:
+def with_load(jobs: Sequence[TraceJob], load: float, first: int | None) -> list[TraceJob]:
     """The first `first` jobs, submitted `load` times as fast."""
     kept = list(jobs[:first])
     if load == 1 or not kept:
@@ -89,7 +89,7 @@ def changed_rules(rules: Rules, settings: Iterable[tuple[Path, Any]]) -> Rules:
     return parse_rules(written, source="The policy with what the command line sets", orders=list(POLICIES))
 
 
-def doubts(setup: Setup, jobs: Iterable[TraceJob]) -> list[str]:
+def caveats(setup: Setup, jobs: Iterable[TraceJob]) -> list[str]:
     """Warnings about rules that don't fit the cluster and so have no effect or an unexpected one."""
     pools = {pool.name: pool.nodes * pool.accelerators for pool in setup.cluster.pools}
     queues = dict.fromkeys({*setup.rules.queues, *(job.queue for job in jobs if job.queue)}, "default")

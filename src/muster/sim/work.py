@@ -18,7 +18,7 @@ from muster.core.event import SYSTEM, Event
 from muster.engines.base import GangLaunch
 from muster.engines.sim import SimEngine
 from muster.sim.model import Costs, JobResult
-from muster.sim.owed import Alike, Owed
+from muster.sim.quota_waits import QuotaWaits, WaitClass
 from muster.wire import WorkerExit
 
 What = Literal["end", "save", "leave"]
@@ -50,17 +50,19 @@ class Play:
     stopped: float = inf  # when it stopped working, to save and leave
     why: str = ""
     pool: str = ""  # the pool of its attempt
-    alike: Alike | None = None  # the waiting jobs of its queue and size, where quotas apply
+    alike: WaitClass | None = None  # the waiting jobs of its queue and size, where quotas apply
     waits_since: float = 0.0
 
 
 class Work:
     """Plays the work of all gangs: the `Player` of the simulated engine."""
 
-    def __init__(self, clock: Clock, costs: Costs, engine: SimEngine, owed: Owed, pools: Mapping[str, str]) -> None:
-        self._clock, self._costs, self._engine, self._owed = clock, costs, engine, owed
+    def __init__(
+        self, clock: Clock, costs: Costs, engine: SimEngine, quota_waits: QuotaWaits, pools: Mapping[str, str]
+    ) -> None:
+        self._clock, self._costs, self._engine, self._quota_waits = clock, costs, engine, quota_waits
         self._pools = pools  # node → pool
-        self._turn_order: list[tuple[float, int, What, str, int]] = []  # time, sequence number, what, job, attempt
+        self._timed_events: list[tuple[float, int, What, str, int]] = []  # time, sequence number, what, job, attempt
         self._entries = 0
         self.plays: dict[str, Play] = {}
         self.used = 0  # accelerators
@@ -73,20 +75,20 @@ class Work:
 
     def next_time(self) -> float:
         """The time of the next event of any gang; inf when none runs."""
-        turn_order, plays = self._turn_order, self.plays
-        while turn_order:
-            at, _, what, job, attempt = turn_order[0]
+        timed_events, plays = self._timed_events, self.plays
+        while timed_events:
+            at, _, what, job, attempt = timed_events[0]
             play = plays.get(job)
             if play is not None and play.attempt == attempt and (what == "leave" or play.stopped == inf):
                 return at
-            heapq.heappop(turn_order)
+            heapq.heappop(timed_events)
         return inf
 
     def deliver(self) -> list[Event]:
         """Carries out all gang events up to now. Returns events for the checkpoints that were saved."""
         now, saves = self._clock.time, []
         while self.next_time() <= now:
-            at, _, what, job, attempt = heapq.heappop(self._turn_order)
+            at, _, what, job, attempt = heapq.heappop(self._timed_events)
             play = self.plays[job]
             if what == "end":
                 self._finish(job, play)
@@ -161,7 +163,7 @@ class Work:
         result.lost += (min(play.warm, now) - play.since) * play.accelerators
         self.used -= play.accelerators
         self.by_queue[play.queue] -= play.accelerators
-        self._owed.change(play.queue, play.pool, -play.accelerators)
+        self._quota_waits.change(play.queue, play.pool, -play.accelerators)
 
     def _hold(self, play: Play, accelerators: int, pool: str) -> None:
         play.accelerators, play.pool = accelerators, pool
@@ -169,14 +171,14 @@ class Work:
         self.by_queue[play.queue] += accelerators
         self.waiting -= 1
         if play.alike is not None:
-            stretch = self._owed.start(play.alike, play.waits_since, self._clock.time)
+            stretch = self._quota_waits.start(play.alike, play.waits_since, self._clock.time)
             play.result.longest_in_quota = max(play.result.longest_in_quota, stretch)
-        self._owed.change(play.queue, pool, accelerators)
+        self._quota_waits.change(play.queue, pool, accelerators)
 
     def _wait(self, play: Play) -> None:
         self.waiting += 1
         play.waits_since = self._clock.time
-        play.alike = self._owed.wait(play.queue, play.bound, play.result.job)
+        play.alike = self._quota_waits.wait(play.queue, play.bound, play.result.job)
 
     def _restart(self, play: Play) -> float:
         return self._costs.restart_wide if play.accelerators > self._costs.wide else self._costs.restart
@@ -204,4 +206,4 @@ class Work:
 
     def _put(self, at: float, what: What, job: str, attempt: int) -> None:
         self._entries += 1
-        heapq.heappush(self._turn_order, (at, self._entries, what, job, attempt))
+        heapq.heappush(self._timed_events, (at, self._entries, what, job, attempt))

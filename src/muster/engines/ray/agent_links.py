@@ -166,7 +166,7 @@ class AgentLinks:
         if line is None or (line.broken and line.task is not None and line.task.done()):
             line = self._begin(AgentLink(node, name, None if isinstance(env, str) else env))
         if line.env is None and not isinstance(env, str):
-            line.env = env  # the agent that was found may no longer exist
+            line.env = env  # the actor that was found may not be an agent
         line.used_at = time.monotonic()
         return line
 

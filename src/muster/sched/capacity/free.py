@@ -52,7 +52,7 @@ class Free:
         cpu, memory, mask, room, closed, ill = slot.cpu, slot.memory, slot.mask, slot.room, slot.closes, slot.bucket < 0
         if slot.update(node, closes):
             if closed != closes:
-                pool_index.mind(slot)
+                pool_index.update_closing(slot)
             pool_index.refresh(slot)
             if (
                 slot.cpu > cpu or slot.memory > memory or slot.mask & ~mask or slot.room > room or closes > closed

@@ -72,7 +72,7 @@ class PoolIndex:
         slot.cell.slots.remove(slot)
         self.stale.add(slot.cell)
 
-    def mind(self, slot: Slot) -> None:
+    def update_closing(self, slot: Slot) -> None:
         """Updates whether the slot is listed among those that close at some time."""
         closing = slot.cell.group.closing
         if slot.closes < inf:
@@ -164,7 +164,7 @@ class PoolIndex:
         slot.cell, slot.place = cell, (cell.labels[: len(self.levels)], slot.key)
         slot.bit, slot.bucket, slot.odd, slot.room, slot.shared = 1 << len(cell.slots), -1, False, 0, []
         cell.slots.append(slot)
-        self.mind(slot)
+        self.update_closing(slot)
         self.refresh(slot)
 
     def _move(self, slot: Slot, cell: Cell, bucket: int) -> None:

@@ -18,7 +18,7 @@ from muster.sim.model import PoolShape, TraceJob
 
 
 @dataclass(slots=True)
-class Alike:
+class WaitClass:
     """Waiting jobs of one queue and size, with the periods in which the quota had room for one more of them."""
 
     queue: str
@@ -52,18 +52,18 @@ class Alike:
         return found
 
 
-class Owed:
+class QuotaWaits:
     """The waits within quota of one simulation. Does nothing where no queue has a quota."""
 
     def __init__(self, rules: Rules, pools: Iterable[PoolShape]) -> None:
         self._rules, self._pools = rules, tuple(pools)
         self._used: Counter[tuple[str, str]] = Counter()  # (queue, pool) → accelerators, including child queues
         self._lineages: dict[str, tuple[str, ...]] = {}
-        self._alike: defaultdict[str, dict[tuple[str, str, int, str], Alike]] = defaultdict(dict)  # by topmost queue
+        self._alike: defaultdict[str, dict[tuple[str, str, int, str], WaitClass]] = defaultdict(dict)
         self._changed: set[str] = set()  # topmost queues
         self._any = any(rule.quota for rule in (rules.defaults, *rules.queues.values()))
 
-    def wait(self, queue: str, pool: str, job: TraceJob) -> Alike | None:
+    def wait(self, queue: str, pool: str, job: TraceJob) -> WaitClass | None:
         """The job begins to wait; `pool` is the one that it is bound to, or "". None where quotas don't apply to it."""
         if not self._any or not job.size:
             return None
@@ -71,12 +71,12 @@ class Owed:
         key = (queue, pool, job.size, job.accelerator)
         alike = self._alike[top].get(key)
         if alike is None:
-            alike = self._alike[top][key] = Alike(queue, self._takers(pool, job.accelerator), job.size)
+            alike = self._alike[top][key] = WaitClass(queue, self._takers(pool, job.accelerator), job.size)
         alike.waiting += 1
         self._changed.add(top)
         return alike
 
-    def start(self, alike: Alike, since: float, now: float) -> float:
+    def start(self, alike: WaitClass, since: float, now: float) -> float:
         """A job that has waited since `since` starts now. Returns its longest period within quota."""
         alike.waiting -= 1
         self._changed.add(self._lineage(alike.queue)[-1])
@@ -104,7 +104,7 @@ class Owed:
                     alike.since = now
         self._changed.clear()
 
-    def _room(self, alike: Alike) -> int:
+    def _room(self, alike: WaitClass) -> int:
         """Accelerators that the queue could still take in one pool within its quota or an ancestor's."""
         names = self._lineage(alike.queue)
         rooms = (

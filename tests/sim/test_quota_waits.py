@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from muster.core.rules import Preemption, QueueRules, Rules
 from muster.sim.model import Cluster, Costs, JobResult, PoolShape, Setup, TraceJob
-from muster.sim.owed import Owed
+from muster.sim.quota_waits import QuotaWaits
 from muster.sim.run import replay
 
 POOL = PoolShape("main", 2, 8)
@@ -80,41 +80,41 @@ def test_who_waits_for_lent_quota_is_counted_and_who_takes_it_back_is_not() -> N
 
 def test_who_is_stopped_waits_again() -> None:
     """Only the stretches within the quota count, each by itself: the longest is kept."""
-    owed, row = Owed(rules(a=8), [POOL]), job(0, 0, 10, 4, "a")
-    first = owed.wait("a", "", row)
+    quota_waits, row = QuotaWaits(rules(a=8), [POOL]), job(0, 0, 10, 4, "a")
+    first = quota_waits.wait("a", "", row)
     assert first is not None
-    owed.settle(0.0)
-    owed.change("a", "main", 8)
-    owed.settle(30.0)  # 30 s of room, then none
-    owed.change("a", "main", -8)
-    owed.settle(50.0)
-    assert owed.start(first, 0.0, 60.0) == 30
-    again = owed.wait("a", "", replace(row, submit=60.0))
+    quota_waits.settle(0.0)
+    quota_waits.change("a", "main", 8)
+    quota_waits.settle(30.0)  # 30 s of room, then none
+    quota_waits.change("a", "main", -8)
+    quota_waits.settle(50.0)
+    assert quota_waits.start(first, 0.0, 60.0) == 30
+    again = quota_waits.wait("a", "", replace(row, submit=60.0))
     assert again is first
-    owed.settle(60.0)
-    assert owed.start(again, 60.0, 75.0) == 15
+    quota_waits.settle(60.0)
+    assert quota_waits.start(again, 60.0, 75.0) == 15
 
 
 def test_a_queue_within_another_may_use_what_is_that_ones_own() -> None:
     parent = STILL.model_copy(update={"quota": {"main": 8}})
     child = STILL.model_copy(update={"parent": "all"})
-    owed = Owed(Rules(queues={"all": parent, "a": child, "b": child}), [POOL])
-    waits = owed.wait("a", "", job(0, 0, 10, 4, "a"))
+    quota_waits = QuotaWaits(Rules(queues={"all": parent, "a": child, "b": child}), [POOL])
+    waits = quota_waits.wait("a", "", job(0, 0, 10, 4, "a"))
     assert waits is not None
-    owed.settle(0.0)
-    owed.change("b", "main", 6)  # too much for both
-    owed.settle(7.0)
-    assert owed.start(waits, 0.0, 100.0) == 7
+    quota_waits.settle(0.0)
+    quota_waits.change("b", "main", 6)  # too much for both
+    quota_waits.settle(7.0)
+    assert quota_waits.start(waits, 0.0, 100.0) == 7
 
 
 @pytest.mark.parametrize("bound", ["main", "other"])
 def test_a_pool_that_the_job_can_not_use_is_not_owed(bound: str) -> None:
-    owed = Owed(rules(a=8), [POOL, PoolShape("other", 1, 8)])
-    waits = owed.wait("a", bound, job(0, 0, 10, 4, "a"))
+    quota_waits = QuotaWaits(rules(a=8), [POOL, PoolShape("other", 1, 8)])
+    waits = quota_waits.wait("a", bound, job(0, 0, 10, 4, "a"))
     assert waits is not None
-    owed.settle(0.0)
-    assert owed.start(waits, 0.0, 9.0) == (9 if bound == "main" else 0)
+    quota_waits.settle(0.0)
+    assert quota_waits.start(waits, 0.0, 9.0) == (9 if bound == "main" else 0)
 
 
 def test_without_quotas_nothing_is_kept() -> None:
-    assert Owed(Rules(), [POOL]).wait("a", "", job(0, 0, 10, 4, "a")) is None
+    assert QuotaWaits(Rules(), [POOL]).wait("a", "", job(0, 0, 10, 4, "a")) is None
