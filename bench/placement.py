@@ -16,7 +16,7 @@ from muster.core.resources import Resources
 from muster.core.rules import PoolRules
 from muster.core.seat import Seat
 from muster.sched.capacity.free import Free
-from muster.sched.place import Gang
+from muster.sched.place import GangRequest
 from muster.sched.placements import PLACEMENTS
 
 NODES, DEVICES, RACK, ZONE = 10_000, 8, 32, 2_500  # the last two in nodes
@@ -24,14 +24,14 @@ TOTAL = Resources(96_000, 10**12, DEVICES, "H100", accelerator_memory=80 * 10**9
 EACH = Resources(8_000, 64 * 10**9, 1, "H100")  # asked for with one accelerator
 RULES = PoolRules()
 GANGS = {
-    "1 accelerator": Gang(EACH, 1, ("main",)),
-    "a quarter of one": Gang(replace(EACH, share=250), 1, ("main",)),
-    "1 node": Gang(EACH * 8, 1, ("main",)),
-    "4 nodes": Gang(EACH * 8, 4, ("main",)),
-    "16 nodes, prefer rack": Gang(EACH * 8, 16, ("main",), prefer="rack"),
-    "16 nodes, require rack": Gang(EACH * 8, 16, ("main",), require="rack"),
-    "64 nodes": Gang(EACH * 8, 64, ("main",)),
-    "33 nodes, require rack: none": Gang(EACH * 8, 33, ("main",), require="rack"),
+    "1 accelerator": GangRequest(EACH, 1, ("main",)),
+    "a quarter of one": GangRequest(replace(EACH, share=250), 1, ("main",)),
+    "1 node": GangRequest(EACH * 8, 1, ("main",)),
+    "4 nodes": GangRequest(EACH * 8, 4, ("main",)),
+    "16 nodes, prefer rack": GangRequest(EACH * 8, 16, ("main",), prefer="rack"),
+    "16 nodes, require rack": GangRequest(EACH * 8, 16, ("main",), require="rack"),
+    "64 nodes": GangRequest(EACH * 8, 64, ("main",)),
+    "33 nodes, require rack: none": GangRequest(EACH * 8, 33, ("main",), require="rack"),
 }
 
 
@@ -71,7 +71,7 @@ def cluster() -> list[Node]:
     return nodes
 
 
-def placed(free: Free, gang: Gang, placement: str, times: int = 20) -> float:
+def placed(free: Free, gang: GangRequest, placement: str, times: int = 20) -> float:
     """Of each of several gangs in a row, that are then taken: the index has changed each time."""
     place, spent, mark = PLACEMENTS.get(placement).place, [], free.mark()
     for _ in range(times):

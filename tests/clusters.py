@@ -14,7 +14,7 @@ from muster.core.rules import PoolRules
 from muster.core.seat import Seat
 from muster.sched.capacity.free import Free
 from muster.sched.capacity.slot import parcel
-from muster.sched.place import Gang
+from muster.sched.place import GangRequest
 
 GB = 10**9
 LEVELS = ("zone", "rack", "link")
@@ -35,7 +35,7 @@ class Cluster:
     def node(self, name: str) -> Node:
         return next(node for node in self.nodes if node.name == name)
 
-    def fits(self, node: Node, gang: Gang) -> bool:
+    def fits(self, node: Node, gang: GangRequest) -> bool:
         """Whether the node holds one worker, from the state alone."""
         ask, free = gang.ask, node.free
         if node.health != "healthy" or self.closes.get(node.name, inf) < gang.ends or node.pool not in gang.pools:
@@ -50,10 +50,10 @@ class Cluster:
             return True
         return ask.share < WHOLE and any(left >= self.part(gang) for left in node.parts.values())
 
-    def part(self, gang: Gang) -> int:
+    def part(self, gang: GangRequest) -> int:
         return parcel(gang.ask.share, self.rules.slices) if gang.ask.share < WHOLE else WHOLE
 
-    def domains(self, gang: Gang, pool: str, labels: tuple[str, ...]) -> list[set[str]]:
+    def domains(self, gang: GangRequest, pool: str, labels: tuple[str, ...]) -> list[set[str]]:
         """The nodes that hold a worker, by what they share; enough of them in each."""
         found: dict[tuple[str, ...], set[str]] = {}
         for node in self.nodes:
@@ -62,12 +62,12 @@ class Cluster:
                 found.setdefault(where, set()).add(node.name)
         return [names for names in found.values() if len(names) >= gang.nodes]
 
-    def first_pool(self, gang: Gang) -> str | None:
+    def first_pool(self, gang: GangRequest) -> str | None:
         """The first pool that holds the gang."""
         must = (gang.require,) if gang.require else ()
         return next((pool for pool in gang.pools if self.domains(gang, pool, must)), None)
 
-    def check(self, gang: Gang, seats: tuple[Seat, ...]) -> None:
+    def check(self, gang: GangRequest, seats: tuple[Seat, ...]) -> None:
         """Every seat is on a node of its own, and free."""
         assert len({seat.node for seat in seats}) == len(seats) == gang.nodes
         assert len({self.node(seat.node).pool for seat in seats}) == 1
@@ -125,7 +125,7 @@ def clusters(draw: st.DrawFn) -> Cluster:
 
 
 @st.composite
-def gangs(draw: st.DrawFn) -> Gang:
+def gangs(draw: st.DrawFn) -> GangRequest:
     kind = draw(st.sampled_from(["", "GPU", "H100", "H100", "A100"]))
     share = draw(st.sampled_from([WHOLE, WHOLE, 140, 250, 600])) if kind else WHOLE
     count = (draw(st.integers(1, 4)) if share == WHOLE else 1) if kind else 0
@@ -133,7 +133,7 @@ def gangs(draw: st.DrawFn) -> Gang:
     ask = Resources(draw(st.sampled_from([0, 500, 1000, 3000])), draw(st.sampled_from([0, 20 * GB])), count, kind)
     names = st.frozensets(st.sampled_from(["n0", "n1", "n4", "n9", "c4", "pile"]), max_size=3)
     labels = st.sampled_from([None, None, *LEVELS, "switch", "node", "unheard"])
-    return Gang(
+    return GangRequest(
         replace(ask, share=share, accelerator_memory=memory),
         draw(st.integers(1, 4)),
         draw(st.sampled_from([("main",), ("main", "other"), ("other", "main"), ("gone", "main")])),

@@ -15,7 +15,7 @@ from pathlib import Path
 from components import require
 from gang_kit import free_port
 from live import until
-from muster.train.checkpoint.s3_client import Client
+from muster.train.checkpoint.s3_client import CheckpointS3
 from muster.train.errors import CheckpointError
 
 KEY, SECRET = "test-key", "test-secret-that-must-not-be-shown"
@@ -61,8 +61,8 @@ class S3Server:
             self.process.wait(60)
             self.process = None
 
-    def client(self, bucket: str, tries: int = 7) -> Client:
-        return Client(bucket, self.endpoint, "us-east-1", KEY, SECRET, None, tries)
+    def client(self, bucket: str, tries: int = 7) -> CheckpointS3:
+        return CheckpointS3(bucket, self.endpoint, "us-east-1", KEY, SECRET, None, tries)
 
     def bucket(self) -> str:
         """A new, empty bucket, by name."""

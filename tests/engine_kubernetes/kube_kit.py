@@ -15,7 +15,7 @@ from muster.engines.base import GangLaunch, Seat
 from muster.engines.describe import Home
 from muster.engines.kubernetes.access import Access
 from muster.engines.kubernetes.adapter import KubernetesAdapter
-from muster.engines.kubernetes.client import Client
+from muster.engines.kubernetes.client import KubeClient
 from muster.engines.kubernetes.config import read
 from rigs.kube_api import ApiServer
 from rigs.kube_controllers import Controllers
@@ -29,13 +29,13 @@ HUGE = Resources(999_000)  # fits no node, so that no pod is placed: there is no
 
 
 @contextmanager
-def api_server(token: str = "") -> Iterator[tuple[ApiServer, Client]]:
+def api_server(token: str = "") -> Iterator[tuple[ApiServer, KubeClient]]:
     """With a namespace `training`."""
     store = Store()
     store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "training"}})
     server = ApiServer(store, token)
     server.start()
-    client = Client(Access(server.url, "training", "the test", token=lambda: token))
+    client = KubeClient(Access(server.url, "training", "the test", token=lambda: token))
     try:
         yield server, client
     finally:

@@ -20,7 +20,7 @@ from certificate import self_signed
 from muster.core.errors import EngineError
 from muster.engines.kubernetes import client as client_module
 from muster.engines.kubernetes.access import Access, find_access
-from muster.engines.kubernetes.client import CONFIG_MAPS, PODS, Client, KubeError, Resource
+from muster.engines.kubernetes.client import CONFIG_MAPS, PODS, KubeClient, KubeError, Resource
 from rigs.kube_api import ApiServer
 from rigs.kube_store import ApiError
 
@@ -28,12 +28,12 @@ JOBS = Resource("batch/v1", "jobs")
 
 
 @pytest.fixture
-def there() -> Iterator[tuple[ApiServer, Client]]:
+def there() -> Iterator[tuple[ApiServer, KubeClient]]:
     with api_server() as pair:
         yield pair
 
 
-def test_applying_twice_is_applying_once(there: tuple[ApiServer, Client]) -> None:
+def test_applying_twice_is_applying_once(there: tuple[ApiServer, KubeClient]) -> None:
     _, client = there
     first = client.apply(config_map("a", x="1", y="2"))
     again = client.apply(config_map("a", x="1", y="2"))
@@ -43,7 +43,7 @@ def test_applying_twice_is_applying_once(there: tuple[ApiServer, Client]) -> Non
     assert less["data"] == {"x": "1"}, "what is applied no more goes"
 
 
-def test_a_job_that_somebody_let_go_is_not_suspended_again(there: tuple[ApiServer, Client]) -> None:
+def test_a_job_that_somebody_let_go_is_not_suspended_again(there: tuple[ApiServer, KubeClient]) -> None:
     server, client = there
     client.apply(job("a", suspend=True))
     server.store.edit("Job", "training", "a", lambda item: item["spec"].update(suspend=False), "kueue")
@@ -53,7 +53,7 @@ def test_a_job_that_somebody_let_go_is_not_suspended_again(there: tuple[ApiServe
     assert client.get(JOBS.path("training", "a"))["spec"]["suspend"] is False
 
 
-def test_deleting_keeps_to_who_was_meant(there: tuple[ApiServer, Client]) -> None:
+def test_deleting_keeps_to_who_was_meant(there: tuple[ApiServer, KubeClient]) -> None:
     server, client = there
     made = client.apply(config_map("a"))
     assert not client.delete(CONFIG_MAPS.path("training", "a"), uid="another")
@@ -62,7 +62,7 @@ def test_deleting_keeps_to_who_was_meant(there: tuple[ApiServer, Client]) -> Non
     assert server.store.list("ConfigMap") == []
 
 
-def test_a_pod_is_deleted_with_its_grace(there: tuple[ApiServer, Client]) -> None:
+def test_a_pod_is_deleted_with_its_grace(there: tuple[ApiServer, KubeClient]) -> None:
     server, client = there
     spec = {"nodeName": "n1", "containers": [{"name": "worker", "image": "x"}]}
     server.store.create(
@@ -76,7 +76,7 @@ def test_a_pod_is_deleted_with_its_grace(there: tuple[ApiServer, Client]) -> Non
     assert server.store.list("Pod") == []
 
 
-def test_a_busy_server_is_asked_again(there: tuple[ApiServer, Client], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_busy_server_is_asked_again(there: tuple[ApiServer, KubeClient], monkeypatch: pytest.MonkeyPatch) -> None:
     server, client = there
     client.resource("v1", "ConfigMap")
     waits: list[float] = []
@@ -92,7 +92,7 @@ def test_a_busy_server_is_asked_again(there: tuple[ApiServer, Client], monkeypat
     assert waits == [client_module.BUSY_WAIT, 2 * client_module.BUSY_WAIT]
 
 
-def test_a_kind_that_the_cluster_has_not_is_named(there: tuple[ApiServer, Client]) -> None:
+def test_a_kind_that_the_cluster_has_not_is_named(there: tuple[ApiServer, KubeClient]) -> None:
     _, client = there
     assert client.served("nothing.example.com") == ""
     with pytest.raises(KubeError, match="has no Gadget"):
@@ -100,7 +100,7 @@ def test_a_kind_that_the_cluster_has_not_is_named(there: tuple[ApiServer, Client
 
 
 def test_a_server_that_is_not_there_is_named_with_where_that_comes_from() -> None:
-    client = Client(Access("http://127.0.0.1:9", "default", "context x of /some/file"))
+    client = KubeClient(Access("http://127.0.0.1:9", "default", "context x of /some/file"))
     with pytest.raises(EngineError, match=r"127\.0\.0\.1:9 does not answer") as caught:
         client.get("/version")
     assert "context x of /some/file" in caught.value.hint
@@ -204,7 +204,7 @@ def test_a_client_certificate_is_shown_over_tls(tmp_path: Path) -> None:
         user = {"client-certificate-data": coded, "client-key-data": coded}
         path = write(tmp_path, user, f"https://127.0.0.1:{server.server_address[1]}",
                      **{"certificate-authority": os.path.relpath(certificate, tmp_path)})  # fmt: skip
-        client = Client(find_access(str(path)))
+        client = KubeClient(find_access(str(path)))
         assert client.get("/version")["gitVersion"] == "v1.37.0"
         client.close()
     assert seen

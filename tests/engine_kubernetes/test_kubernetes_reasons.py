@@ -9,7 +9,7 @@ import pytest
 from kube_kit import Object, condition, pod, terminated
 
 from muster.engines.kubernetes import reasons
-from muster.engines.kubernetes.gangs import WORKERS, Gang, Memo, View, cause_of, farewell, gather, report
+from muster.engines.kubernetes.gangs import WORKERS, KubernetesGang, Memo, View, cause_of, farewell, gather, report
 from muster.engines.remote import Order
 from muster.wire import WorkerExit
 
@@ -89,7 +89,7 @@ def test_the_schedulers_sentence_is_the_wait() -> None:
         "PodScheduled", "Unschedulable", "0/3 nodes are available: 3 Insufficient nvidia.com/gpu.", "False"
     )
     waiting = pod(node="", phase="Pending", conditions=[said])
-    reports, wait = report(Gang(KEY, main(), {0: waiting}), Memo(), view())
+    reports, wait = report(KubernetesGang(KEY, main(), {0: waiting}), Memo(), view())
     assert [one.status for one in reports] == ["pending"]
     assert wait is not None
     assert (wait.code, wait.message) == ("Unschedulable", "0/3 nodes are available: 3 Insufficient nvidia.com/gpu.")
@@ -98,7 +98,7 @@ def test_the_schedulers_sentence_is_the_wait() -> None:
 def test_kueues_sentence_is_the_wait_with_the_place_in_the_queue() -> None:
     said = condition("QuotaReserved", "Pending", "insufficient unused quota for nvidia.com/gpu, 4 more needed", "False")
     workload = {"metadata": {"uid": "w"}, "spec": {}, "status": {"conditions": [said]}}
-    gang = Gang(KEY, main(2, spec={"suspend": True}), workload=workload)
+    gang = KubernetesGang(KEY, main(2, spec={"suspend": True}), workload=workload)
     reports, wait = report(gang, Memo(), View(0, 0, {}, 60, {"w": 2}))
     assert [one.status for one in reports] == ["pending", "pending"]
     assert wait is not None
@@ -118,7 +118,7 @@ def test_admission_checks_are_named() -> None:
 def test_part_of_a_gang_that_is_up_is_counted() -> None:
     up = pod(containerStatuses=[{"name": "worker", "state": {"running": {}}}])
     waiting = pod(node="", phase="Pending", conditions=[condition("PodScheduled", "Unschedulable", "no room", "False")])
-    reports, wait = report(Gang(KEY, main(2), {0: up, 1: waiting}), Memo(), view())
+    reports, wait = report(KubernetesGang(KEY, main(2), {0: up, 1: waiting}), Memo(), view())
     assert [(one.status, one.node) for one in reports] == [("running", "n1"), ("pending", "")]
     assert wait is not None
     assert wait.message == "1 of 2 workers are up; of the others: no room"
@@ -126,7 +126,7 @@ def test_part_of_a_gang_that_is_up_is_counted() -> None:
 
 def test_an_image_that_cannot_be_had_is_waited_for_and_then_refused() -> None:
     waiting = [{"name": "worker", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "x/y: not found"}}}]
-    gang, memo = Gang(KEY, main(), {0: pod(phase="Pending", containerStatuses=waiting)}), Memo()
+    gang, memo = KubernetesGang(KEY, main(), {0: pod(phase="Pending", containerStatuses=waiting)}), Memo()
     reports, wait = report(gang, memo, view(100.0))
     assert reports[0].status == "starting"
     assert wait is not None
@@ -158,17 +158,19 @@ RUNNING = pod(containerStatuses=[{"name": "worker", "state": {"running": {}}}])
 
 def test_a_node_that_is_lost_takes_its_worker_with_it() -> None:
     memo = Memo()
-    report(Gang(KEY, main(), {0: RUNNING}), memo, view())
-    (lost,), _ = report(Gang(KEY, main(), {0: RUNNING}), memo, view(lost={"n1": "the node is not ready: gone"}))
+    report(KubernetesGang(KEY, main(), {0: RUNNING}), memo, view())
+    (lost,), _ = report(
+        KubernetesGang(KEY, main(), {0: RUNNING}), memo, view(lost={"n1": "the node is not ready: gone"})
+    )
     assert lost.exit is not None
     assert (lost.status, lost.exit.reason, lost.exit.detail) == ("ended", "node_lost", "the node is not ready: gone")
-    (after,), _ = report(Gang(KEY, main(), {0: RUNNING}), memo, view())
+    (after,), _ = report(KubernetesGang(KEY, main(), {0: RUNNING}), memo, view())
     assert after == lost, "what has ended does not come back"
 
 
 def test_what_others_delete_is_an_end_with_that_word() -> None:
     memo = Memo()
-    report(Gang(KEY, main(), {0: RUNNING}), memo, view())
+    report(KubernetesGang(KEY, main(), {0: RUNNING}), memo, view())
     memo.gone[0] = RUNNING
     (end,) = farewell(KEY, memo, view())
     assert end.exit is not None
@@ -179,7 +181,7 @@ def test_what_others_delete_is_an_end_with_that_word() -> None:
 
 def test_what_we_delete_ends_by_our_order() -> None:
     memo = Memo()
-    report(Gang(KEY, main(2), {0: RUNNING}), memo, view())
+    report(KubernetesGang(KEY, main(2), {0: RUNNING}), memo, view())
     memo.order, memo.removed = Order(*KEY, 30.0, "user_stop"), True
     ends = farewell(KEY, memo, view())
     assert [one.exit.reason for one in ends if one.exit] == ["user_stop", "user_stop"]
@@ -192,44 +194,44 @@ def test_why_a_worker_was_told_to_leave() -> None:
     preempted = {**leaving, "status": {"conditions": [condition("DisruptionTarget", "PreemptionByScheduler")]}}
     failed = main(status={"conditions": [condition("FailureTarget")]})
     order = Order(*KEY, 30.0, "quota_reclaimed")
-    assert cause_of(Gang(KEY, main(), {0: RUNNING}), Memo(), 0, {}) is None
-    assert cause_of(Gang(KEY, main(), {0: leaving}), Memo(), 0, {}) == (
+    assert cause_of(KubernetesGang(KEY, main(), {0: RUNNING}), Memo(), 0, {}) is None
+    assert cause_of(KubernetesGang(KEY, main(), {0: leaving}), Memo(), 0, {}) == (
         "cancelled_outside", "its pod was deleted in the cluster, not by Muster nor by Kueue",
     )  # fmt: skip
-    assert cause_of(Gang(KEY, main(), {0: leaving}, evicted), Memo(), 0, {}) == (
+    assert cause_of(KubernetesGang(KEY, main(), {0: leaving}, evicted), Memo(), 0, {}) == (
         "preempted", "Kueue evicted it (Preempted): for b",
     )  # fmt: skip
     for gang, memo, code in (
-        (Gang(KEY, main(), {0: preempted}), Memo(), "preempted"),
-        (Gang(KEY, main(), {0: preempted}), Memo(order=order), "quota_reclaimed"),
-        (Gang(KEY, failed, {0: leaving}), Memo(), "gang_member_died"),
-        (Gang(KEY, None, {0: leaving}), Memo(), "cancelled_outside"),
-        (Gang(KEY, None, {0: leaving}), Memo(order=order, removed=True), "quota_reclaimed"),
+        (KubernetesGang(KEY, main(), {0: preempted}), Memo(), "preempted"),
+        (KubernetesGang(KEY, main(), {0: preempted}), Memo(order=order), "quota_reclaimed"),
+        (KubernetesGang(KEY, failed, {0: leaving}), Memo(), "gang_member_died"),
+        (KubernetesGang(KEY, None, {0: leaving}), Memo(), "cancelled_outside"),
+        (KubernetesGang(KEY, None, {0: leaving}), Memo(order=order, removed=True), "quota_reclaimed"),
     ):
         found = cause_of(gang, memo, 0, {})
         assert found is not None
         assert found[0] == code
-    assert cause_of(Gang(KEY, main(), {0: leaving}), Memo(), 0, {"n1": "away"}) == ("node_lost", "away")
+    assert cause_of(KubernetesGang(KEY, main(), {0: leaving}), Memo(), 0, {"n1": "away"}) == ("node_lost", "away")
 
 
 def test_who_failed_first_is_not_taken_for_who_followed() -> None:
     failed = main(2, status={"conditions": [condition("Failed", "BackoffLimitExceeded", "limit")]})
     first = pod(phase="Failed", containerStatuses=terminated(137, "OOMKilled"))
     second = {**RUNNING, "metadata": {**RUNNING["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}}
-    (one, other), _ = report(Gang(KEY, failed, {0: first, 1: second}), Memo(), view())
+    (one, other), _ = report(KubernetesGang(KEY, failed, {0: first, 1: second}), Memo(), view())
     assert one.exit is not None
     assert (one.exit.reason, other.status) == ("out_of_memory", "running")
     memo = Memo(workers=2, gone={0: {**first, "metadata": second["metadata"]}, 1: second})
-    ends, _ = report(Gang(KEY, failed), memo, view())
+    ends, _ = report(KubernetesGang(KEY, failed), memo, view())
     assert [end.exit.reason for end in ends if end.exit] == ["out_of_memory", "gang_member_died"]
 
 
 def test_a_restarted_server_reads_the_end_off_the_job() -> None:
     complete = main(2, status={"conditions": [condition("Complete")]})
-    reports, _ = report(Gang(KEY, complete), Memo(), view())
+    reports, _ = report(KubernetesGang(KEY, complete), Memo(), view())
     assert [one.exit.outcome for one in reports if one.exit] == ["succeeded", "succeeded"]
     failed = main(1, status={"conditions": [condition("Failed", "BackoffLimitExceeded", "limit")]})
-    (end,), _ = report(Gang(KEY, failed), Memo(), view())
+    (end,), _ = report(KubernetesGang(KEY, failed), Memo(), view())
     assert end.exit is not None
     assert (end.exit.reason, end.exit.detail) == ("launcher_lost", "BackoffLimitExceeded: limit")
 

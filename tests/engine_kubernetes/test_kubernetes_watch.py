@@ -10,7 +10,7 @@ from kube_kit import api_server, config_map
 from live import until
 from muster.core.errors import EngineError
 from muster.engines.kubernetes import client as client_module
-from muster.engines.kubernetes.client import CONFIG_MAPS, Client, KubeError
+from muster.engines.kubernetes.client import CONFIG_MAPS, KubeClient, KubeError
 from muster.engines.kubernetes.watch import Mirror
 from rigs.kube_api import ApiServer
 from rigs.kube_store import ApiError
@@ -19,7 +19,7 @@ PATH = CONFIG_MAPS.path("training")
 
 
 @pytest.fixture
-def there() -> Iterator[tuple[ApiServer, Client]]:
+def there() -> Iterator[tuple[ApiServer, KubeClient]]:
     with api_server() as pair:
         yield pair
 
@@ -27,7 +27,7 @@ def there() -> Iterator[tuple[ApiServer, Client]]:
 class Watched:
     """A mirror, and what it told."""
 
-    def __init__(self, client: Client, **params: str) -> None:
+    def __init__(self, client: KubeClient, **params: str) -> None:
         self.told, self.removed = 0, []
         self.mirror = Mirror(client, PATH, params, self._changed, removed=lambda item: self.removed.append(item))
         self.mirror.start()
@@ -39,7 +39,7 @@ class Watched:
         return {name: item.get("data", {}) for (_, name), item in self.mirror.snapshot().items()}
 
 
-def test_changes_come_without_asking(there: tuple[ApiServer, Client]) -> None:
+def test_changes_come_without_asking(there: tuple[ApiServer, KubeClient]) -> None:
     server, client = there
     server.store.create(config_map("a", x="1"))
     watched = Watched(client)
@@ -56,7 +56,7 @@ def test_changes_come_without_asking(there: tuple[ApiServer, Client]) -> None:
     watched.mirror.close()
 
 
-def test_characters_that_break_lines_elsewhere_break_none_here(there: tuple[ApiServer, Client]) -> None:
+def test_characters_that_break_lines_elsewhere_break_none_here(there: tuple[ApiServer, KubeClient]) -> None:
     server, client = there
     watched = Watched(client)
     watched.mirror.wait(10)
@@ -66,7 +66,7 @@ def test_characters_that_break_lines_elsewhere_break_none_here(there: tuple[ApiS
     watched.mirror.close()
 
 
-def test_long_lists_come_in_pages(there: tuple[ApiServer, Client], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_lists_come_in_pages(there: tuple[ApiServer, KubeClient], monkeypatch: pytest.MonkeyPatch) -> None:
     server, client = there
     monkeypatch.setattr(client_module, "PAGE", 7)
     for number in range(20):
@@ -78,7 +78,7 @@ def test_long_lists_come_in_pages(there: tuple[ApiServer, Client], monkeypatch: 
     assert server.calls.count(("GET", PATH)) == 3
 
 
-def test_a_version_that_is_gone_is_answered_by_a_new_list(there: tuple[ApiServer, Client]) -> None:
+def test_a_version_that_is_gone_is_answered_by_a_new_list(there: tuple[ApiServer, KubeClient]) -> None:
     server, client = there
     server.store.create(config_map("a"))
     server.store.create(config_map("b"))
@@ -93,7 +93,7 @@ def test_a_version_that_is_gone_is_answered_by_a_new_list(there: tuple[ApiServer
     watched.mirror.close()
 
 
-def test_a_watch_that_breaks_off_goes_on_where_it_was(there: tuple[ApiServer, Client]) -> None:
+def test_a_watch_that_breaks_off_goes_on_where_it_was(there: tuple[ApiServer, KubeClient]) -> None:
     server, client = there
     watched = Watched(client)
     watched.mirror.wait(10)
@@ -105,7 +105,7 @@ def test_a_watch_that_breaks_off_goes_on_where_it_was(there: tuple[ApiServer, Cl
     watched.mirror.close()
 
 
-def test_what_matches_no_more_is_gone(there: tuple[ApiServer, Client]) -> None:
+def test_what_matches_no_more_is_gone(there: tuple[ApiServer, KubeClient]) -> None:
     server, client = there
     item = config_map("a")
     item["metadata"]["labels"] = {"ours": "yes"}
@@ -119,7 +119,7 @@ def test_what_matches_no_more_is_gone(there: tuple[ApiServer, Client]) -> None:
     watched.mirror.close()
 
 
-def test_who_may_not_watch_is_told_so_at_once(there: tuple[ApiServer, Client]) -> None:
+def test_who_may_not_watch_is_told_so_at_once(there: tuple[ApiServer, KubeClient]) -> None:
     server, client = there
     server.refuses["GET", "configmaps"] = ApiError(403, "Forbidden", "configmaps is forbidden")
     watched = Watched(client)
@@ -129,7 +129,7 @@ def test_who_may_not_watch_is_told_so_at_once(there: tuple[ApiServer, Client]) -
     watched.mirror.close()
 
 
-def test_a_server_that_goes_is_noticed_and_that_it_is_back_too(there: tuple[ApiServer, Client]) -> None:
+def test_a_server_that_goes_is_noticed_and_that_it_is_back_too(there: tuple[ApiServer, KubeClient]) -> None:
     server, client = there
     watched = Watched(client)
     watched.mirror.wait(10)

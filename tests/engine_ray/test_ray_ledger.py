@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from muster.engines.ray import gangs
-from muster.engines.ray.gangs import Gang, Ledger, group_key, group_name
+from muster.engines.ray.gangs import Ledger, RayGang, group_key, group_name
 
 A, B = ("node-a", "plain"), ("node-b", "plain")
 ENDED = {"outcome": "succeeded", "reason": "completed", "detail": "", "time": 1.0}
@@ -19,8 +19,8 @@ def report(job: str, worker: int, status: str = "running", workers: int = 2, **m
     return {**base, "workers": workers, "driver": False, **more}
 
 
-def gang(job: str, nodes: list[str], driver: bool = False) -> Gang:
-    return Gang(job, 1, nodes, nodes, ["{}"] * len(nodes), [{"CPU": 1.0}] * len(nodes), {}, driver)
+def gang(job: str, nodes: list[str], driver: bool = False) -> RayGang:
+    return RayGang(job, 1, nodes, nodes, ["{}"] * len(nodes), [{"CPU": 1.0}] * len(nodes), {}, driver)
 
 
 def statuses(ledger: Ledger) -> dict[tuple[str, int], str]:

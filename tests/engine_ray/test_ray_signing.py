@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from muster.engines.ray.signing import Refused, Signer, Stranger, Verifier, agent_key
+from muster.engines.ray.signing import BadSignature, Signer, Stranger, Verifier, agent_key
 
 KEY = agent_key("00" * 32, "node-1", "plain")
 
@@ -21,7 +21,7 @@ def test_what_is_signed_is_taken_once() -> None:
     signer, agent = _line()
     sealed = signer.seal("hello", (["https://muster"], "certificate"))
     assert agent.open(*sealed) == ("hello", [["https://muster"], "certificate"])
-    with pytest.raises(Refused, match="before"):
+    with pytest.raises(BadSignature, match="before"):
         agent.open(*sealed)
     assert agent.open(*signer.seal("hello", (["https://muster"], "certificate")))
 
@@ -30,20 +30,20 @@ def test_nothing_that_was_changed_or_never_signed_is_taken() -> None:
     signer, agent = _line()
     message, signature = signer.seal("hello", (["https://muster"], ""))
     for changed in (message.replace("https://muster", "https://evil"), json.dumps({"method": "hello"}), ""):
-        with pytest.raises(Refused):
+        with pytest.raises(BadSignature):
             agent.open(changed, signature)
     for forged in ("", "0" * 64, signature[:-1]):
-        with pytest.raises(Refused):
+        with pytest.raises(BadSignature):
             agent.open(message, forged)
 
 
 def test_words_for_one_process_or_one_agent_are_no_words_for_another() -> None:
     signer, _ = _line()
     again = Verifier(KEY)  # the same agent, started anew
-    with pytest.raises(Refused, match="session"):
+    with pytest.raises(BadSignature, match="session"):
         again.open(*signer.seal("stop", ("a-1", 1, 0.0, "x")))
     other = Verifier(agent_key("00" * 32, "node-2", "plain"))
-    with pytest.raises(Refused):
+    with pytest.raises(BadSignature):
         other.open(*signer.seal("stop", ("a-1", 1, 0.0, "x")))
 
 

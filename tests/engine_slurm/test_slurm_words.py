@@ -21,11 +21,11 @@ from muster.engines.slurm.config import read
 from muster.engines.slurm.history import usages
 from muster.engines.slurm.machines import health_of, node_infos, pools_of
 from muster.engines.slurm.model import (
-    Client,
     JobRow,
     MachineRow,
     PartitionRow,
     PastRow,
+    SlurmClient,
     Submission,
     expand,
     gpus_of,
@@ -264,7 +264,7 @@ def test_a_drained_node_is_looked_at_again_even_moments_after_boot(
         jobs=list, machines=lambda: [MACHINE], partitions=lambda: [PartitionRow("low", True, True)],
         drain=lambda node, why: None,
     )  # fmt: skip
-    adapter = SlurmAdapter(check("slurm", {"root": str(tmp_path)}, HOME), HOME, cast(Client, client), Tools({}))
+    adapter = SlurmAdapter(check("slurm", {"root": str(tmp_path)}, HOME), HOME, cast(SlurmClient, client), Tools({}))
     assert adapter.look(nodes=True).nodes
     assert adapter.look(nodes=False).nodes is None  # they are known, and looked at again after a while
     adapter.drain("n1", "a bad fan")

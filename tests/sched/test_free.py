@@ -15,13 +15,13 @@ from muster.core.resources import Resources
 from muster.core.rules import PoolRules
 from muster.core.seat import Seat
 from muster.sched.capacity.free import Free
-from muster.sched.place import Gang
+from muster.sched.place import GangRequest
 from muster.sched.placements import PLACEMENTS
 
 ONE = Resources(1000, GB, 1, "H100")
 RULES = PoolRules()
 SHAPES = [
-    Gang(Resources(1000, GB, count, kind, share), nodes, ("main", "other"), require=require)
+    GangRequest(Resources(1000, GB, count, kind, share), nodes, ("main", "other"), require=require)
     for count, kind, share in [(0, "", 1000), (1, "H100", 1000), (3, "GPU", 1000), (1, "A100", 250)]
     for nodes, require in [(1, None), (2, "rack"), (2, "switch"), (3, None)]
 ]
@@ -54,7 +54,7 @@ class InStep(RuleBasedStateMachine):
         self.sitting: list[tuple[tuple[Seat, ...], Resources]] = []
 
     @rule(gang=gangs(), name=st.sampled_from(sorted(PLACEMENTS)))
-    def take(self, gang: Gang, name: str) -> None:
+    def take(self, gang: GangRequest, name: str) -> None:
         seats = PLACEMENTS.get(name).place(gang, self.free)
         if seats is not None:
             self.free.take(seats, gang.ask)
@@ -73,7 +73,7 @@ class InStep(RuleBasedStateMachine):
                         node.give(seat, ask)
 
     @rule(wanted=st.lists(gangs(), max_size=3))
-    def try_and_undo(self, wanted: list[Gang]) -> None:
+    def try_and_undo(self, wanted: list[GangRequest]) -> None:
         grew = [self.free.grew(pool) for pool in ("main", "other")]
         mark = self.free.mark()
         for seats, ask in self.sitting:
@@ -194,7 +194,7 @@ def test_an_ill_node_holds_nothing_and_what_leaves_it_is_known_when_it_is_well()
     assert free.accelerators("main") == (0.0, 0.0)
     free.give([Seat("a", (0,))], ONE)
     node.give(Seat("a", (0,)), ONE)
-    assert not free.could(Gang(ONE, 1, ("main",)))
+    assert not free.could(GangRequest(ONE, 1, ("main",)))
     node.health = "healthy"
     free.set(node, RULES)
     assert free.accelerators("main") == (8.0, 8.0)
@@ -204,7 +204,7 @@ def test_could_is_told_by_domains_that_are_required() -> None:
     free = Free()
     for i in range(4):
         free.set(machine(f"n{i}", rack=f"r{i // 2}"), RULES)
-    gang = Gang(ONE, 3, ("main",))
+    gang = GangRequest(ONE, 3, ("main",))
     assert free.could(gang)
     assert not free.could(replace(gang, require="rack"))
     assert free.could(replace(gang, require="rack", nodes=2))

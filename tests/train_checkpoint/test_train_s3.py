@@ -16,7 +16,7 @@ from gang_kit import gang
 from muster.runtime import place
 from muster.train.checkpoint import Saver, Snapshot, export, newest, restore
 from muster.train.checkpoint.s3 import S3, open_s3
-from muster.train.checkpoint.s3_client import Client, client
+from muster.train.checkpoint.s3_client import CheckpointS3, client
 from muster.train.errors import CheckpointDamaged, CheckpointError, CheckpointHeld
 from muster.train.models import safetensors
 from s3_kit import KEY, SECRET
@@ -81,14 +81,14 @@ def test_big_objects_go_up_in_parts_and_come_down_in_ranges(bucket):
 
 def test_an_answer_that_was_lost_when_parts_were_joined(bucket, monkeypatch):
     """The server has joined them, the client tries again and is told that there is no such upload."""
-    real = Client.request
+    real = CheckpointS3.request
 
     def twice(self, method, name="", query=None, **rest):
         if method == "POST" and "uploadId" in (query or {}):
             real(self, method, name, query, **rest)
         return real(self, method, name, query, **rest)
 
-    monkeypatch.setattr(Client, "request", twice)
+    monkeypatch.setattr(CheckpointS3, "request", twice)
     store = S3(client(bucket), "x/", part_bytes=PART)
     store.put("step-000000001/big", memoryview(bytes(2 * PART)))
     assert store.files("step-000000001") == {"big": 2 * PART}

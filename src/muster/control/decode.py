@@ -12,10 +12,11 @@ import re
 import struct
 from array import array
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, NoReturn
 
 from muster import wire
+from muster.store.base import Column
 
 DEPTH: Final = 64  # levels of a document; what Muster's own side writes has 20 at most
 DROPPED: Final = "dropped"  # the type of a document that stands for one that was not kept
@@ -23,15 +24,6 @@ _FAR: Final = 7  # rows; a run that is not longer is taken row by row, which is 
 _FIRST_WINDOW: Final = 16  # headers compared at once at first; doubled while they agree
 _LAST_WINDOW: Final = 1 << 14
 _NUL: Final = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")  # escaped, and not the text of an escape
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """The points of one metric, in the order in which they were reported."""
-
-    steps: array[int] = field(default_factory=lambda: array("q"))
-    times: array[float] = field(default_factory=lambda: array("d"))
-    values: array[float] = field(default_factory=lambda: array("d"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,13 +19,13 @@ from muster.control.decode import decode
 from muster.control.ingest_run import Pace, patch_of
 from muster.control.metric_tap import MetricTap
 from muster.control.observe import worker_ended, workers_running
-from muster.control.shipping import LATE, Gang, check_open, check_ranks, gang_of, shipped_patch
+from muster.control.shipping import LATE, ReportingGang, check_open, check_ranks, gang_of, shipped_patch
 from muster.core.errors import Conflict, Invalid, NotFound, Unavailable
 from muster.core.event import SYSTEM, Event
 from muster.core.job import Job
 from muster.core.state import State
 from muster.masking import Masker
-from muster.store.base import Aside, Column, Entry, Record, RunPatch, Store, StreamState, StreamWrite
+from muster.store.base import Aside, Entry, Record, RunPatch, Store, StreamState, StreamWrite
 from muster.store.commit import GroupCommit
 from muster.track.holders import Holder
 from muster.wire import Batch, Command, Piece, Reply, Stream, WorkerExit
@@ -70,7 +70,7 @@ class _Attempt:
 
     project: str
     job: bool  # rather than a run of another source
-    gang: Gang
+    gang: ReportingGang
     run: dict[str, Any]
     streams: dict[tuple[int, Stream], StreamState]
     keep: int  # bytes of each rank's output
@@ -239,8 +239,9 @@ class Ingest:
             raise Invalid(f"The {name} is damaged after offset {start}: {error}") from error
         for doc in found.docs:
             attempt.masker.mask_doc(doc, _NEVER_MASKED)
-        columns = {name: Column(c.steps, c.times, c.values) for name, c in found.columns.items()}
-        write = StreamWrite(job_id, number, piece.rank, piece.stream, start, end, columns=columns, shapes=found.shapes)
+        write = StreamWrite(
+            job_id, number, piece.rank, piece.stream, start, end, columns=found.columns, shapes=found.shapes
+        )
         return write, found.docs
 
 

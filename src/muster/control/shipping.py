@@ -23,7 +23,7 @@ OUTSIDE_RANKS: Final = 8  # of a run that is no job, whose one writer is rank 0
 
 
 @dataclass(slots=True)
-class Gang:
+class ReportingGang:
     """What an attempt may report as. `ended_at` of a job's attempt, once it is known to be over."""
 
     workers: int
@@ -31,23 +31,23 @@ class Gang:
     ended_at: float | None = None
 
 
-def gang_of(store: Store, job: Job | None, number: int) -> Gang:
+def gang_of(store: Store, job: Job | None, number: int) -> ReportingGang:
     """Of a job's attempt as it was planned; a run that is no job has one writer."""
     if job is None:
-        return Gang(1, OUTSIDE_RANKS)
+        return ReportingGang(1, OUTSIDE_RANKS)
     attempt = _attempt(store, job, number)
     workers = len(attempt.workers) if attempt is not None else job.spec.num_nodes
-    return Gang(workers, workers * ranks_per_node(job.spec))
+    return ReportingGang(workers, workers * ranks_per_node(job.spec))
 
 
-def check_ranks(gang: Gang, batch: Batch) -> None:
+def check_ranks(gang: ReportingGang, batch: Batch) -> None:
     """Raises Invalid for a rank that the gang does not have: each has an allowance of output and streams of its own."""
     for piece in batch.pieces:
         if piece.rank >= gang.ranks:
             raise Invalid(f"There is no rank {piece.rank}: the attempt has {gang.ranks}.")
 
 
-def shipped_patch(gang: Gang, run: Mapping[str, Any], number: int, batch: Batch, now: float) -> dict[str, Any]:
+def shipped_patch(gang: ReportingGang, run: Mapping[str, Any], number: int, batch: Batch, now: float) -> dict[str, Any]:
     """What the run's document keeps of a worker's end: when it was first told, and who has shipped the whole."""
     if batch.state != "ended":
         return {}
@@ -59,7 +59,7 @@ def shipped_patch(gang: Gang, run: Mapping[str, Any], number: int, batch: Batch,
 
 
 def check_open(
-    store: Store, job_id: str, number: int, gang: Gang, run: Mapping[str, Any], now: float, late: float
+    store: Store, job_id: str, number: int, gang: ReportingGang, run: Mapping[str, Any], now: float, late: float
 ) -> None:
     """Raises NotFound when nothing new of the attempt is taken any more."""
     told = run.get(_key(number)) or {}
@@ -73,7 +73,7 @@ def check_open(
         )
 
 
-def _ended_at(store: Store, job_id: str, number: int, gang: Gang) -> float | None:
+def _ended_at(store: Store, job_id: str, number: int, gang: ReportingGang) -> float | None:
     if gang.ended_at is None and not _live(store.state().jobs.get(job_id), number):
         job = store.job(job_id)
         attempt = _attempt(store, job, number) if job is not None else None

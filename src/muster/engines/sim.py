@@ -28,7 +28,7 @@ class Player(Protocol):
 
 
 @dataclass(slots=True)
-class _Gang:
+class _SimGang:
     launch: GangLaunch
     starting: set[int]
     exits: dict[int, WorkerExit] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class SimEngine:
     slow: bool = False  # workers stay `starting` until `come_up`; otherwise they run at once
     remember: bool = True  # record which gangs started and which were forgotten; a million jobs would fill the memory
     launches: list[Key] = field(default_factory=list)  # every gang that really started, in order
-    _gangs: dict[Key, _Gang] = field(default_factory=dict)
+    _gangs: dict[Key, _SimGang] = field(default_factory=dict)
     _forgotten: set[Key] = field(default_factory=set)
     _news: dict[tuple[str, int, int], None] = field(default_factory=dict)  # changed workers, in order of change
     _names: frozenset[str] = frozenset()
@@ -72,7 +72,7 @@ class SimEngine:
         if self.refuse is not None:
             self.refuse(gang)
         self._check_nodes(gang)
-        self._gangs[key] = _Gang(gang, set(range(len(gang.seats))) if self.slow else set())
+        self._gangs[key] = _SimGang(gang, set(range(len(gang.seats))) if self.slow else set())
         if self.remember:
             self.launches.append(key)
         for worker in range(len(gang.seats)):
@@ -154,7 +154,7 @@ class SimEngine:
             self._wake()
 
 
-def _report(job: str, attempt: int, worker: int, gang: _Gang) -> WorkerReport:
+def _report(job: str, attempt: int, worker: int, gang: _SimGang) -> WorkerReport:
     exit_ = gang.exits.get(worker)
     if exit_ is not None:
         return WorkerReport(job, attempt, worker, "ended", exit_)

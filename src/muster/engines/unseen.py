@@ -40,7 +40,7 @@ class Held:
 
 
 @dataclass(slots=True)
-class Gang:
+class PendingGang:
     launch: GangLaunch
     # `wanted`: to be handed over. `handing`: hand-over in progress. `held`: see `Held`.
     # `sent`: the cluster has taken it.
@@ -60,13 +60,13 @@ class Gang:
 class Unseen:
     """The set of such gangs. Not thread-safe: the owner holds its lock for every call."""
 
-    gangs: dict[Key, Gang] = field(default_factory=dict)
+    gangs: dict[Key, PendingGang] = field(default_factory=dict)
 
     def __contains__(self, key: Key) -> bool:
         return key in self.gangs
 
     def add(self, gang: GangLaunch) -> None:
-        self.gangs[gang.job, gang.attempt] = Gang(gang)
+        self.gangs[gang.job, gang.attempt] = PendingGang(gang)
 
     def due(self, now: float, most: int) -> list[GangLaunch]:
         """Returns the gangs to hand over now and marks them as `handing`."""

@@ -26,7 +26,7 @@ from muster.runtime.folder import Folder
 from muster.runtime.host import FOLDER as HOST
 from muster.runtime.keeper import Keeper
 from muster.runtime.output import Output
-from muster.runtime.ranks import Gang, environment, gang_environment, make_sandbox, workdir
+from muster.runtime.ranks import WorkerRanks, environment, gang_environment, make_sandbox, workdir
 from muster.runtime.sandbox import WORK, Sandbox, SandboxError
 from muster.runtime.segments import LogStore
 from muster.runtime.ship import Shipper
@@ -76,7 +76,7 @@ class Launcher:
         self._bell = Bell()
         self._commands = Commands(folder, self._bell, launch.orders)
         self._keeper = Keeper(launch.keeper)
-        self._gang = Gang(launch, folder)
+        self._gang = WorkerRanks(launch, folder)
         self._sandbox: Sandbox | None = None
         self._outputs: dict[int, Output] = {}
         self._remarks: list[str] = []  # for the ranks' logs
@@ -142,7 +142,7 @@ class Launcher:
         try:
             self._sandbox = make_sandbox(self._launch, self._folder)
             self._sandbox.open(gang_environment(self._launch, self._folder))
-            self._gang = Gang(self._launch, self._folder, self._sandbox)
+            self._gang = WorkerRanks(self._launch, self._folder, self._sandbox)
             workdir = self._launch.workdir
             allowed = self._sandbox.enters(workdir) if workdir else "write"
         except SandboxError as error:
@@ -179,7 +179,7 @@ class Launcher:
         except Away:
             return self._early
         self._launch = replace(launch, workdir=str(found))
-        self._gang = Gang(self._launch, self._folder, self._sandbox)
+        self._gang = WorkerRanks(self._launch, self._folder, self._sandbox)
         return None
 
     def _wait(self, seconds: float) -> bool:

@@ -133,7 +133,7 @@ def _as_srun_would(launch: wire.Launch, rank: int, local: int) -> dict[str, str]
     }
 
 
-class Gang:
+class WorkerRanks:
     """The ranks that this launcher started, and all their descendants."""
 
     def __init__(self, launch: wire.Launch, folder: Folder, sandbox: Sandbox | None = None) -> None:

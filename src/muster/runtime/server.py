@@ -19,7 +19,7 @@ TIMEOUT: Final = 5.0  # seconds for one answer
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 
 
-class Refused(Exception):
+class ServerRefused(Exception):
     """The server rejected the request: its message, with a hint."""
 
 
@@ -37,7 +37,7 @@ class Server:
         if not self.urls:
             raise Away("no server's address is known: set MUSTER_URL, or start one with `muster up -d`")
         if not self.token:
-            raise Refused(f"No token for {self.urls[0]}. Set MUSTER_TOKEN to one that is valid there.")
+            raise ServerRefused(f"No token for {self.urls[0]}. Set MUSTER_TOKEN to one that is valid there.")
         failure = Away("no server answers")
         for url in self.urls:
             try:
@@ -57,7 +57,7 @@ class Server:
                 words = _words(error.read(1 << 16))
             if error.code >= 500 or error.code == 429 or not words:
                 raise Away(f"{url} answered with status {error.code}") from error
-            raise Refused(words) from error
+            raise ServerRefused(words) from error
         except (OSError, ValueError) as error:
             raise Away(f"{url}: {error}") from error
 

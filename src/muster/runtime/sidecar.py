@@ -23,7 +23,7 @@ from muster.runtime.channel import BACKOFF_FIRST, Away, Channel
 from muster.runtime.companion import Companion, Program
 from muster.runtime.host import FOLDER as HOST
 from muster.runtime.offline import Parcel, parcels
-from muster.runtime.server import Refused, Server, find_server
+from muster.runtime.server import Server, ServerRefused, find_server
 from muster.runtime.ship import Shipper
 from muster.runtime.streams import SpoolSource, Stream
 
@@ -126,8 +126,8 @@ class Sidecar:
             if opened is None:
                 opened = self._find().open_run(self.parcel.told()["request"])
                 self.parcel.write_opened(opened)
-        except (Away, Refused) as error:
-            self._refused = isinstance(error, Refused)
+        except (Away, ServerRefused) as error:
+            self._refused = isinstance(error, ServerRefused)
             self.trouble = str(error)
             processes.complain(f"the run can't be opened: {error}")
             return

@@ -16,7 +16,7 @@ from muster.runtime.ending import Ending, failing, forcing, stopping
 from muster.runtime.folder import Folder
 from muster.runtime.keeper import Keeper
 from muster.runtime.output import Output
-from muster.runtime.ranks import Gang, Rank
+from muster.runtime.ranks import Rank, WorkerRanks
 from muster.runtime.ship import Shipper
 
 READ_BYTES: Final = 256 << 10  # per rank before the others have their turn
@@ -36,7 +36,7 @@ class Supervisor:
         self,
         launch: wire.Launch,
         folder: Folder,
-        gang: Gang,
+        gang: WorkerRanks,
         outputs: Mapping[int, Output],
         shipper: Shipper,
         bell: Bell,

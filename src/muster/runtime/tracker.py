@@ -30,7 +30,7 @@ from muster.runtime.media import Media, shared_media
 from muster.runtime.offline import FOLDER, Parcel, new_id, parcel_for, parcels
 from muster.runtime.plain import plain
 from muster.runtime.reporter import Reporter, shared
-from muster.runtime.server import Refused, find_server, home_folder
+from muster.runtime.server import ServerRefused, find_server, home_folder
 
 CLOSE_PATIENCE: Final = 10.0  # seconds that a script's exit waits for its last data to arrive
 _LOOK: Final = 0.01  # seconds
@@ -157,7 +157,7 @@ def _outside(request: dict[str, Any], url: str | None, home: Path) -> Tracker:
         opened = server.open_run(request)
         parcel.write_opened(opened)
         run = str(opened["id"])
-    except Refused as error:
+    except ServerRefused as error:
         parcel.remove()
         raise RunRefused(f"start_run(): {error}") from None
     except Away as error:

@@ -15,7 +15,7 @@ from muster.core.rules import Rules
 from muster.sched.board import OVERRUN, Board, Running
 from muster.sched.elastic import most_that_fit
 from muster.sched.order import remaining
-from muster.sched.place import Gang
+from muster.sched.place import GangRequest
 
 LATEST = 5_000  # maximum ends of running gangs that one reservation looks at
 
@@ -66,7 +66,7 @@ def takes(job: Job, rules: Rules, now: float) -> float:
 
 
 def reserve(
-    board: Board, rules: Rules, job: Job, gang: Gang, earlier: list[Reservation], now: float
+    board: Board, rules: Rules, job: Job, gang: GangRequest, earlier: list[Reservation], now: float
 ) -> Reservation | None:
     """A reservation at the first time at which the gang fits, if gangs end as expected and `earlier` ones are kept."""
     lasts = takes(job, rules, now)
@@ -79,7 +79,14 @@ def reserve(
 
 
 def _in_pool(
-    board: Board, rules: Rules, job: Job, gang: Gang, pool: str, lasts: float, earlier: list[Reservation], now: float
+    board: Board,
+    rules: Rules,
+    job: Job,
+    gang: GangRequest,
+    pool: str,
+    lasts: float,
+    earlier: list[Reservation],
+    now: float,
 ) -> Reservation | None:
     free, there = board.free, gang.within(pool, gang.nodes)
     others = sorted((reservation.end, 0, None) for reservation in earlier)
@@ -124,7 +131,7 @@ def _together(ends: Iterable[tuple[float, int, Running | None]], now: float) -> 
         yield time, [known for _, _, known in group if known is not None]
 
 
-def beside(board: Board, gang: Gang, others: list[Reservation], fewest: int) -> tuple[Seat, ...] | None:
+def beside(board: Board, gang: GangRequest, others: list[Reservation], fewest: int) -> tuple[Seat, ...] | None:
     """Seats for the gang, or for as much of it as an elastic one needs, that leave the other reservations intact."""
     mark = board.free.mark()
     for other in others:

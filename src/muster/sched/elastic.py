@@ -11,7 +11,7 @@ from muster.core.spec import fewest_nodes
 from muster.sched.board import Board, Running
 from muster.sched.gate import allowance
 from muster.sched.order import remaining
-from muster.sched.place import Gang
+from muster.sched.place import GangRequest
 from muster.sched.placements import PLACEMENTS
 from muster.sched.quota import EPSILON
 
@@ -19,7 +19,7 @@ WORTH_IT = 10.0  # a gang is stopped to grow only after it has run this many tim
 FRESH = 60.0  # maximum age in seconds of the checkpoint of a gang that is stopped to grow
 
 
-def most_that_fit(board: Board, gang: Gang, fewest: int) -> tuple[Seat, ...] | None:
+def most_that_fit(board: Board, gang: GangRequest, fewest: int) -> tuple[Seat, ...] | None:
     """Seats for the largest gang from `fewest` to `gang.nodes` nodes; None when even `fewest` nodes don't fit."""
     place = PLACEMENTS.get(gang.placement).place
     seats = place(gang, board.free) if board.free.could(gang) else None
@@ -50,7 +50,7 @@ def growth(board: Board, rules: Rules, known: Running, now: float) -> tuple[Seat
     sitting = frozenset(seat.node for seat in known.seats)
     # Nodes whose maintenance begins before its expected end are no gain.
     ends = now + remaining(job, rules) if rules.pool(known.pool).maintenance else -inf
-    gang = Gang(job.ask, wanted, (known.pool,), "pack", prefer=spec.topology.prefer, avoid=sitting, ends=ends)
+    gang = GangRequest(job.ask, wanted, (known.pool,), "pack", prefer=spec.topology.prefer, avoid=sitting, ends=ends)
     if spec.topology.require is not None:
         return None  # new nodes would have to share a label with its present ones: such a gang never grows
     found = most_that_fit(board, gang, 1)

@@ -15,7 +15,7 @@ from muster.sched.backfill import Reservation, beside, reserve, takes
 from muster.sched.board import Board
 from muster.sched.elastic import most_that_fit
 from muster.sched.gate import gate
-from muster.sched.place import Gang
+from muster.sched.place import GangRequest
 from muster.sched.position import QueuePositions
 from muster.sched.queued_jobs import Queued, Shape
 from muster.sched.shortage import NAMED, shortage
@@ -43,7 +43,7 @@ class Explainer:
     now: float
     sees: Callable[[Job], bool] = lambda job: True
     line: QueuePositions = field(init=False)
-    _fits: dict[tuple[Shape, Gang], tuple[Seat, ...] | None] = field(default_factory=dict)
+    _fits: dict[tuple[Shape, GangRequest], tuple[Seat, ...] | None] = field(default_factory=dict)
     _shortages: dict[tuple[Shape, bool], Reason] = field(default_factory=dict)
     _kept: dict[str, list[Reservation]] = field(default_factory=dict)
     _first: dict[str, list[Job]] = field(default_factory=dict)
@@ -80,7 +80,9 @@ class Explainer:
     def named(self, job: Job) -> str:
         return job.id if self.sees(job) else HIDDEN
 
-    def starts(self, queued: Queued, gang: Gang, fewest: int, lasts: float | None = None) -> tuple[Seat, ...] | None:
+    def starts(
+        self, queued: Queued, gang: GangRequest, fewest: int, lasts: float | None = None
+    ) -> tuple[Seat, ...] | None:
         """The seats on which the job would start now with this gang and a run time of `lasts`; None if it would not."""
         weight = gang.ask.weight * fewest
         rules = self.state.rules
@@ -154,7 +156,7 @@ class Explainer:
             return [short]
         return [short, behind] if short.code in ("nodes_unhealthy", "maintenance") else [behind, short]
 
-    def _passing(self, queued: Queued, gang: Gang, brief: bool) -> Reason:
+    def _passing(self, queued: Queued, gang: GangRequest, brief: bool) -> Reason:
         """The job fits: it is held back by the order of its queue, by a reservation, or by nothing."""
         rule = queued.stream.rules.backfill
         if rule == "none":
@@ -191,7 +193,7 @@ class Explainer:
             self._first[queue] = [one.job for one in islice(self.line.in_order(queue, resting=True), NAMED)]
         return self._first[queue]
 
-    def _seats(self, queued: Queued, gang: Gang) -> tuple[Seat, ...] | None:
+    def _seats(self, queued: Queued, gang: GangRequest) -> tuple[Seat, ...] | None:
         shape, free = queued.stream.shape, self.board.free
         if gang.pools == shape.gang.pools and shape.blocked == tuple([free.grew(pool) for pool in gang.pools]):
             return None  # the scheduler has tried, and nothing has become free since
@@ -200,7 +202,7 @@ class Explainer:
             self._fits[key] = most_that_fit(self.board, gang, shape.fewest)
         return self._fits[key]
 
-    def _short(self, queued: Queued, gang: Gang, brief: bool) -> Reason:
+    def _short(self, queued: Queued, gang: GangRequest, brief: bool) -> Reason:
         key = (queued.stream.shape, brief)
         if key not in self._shortages:
             fewest = queued.stream.shape.fewest

@@ -20,7 +20,7 @@ from muster.sched.board import Board, Claimed
 from muster.sched.elastic import most_that_fit
 from muster.sched.gate import allowance, gate
 from muster.sched.order import UNKNOWN, Key
-from muster.sched.place import Gang
+from muster.sched.place import GangRequest
 from muster.sched.pool_choice import PoolChoice
 from muster.sched.queue_cursor import QueueCursor
 from muster.sched.queued_jobs import Queued, Shape, Stream
@@ -277,7 +277,7 @@ class Filling:
         self._start(queued, seats)
         return True
 
-    def _seats(self, queued: Queued, gang: Gang) -> tuple[Seat, ...] | None:
+    def _seats(self, queued: Queued, gang: GangRequest) -> tuple[Seat, ...] | None:
         """Seats for as many workers as fit and as the job's limits and quota allow."""
         shape = queued.stream.shape
         if shape.fewest == gang.nodes or not shape.each:
@@ -291,7 +291,7 @@ class Filling:
         return None
 
     def _beside(
-        self, queued: Queued, gang: Gang, seats: tuple[Seat, ...], kept: list[Reservation]
+        self, queued: Queued, gang: GangRequest, seats: tuple[Seat, ...], kept: list[Reservation]
     ) -> tuple[Seat, ...] | None:
         """The given seats, or others, on which the gang delays no reservation; None when there are none."""
         shape = queued.stream.shape
@@ -317,7 +317,7 @@ class Filling:
         done = job.ran if job.checkpoint is not None else 0.0
         return self.now + max(whole - done, 1.0)
 
-    def gang(self, queued: Queued) -> Gang:
+    def gang(self, queued: Queued) -> GangRequest:
         """The job's gang, with `near` set for its placement, and `ends` set where a pool has maintenance."""
         gang = queued.stream.shape.gang
         if gang.placement in ("group", "locality"):

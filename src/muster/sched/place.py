@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Gang:
+class GangRequest:
     """What a placement needs to know about a job."""
 
     ask: Resources  # of each worker
@@ -27,9 +27,9 @@ class Gang:
     avoid: frozenset[str] = frozenset()  # nodes that are used last: the job failed there
     ends: float = -inf  # expected end: nodes that close before it are left out
 
-    def within(self, pool: str, nodes: int) -> Gang:
+    def within(self, pool: str, nodes: int) -> GangRequest:
         """The same gang in one pool, with `nodes` workers."""
-        return Gang(
+        return GangRequest(
             self.ask, nodes, (pool,), self.placement, self.require, self.prefer, self.near, self.avoid, self.ends
         )
 
@@ -39,7 +39,7 @@ class Placement(Protocol):
 
     name: str
 
-    def place(self, gang: Gang, free: Free) -> tuple[Seat, ...] | None:
+    def place(self, gang: GangRequest, free: Free) -> tuple[Seat, ...] | None:
         """One seat for every worker, each on a different node; None if it does not fit.
 
         Does not change `free`: the caller takes the seats with `free.take`.

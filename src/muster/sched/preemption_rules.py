@@ -25,7 +25,7 @@ from muster.sched.by_value import Step
 from muster.sched.capacity.slot import mask_of
 from muster.sched.failed_preemptions import EVERYWHERE, FailedPreemptions
 from muster.sched.order import priority_now, width
-from muster.sched.place import Gang
+from muster.sched.place import GangRequest
 from muster.sched.queued_jobs import Queued
 from muster.sched.quota import EPSILON
 
@@ -59,7 +59,7 @@ class PreemptionRules:
         kept = board.quotas.kept_back(stream.queue, pool) if board.quotas.any and not self.entitled else 0.0
         self.wanting = weight + kept - board.free.accelerators(pool)[0] if kept else 0.0
 
-    def may_help(self, gang: Gang) -> bool:
+    def may_help(self, gang: GangRequest) -> bool:
         """Whether preemption should be tried: not if it failed before and nothing that could help has changed since."""
         failed = self.queued.stream.failed_preemptions.get(self.pool)
         log = self.board.easier_nodes[self.pool]
@@ -96,7 +96,7 @@ class PreemptionRules:
                 self.board.easier_nodes[self.pool].end,
             )
 
-    def _clears(self, name: str, gang: Gang) -> bool:
+    def _clears(self, name: str, gang: GangRequest) -> bool:
         """Whether a node would have enough free accelerators if all possible victims on it left."""
         board = self.board
         slot = board.free.slots.get(name)

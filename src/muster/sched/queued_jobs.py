@@ -14,7 +14,7 @@ from muster.core.job import Job
 from muster.core.rules import QueueRules
 from muster.sched.failed_preemptions import FailedPreemptions
 from muster.sched.order import Key, Policy
-from muster.sched.place import Gang
+from muster.sched.place import GangRequest
 
 Entry = tuple[Key, int, str]  # key within the stream, number, id
 
@@ -23,7 +23,7 @@ Entry = tuple[Key, int, str]  # key within the stream, number, id
 class Shape:
     """A resource request, shared by all jobs that ask for the same."""
 
-    gang: Gang
+    gang: GangRequest
     fewest: int  # minimum nodes
     each: float  # accelerators per worker
     streams: dict[Stream, None] = field(default_factory=dict)  # those with at least one job

@@ -14,7 +14,7 @@ from muster.core.state import State
 from muster.sched.backfill import ends_at
 from muster.sched.board import Board, Running
 from muster.sched.elastic import most_that_fit
-from muster.sched.place import Gang
+from muster.sched.place import GangRequest
 
 NAMED: Final = 5  # jobs or nodes that a reason names at most
 LOOKED_AT: Final = 512  # largest cluster, in nodes, for which a brief answer looks at every node
@@ -22,7 +22,9 @@ LOOKED_AT: Final = 512  # largest cluster, in nodes, for which a brief answer lo
 Named = Callable[[Job], str]  # job → the name shown to the user who asks; see `Explainer.named`
 
 
-def shortage(state: State, board: Board, gang: Gang, fewest: int, now: float, named: Named, brief: bool) -> Reason:
+def shortage(
+    state: State, board: Board, gang: GangRequest, fewest: int, now: float, named: Named, brief: bool
+) -> Reason:
     """Why a gang that needs at least `fewest` nodes does not fit now."""
     if gang.ends > -inf and most_that_fit(board, replace(gang, ends=-inf), fewest) is not None:
         return _maintenance(state, gang, now)
@@ -35,7 +37,7 @@ def shortage(state: State, board: Board, gang: Gang, fewest: int, now: float, na
     return _full(state, board, gang, fewest, fitting, now, named)
 
 
-def _maintenance(state: State, gang: Gang, now: float) -> Reason:
+def _maintenance(state: State, gang: GangRequest, now: float) -> Reason:
     windows = [w for pool in gang.pools for w in state.rules.pool(pool).maintenance if w.end > now]
     first = min(windows, key=lambda window: window.start)
     why = f" ({first.why})" if first.why else ""
@@ -43,7 +45,7 @@ def _maintenance(state: State, gang: Gang, now: float) -> Reason:
     return reason("maintenance", message, begins=first.start, ends=first.end, would_end=gang.ends)
 
 
-def _roughly(board: Board, gang: Gang, fewest: int) -> Reason:
+def _roughly(board: Board, gang: GangRequest, fewest: int) -> Reason:
     """An answer from the accelerator counts that the index keeps anyway, without a look at each node."""
     wanted = gang.ask.weight * fewest
     counted = [board.free.accelerators(pool) for pool in gang.pools]
@@ -56,7 +58,7 @@ def _roughly(board: Board, gang: Gang, fewest: int) -> Reason:
     return reason("no_capacity", message, wanted=fewest, free_accelerators=free)
 
 
-def _unhealthy(gang: Gang, wanted: int, fitting: list[Node], healthy: int) -> Reason:
+def _unhealthy(gang: GangRequest, wanted: int, fitting: list[Node], healthy: int) -> Reason:
     ill = [node for node in fitting if node.health != "healthy"]
     message = f"{_nodes(wanted)} with {gang.ask} are needed and {healthy} are healthy"
     message += f"; not: {_ill(fitting)}" if ill else ""
@@ -64,7 +66,9 @@ def _unhealthy(gang: Gang, wanted: int, fitting: list[Node], healthy: int) -> Re
     return reason("nodes_unhealthy", message, wanted=wanted, healthy=healthy, nodes=nodes)
 
 
-def _full(state: State, board: Board, gang: Gang, wanted: int, fitting: list[Node], now: float, named: Named) -> Reason:
+def _full(
+    state: State, board: Board, gang: GangRequest, wanted: int, fitting: list[Node], now: float, named: Named
+) -> Reason:
     healthy = [node for node in fitting if node.health == "healthy"]
     pools = {node.pool: [n for n in healthy if n.pool == node.pool] for node in healthy}
     rooms = {pool: sum(_has_room(board, node, gang) for node in there) for pool, there in pools.items()}
@@ -95,7 +99,7 @@ def _full(state: State, board: Board, gang: Gang, wanted: int, fitting: list[Nod
     return reason("no_capacity", message, **data)
 
 
-def _has_room(board: Board, node: Node, gang: Gang) -> bool:
+def _has_room(board: Board, node: Node, gang: GangRequest) -> bool:
     slot = board.free.slots.get(node.name)
     if slot is None or slot.closes < gang.ends or slot.cpu < gang.ask.milli_cpus or slot.memory < gang.ask.memory:
         return False
@@ -103,7 +107,7 @@ def _has_room(board: Board, node: Node, gang: Gang) -> bool:
     return slot.mask.bit_count() >= gang.ask.accelerators or parts
 
 
-def _holders(state: State, board: Board, gang: Gang, now: float) -> Iterator[tuple[float, Running]]:
+def _holders(state: State, board: Board, gang: GangRequest, now: float) -> Iterator[tuple[float, Running]]:
     """Gangs on nodes whose hardware suits the gang, with the time at which they are expected to end."""
     for pool in gang.pools:
         for known in board.running_in(pool):

@@ -13,7 +13,7 @@ from muster.sched.backfill import ends_at
 from muster.sched.board import Running, safe_until
 from muster.sched.explain import Explainer
 from muster.sched.gate import gate, over_quota
-from muster.sched.place import Gang
+from muster.sched.place import GangRequest
 from muster.sched.placements import PLACEMENTS
 from muster.sched.queued_jobs import Queued
 from muster.sched.victims import Freed, find_victims
@@ -246,7 +246,7 @@ def _minutes(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
 
-def _starts(explainer: Explainer, queued: Queued, gang: Gang, lasts: float | None = None) -> bool:
+def _starts(explainer: Explainer, queued: Queued, gang: GangRequest, lasts: float | None = None) -> bool:
     return explainer.starts(queued, gang, min(queued.stream.shape.fewest, gang.nodes), lasts) is not None
 
 

@@ -11,7 +11,7 @@ from muster.core.resources import WHOLE
 from muster.core.rules import Rules
 from muster.sched.board import Board, Running
 from muster.sched.capacity.slot import Slot
-from muster.sched.place import Gang
+from muster.sched.place import GangRequest
 from muster.sched.placements import PLACEMENTS
 from muster.sched.preemption_rules import LOOKED_AT, PreemptionRules, loss, mask_on
 from muster.sched.queued_jobs import Queued
@@ -29,7 +29,7 @@ class Freed:
 
 
 def find_victims(
-    board: Board, rules: Rules, queued: Queued, gang: Gang, now: float, remember: bool = False
+    board: Board, rules: Rules, queued: Queued, gang: GangRequest, now: float, remember: bool = False
 ) -> Freed | None:
     """The cheapest preemption that lets the job start in the gang's one pool; None when there is none.
 
@@ -46,7 +46,7 @@ def find_victims(
     return found
 
 
-def _clear(board: Board, gang: Gang, able: list[Running], preemption: PreemptionRules) -> Freed | None:
+def _clear(board: Board, gang: GangRequest, able: list[Running], preemption: PreemptionRules) -> Freed | None:
     """Picks the nodes that are cheapest to clear, and the victims on them."""
     on = _by_node(able)
     missing, at_least = _lacking(board, gang, on)
@@ -100,7 +100,7 @@ def _by_node(gangs: Iterable[Running]) -> dict[str, list[Running]]:
     return on
 
 
-def _lacking(board: Board, gang: Gang, on: dict[str, list[Running]]) -> tuple[int, float]:
+def _lacking(board: Board, gang: GangRequest, on: dict[str, list[Running]]) -> tuple[int, float]:
     """Nodes that are missing even if all possible victims leave, and a lower bound of the victims' total value.
 
     Only accelerators are considered. The value of a gang on several nodes is divided between its nodes.
@@ -127,7 +127,7 @@ def _lacking(board: Board, gang: Gang, on: dict[str, list[Running]]) -> tuple[in
 
 
 def _leaving_parts(
-    board: Board, slot: Slot, gang: Gang, sitting: list[Running], preemption: PreemptionRules
+    board: Board, slot: Slot, gang: GangRequest, sitting: list[Running], preemption: PreemptionRules
 ) -> list[Running] | None:
     """As `_leaving`, for shared accelerators: one is whole again only when all gangs that share it have left."""
 
@@ -156,7 +156,7 @@ def _leaving_parts(
 
 
 def _leaving(
-    board: Board, slot: Slot, gang: Gang, sitting: list[Running], preemption: PreemptionRules
+    board: Board, slot: Slot, gang: GangRequest, sitting: list[Running], preemption: PreemptionRules
 ) -> list[Running] | None:
     """Victims on the node so that one worker fits: lowest loss per accelerator first, without unneeded victims."""
     ask = gang.ask
@@ -191,7 +191,7 @@ def _leaving(
     return found
 
 
-def _needed(board: Board, gang: Gang, victims: list[Running], preemption: PreemptionRules) -> list[Running]:
+def _needed(board: Board, gang: GangRequest, victims: list[Running], preemption: PreemptionRules) -> list[Running]:
     """The victims without those that the gang does not need; the highest loss is dropped first."""
     kept = sorted(victims, key=lambda known: (-loss(known, preemption.rules, preemption.now), known.job.number))
     for known in list(kept):
@@ -202,7 +202,7 @@ def _needed(board: Board, gang: Gang, victims: list[Running], preemption: Preemp
     return kept
 
 
-def _agreed(board: Board, gang: Gang, victims: list[Running], preemption: PreemptionRules) -> Freed | None:
+def _agreed(board: Board, gang: GangRequest, victims: list[Running], preemption: PreemptionRules) -> Freed | None:
     if not preemption.enough(victims):
         return None
     seats = _fits(board, gang, victims)
@@ -212,7 +212,7 @@ def _agreed(board: Board, gang: Gang, victims: list[Running], preemption: Preemp
     return Freed(tuple(victims), seats, why, whole=preemption.wanting > EPSILON)
 
 
-def _fits(board: Board, gang: Gang, victims: list[Running]) -> tuple[Seat, ...] | None:
+def _fits(board: Board, gang: GangRequest, victims: list[Running]) -> tuple[Seat, ...] | None:
     mark = board.free.mark()
     for known in victims:
         board.free.give(known.seats, known.job.ask)

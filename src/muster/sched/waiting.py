@@ -11,7 +11,7 @@ from muster.core.job import Job
 from muster.core.spec import fewest_nodes
 from muster.sched.board_state import BoardState, weight_of
 from muster.sched.order import Policy, remaining
-from muster.sched.place import Gang
+from muster.sched.place import GangRequest
 from muster.sched.queued_jobs import Queued, Shape, Stream
 from muster.sched.quota import EPSILON
 from muster.sched.windows import opens, shuts
@@ -216,7 +216,7 @@ class Waiting(BoardState):
         )  # fmt: skip
         shape = self._shapes.get(name)
         if shape is None or own:
-            gang = Gang(job.ask, spec.num_nodes, pools, spec.placement, topology.require, topology.prefer)
+            gang = GangRequest(job.ask, spec.num_nodes, pools, spec.placement, topology.require, topology.prefer)
             if own:
                 gang = replace(gang, avoid=_blamed(job))
             shape = self._shapes[name] = Shape(gang, fewest_nodes(spec), job.ask.weight)

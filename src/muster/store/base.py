@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 class Column:
     """Points of one metric, in the order in which they were reported; three arrays of one length."""
 
-    steps: array[int]  # 'q'
-    times: array[float]  # 'd'
-    values: array[float]  # 'd'
+    steps: array[int] = field(default_factory=lambda: array("q"))
+    times: array[float] = field(default_factory=lambda: array("d"))
+    values: array[float] = field(default_factory=lambda: array("d"))
 
 
 @dataclass(slots=True)

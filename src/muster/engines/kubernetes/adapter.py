@@ -17,9 +17,9 @@ from muster.engines.base import Finding, GangLaunch, Usage, Wait, WorkerReport
 from muster.engines.describe import Home
 from muster.engines.kubernetes import doctor, machines, reasons
 from muster.engines.kubernetes.access import find_access
-from muster.engines.kubernetes.client import NODES, Client, KubeError
+from muster.engines.kubernetes.client import NODES, KubeClient, KubeError
 from muster.engines.kubernetes.faults import UNEXPLAINED
-from muster.engines.kubernetes.gangs import Gang, Memo, View, cause_of, farewell, report
+from muster.engines.kubernetes.gangs import KubernetesGang, Memo, View, cause_of, farewell, report
 from muster.engines.kubernetes.gangs import key_of as key_of_item
 from muster.engines.kubernetes.handover import hand_over, ship_package
 from muster.engines.kubernetes.link import Link
@@ -150,11 +150,11 @@ class KubernetesAdapter:
             memo = self._memos.get(key)
         if link is None or memo is None:
             return None
-        gang = link.gangs().get(key, Gang(key))
+        gang = link.gangs().get(key, KubernetesGang(key))
         with self._lock:
             return cause_of(gang, memo, worker, self._lost)
 
-    def _note_nodes(self, link: Link, gangs: Mapping[Key, Gang], now: float) -> None:
+    def _note_nodes(self, link: Link, gangs: Mapping[Key, KubernetesGang], now: float) -> None:
         """Updates which of the gangs' nodes don't answer, since when, and which of them count as lost."""
         names = {pod["spec"].get("nodeName", "") for gang in gangs.values() for pod in gang.pods.values()} - {""}
         troubled = {name: why for name in names if (why := machines.is_lost(link.node(name)))}
@@ -169,7 +169,7 @@ class KubernetesAdapter:
             due += [memo.delete_at - now for memo in self._memos.values() if memo.delete_at is not None]
         self.look_every = max(0.5, min([5.0, *due]))
 
-    def _clear_away(self, link: Link, gangs: Mapping[Key, Gang], now: float) -> None:
+    def _clear_away(self, link: Link, gangs: Mapping[Key, KubernetesGang], now: float) -> None:
         """Deletes gangs whose grace is over, and gangs that Kueue would otherwise start again as the same attempt."""
         due: list[Callable[[], None]] = []
         for key, gang in gangs.items():
@@ -180,7 +180,7 @@ class KubernetesAdapter:
                 due.append(partial(self._removal.remove, link, gang, memo, grace))
         each(due)
 
-    def _mend_package(self, link: Link, gangs: Mapping[Key, Gang]) -> None:
+    def _mend_package(self, link: Link, gangs: Mapping[Key, KubernetesGang]) -> None:
         """Recreates the launcher's package where a pod waits for it because it was deleted."""
         now = time.monotonic()
         for gang in gangs.values():
@@ -231,7 +231,7 @@ class KubernetesAdapter:
         return namespace_of(gang, settings)
 
     def _hand_over(
-        self, client: Client, gang: GangLaunch, settings: KubeSettings, wanted: Callable[[Key], bool]
+        self, client: KubeClient, gang: GangLaunch, settings: KubeSettings, wanted: Callable[[Key], bool]
     ) -> str | Held | None:
         key = (gang.job, gang.attempt)
         try:
@@ -260,7 +260,7 @@ class KubernetesAdapter:
         long = time.monotonic() - memo.unexplained_at >= self._config.refuse_after
         return answer.message if long else answer
 
-    def _ship(self, client: Client, namespace: str, settings: KubeSettings) -> Held | None:
+    def _ship(self, client: KubeClient, namespace: str, settings: KubeSettings) -> Held | None:
         with self._shipping:
             before, now = self._shipped.get(namespace), time.monotonic()
             if before is not None and now - before < PACKAGE_CHECK:
@@ -280,7 +280,7 @@ class KubernetesAdapter:
         due: list[Callable[[], None]] = []
         for order in orders:
             key = (order.job, order.attempt)
-            gang = gangs.get(key, Gang(key))
+            gang = gangs.get(key, KubernetesGang(key))
             with self._lock:
                 memo = self._memos.setdefault(key, Memo())
                 memo.order = memo.order or order
@@ -295,9 +295,9 @@ class KubernetesAdapter:
     def forget(self, attempts: Sequence[Key]) -> None:
         link = self._linked()
         gangs = link.gangs()
-        each([partial(self._forget, link, gangs.get(key, Gang(key))) for key in attempts])
+        each([partial(self._forget, link, gangs.get(key, KubernetesGang(key))) for key in attempts])
 
-    def _forget(self, link: Link, gang: Gang) -> None:
+    def _forget(self, link: Link, gang: KubernetesGang) -> None:
         with self._lock:
             memo = self._memos.get(gang.key, Memo())
         self._removal.forget(link, gang, memo)

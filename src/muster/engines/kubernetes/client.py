@@ -73,7 +73,7 @@ NAMESPACES: Final = Resource("v1", "namespaces", namespaced=False)
 REVIEWS: Final = Resource("authorization.k8s.io/v1", "selfsubjectaccessreviews", namespaced=False)
 
 
-class Client:
+class KubeClient:
     """A client of one API server. Thread-safe; call `close` when it is no longer used."""
 
     def __init__(self, access: Access) -> None:

@@ -12,7 +12,7 @@ from muster.engines.base import Finding
 from muster.engines.describe import Home
 from muster.engines.kubernetes import machines
 from muster.engines.kubernetes.access import Access, find_access
-from muster.engines.kubernetes.client import NAMESPACES, NODES, REVIEWS, Client, KubeError
+from muster.engines.kubernetes.client import NAMESPACES, NODES, REVIEWS, KubeClient, KubeError
 from muster.engines.kubernetes.faults import ROLES
 from muster.engines.kubernetes.link import KUEUE
 from muster.engines.kubernetes.settings import KubeSettings
@@ -46,7 +46,7 @@ def diagnose(
         yield Finding("fail", "credentials", error.message, error.hint)
         return
     yield Finding("ok", "credentials", f"{access.where}, for {access.server}")
-    client = Client(access)
+    client = KubeClient(access)
     try:
         yield from _cluster(client, access, settings, namespaces)
     except EngineError as error:
@@ -57,7 +57,9 @@ def diagnose(
     yield from _worker_side(home)
 
 
-def _cluster(client: Client, access: Access, settings: KubeSettings, namespaces: Sequence[str]) -> Iterator[Finding]:
+def _cluster(
+    client: KubeClient, access: Access, settings: KubeSettings, namespaces: Sequence[str]
+) -> Iterator[Finding]:
     version = client.get("/version").get("gitVersion", "?")
     yield Finding("ok", "the API", f"answers, Kubernetes {version}")
     own = [name or access.namespace for name in namespaces]
@@ -69,7 +71,7 @@ def _cluster(client: Client, access: Access, settings: KubeSettings, namespaces:
     yield from _queues(client, settings, own[0])
 
 
-def _namespace(client: Client, name: str) -> Finding:
+def _namespace(client: KubeClient, name: str) -> Finding:
     try:
         client.get(NAMESPACES.path(name=name))
     except KubeError as error:
@@ -81,7 +83,9 @@ def _namespace(client: Client, name: str) -> Finding:
     return Finding("ok", "namespace", name)
 
 
-def _rights(client: Client, namespace: str, needed: Sequence[tuple[str, str, tuple[str, ...]]]) -> Iterator[Finding]:
+def _rights(
+    client: KubeClient, namespace: str, needed: Sequence[tuple[str, str, tuple[str, ...]]]
+) -> Iterator[Finding]:
     missing = [
         f"{verb} {kind}"
         for group, kind, verbs in needed
@@ -98,7 +102,7 @@ def _rights(client: Client, namespace: str, needed: Sequence[tuple[str, str, tup
             yield Finding("warn", "rights", without, _SEE)
 
 
-def _wide_rights(client: Client) -> Iterator[Finding]:
+def _wide_rights(client: KubeClient) -> Iterator[Finding]:
     missing = [
         f"{verb} {kind}" for group, kind, verbs in WIDE for verb in verbs if not _may(client, "", group, kind, verb)
     ]
@@ -109,7 +113,7 @@ def _wide_rights(client: Client) -> Iterator[Finding]:
             yield Finding("warn", "rights", f"in the cluster it may not {verb} {kind}: {without}", _SEE)
 
 
-def _may(client: Client, namespace: str, group: str, kind: str, verb: str) -> bool:
+def _may(client: KubeClient, namespace: str, group: str, kind: str, verb: str) -> bool:
     asked = {"verb": verb, "group": group, "resource": kind, **({"namespace": namespace} if namespace else {})}
     body = {
         "apiVersion": REVIEWS.api_version,
@@ -119,7 +123,7 @@ def _may(client: Client, namespace: str, group: str, kind: str, verb: str) -> bo
     return bool(client.create(REVIEWS.path(), body).get("status", {}).get("allowed"))
 
 
-def _nodes(client: Client, settings: KubeSettings) -> Iterator[Finding]:
+def _nodes(client: KubeClient, settings: KubeSettings) -> Iterator[Finding]:
     nodes, _ = client.list(NODES.path(), {})
     pools = settings.pools or machines.discover(nodes)
     for pool, wanted in pools.items():
@@ -134,7 +138,7 @@ def _nodes(client: Client, settings: KubeSettings) -> Iterator[Finding]:
         yield Finding("fail", "pool", "no node takes pods of ours", "Set [engines.NAME.pools.POOL] with tolerations.")
 
 
-def _queues(client: Client, settings: KubeSettings, namespace: str) -> Iterator[Finding]:
+def _queues(client: KubeClient, settings: KubeSettings, namespace: str) -> Iterator[Finding]:
     queues = {settings.queue, *(pool.queue for pool in settings.pools.values())} - {""}
     if not queues or settings.scheduler in ("volcano", "kai-scheduler"):
         return

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from muster.core.errors import EngineError
-from muster.engines.kubernetes.client import Client, KubeError
+from muster.engines.kubernetes.client import KubeClient, KubeError
 from muster.engines.remote import Held
 
 ROLES: Final = "Bind the roles of deploy/base/access.yaml; docs/kubernetes.md lists the rights."
@@ -58,7 +58,7 @@ def fault_of(error: EngineError) -> Fault | None:
     return None
 
 
-def examine(client: Client, body: Object, error: EngineError) -> Fault:
+def examine(client: KubeClient, body: Object, error: EngineError) -> Fault:
     """Like `fault_of`. If the answer does not tell, tries the same object in a dry run,
     and asks the server whether it is ready."""
     known = fault_of(error)

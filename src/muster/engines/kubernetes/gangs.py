@@ -37,7 +37,7 @@ class Memo:
 
 
 @dataclass(slots=True)
-class Gang:
+class KubernetesGang:
     """The objects of one attempt that the cluster has now."""
 
     key: Key
@@ -81,21 +81,21 @@ def gather(
     groups: Iterable[Object],
     warnings: Iterable[Object],
     names: dict[str, str],
-) -> dict[Key, Gang]:
+) -> dict[Key, KubernetesGang]:
     """Assembles the gangs. `names`: label → job id, where they differ; kept for pods that outlive their main object."""
-    found: dict[Key, Gang] = {}
-    by_uid: dict[str, Gang] = {}
+    found: dict[Key, KubernetesGang] = {}
+    by_uid: dict[str, KubernetesGang] = {}
     for main in mains:
         key = key_of(main)
         if key is not None and is_main(main):
             names[main["metadata"]["labels"][JOB]] = key[0]
-            by_uid[main["metadata"]["uid"]] = found.setdefault(key, Gang(key))
+            by_uid[main["metadata"]["uid"]] = found.setdefault(key, KubernetesGang(key))
             found[key].main = main
     for pod in pods:
         key = key_of(pod)
         if key is not None:
             key = (names.get(key[0], key[0]), key[1])
-            gang = by_uid[pod["metadata"]["uid"]] = found.setdefault(key, Gang(key))
+            gang = by_uid[pod["metadata"]["uid"]] = found.setdefault(key, KubernetesGang(key))
             _take(gang.pods, worker_of(pod) or 0, pod)
     for workload in workloads:
         for owner in workload["metadata"].get("ownerReferences") or []:
@@ -111,13 +111,13 @@ def gather(
     return found
 
 
-def size_of(gang: Gang, memo: Memo) -> int:
+def size_of(gang: KubernetesGang, memo: Memo) -> int:
     notes = gang.main["metadata"].get("annotations") or {} if gang.main is not None else {}
     said = int(notes[WORKERS]) if str(notes.get(WORKERS, "")).isdigit() else 0
     return said or memo.workers or max([*gang.pods, *memo.gone], default=0) + 1
 
 
-def report(gang: Gang, memo: Memo, view: View) -> tuple[list[WorkerReport], Wait | None]:
+def report(gang: KubernetesGang, memo: Memo, view: View) -> tuple[list[WorkerReport], Wait | None]:
     """Reports every worker of a gang, and why the gang waits while any of them is not running."""
     memo.workers = size_of(gang, memo)
     memo.evicted = memo.evicted or (reasons.eviction(gang.workload) if memo.started else None)
@@ -133,12 +133,12 @@ def report(gang: Gang, memo: Memo, view: View) -> tuple[list[WorkerReport], Wait
 
 def farewell(key: Key, memo: Memo, view: View) -> list[WorkerReport]:
     """Reports a gang whose objects are all gone, until it is forgotten."""
-    reports = [_worker(Gang(key), memo, view, number) for number in range(memo.workers)]
+    reports = [_worker(KubernetesGang(key), memo, view, number) for number in range(memo.workers)]
     memo.reports = {one.worker: one for one in reports}
     return reports
 
 
-def known_cause(gang: Gang, memo: Memo) -> Cause | None:
+def known_cause(gang: KubernetesGang, memo: Memo) -> Cause | None:
     """Why the gang as a whole ends, as far as known."""
     if memo.order is not None:
         return memo.order.reason, "stopped by the server's order"
@@ -150,11 +150,11 @@ def known_cause(gang: Gang, memo: Memo) -> Cause | None:
     return None
 
 
-def kind_of(gang: Gang) -> str:
+def kind_of(gang: KubernetesGang) -> str:
     return str(gang.main.get("kind", "Job")) if gang.main is not None else "Job"
 
 
-def cause_of(gang: Gang, memo: Memo, worker: int, lost: Mapping[str, str]) -> Cause | None:
+def cause_of(gang: KubernetesGang, memo: Memo, worker: int, lost: Mapping[str, str]) -> Cause | None:
     """Why one worker was told to exit."""
     pod = gang.pods.get(worker) or memo.gone.get(worker)
     if memo.order is None and pod is not None and (found := reasons.disruption(pod)):
@@ -173,7 +173,7 @@ def cause_of(gang: Gang, memo: Memo, worker: int, lost: Mapping[str, str]) -> Ca
     return "cancelled_outside", "its pod was deleted in the cluster, not by Muster nor by Kueue"
 
 
-def _worker(gang: Gang, memo: Memo, view: View, number: int) -> WorkerReport:
+def _worker(gang: KubernetesGang, memo: Memo, view: View, number: int) -> WorkerReport:
     before = memo.reports.get(number)
     if before is not None and before.status == "ended":
         return before  # an ended worker stays ended, whatever happens to its objects
@@ -194,7 +194,7 @@ def _worker(gang: Gang, memo: Memo, view: View, number: int) -> WorkerReport:
     return _refused(gang, memo, view, number) or WorkerReport(*gang.key, number, "starting", node=node)
 
 
-def _refused(gang: Gang, memo: Memo, view: View, number: int) -> WorkerReport | None:
+def _refused(gang: KubernetesGang, memo: Memo, view: View, number: int) -> WorkerReport | None:
     """The end of a worker whose pod could not be created or started for `refuse_after` seconds."""
     trouble = _trouble(gang, number)
     if trouble is None or memo.trouble_at is None or view.now - memo.trouble_at < view.refuse_after:
@@ -203,7 +203,7 @@ def _refused(gang: Gang, memo: Memo, view: View, number: int) -> WorkerReport | 
     return WorkerReport(*gang.key, number, "ended", WorkerExit("failed", *trouble, view.wall), node, sure=True)
 
 
-def _trouble(gang: Gang, number: int) -> Cause | None:
+def _trouble(gang: KubernetesGang, number: int) -> Cause | None:
     """What keeps a worker's pod from being created or started and may not pass by itself."""
     pod = gang.pods.get(number)
     if pod is None:
@@ -215,13 +215,13 @@ def _trouble(gang: Gang, number: int) -> Cause | None:
     return ("pod_refused", said) if said else None
 
 
-def _ended(gang: Gang, memo: Memo, view: View, number: int, pod: Object) -> WorkerReport:
+def _ended(gang: KubernetesGang, memo: Memo, view: View, number: int, pod: Object) -> WorkerReport:
     cause = cause_of(gang, memo, number, view.lost)
     end, sure = reasons.end_of_pod(pod, view.wall, cause)
     return WorkerReport(*gang.key, number, "ended", end, pod["spec"].get("nodeName", ""), sure)
 
 
-def _absent(gang: Gang, memo: Memo, view: View, number: int) -> WorkerReport:
+def _absent(gang: KubernetesGang, memo: Memo, view: View, number: int) -> WorkerReport:
     """Reports a worker without a pod: not created yet, or gone."""
     last = memo.gone.get(number)
     if last is not None:
@@ -248,7 +248,7 @@ def _is_over(main: Object) -> bool:
     return any(reasons.is_true(main, kind) for kind in ("Complete", "Completed", "Succeeded", "Failed"))
 
 
-def _wait(gang: Gang, memo: Memo, view: View, waiting: list[int]) -> Wait:
+def _wait(gang: KubernetesGang, memo: Memo, view: View, waiting: list[int]) -> Wait:
     code, message = _word(gang, view, waiting)
     up = memo.workers - len(waiting)
     if up and memo.workers > 1:
@@ -268,7 +268,7 @@ def _hint(code: str, view: View) -> str:
     return ""
 
 
-def _word(gang: Gang, view: View, waiting: list[int]) -> tuple[str, str]:
+def _word(gang: KubernetesGang, view: View, waiting: list[int]) -> tuple[str, str]:
     workload = gang.workload
     if workload is not None and not reasons.is_true(workload, "Admitted"):
         return reasons.workload_wait(workload, view.positions.get(workload["metadata"]["uid"]))

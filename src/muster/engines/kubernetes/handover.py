@@ -17,7 +17,7 @@ from muster.engines.kubernetes.client import (
     NETWORK_POLICIES,
     SECRETS,
     SERVICES,
-    Client,
+    KubeClient,
     KubeError,
     Resource,
 )
@@ -43,7 +43,7 @@ Object = dict[str, Any]
 
 
 def hand_over(
-    client: Client, gang: GangLaunch, settings: KubeSettings, home: Home, wanted: Callable[[], bool]
+    client: KubeClient, gang: GangLaunch, settings: KubeSettings, home: Home, wanted: Callable[[], bool]
 ) -> str | Held | None:
     """Creates a gang's objects. Returns None when all exist. If the cluster refuses one for good, the others are
     removed and its message is returned. Stops creating objects once the gang is no longer `wanted`."""
@@ -74,7 +74,7 @@ def hand_over(
     return None
 
 
-def ship_package(client: Client, namespace: str, settings: KubeSettings, there: bool) -> Held | None:
+def ship_package(client: KubeClient, namespace: str, settings: KubeSettings, there: bool) -> Held | None:
     """Creates the launcher's package for all gangs of a namespace. Returns None when it is there.
     `there`: it was there before, so only check that it still is."""
     package = worker_package().as_zip()
@@ -90,7 +90,7 @@ def ship_package(client: Client, namespace: str, settings: KubeSettings, there: 
     return None
 
 
-def clear(client: Client, settings: KubeSettings, namespace: str, job: str, attempt: int) -> None:
+def clear(client: KubeClient, settings: KubeSettings, namespace: str, job: str, attempt: int) -> None:
     """Deletes parts of a gang without an owner:
     after a broken hand-over, or after their owner was deleted without them."""
     labels = gang_labels(settings.installation, job, attempt)
@@ -106,7 +106,7 @@ def clear(client: Client, settings: KubeSettings, namespace: str, job: str, atte
             client.delete(resource.path(namespace, name))
 
 
-def sweep(client: Client, settings: KubeSettings, namespace: str, jobs: Iterable[str]) -> None:
+def sweep(client: KubeClient, settings: KubeSettings, namespace: str, jobs: Iterable[str]) -> None:
     """Deletes the parts of all gangs of this installation except those of `jobs`, which are labels."""
     living, installation = sorted(jobs), settings.installation
     if len(living) > SWEEP_MAX or not installation:
@@ -121,7 +121,7 @@ def _parts(settings: KubeSettings) -> tuple[Resource, ...]:
     return (SECRETS, SERVICES, NETWORK_POLICIES) if settings.network_policy else (SECRETS, SERVICES)
 
 
-def path_of(client: Client, item: Object) -> str:
+def path_of(client: KubeClient, item: Object) -> str:
     about = item["metadata"]
     return client.resource(item["apiVersion"], item["kind"]).path(about.get("namespace", ""), about["name"])
 
@@ -141,7 +141,7 @@ def _objects(gang: GangLaunch, settings: KubeSettings, home: Home) -> list[Objec
     return objects
 
 
-def _make(client: Client, main: Object) -> Object:
+def _make(client: KubeClient, main: Object) -> Object:
     """Creates the object that starts the pods.
     An existing one is left unchanged, because Kueue may have admitted it."""
     try:
@@ -155,13 +155,13 @@ def _make(client: Client, main: Object) -> Object:
             raise error from None
 
 
-def _take_back(client: Client, made: Iterable[Object]) -> None:
+def _take_back(client: KubeClient, made: Iterable[Object]) -> None:
     for part in made:
         with suppress(EngineError):  # what remains is swept later
             client.delete(path_of(client, part))
 
 
-def _own(client: Client, main: Object, parts: Iterable[Object]) -> None:
+def _own(client: KubeClient, main: Object, parts: Iterable[Object]) -> None:
     """Makes the main object the owner of the others, so that they are deleted with it."""
     about = main["metadata"]
     owner = {"apiVersion": main["apiVersion"], "kind": main["kind"], "name": about["name"], "uid": about["uid"]}

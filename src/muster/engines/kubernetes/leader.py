@@ -20,7 +20,7 @@ import httpx
 
 from muster.core.errors import EngineError
 from muster.engines.kubernetes.access import find_access
-from muster.engines.kubernetes.client import PODS, Client
+from muster.engines.kubernetes.client import PODS, KubeClient
 
 LABEL: Final = "muster.dev/leader"
 LOOK_EVERY: Final = 1.0  # seconds
@@ -37,7 +37,7 @@ def main() -> int:
         return 2
     stopped = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopped.set())
-    cluster = Client(find_access())
+    cluster = KubeClient(find_access())
 
     def mark(leads: bool) -> None:
         cluster.merge(PODS.path(namespace, pod), {"metadata": {"labels": {LABEL: "true" if leads else "false"}}})

@@ -11,8 +11,8 @@ from typing import Any, Final
 from muster.core.errors import EngineError
 from muster.engines.kubernetes import machines, reasons
 from muster.engines.kubernetes.access import Access
-from muster.engines.kubernetes.client import EVENTS, NODES, PODS, Client, KubeError, Resource
-from muster.engines.kubernetes.gangs import Gang, Key, gather, is_main
+from muster.engines.kubernetes.client import EVENTS, NODES, PODS, KubeClient, KubeError, Resource
+from muster.engines.kubernetes.gangs import Key, KubernetesGang, gather, is_main
 from muster.engines.kubernetes.settings import INSTALLATION
 from muster.engines.kubernetes.watch import Mirror
 
@@ -48,7 +48,7 @@ class Link:
         changed: Callable[[], None],
         pod_gone: Callable[[Object], None],
     ) -> None:
-        self.client = Client(access)
+        self.client = KubeClient(access)
         self.version = ""  # of the cluster
         self.kueue = ""  # version of its API; "" if there is none
         self.departures = 0  # grows when an object that started pods has gone
@@ -109,7 +109,7 @@ class Link:
             self.client.close()
 
     # --- current objects ---------------------------------------------------------------------------------------------
-    def gangs(self) -> dict[Key, Gang]:
+    def gangs(self) -> dict[Key, KubernetesGang]:
         with self._gathering:
             return gather(
                 [item for mirrors in self._mains.values() for item in _values(mirrors)],
@@ -139,7 +139,7 @@ class Link:
         everybody = self._everybody
         return machines.loads(_values([everybody])) if everybody is not None and everybody.is_synced() else None
 
-    def positions(self, gangs: Sequence[Gang]) -> dict[str, int]:
+    def positions(self, gangs: Sequence[KubernetesGang]) -> dict[str, int]:
         """Workload → position in its queue, for waiting workloads. Requested from time to time, while any waits."""
         waiting = [
             g.workload for g in gangs if g.workload is not None and not reasons.is_true(g.workload, "QuotaReserved")

@@ -12,7 +12,7 @@ from typing import Final
 from muster.core.errors import EngineError
 from muster.engines.kubernetes.client import PODS
 from muster.engines.kubernetes.faults import fault_of
-from muster.engines.kubernetes.gangs import Gang, Memo
+from muster.engines.kubernetes.gangs import KubernetesGang, Memo
 from muster.engines.kubernetes.handover import clear, path_of, sweep
 from muster.engines.kubernetes.link import Link
 from muster.engines.kubernetes.render import label_value, object_name
@@ -34,7 +34,7 @@ class Removal:
         self._tried: dict[Key, float] = {}  # monotonic; when the last deletion of a leftover was tried
         self._swept_at: float | None = None  # monotonic
 
-    def present(self, found: Mapping[Key, Gang], now: float) -> dict[Key, Gang]:
+    def present(self, found: Mapping[Key, KubernetesGang], now: float) -> dict[Key, KubernetesGang]:
         """The gangs without the forgotten ones: pods of a dead node remain in the API until the node is removed."""
         self._forgotten = {key: at for key, at in self._forgotten.items() if now - at < FORGOTTEN}
         return {key: gang for key, gang in found.items() if key not in self._forgotten}
@@ -43,7 +43,7 @@ class Removal:
         """Why something can't be deleted."""
         return next(iter(self._stuck.values()), "")
 
-    def remove(self, link: Link, gang: Gang, memo: Memo, grace: int | None) -> None:
+    def remove(self, link: Link, gang: KubernetesGang, memo: Memo, grace: int | None) -> None:
         """Deletes a gang. `grace`: seconds for each pod; None keeps the pods' own grace."""
         memo.removed, memo.delete_at = True, None
         try:
@@ -58,7 +58,7 @@ class Removal:
             memo.removed, memo.delete_at = False, time.monotonic()
             raise
 
-    def forget(self, link: Link, gang: Gang, memo: Memo) -> None:
+    def forget(self, link: Link, gang: KubernetesGang, memo: Memo) -> None:
         self._forgotten[gang.key] = time.monotonic()
         deleted = self._delete_main(link, gang)
         # What the main object owned is deleted with it, unless it was deleted alone or never became the owner.
@@ -68,7 +68,7 @@ class Removal:
             for namespace in _spaces(link, gang):
                 self._tried_to(gang.key, partial(clear, link.client, self._settings, namespace, *gang.key))
 
-    def clear_late(self, link: Link, found: Mapping[Key, Gang], now: float) -> None:
+    def clear_late(self, link: Link, found: Mapping[Key, KubernetesGang], now: float) -> None:
         """Deletes forgotten gangs' objects that still exist, or that a call with a lost answer created later."""
         self._stuck = {key: why for key, why in self._stuck.items() if key in found}
         self._tried = {key: at for key, at in self._tried.items() if key in found}
@@ -93,7 +93,7 @@ class Removal:
             except EngineError as error:
                 _log.info("what is left of old gangs in %s stays there: %s", namespace, error)
 
-    def _delete_main(self, link: Link, gang: Gang) -> bool:
+    def _delete_main(self, link: Link, gang: KubernetesGang) -> bool:
         """Deletes the main object and returns whether it will go.
         One that no mirror has shown yet is deleted by its name."""
         if gang.main is not None:
@@ -136,13 +136,13 @@ def each(calls: Sequence[Callable[[], object]]) -> None:
         raise failed
 
 
-def _delete_pods(link: Link, gang: Gang, grace: int | None) -> None:
+def _delete_pods(link: Link, gang: KubernetesGang, grace: int | None) -> None:
     for pod in gang.pods.values():
         about = pod["metadata"]
         link.client.delete(PODS.path(about["namespace"], about["name"]), grace=grace, uid=about["uid"])
 
 
-def _spaces(link: Link, gang: Gang) -> Sequence[str]:
+def _spaces(link: Link, gang: KubernetesGang) -> Sequence[str]:
     """The namespaces that a gang may be in."""
     found = {item["metadata"]["namespace"] for item in (gang.main, *gang.pods.values()) if item is not None}
     return tuple(found) or link.namespaces

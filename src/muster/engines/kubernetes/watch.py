@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from muster.core.errors import EngineError, MusterError
-from muster.engines.kubernetes.client import GONE, WATCH_SECONDS, Client, KubeError, Object, Watching
+from muster.engines.kubernetes.client import GONE, WATCH_SECONDS, KubeClient, KubeError, Object, Watching
 
 AGAIN_FIRST: Final = 0.5  # seconds before a failed list or watch is tried again, doubled each time
 AGAIN_LAST: Final = 5.0
@@ -32,7 +32,7 @@ class Mirror:
 
     def __init__(
         self,
-        client: Client,
+        client: KubeClient,
         path: str,
         params: Mapping[str, str],
         changed: Callable[[], None],

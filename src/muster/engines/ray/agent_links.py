@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 from muster.engines.ray.cluster import PLAIN, Cluster, RayError, RayTaskError, RuntimeEnvSetupError, env_name
 from muster.engines.ray.gangs import Ledger
 from muster.engines.ray.nodes import gives, name_nodes
-from muster.engines.ray.signing import Refused, SignedAgent, Stranger, agent_key, meet
+from muster.engines.ray.signing import BadSignature, SignedAgent, Stranger, agent_key, meet
 
 T = TypeVar("T")
 POLL_SECONDS: Final = 20.0  # for which an agent keeps a poll open
@@ -110,7 +110,9 @@ class AgentLinks:
                 async with self._busy:
                     return await line.agent.ask(method, *given)
             except RayError as error:
-                if isinstance(error, RayTaskError) and not isinstance(error.cause, Refused):  # the agent's own error
+                if isinstance(error, RayTaskError) and not isinstance(
+                    error.cause, BadSignature
+                ):  # the agent's own error
                     raise error.cause from error
                 self._look_now.set()
                 await asyncio.sleep(AGAIN)

@@ -13,7 +13,7 @@ WITHHELD: Final = 60.0  # seconds for which a gang with missing workers may stil
 
 
 @dataclass(slots=True)
-class Gang:
+class RayGang:
     """An attempt that this bridge was asked to launch."""
 
     job: str
@@ -60,7 +60,7 @@ class Ledger:
     """Merges the reports of all agents, ends that only the bridge knows, and the gangs in progress into one list."""
 
     def __init__(self) -> None:
-        self.gangs: dict[Key, Gang] = {}
+        self.gangs: dict[Key, RayGang] = {}
         self.ends: dict[Key, dict[int, dict[str, Any]]] = {}  # by worker: ends that no launcher is left to report
         self._told: dict[tuple[str, str], list[dict[str, Any]]] = {}  # by agent: node and environment
         self._partial: dict[Key, float] = {}  # since when

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from muster.engines.ray.agent_links import AgentLinks
 from muster.engines.ray.cluster import Cluster, Group, RayError
-from muster.engines.ray.gangs import WITHHELD, Gang, Key, group_key, group_name, group_prefix
+from muster.engines.ray.gangs import WITHHELD, Key, RayGang, group_key, group_name, group_prefix
 
 EVERY: Final = 5.0  # seconds between looks when no gang waits for its reservation
 WAITING: Final = 0.5  # seconds between looks when one does
@@ -41,12 +41,12 @@ class Keeping:
         await self._look()
         self._agent_links.spawn(self._watch())
 
-    def wait_for(self, gang: Gang) -> None:
+    def wait_for(self, gang: RayGang) -> None:
         gang.wait = ("PENDING", "Ray is reserving its places")
         self._changed()
         self._look_now.set()
 
-    def hold(self, gang: Gang) -> None:
+    def hold(self, gang: RayGang) -> None:
         self._held[gang.key] = gang.bundles
         self._given_up.discard(gang.key)
 
@@ -106,7 +106,7 @@ class Keeping:
         """Whether the group's attempt has been unknown for long; a server that was just started may still launch it."""
         return time.monotonic() - self._orphans.setdefault(key, time.monotonic()) > WITHHELD
 
-    def _judge(self, gang: Gang, group: Group) -> None:
+    def _judge(self, gang: RayGang, group: Group) -> None:
         if group.state in ("CREATED", REMOVED):
             if group.state == REMOVED and gang.stop is None:
                 gang.stop = (0.0, CANCELLED)
@@ -128,7 +128,7 @@ class Keeping:
             await self._cluster.request(wanted, [labels for _, labels in pairs])
 
 
-def _sentence(gang: Gang, group: Group) -> str:
+def _sentence(gang: RayGang, group: Group) -> str:
     amounts: dict[str, Any] = gang.bundles[0]
     each = ", ".join(f"{amount:g} {name}" for name, amount in amounts.items() if not name.startswith("node:"))
     where = ", ".join(dict.fromkeys(gang.names))

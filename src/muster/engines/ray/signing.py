@@ -19,7 +19,7 @@ from typing import Any, Final
 REMEMBERED: Final = 65_536  # messages of a session that are not accepted a second time
 
 
-class Refused(PermissionError):
+class BadSignature(PermissionError):
     """The message is not from this agent's server, or not for this session, or was accepted before."""
 
 
@@ -69,17 +69,17 @@ class Verifier:
     def open(self, message: str, signature: str) -> tuple[str, list[Any]]:
         """Checks a message and returns its method and arguments. Raises Refused."""
         if not hmac.compare_digest(str(signature), _sign(self._key, "message", str(message))):
-            raise Refused("this agent does what its server has signed, and nothing else")
+            raise BadSignature("this agent does what its server has signed, and nothing else")
         said = json.loads(message)
         if said["session"] != self.session:
-            raise Refused("this is for another session of the agent")
+            raise BadSignature("this is for another session of the agent")
         self._take(str(said["id"]))
         return str(said["method"]), list(said["given"])
 
     def _take(self, number: str) -> None:
         with self._lock:
             if number in self._taken:
-                raise Refused("this was taken before")
+                raise BadSignature("this was taken before")
             self._taken.add(number)
             self._order.append(number)
             if len(self._order) > REMEMBERED:

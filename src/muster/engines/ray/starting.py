@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from muster.engines.ray.agent_links import AgentLinks, BadEnvironment, NodeGone
 from muster.engines.ray.cluster import Cluster, RayError, env_name
-from muster.engines.ray.gangs import Gang, Key, group_name
+from muster.engines.ray.gangs import Key, RayGang, group_name
 from muster.engines.ray.groups import CANCELLED, Keeping
 
 TRIES: Final = 4  # attempts to start a process on a node that refuses
@@ -18,7 +18,7 @@ OUTSIDE_GRACE: Final = 30.0  # seconds to save for a gang whose placement group 
 NEVER: Final = "stopped before it was started"
 
 
-class Refused(Exception):
+class GangRefused(Exception):
     """The gang can't run; the first argument is a reason code."""
 
 
@@ -29,7 +29,7 @@ class Starting:
 
     def launch(self, raw: dict[str, Any]) -> None:
         """Starts a gang, unless it is started already."""
-        ledger, gang = self._agent_links.ledger, Gang(**raw)
+        ledger, gang = self._agent_links.ledger, RayGang(**raw)
         if gang.key in ledger.gangs or gang.key in ledger.ends:
             return
         ledger.gangs[gang.key] = gang
@@ -51,7 +51,7 @@ class Starting:
         self._agent_links.ledger.forget(key)
         self._agent_links.spawn(self._keeping.release(key))
 
-    async def _run(self, gang: Gang) -> None:
+    async def _run(self, gang: RayGang) -> None:
         try:
             if gang.bad:
                 raise BadEnvironment(gang.bad)
@@ -60,7 +60,7 @@ class Starting:
                 gang.stage = "starting"
                 await self._tell(gang)
                 gang.stage = "started"
-        except Refused as refusal:
+        except GangRefused as refusal:
             self._end(gang, refusal.args[0], refusal.args[1])
         except BadEnvironment as error:
             self._end(gang, "bad_environment", str(error))
@@ -74,7 +74,7 @@ class Starting:
         if gang.stop is not None:
             self._stop_now(gang.key, *gang.stop)
 
-    async def _reserve(self, gang: Gang) -> None:
+    async def _reserve(self, gang: RayGang) -> None:
         if any(node not in self._agent_links.nodes for node in gang.nodes):
             gone = [w for w, node in enumerate(gang.nodes) if node not in self._agent_links.nodes]
             names = ", ".join(gang.names[worker] for worker in gone)
@@ -89,7 +89,7 @@ class Starting:
             self._keeping.wait_for(gang)
             await gang.placed.wait()
 
-    async def _tell(self, gang: Gang) -> None:
+    async def _tell(self, gang: RayGang) -> None:
         """Starts worker 0 first: its answer says where rank 0 listens."""
         launches = [json.loads(text) for text in gang.launches]
         await self._name_devices(gang, launches)
@@ -101,7 +101,7 @@ class Starting:
             if isinstance(outcome, BaseException):
                 raise outcome
 
-    async def _start(self, gang: Gang, worker: int, launch: dict[str, Any]) -> tuple[str, int]:
+    async def _start(self, gang: RayGang, worker: int, launch: dict[str, Any]) -> tuple[str, int]:
         about = {"workers": len(gang.nodes), "driver": gang.driver}
         gang.told.add(worker)
         for number in range(1, TRIES + 1):
@@ -116,11 +116,11 @@ class Starting:
                 if number == TRIES:
                     gang.told.discard(worker)
                     where = gang.names[worker]
-                    raise Refused("launch_failed", f"{where} refused to start the launcher: {error}") from error
+                    raise GangRefused("launch_failed", f"{where} refused to start the launcher: {error}") from error
                 await asyncio.sleep(AGAIN * number)
         raise AssertionError("unreachable")
 
-    async def _name_devices(self, gang: Gang, launches: list[dict[str, Any]]) -> None:
+    async def _name_devices(self, gang: RayGang, launches: list[dict[str, Any]]) -> None:
         name = group_name(self._keeping.installation, gang.key)
         asked = [bundle.get("GPU", 0.0) for bundle in gang.bundles]
         if not any(asked):
@@ -131,11 +131,11 @@ class Starting:
         except (RayError, ValueError, TimeoutError) as error:
             if gang.key in self._agent_links.ledger.ends:
                 raise NodeGone(name) from error
-            raise Refused("launch_failed", f"Ray did not say which accelerators it keeps: {error}") from error
+            raise GangRefused("launch_failed", f"Ray did not say which accelerators it keeps: {error}") from error
         for launch, devices in zip(launches, found, strict=True):
             launch["devices"] = list(devices)
 
-    def _end(self, gang: Gang, reason: str, detail: str) -> None:
+    def _end(self, gang: RayGang, reason: str, detail: str) -> None:
         """Ends the workers that no agent was told of; the others are stopped by an order."""
         self._agent_links.ledger.end(gang.key, gang.untold(), "failed", reason, detail[:4000])
 

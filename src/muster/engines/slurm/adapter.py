@@ -18,11 +18,11 @@ from muster.engines.base import Finding, GangLaunch, Usage, Wait, WorkerReport
 from muster.engines.describe import Home
 from muster.engines.remote import Held, Look, Order
 from muster.engines.slurm.doctor import diagnose
-from muster.engines.slurm.gang import Gang, cause_of, end_of, places
+from muster.engines.slurm.gang import SlurmGang, cause_of, end_of, places
 from muster.engines.slurm.handover import Handover
 from muster.engines.slurm.history import usages
 from muster.engines.slurm.machines import node_infos, pools_of
-from muster.engines.slurm.model import OVER, PENDING, Client
+from muster.engines.slurm.model import OVER, PENDING, SlurmClient
 from muster.engines.slurm.reasons import wait_of
 from muster.engines.slurm.settings import SlurmSettings
 from muster.engines.slurm.shared import Key, Shared
@@ -48,7 +48,7 @@ class SlurmAdapter:
         "keeps its place when requeued", "drains", "arrays", "accounting",
     )  # fmt: skip
 
-    def __init__(self, settings: SlurmSettings, home: Home, client: Client, tools: Tools) -> None:
+    def __init__(self, settings: SlurmSettings, home: Home, client: SlurmClient, tools: Tools) -> None:
         self._settings, self._tools = settings, tools
         self._slurm = SlurmState(settings, home, client, Shared(settings.root))
         self._handover = Handover(self._slurm)
@@ -71,7 +71,7 @@ class SlurmAdapter:
                     f"The folder {self._settings.root} can't be used: {error}.",
                     "Set `root` to a folder that the server and every node see.",
                 ) from error
-            self._slurm.gangs = {key: Gang(key, kept) for key, kept in self._slurm.shared.gangs()}
+            self._slurm.gangs = {key: SlurmGang(key, kept) for key, kept in self._slurm.shared.gangs()}
             self._slurm.claims = self._slurm.shared.claims()
             self._slurm.cluster = cluster
         return f"cluster {self._slurm.cluster.name}, Slurm {self._slurm.cluster.version}"
@@ -97,7 +97,7 @@ class SlurmAdapter:
         self._clear_orphans()
         return Look(workers, waits, infos)
 
-    def _report(self, gang: Gang, waits: list[Wait]) -> list[WorkerReport]:
+    def _report(self, gang: SlurmGang, waits: list[Wait]) -> list[WorkerReport]:
         if gang.ended is not None:
             return self._recovered(gang)
         if gang.held is not None:
@@ -123,7 +123,7 @@ class SlurmAdapter:
         gang.raw, gang.nodes = row.raw, places(row.nodes, gang.kept.workers) or gang.nodes
         return gang.reports("starting" if row.state == "CONFIGURING" else "running")
 
-    def _end(self, gang: Gang, state: str) -> list[WorkerReport]:
+    def _end(self, gang: SlurmGang, state: str) -> list[WorkerReport]:
         """Ends a gang, and starts a recovery process to report what the launchers could
         not report before they were killed."""
         if self._slurm.shared.left(gang.key):
@@ -139,14 +139,14 @@ class SlurmAdapter:
             )
         return end_of(gang, self._slurm.shared, state, sure=gang.recovery is None)
 
-    def _recovered(self, gang: Gang) -> list[WorkerReport]:
+    def _recovered(self, gang: SlurmGang) -> list[WorkerReport]:
         assert gang.ended is not None
         if gang.recovery is not None and gang.recovery.poll() is not None:
             gang.recovery = None
             gang.ended = [replace(report, sure=True) for report in gang.ended]
         return gang.ended
 
-    def _past_state(self, gang: Gang) -> str:
+    def _past_state(self, gang: SlurmGang) -> str:
         """The final state of a job that is no longer in Slurm's queue."""
         if self._slurm.cluster is None or not self._slurm.cluster.accounting:
             return "COMPLETED" if self._slurm.shared.exits(gang.key) else ""
@@ -156,7 +156,7 @@ class SlurmAdapter:
             return ""
         return rows[-1].state if rows else ""
 
-    def _requeued_state(self, gang: Gang) -> str:
+    def _requeued_state(self, gang: SlurmGang) -> str:
         """Finds the cause of a requeue. Slurm does not report it,
         so a node of the job that is down is taken as the cause."""
         if self._slurm.shared.told(gang.key):

@@ -13,7 +13,7 @@ from muster.core.errors import EngineError
 from muster.engines.base import Finding
 from muster.engines.describe import Home
 from muster.engines.slurm.machines import health_of, pools_of
-from muster.engines.slurm.model import Client, MachineRow
+from muster.engines.slurm.model import MachineRow, SlurmClient
 from muster.engines.slurm.settings import SlurmSettings
 from muster.engines.slurm.shared import Shared
 from muster.engines.slurm.tools import Tools
@@ -37,7 +37,9 @@ print("muster-probe " + json.dumps(told))
 """
 
 
-def diagnose(settings: SlurmSettings, home: Home, client: Client, shared: Shared, tools: Tools) -> Iterator[Finding]:
+def diagnose(
+    settings: SlurmSettings, home: Home, client: SlurmClient, shared: Shared, tools: Tools
+) -> Iterator[Finding]:
     """Runs the checks one after the other, as far as they can be run."""
     yield from _tools(settings)
     try:
@@ -76,7 +78,7 @@ def _tools(settings: SlurmSettings) -> Iterator[Finding]:
         yield Finding("ok", "tools", "sbatch, squeue, scancel, scontrol and sacct are there")
 
 
-def _pools(settings: SlurmSettings, client: Client) -> Iterator[Finding]:
+def _pools(settings: SlurmSettings, client: SlurmClient) -> Iterator[Finding]:
     machines = client.machines()
     partitions = client.partitions()
     names = {partition.name for partition in partitions}

@@ -14,7 +14,7 @@ from muster.wire import WorkerExit
 
 
 @dataclass(slots=True)
-class Gang:
+class SlurmGang:
     key: Key
     kept: Kept
     since: float = 0.0  # monotonic: when it became a Slurm job
@@ -42,7 +42,7 @@ class Gang:
         return self.ended
 
 
-def end_of(gang: Gang, shared: Shared, state: str, sure: bool = True) -> list[WorkerReport]:
+def end_of(gang: SlurmGang, shared: Shared, state: str, sure: bool = True) -> list[WorkerReport]:
     """The end of a gang whose job has ended, or was requeued, with this state."""
     started = bool(shared.owner(gang.key))
     told = state_told(shared.told(gang.key))
@@ -59,7 +59,7 @@ def end_of(gang: Gang, shared: Shared, state: str, sure: bool = True) -> list[Wo
     return gang.end(shared.exits(gang.key), otherwise, sure)
 
 
-def cause_of(gang: Gang | None, key: Key, worker: int, shared: Shared) -> tuple[str, str] | None:
+def cause_of(gang: SlurmGang | None, key: Key, worker: int, shared: Shared) -> tuple[str, str] | None:
     """Why a worker was told to exit, as far as known."""
     if gang is not None and gang.ended is not None and worker < len(gang.ended):
         ended = gang.ended[worker].exit

@@ -14,7 +14,7 @@ from muster.engines.base import GangLaunch
 from muster.engines.describe import launch_of
 from muster.engines.isolation import isolation_of
 from muster.engines.remote import Held
-from muster.engines.slurm.gang import Gang
+from muster.engines.slurm.gang import SlurmGang
 from muster.engines.slurm.model import PENDING, SlurmBusy, SlurmRefused, Submission
 from muster.engines.slurm.shared import Kept, Key
 from muster.engines.slurm.slurm_state import SlurmState
@@ -101,7 +101,7 @@ class Handover:
         more = {"scratch": settings.scratch, "port": 0, "address": settings.address, "linger": settings.linger}
         kept = Kept(len(gang.seats), wanted.shape())
         shared.write_gang(key, launch, more, kept)
-        self._slurm.gangs[key] = Gang(key, kept)
+        self._slurm.gangs[key] = SlurmGang(key, kept)
         return wanted
 
     def _isolation(self, gang: GangLaunch) -> Isolation | None:

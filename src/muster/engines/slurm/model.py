@@ -127,7 +127,7 @@ class Submission:
         ))  # fmt: skip
 
 
-class Client(Protocol):
+class SlurmClient(Protocol):
     """One way to talk to Slurm. Every call raises EngineError when it gets no answer."""
 
     def describe(self) -> Cluster: ...

@@ -6,8 +6,8 @@ import time
 from dataclasses import dataclass, field, replace
 
 from muster.engines.describe import Home
-from muster.engines.slurm.gang import Gang
-from muster.engines.slurm.model import OVER, PENDING, Client, Cluster, JobRow, MachineRow
+from muster.engines.slurm.gang import SlurmGang
+from muster.engines.slurm.model import OVER, PENDING, Cluster, JobRow, MachineRow, SlurmClient
 from muster.engines.slurm.settings import PoolSettings, SlurmSettings
 from muster.engines.slurm.shared import Kept, Key, Shared
 
@@ -26,10 +26,10 @@ class Orphan:
 class SlurmState:
     settings: SlurmSettings
     home: Home
-    client: Client
+    client: SlurmClient
     shared: Shared
     cluster: Cluster | None = None
-    gangs: dict[Key, Gang] = field(default_factory=dict)
+    gangs: dict[Key, SlurmGang] = field(default_factory=dict)
     claims: dict[tuple[str, int], Key] = field(default_factory=dict)  # (SLURM_JOB_ID, restart) → attempt
     arrays: dict[str, dict[int, Key]] = field(default_factory=dict)
     orphans: dict[str, Orphan] = field(default_factory=dict)
@@ -56,7 +56,7 @@ class SlurmState:
             gang = self.gangs.get(key)
             if gang is None:
                 if row.state not in OVER:
-                    self.gangs[key] = Gang(key, Kept(row.num_nodes, "", row.id, row.restarts))
+                    self.gangs[key] = SlurmGang(key, Kept(row.num_nodes, "", row.id, row.restarts))
             elif not gang.kept.slurm:
                 self.become(gang, row.id, row.restarts)
             elif gang.kept.slurm != row.id and row.state not in OVER:
@@ -80,7 +80,7 @@ class SlurmState:
                     return True
         return False
 
-    def become(self, gang: Gang, slurm: str, restart: int) -> None:
+    def become(self, gang: SlurmGang, slurm: str, restart: int) -> None:
         gang.kept, gang.since = replace(gang.kept, slurm=slurm, restart=restart), time.monotonic()
         self.shared.keep(gang.key, gang.kept)
 
@@ -104,7 +104,7 @@ class SlurmState:
             shape = gang.kept.shape if gang is not None else ""
             self.orphans[row.id] = Orphan(row, last[0], time.monotonic(), shape)
 
-    def _settle_double(self, gang: Gang, row: JobRow) -> None:
+    def _settle_double(self, gang: SlurmGang, row: JobRow) -> None:
         """Resolves two jobs for one attempt: the one that has started it keeps it, else the first;
         the other is cancelled."""
         if self.shared.owner(gang.key) == f"{row.raw}.{row.restarts}":

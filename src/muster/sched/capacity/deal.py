@@ -11,7 +11,7 @@ from muster.sched.capacity.cells import Cell
 from muster.sched.capacity.gather import scopes
 from muster.sched.capacity.slot import Slot
 from muster.sched.capacity.view import View
-from muster.sched.place import Gang
+from muster.sched.place import GangRequest
 
 Turn = Callable[["Branch"], tuple[float, float]]  # the lowest is next; ties by name
 Rank = Callable[[View, Sequence[Cell]], Iterable[Slot]]  # order of nodes in a domain without subdomains
@@ -40,7 +40,7 @@ class Branch:
         return (self.room - self.dealt * self.each) / self.total if self.total else 0.0
 
 
-def deal(view: View, gang: Gang, turn: Turn, rank: Rank) -> tuple[Seat, ...] | None:
+def deal(view: View, gang: GangRequest, turn: Turn, rank: Rank) -> tuple[Seat, ...] | None:
     """Seats in a required or, if possible, preferred domain; of several domains, the one with the lowest turn."""
     for labels in scopes(view.pool_index, gang):
         if labels:

@@ -16,7 +16,7 @@ from muster.core.rules import PoolRules
 from muster.core.seat import Seat
 from muster.sched.capacity.pool_index import PoolIndex
 from muster.sched.capacity.slot import Saved, Slot, parcel
-from muster.sched.place import Gang
+from muster.sched.place import GangRequest
 
 # `set` is a method below.
 Names = set[str]
@@ -110,7 +110,7 @@ class Free:
         """The state has caught up: earlier `take` and `give` calls can no longer be undone."""
         self._done.clear()
 
-    def could(self, gang: Gang) -> bool:
+    def could(self, gang: GangRequest) -> bool:
         """A quick check before placement: whether enough nodes of a pool, or of a required domain, have free units."""
         return any(pool in self.pool_indexes and self._could(gang, self.pool_indexes[pool]) for pool in gang.pools)
 
@@ -130,7 +130,7 @@ class Free:
         pool_index = self.pool_indexes.get(pool)
         return sum([sum(group.counts[need:]) for group, need in pool_index.wanted(ask)]) if pool_index else 0
 
-    def _could(self, gang: Gang, pool_index: PoolIndex) -> bool:
+    def _could(self, gang: GangRequest, pool_index: PoolIndex) -> bool:
         wanted, missing = pool_index.wanted(gang.ask), gang.nodes
         share = parcel(gang.ask.share, pool_index.rules.slices) if gang.ask.share < WHOLE else WHOLE
         for group, need in wanted:

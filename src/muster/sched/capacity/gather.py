@@ -12,10 +12,10 @@ from muster.sched.capacity.pool_index import PoolIndex
 from muster.sched.capacity.single import fullest, single
 from muster.sched.capacity.slot import Slot
 from muster.sched.capacity.view import Labels, View, views
-from muster.sched.place import Gang
+from muster.sched.place import GangRequest
 
 
-def pack(gang: Gang, free: Free) -> tuple[Seat, ...] | None:
+def pack(gang: GangRequest, free: Free) -> tuple[Seat, ...] | None:
     """The fullest node that fits, or the tightest domain that holds the gang."""
     if gang.nodes == 1:
         return single(gang, free, fullest)
@@ -27,7 +27,7 @@ def pack(gang: Gang, free: Free) -> tuple[Seat, ...] | None:
     return None
 
 
-def routes(pool_index: PoolIndex, gang: Gang) -> list[Labels]:
+def routes(pool_index: PoolIndex, gang: GangRequest) -> list[Labels]:
     """The label sets to share, best first: preferred before others, narrow before wide; () means anywhere."""
     narrow = [level for level in reversed(pool_index.levels) if pool_index.labelled[level]]
     must: Labels = (gang.require,) if gang.require and gang.require != "node" else ()
@@ -39,7 +39,7 @@ def routes(pool_index: PoolIndex, gang: Gang) -> list[Labels]:
     return [*found, must]
 
 
-def scopes(pool_index: PoolIndex, gang: Gang) -> list[Labels]:
+def scopes(pool_index: PoolIndex, gang: GangRequest) -> list[Labels]:
     """As `routes`, for placements that keep a gang no closer together than it requires or prefers."""
     must: Labels = (gang.require,) if gang.require and gang.require != "node" else ()
     if gang.prefer and gang.prefer != "node" and pool_index.labelled[gang.prefer]:

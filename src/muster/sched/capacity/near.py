@@ -13,13 +13,13 @@ from muster.sched.capacity.pool_index import PoolIndex
 from muster.sched.capacity.single import fullest, sharing, single
 from muster.sched.capacity.slot import Slot
 from muster.sched.capacity.view import View, views
-from muster.sched.place import Gang
+from muster.sched.place import GangRequest
 
 Scores = Mapping[Slot, int]  # node to be near to → its weight
 Score = Callable[[PoolIndex, frozenset[str]], Scores]
 
 
-def near(gang: Gang, free: Free, score: Score) -> tuple[Seat, ...] | None:
+def near(gang: GangRequest, free: Free, score: Score) -> tuple[Seat, ...] | None:
     if not gang.near:
         return pack(gang, free)
     if gang.nodes == 1:
@@ -46,7 +46,7 @@ def _one(view: View, scores: Scores) -> Iterator[Slot]:
     yield from fullest(view)
 
 
-def _scope(view: View, gang: Gang, labels: tuple[str, ...], scores: Scores) -> Sequence[Cell]:
+def _scope(view: View, gang: GangRequest, labels: tuple[str, ...], scores: Scores) -> Sequence[Cell]:
     """The domain that holds the gang and has the highest total score; of several, the tightest one."""
     worth: dict[tuple[str, ...], int] = {}
     for slot, score in scores.items():
@@ -56,7 +56,7 @@ def _scope(view: View, gang: Gang, labels: tuple[str, ...], scores: Scores) -> S
     return view.within(labels, min(found)[2]) if found else ()
 
 
-def _nearest(view: View, gang: Gang, cells: Sequence[Cell] | None, scores: Scores) -> list[Slot]:
+def _nearest(view: View, gang: GangRequest, cells: Sequence[Cell] | None, scores: Scores) -> list[Slot]:
     """Slots from these cells, or from all: the scored nodes themselves, then around them; the rest is packed."""
     inside = scores if cells is None else {slot for slot in scores if slot.cell in set(cells)}
     chosen = _best([slot for slot in inside if view.could_take(slot)], view, scores)[: gang.nodes]

@@ -11,14 +11,14 @@ from muster.sched.capacity.cells import Cell
 from muster.sched.capacity.free import Free
 from muster.sched.capacity.slot import Slot
 from muster.sched.capacity.view import View
-from muster.sched.place import Gang
+from muster.sched.place import GangRequest
 
 Order = Callable[
     [View], Iterator[Slot]
 ]  # nodes with enough free units, or enough of a shared accelerator; duplicates are allowed
 
 
-def single(gang: Gang, free: Free, order: Order) -> tuple[Seat, ...] | None:
+def single(gang: GangRequest, free: Free, order: Order) -> tuple[Seat, ...] | None:
     """A seat on the first node in the order that can hold the worker. Nodes to avoid are the last resort in a pool."""
     require = gang.require if gang.require != "node" else None
     for pool in gang.pools:

@@ -14,7 +14,7 @@ from muster.sched.capacity.free import Free
 from muster.sched.capacity.pool_index import PoolIndex
 from muster.sched.capacity.slot import Key, Slot, parcel, pick_devices
 from muster.sched.capacity.tally import Domain
-from muster.sched.place import Gang
+from muster.sched.place import GangRequest
 
 Labels = tuple[str, ...]
 
@@ -22,7 +22,7 @@ Labels = tuple[str, ...]
 class View:
     __slots__ = ("_masks", "gang", "late", "needs", "out", "pool_index", "share", "sharers", "wanted")
 
-    def __init__(self, pool_index: PoolIndex, gang: Gang, wanted: Wanted) -> None:
+    def __init__(self, pool_index: PoolIndex, gang: GangRequest, wanted: Wanted) -> None:
         self.pool_index, self.gang, self.wanted = pool_index, gang, wanted
         self.needs: dict[Group, int] = dict(wanted)
         self.share = WHOLE if gang.ask.share >= WHOLE else parcel(gang.ask.share, pool_index.rules.slices)
@@ -177,7 +177,7 @@ class View:
                 yield from merge(*[cell.members(mask) for cell, mask in there], key=_key)
 
 
-def views(gang: Gang, free: Free) -> Iterator[View]:
+def views(gang: GangRequest, free: Free) -> Iterator[View]:
     """The views to try, in order: each pool; in it each suitable kind of accelerator alone, then all kinds together.
 
     Each of them first without the nodes to avoid, then with them.

@@ -12,7 +12,7 @@ from muster.sched.capacity.free import Free
 from muster.sched.capacity.single import fullest, single
 from muster.sched.capacity.slot import Slot
 from muster.sched.capacity.view import View, views
-from muster.sched.place import Gang
+from muster.sched.place import GangRequest
 
 
 class Balanced:
@@ -20,7 +20,7 @@ class Balanced:
 
     name = "balanced"
 
-    def place(self, gang: Gang, free: Free) -> tuple[Seat, ...] | None:
+    def place(self, gang: GangRequest, free: Free) -> tuple[Seat, ...] | None:
         if gang.nodes == 1:
             return single(gang, free, _order)
         found = (deal(view, gang, _turn, _rank) for view in views(gang, free))

@@ -6,13 +6,13 @@ from muster.core.seat import Seat
 from muster.sched.capacity.free import Free
 from muster.sched.capacity.near import Scores, near
 from muster.sched.capacity.pool_index import PoolIndex
-from muster.sched.place import Gang
+from muster.sched.place import GangRequest
 
 
 class Group:
     name = "group"
 
-    def place(self, gang: Gang, free: Free) -> tuple[Seat, ...] | None:
+    def place(self, gang: GangRequest, free: Free) -> tuple[Seat, ...] | None:
         return near(gang, free, _others)
 
 

@@ -7,13 +7,13 @@ from muster.sched.capacity.free import Free
 from muster.sched.capacity.near import Scores, near
 from muster.sched.capacity.pool_index import PoolIndex
 from muster.sched.capacity.slot import Slot
-from muster.sched.place import Gang
+from muster.sched.place import GangRequest
 
 
 class Locality:
     name = "locality"
 
-    def place(self, gang: Gang, free: Free) -> tuple[Seat, ...] | None:
+    def place(self, gang: GangRequest, free: Free) -> tuple[Seat, ...] | None:
         return near(gang, free, _holders)
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from muster.core.seat import Seat
 from muster.sched.capacity.free import Free
 from muster.sched.capacity.gather import pack
-from muster.sched.place import Gang
+from muster.sched.place import GangRequest
 
 
 class Pack:
     name = "pack"
 
-    def place(self, gang: Gang, free: Free) -> tuple[Seat, ...] | None:
+    def place(self, gang: GangRequest, free: Free) -> tuple[Seat, ...] | None:
         return pack(gang, free)

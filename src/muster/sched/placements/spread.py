@@ -11,7 +11,7 @@ from muster.sched.capacity.free import Free
 from muster.sched.capacity.single import emptiest, single
 from muster.sched.capacity.slot import Slot
 from muster.sched.capacity.view import View, views
-from muster.sched.place import Gang
+from muster.sched.place import GangRequest
 
 
 class Spread:
@@ -19,7 +19,7 @@ class Spread:
 
     name = "spread"
 
-    def place(self, gang: Gang, free: Free) -> tuple[Seat, ...] | None:
+    def place(self, gang: GangRequest, free: Free) -> tuple[Seat, ...] | None:
         if gang.nodes == 1:
             return single(gang, free, emptiest)
         found = (deal(view, gang, _turn, _rank) for view in views(gang, free))

@@ -152,7 +152,7 @@ def whole(text: str, name: str, unit: str) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Gang:
+class TraceGang:
     """Equal workers, one on each node."""
 
     nodes: int
@@ -160,24 +160,24 @@ class Gang:
     remark: str = ""  # set where the trace does not determine the shape
 
 
-def gang(total: int, nodes: int, per_node: int) -> Gang:
+def gang(total: int, nodes: int, per_node: int) -> TraceGang:
     """The gang of a job that held `total` accelerators; `nodes` is from the trace, 0 where it does not say.
 
     A job that is larger than a node takes the fewest nodes that hold it, with the same number of accelerators on each.
     If that leaves a remainder, it takes one more on each node.
     """
     if not total:
-        return Gang(max(nodes, 1), 0)
+        return TraceGang(max(nodes, 1), 0)
     fewest = max(nodes, -(-total // per_node))
     on_each, rest = divmod(total, fewest)
     if rest:
         words = f"accelerators that do not divide evenly over nodes of {per_node}, so each of its nodes gives one more"
-        return Gang(fewest, on_each + 1, words)
+        return TraceGang(fewest, on_each + 1, words)
     if fewest > 1 and on_each != per_node and not nodes:
-        return Gang(
+        return TraceGang(
             fewest, on_each, f"wider than a node and no multiple of {per_node}, split evenly over the fewest nodes"
         )
-    return Gang(fewest, on_each)
+    return TraceGang(fewest, on_each)
 
 
 def unusable(source: str, where: str, given: str, expected: str, hint: str) -> SpecError:

@@ -20,9 +20,9 @@ from muster.sim.traces.base import (
     LATEST,
     WIDEST,
     BadRow,
-    Gang,
     Ledger,
     Options,
+    TraceGang,
     each,
     gang,
     quantity,
@@ -56,7 +56,7 @@ class _Maker:
     def __init__(self, places: dict[str, int], width: int, per_node: int, ledger: Ledger) -> None:
         self._places = tuple(places.get(name, width) for name in (*NEEDED, *OPTIONAL))
         self._width, self._per_node, self._ledger = width, per_node, ledger
-        self._shapes: dict[tuple[str, str, str], tuple[Gang, float]] = {}
+        self._shapes: dict[tuple[str, str, str], tuple[TraceGang, float]] = {}
 
     def job(self, row: list[str]) -> TraceJob:
         if len(row) != self._width:
@@ -82,7 +82,7 @@ class _Maker:
             status=status,
         )
 
-    def _shape(self, gpus: str, nodes: str, cpus: str) -> tuple[Gang, float]:
+    def _shape(self, gpus: str, nodes: str, cpus: str) -> tuple[TraceGang, float]:
         """The gang, and the CPUs of each node. A trace has few different shapes, so each is computed once."""
         total = whole(gpus, "gpus", "accelerators")
         made = gang(total, whole(nodes, "nodes", "nodes") if nodes else 0, self._per_node)

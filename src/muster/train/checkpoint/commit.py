@@ -12,7 +12,7 @@ from typing import Any, Final
 from muster.runtime import manifest
 from muster.runtime.manifest import Manifest
 from muster.train.checkpoint import plain, retention
-from muster.train.checkpoint.gang import Gang
+from muster.train.checkpoint.gang import SaveGroup
 from muster.train.checkpoint.index import INDEX
 from muster.train.checkpoint.load import SHARED, extra_name, wrong_sizes
 from muster.train.checkpoint.owner import Hold
@@ -45,7 +45,7 @@ class Draft:
         return f"the checkpoint of step {self.step} was not saved: {error}{left}{intact}."
 
 
-def write(draft: Draft, store: Store, gang: Gang, hold: Hold | None, keep: tuple[int, int]) -> tuple[str, int]:
+def write(draft: Draft, store: Store, gang: SaveGroup, hold: Hold | None, keep: tuple[int, int]) -> tuple[str, int]:
     """Returns where it is and its size in bytes. All ranks call it together, and all raise if one fails."""
     begun: list[str] = []
 

@@ -20,7 +20,7 @@ FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 @dataclass(frozen=True, slots=True)
-class Gang:
+class SaveGroup:
     """All ranks of the run, over a process group that works on the host; or this process alone."""
 
     group: Any = None  # a gloo process group
@@ -74,19 +74,19 @@ class Failure:
     kind: type[CheckpointError]
 
 
-def own_gang() -> Gang:
+def own_gang() -> SaveGroup:
     """With a process group of its own, so that a thread can use it beside training. All ranks call it together."""
     if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
-        return Gang()
+        return SaveGroup()
     group = dist.new_group(backend="gloo", timeout=PATIENCE)
-    return Gang(group, dist.get_rank(group), dist.get_world_size(group))
+    return SaveGroup(group, dist.get_rank(group), dist.get_world_size(group))
 
 
-def shared_gang() -> Gang:
+def shared_gang() -> SaveGroup:
     """For the caller's own thread: training's process group where that works on the host."""
     if not (dist.is_available() and dist.is_initialized()) or dist.get_backend() != "gloo":
         return own_gang()
-    return Gang(dist.group.WORLD, dist.get_rank(), dist.get_world_size())
+    return SaveGroup(dist.group.WORLD, dist.get_rank(), dist.get_world_size())
 
 
 def _attempt(make: Callable[[], T], rank: int) -> T | Failure:

@@ -29,7 +29,7 @@ class Chunk:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class TensorIndexEntry:
     """A tensor."""
 
     dtype: torch.dtype
@@ -42,7 +42,7 @@ class Index:
     """Every tensor of a checkpoint by its key, and how many ranks saved it."""
 
     world: int
-    entries: dict[str, Entry]
+    entries: dict[str, TensorIndexEntry]
 
     def encode(self) -> bytes:
         raw = {
@@ -65,7 +65,7 @@ def decode(data: bytes, where: str) -> Index:
     entries = {}
     for key, each in raw["tensors"].items():
         chunks = [Chunk(tuple(offsets), tuple(sizes), file, at) for offsets, sizes, file, at in each["chunks"]]
-        entries[key] = Entry(_DTYPES[each["dtype"]], tuple(each["shape"]), chunks)
+        entries[key] = TensorIndexEntry(_DTYPES[each["dtype"]], tuple(each["shape"]), chunks)
     return Index(int(raw["world"]), entries)
 
 

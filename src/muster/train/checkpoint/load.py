@@ -12,7 +12,7 @@ from typing import Any, Final
 from muster.runtime import place, reporter
 from muster.runtime.manifest import MANIFEST, Manifest
 from muster.train.checkpoint import index, plain
-from muster.train.checkpoint.gang import Gang, shared_gang
+from muster.train.checkpoint.gang import SaveGroup, shared_gang
 from muster.train.checkpoint.index import INDEX, Index
 from muster.train.checkpoint.reader import Reader
 from muster.train.checkpoint.s3 import open_s3
@@ -32,7 +32,7 @@ class Found:
     folder: str
     manifest: Manifest = field(repr=False)
     store: Store = field(repr=False)
-    gang: Gang = field(repr=False)
+    gang: SaveGroup = field(repr=False)
 
     @property
     def shared(self) -> dict[str, Any]:
@@ -80,7 +80,7 @@ def open_store(where: str | Path) -> Store:
     return Local(Path(where).absolute())
 
 
-def find(store: Store, gang: Gang, checksums: bool = True) -> Found | None:
+def find(store: Store, gang: SaveGroup, checksums: bool = True) -> Found | None:
     for candidate in gang.lead(lambda: _told(store.committed(), store.where)):
         assert candidate.manifest is not None
         path = f"{store.where}/{candidate.folder}"
@@ -125,7 +125,7 @@ def _tell(path: str, what: str) -> None:
     reporter.note(text)
 
 
-def _share(manifest: Manifest, gang: Gang) -> list[str]:
+def _share(manifest: Manifest, gang: SaveGroup) -> list[str]:
     """The files that this rank verifies: about as many bytes as every other rank."""
     loads = [(0, rank) for rank in range(gang.world)]
     mine = []

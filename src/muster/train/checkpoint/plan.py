@@ -15,8 +15,8 @@ from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 from torch.distributed.checkpoint.planner import SavePlan, WriteItem
 from torch.distributed.tensor import DTensor
 
-from muster.train.checkpoint.gang import Gang
-from muster.train.checkpoint.index import Chunk, Entry, Index, byte_size
+from muster.train.checkpoint.gang import SaveGroup
+from muster.train.checkpoint.index import Chunk, Index, TensorIndexEntry, byte_size
 from muster.train.errors import CheckpointError
 
 ALIGN: Final = 64  # bytes: where an item may begin, so that any dtype can be viewed in place
@@ -73,7 +73,7 @@ def local(value: Tensor) -> Tensor:
     return value.to_local() if isinstance(value, DTensor) else value
 
 
-def make_plan(tensors: dict[str, Tensor], gang: Gang) -> Plan:
+def make_plan(tensors: dict[str, Tensor], gang: SaveGroup) -> Plan:
     """All ranks call it together. Raises on all of them when the parts don't make up whole tensors."""
     planner = DefaultSavePlanner(flatten_state_dict=False, flatten_sharded_tensors=False)
 
@@ -131,12 +131,12 @@ def _split(items: list[Item], size: int, rank: int) -> list[Part]:
 
 
 def _index(given: list[list[WriteItem]], laid: list[Plan]) -> bytes:
-    entries: dict[str, Entry] = {}
+    entries: dict[str, TensorIndexEntry] = {}
     for items, plan in zip(given, laid, strict=True):
         for item, placed in zip(items, plan.items, strict=True):
             assert item.tensor_data is not None
             assert item.tensor_data.chunk is not None
-            entry = entries.setdefault(placed.key, Entry(placed.dtype, tuple(item.tensor_data.size)))
+            entry = entries.setdefault(placed.key, TensorIndexEntry(placed.dtype, tuple(item.tensor_data.size)))
             if placed.bytes:
                 part = next(each for each in plan.parts if each.begin <= placed.at < each.end)
                 offsets = tuple(item.tensor_data.chunk.offsets)

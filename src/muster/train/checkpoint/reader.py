@@ -20,7 +20,7 @@ from torch.distributed.checkpoint.planner import LoadPlan, LoadPlanner, ReadItem
 from torch.distributed.checkpoint.storage import StorageReader
 from torch.futures import Future
 
-from muster.train.checkpoint.index import Chunk, Entry, Index, byte_size
+from muster.train.checkpoint.index import Chunk, Index, TensorIndexEntry, byte_size
 from muster.train.checkpoint.store import Store
 
 THREADS: Final = 8
@@ -102,7 +102,7 @@ class Reader(StorageReader):
             planner.resolve_tensor(each.item).detach().copy_(rows)
 
 
-def _metadata(entry: Entry) -> TensorStorageMetadata:
+def _metadata(entry: TensorIndexEntry) -> TensorStorageMetadata:
     chunks = [ChunkStorageMetadata(torch.Size(each.offsets), torch.Size(each.sizes)) for each in entry.chunks]
     return TensorStorageMetadata(TensorProperties(dtype=entry.dtype), torch.Size(entry.shape), chunks)
 

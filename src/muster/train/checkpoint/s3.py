@@ -13,7 +13,7 @@ from typing import Final
 from muster.runtime import manifest
 from muster.runtime.checkpoints import COMMITTED
 from muster.train.checkpoint.owner import Hold, LeaseHold, Seen
-from muster.train.checkpoint.s3_client import Client, client
+from muster.train.checkpoint.s3_client import CheckpointS3, client
 from muster.train.checkpoint.store import BLOCK, Committed, checksum
 from muster.train.errors import CheckpointDamaged, CheckpointError
 
@@ -27,7 +27,7 @@ _NAMESPACE: Final = re.compile(rb' xmlns="[^"]*"')
 class S3:
     """A prefix in a bucket, with the names that a folder on a disk has."""
 
-    client: Client
+    client: CheckpointS3
     prefix: str  # empty, or ending with a slash
     part_bytes: int = PART_BYTES
     _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(THREADS, "muster-s3"), repr=False)

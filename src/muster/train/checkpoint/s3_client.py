@@ -9,11 +9,11 @@ from muster.objects import s3
 from muster.objects.s3 import FIRST_PAUSE, LONGEST_PAUSE, TIMEOUT, TRIES, Reply
 from muster.train.errors import CheckpointDamaged, CheckpointError
 
-__all__ = ["FIRST_PAUSE", "LONGEST_PAUSE", "TIMEOUT", "TRIES", "Client", "Reply", "client"]
+__all__ = ["FIRST_PAUSE", "LONGEST_PAUSE", "TIMEOUT", "TRIES", "CheckpointS3", "Reply", "client"]
 
 
 @dataclass
-class Client(s3.Client):
+class CheckpointS3(s3.Client):
     def request(
         self,
         method: str,
@@ -33,9 +33,9 @@ class Client(s3.Client):
             raise CheckpointError(str(error)) from error
 
 
-def client(bucket: str) -> Client:
+def client(bucket: str) -> CheckpointS3:
     """With endpoint, region and keys from the environment, under the names that other S3 tools use."""
     try:
-        return Client(*s3.account(bucket))
+        return CheckpointS3(*s3.account(bucket))
     except s3.S3Error as error:
         raise CheckpointError(str(error)) from error

@@ -16,7 +16,7 @@ from torch import Tensor
 from muster.runtime import place, reporter
 from muster.train.checkpoint import load, plain
 from muster.train.checkpoint.commit import Draft, write
-from muster.train.checkpoint.gang import Gang, own_gang
+from muster.train.checkpoint.gang import SaveGroup, own_gang
 from muster.train.checkpoint.load import Found, open_store
 from muster.train.checkpoint.owner import Hold
 from muster.train.checkpoint.plan import Plan, Signature, make_plan, signature
@@ -67,8 +67,8 @@ class Saver:
     tolerate: int = 0  # failed saves in a row that are noted only; one more raises
     _store: Store | None = field(default=None, repr=False)
     _hold: Hold | None = field(default=None, repr=False)
-    _control: Gang = field(default_factory=Gang, repr=False)  # for the caller's thread
-    _writer: Gang = field(default_factory=Gang, repr=False)  # for the thread that writes
+    _control: SaveGroup = field(default_factory=SaveGroup, repr=False)  # for the caller's thread
+    _writer: SaveGroup = field(default_factory=SaveGroup, repr=False)  # for the thread that writes
     _plan: tuple[Signature, Plan] | None = field(default=None, repr=False)
     _stage: Stage = field(default_factory=Stage, repr=False)
     _last: Saving | None = field(default=None, repr=False)
@@ -217,7 +217,7 @@ class _Work:
     saving: Saving
     draft: Draft
     store: Store
-    gang: Gang
+    gang: SaveGroup
     hold: Hold | None
     keep: tuple[int, int]
     started: float  # monotonic

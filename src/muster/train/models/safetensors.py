@@ -43,7 +43,7 @@ _NAMES: Final = {dtype: name for name, dtype in _DTYPES.items()}
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class TensorEntry:
     """Where one tensor lies: `begin` and `end` count bytes from the start of the file."""
 
     dtype: torch.dtype
@@ -55,7 +55,7 @@ class Entry:
 class File(Mapping[str, Tensor]):
     """The tensors of one file, mapped into memory and read when touched. Writing into one changes no file."""
 
-    def __init__(self, path: Path, entries: dict[str, Entry], metadata: dict[str, str], data: mmap.mmap) -> None:
+    def __init__(self, path: Path, entries: dict[str, TensorEntry], metadata: dict[str, str], data: mmap.mmap) -> None:
         self.path = path
         self.entries = entries
         self.metadata = metadata
@@ -197,7 +197,7 @@ def _text(path: Path) -> bytes:
         raise ModelFileError(f"{path} cannot be read: {error.strerror}.") from error
 
 
-def _entry(path: Path, name: str, raw: Any, start: int) -> Entry:
+def _entry(path: Path, name: str, raw: Any, start: int) -> TensorEntry:
     try:
         dtype, shape, (begin, end) = raw["dtype"], tuple(raw["shape"]), raw["data_offsets"]
     except (TypeError, KeyError, ValueError) as error:
@@ -209,10 +209,10 @@ def _entry(path: Path, name: str, raw: Any, start: int) -> Entry:
     expected = math.prod(shape) * _DTYPES[dtype].itemsize
     if end - begin != expected:
         raise ModelFileError(f"{path}: {name} has {end - begin} bytes; {dtype} of shape {shape} takes {expected}.")
-    return Entry(_DTYPES[dtype], shape, start + begin, start + end)
+    return TensorEntry(_DTYPES[dtype], shape, start + begin, start + end)
 
 
-def _check_cover(path: Path, entries: dict[str, Entry], start: int, size: int) -> None:
+def _check_cover(path: Path, entries: dict[str, TensorEntry], start: int, size: int) -> None:
     """Every byte after the header belongs to exactly one tensor: else the file is cut off, or hides something."""
     at = start
     for name, entry in sorted(entries.items(), key=lambda item: (item[1].begin, item[1].end)):
