@@ -1,6 +1,6 @@
-"""Which variables of a server's or a node's environment launchers and ranks inherit: names on a list, and no others.
+"""Which variables launchers and ranks inherit from the environment of a server or node: only those on a list.
 
-What looks like a credential is on no list. An administrator adds names with `pass_env` in an engine's settings.
+Names that look like a credential are on no list. An administrator adds names with `pass_env` in an engine's settings.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _PATTERNS: Final = (
 )  # fmt: skip
 _PROXIES: Final = frozenset({"http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "no_proxy"})
 _CREDENTIAL: Final = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|ACCESS_?KEY|PRIVATE|AUTH|JWT|_KEY\b", re.I)
-# What a launcher itself reads; the ranks get Muster's names from the launch alone.
+# Variables that a launcher itself reads. Ranks get Muster's variables only from the launch.
 _LAUNCHERS: Final = (
     "MUSTER_HOME", "MUSTER_IMAGE", "MUSTER_FAULT_LAUNCHER", "MUSTER_NODE", "MUSTER_SCRATCH", "MUSTER_SPOT_NOTICE",
 )  # fmt: skip
 
 
 def inherited(base: Mapping[str, str], more: Iterable[str] = ()) -> dict[str, str]:
-    """The part of `base` that a program may see. `more` has further names; one that ends with * stands for many."""
+    """The part of `base` that a program may see. `more` has further names; one that ends with * is a pattern."""
     wanted = tuple(more)
     return {name: value for name, value in base.items() if _passes(name, value, wanted)}
 
@@ -43,7 +43,7 @@ def for_launcher(base: Mapping[str, str], more: Iterable[str] = ()) -> dict[str,
 
 
 def home_of(base: Mapping[str, str]) -> str:
-    """The folder that a program takes for its home; empty where there is none that could be replaced."""
+    """The folder that a program uses as its home; empty if there is none that could be replaced."""
     home = os.path.realpath(base.get("HOME") or "/")
     return home if home != "/" and os.path.isdir(home) else ""  # noqa: PTH112
 

@@ -1,6 +1,6 @@
-"""Secret values masked wherever they stand in a text, as they are: encoded or split up they are not recognised.
+"""Masks secret values wherever they occur literally in a text; encoded or split values are not recognised.
 
-Standard library only: launchers mask what ranks print, and the server what they report.
+Standard library only: launchers mask what ranks print, and the server masks what they report.
 """
 
 from __future__ import annotations
@@ -10,25 +10,25 @@ from collections.abc import Collection, Iterable
 from typing import Any, Final
 
 MASK: Final = b"***"
-_LINE_MIN: Final = 8  # bytes; shorter lines of a secret of many lines are not secret by themselves
+_LINE_MIN: Final = 8  # bytes; shorter lines of a multi-line secret are not masked by themselves
 
 
 class Masker:
-    """Replaces secret values in a stream of chunks, the same wherever the chunks are cut.
+    """Replaces secret values in a stream of chunks; the result does not depend on where the chunks are cut.
 
-    Only a tail that is the beginning of a secret is held back, until what follows tells or the stream ends: everything
-    else goes through at once, so that a prompt without a newline is seen.
+    Only a tail that could be the start of a secret is held back, until the next bytes decide or the stream ends.
+    Everything else passes at once, so that a prompt without a newline is visible.
     """
 
     def __init__(self, secrets: Iterable[str]) -> None:
         found = {part for value in secrets for part in _parts(value.encode())}
-        self._secrets = sorted(found, key=len, reverse=True)  # the longest first: leftmost, then longest, is masked
+        self._secrets = sorted(found, key=len, reverse=True)  # longest first: the leftmost, then longest, is masked
         self._pattern = re.compile(b"|".join(map(re.escape, self._secrets)))
         self._longest = len(self._secrets[0]) if self._secrets else 0
         self._held = b""
 
     def feed(self, chunk: bytes) -> bytes:
-        """What can be told of the stream so far, masked."""
+        """The part of the stream that is already decided, masked."""
         if not self._secrets:
             return chunk
         text = self._held + chunk
@@ -55,11 +55,11 @@ class Masker:
         )
 
     def mask_doc(self, doc: dict[str, Any], but: Collection[str] = ()) -> None:
-        """Every text in a JSON object, names too, masked in place; `but` names fields of the object that stay."""
+        """Masks every text in a JSON object in place, names too; the object's fields in `but` are not changed."""
         if not self._secrets:
             return
         stack: list[Any] = [doc]
-        while stack:  # not by recursion: whoever wrote it chose its depth
+        while stack:  # without recursion: the depth comes from outside
             node = stack.pop()
             for key, value in list(node.items() if isinstance(node, dict) else enumerate(node)):
                 if node is doc and key in but:
@@ -73,7 +73,7 @@ class Masker:
                 node[name] = masked
 
     def _undecided(self, text: bytes, start: int) -> int:
-        """Where the longest tail begins that a secret also begins with; the text's end when there is none."""
+        """The start of the longest tail that is also the start of a secret; the end of the text if there is none."""
         for at in range(max(start, len(text) - self._longest + 1), len(text)):
             tail = text[at:]
             if any(len(tail) < len(secret) and secret.startswith(tail) for secret in self._secrets):
@@ -82,6 +82,6 @@ class Masker:
 
 
 def _parts(value: bytes) -> list[bytes]:
-    """A value, and the longer lines of one that has many: a key is often printed a line at a time."""
+    """The value, and its longer lines if it has several: a key is often printed line by line."""
     lines = [line for line in value.split(b"\n") if len(line) >= _LINE_MIN] if b"\n" in value else []
     return [part for part in [value, *lines] if part]

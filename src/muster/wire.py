@@ -2,36 +2,36 @@
 
 Standard library only: this module is imported by the server, by the launcher on every node and by every rank.
 
-A worker's folder, made by the engine and owned by one launcher:
+A worker's folder, created by the engine and owned by one launcher:
 
     launch.json     what to start (`Launch`); readable by its owner only, it holds the attempt's token
-    lock            held by the launcher while it lives
+    lock            held by the launcher while it is alive
     launcher.json   {"pid", "start_ticks", "boot_id"}; its presence means that ranks may have been started
     exit.json       how the worker ended (`WorkerExit`), written once, atomically, fsynced
-    control         CONTROL_BYTES shared with the ranks by mmap: flags that a rank may read in nanoseconds
-    inbox.json      a command that the engine left here (`Command`); SIGUSR1 tells the launcher to look
-    command.json    the last command that was obeyed
+    control         CONTROL_BYTES shared with the ranks by mmap: flags that a rank can read in nanoseconds
+    inbox.json      a command from the engine (`Command`); SIGUSR1 tells the launcher to read it
+    command.json    the last command that was executed
     done            the server has everything: the folder may be removed
-    launcher.log    what the launcher itself had to say
+    launcher.log    the launcher's own log
     pkg/muster      a link to this package and nothing else, for the ranks' PYTHONPATH
-    code            the job's code, where its folder is not there: the ranks start in it
-    reserve         space kept aside, so that the end can be written on a full disk
+    code            the job's code, if its `workdir` does not exist here: the ranks start in it
+    reserve         reserved space, so that the end can be written on a full disk
     rank-N/spool.K  segments of the rank's reports, numbered from 0, records as below; N is the global rank
     rank-N/log.K    segments of the rank's captured output, K being the stream offset of the first byte
-    rank-N/host/spool.K  segments of what the launcher itself has to say of the rank: its hardware, its environment
-    rank-N/files    files that the rank gave away, each with a note that says what it is; gone once the server has them
-    rank-N/own      holds the rank's spool and files instead, where ranks are kept apart from their launcher
-    home, tmp, work what such ranks have for a home, for temporary files, and for their code
+    rank-N/host/spool.K  segments of the launcher's own reports on the rank: hardware and environment
+    rank-N/files    files that the rank handed over, each with a note on what it is; removed when the server has them
+    rank-N/own      holds the rank's spool and files instead, if ranks are isolated from their launcher
+    home, tmp, work the home, temporary folder and code folder of such ranks
 
 Everything shipped is a byte range of a *stream* (rank, "spool" | "log" | "host"). The offset is the sequence number:
-the server stores bytes and offset in one transaction, acknowledges the offset it has, and drops what it has already. A
-host stream has the format of a spool. A file's bytes go to /v1/ingest/blobs, and then a document on the host stream
-names them.
+the server stores bytes and offset in one transaction, acknowledges the offset it has, and drops bytes that it already
+has. A host stream has the format of a spool. A file's bytes are sent to /v1/ingest/blobs; then a document on the host
+stream names them.
 
 Documents (KIND_DOC), by their type; all have "type" and "time":
 
     params       values {name: JSON value}
-    tags         values {name: text, or null to take it away}
+    tags         values {name: text, or null to remove it}
     note         text
     progress     step, total?, unit?
     started      pid, ...
@@ -56,8 +56,8 @@ RANK: Final = "RANK"
 WORLD_SIZE: Final = "WORLD_SIZE"
 LOCAL_RANK: Final = "LOCAL_RANK"
 LOCAL_WORLD_SIZE: Final = "LOCAL_WORLD_SIZE"
-GROUP_RANK: Final = "GROUP_RANK"  # which node of the gang
-NODE_RANK: Final = "NODE_RANK"  # the same, under the name that many launch scripts read
+GROUP_RANK: Final = "GROUP_RANK"  # index of the node in the gang
+NODE_RANK: Final = "NODE_RANK"  # the same, under a name that many launch scripts read
 MASTER_ADDR: Final = "MASTER_ADDR"
 MASTER_PORT: Final = "MASTER_PORT"
 
@@ -65,15 +65,15 @@ MASTER_PORT: Final = "MASTER_PORT"
 JOB: Final = "MUSTER_JOB"
 ATTEMPT: Final = "MUSTER_ATTEMPT"  # number, from 1
 NODE: Final = "MUSTER_NODE"
-GANG: Final = "MUSTER_GANG"  # marks every process of a worker, so that none can be lost, and of no other
+GANG: Final = "MUSTER_GANG"  # marks every process of this worker, so that all of them can be found, and no others
 RANK_DIR: Final = "MUSTER_RANK_DIR"
 CONTROL: Final = "MUSTER_CONTROL"
 CHECKPOINT_DIR: Final = "MUSTER_CHECKPOINT_DIR"
 CHECKPOINT_KEEP: Final = "MUSTER_CHECKPOINT_KEEP"
 CHECKPOINT_EVERY: Final = "MUSTER_CHECKPOINT_EVERY"  # seconds between saves that the job file asked for
-MIRROR: Final = "MUSTER_MIRROR"  # other tools that rank 0's reports are given to as well: see runtime/mirrors.py
-SPOT_NOTICE: Final = "MUSTER_SPOT_NOTICE"  # a file whose presence says that the machine goes away soon
-SCRATCH: Final = "MUSTER_SCRATCH"  # of launchers, not ranks: a folder of the node's own for what they have in common
+MIRROR: Final = "MUSTER_MIRROR"  # other tools that also receive rank 0's reports: see runtime/mirrors.py
+SPOT_NOTICE: Final = "MUSTER_SPOT_NOTICE"  # a file whose presence means that the machine goes away soon
+SCRATCH: Final = "MUSTER_SCRATCH"  # for launchers, not ranks: a local folder of the node that they share
 
 # --- spool segment ---------------------------------------------------------------------------------------------------
 SEGMENT_MAGIC: Final = b"MUSTSP01"
@@ -101,9 +101,9 @@ DocType = Literal[
 
 # --- control block ---------------------------------------------------------------------------------------------------
 CONTROL_BYTES: Final = 64
-CONTROL_STOP_AT: Final = 0  # u8: 1 when the rank should save and leave
+CONTROL_STOP_AT: Final = 0  # u8: 1 when the rank should save and exit
 CONTROL_SAVE_AT: Final = 1  # u8: counts save requests, modulo 256
-CONTROL_DEADLINE_AT: Final = 8  # f64: wall-clock time by which it should have left, 0 when none
+CONTROL_DEADLINE_AT: Final = 8  # f64: wall-clock time by which it should have exited; 0: none
 
 Stream = Literal["spool", "log", "host"]
 STREAMS: Final[tuple[Stream, ...]] = ("spool", "log", "host")
@@ -114,14 +114,14 @@ Outcome = Literal["succeeded", "failed", "stopped"]
 
 @dataclass(frozen=True, slots=True)
 class Isolation:
-    """Ranks that are kept apart from the server and from other jobs; see `muster.runtime.sandbox`."""
+    """How ranks are isolated from the server and from other jobs; see `muster.runtime.sandbox`."""
 
-    uid: int  # whom they run as where their launcher is root: one for each project
+    uid: int  # the user that they run as if their launcher is root: one for each project
     gid: int
-    name: str  # what programs are told that the user is called
-    hidden: tuple[str, ...] = ()  # folders and files that they don't see
-    readable: tuple[str, ...] = ()  # those that they see whatever is hidden around them
-    writable: tuple[str, ...] = ()  # those that they may write to; anything else is read-only
+    name: str  # the name of that user, as programs see it
+    hidden: tuple[str, ...] = ()  # folders and files that the ranks can't see
+    readable: tuple[str, ...] = ()  # paths that they can see even inside a hidden folder
+    writable: tuple[str, ...] = ()  # paths that they may write to; everything else is read-only
 
     @classmethod
     def from_dict(cls, raw: dict[str, Any]) -> Isolation:
@@ -131,7 +131,7 @@ class Isolation:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """All that one launcher needs to start its ranks. `worker` counts the nodes of the gang from 0."""
+    """Everything that one launcher needs to start its ranks. `worker` is the index of its node in the gang, from 0."""
 
     job: str
     attempt: int
@@ -139,29 +139,29 @@ class Launch:
     node: str
     num_nodes: int
     nproc: int  # ranks on this node
-    run: str  # given to the shell
+    run: str  # run by the shell
     workdir: str
     envs: dict[str, str]
-    secrets: tuple[str, ...]  # names; the launcher fetches the values with its token when there are any
+    secrets: tuple[str, ...]  # names; the launcher fetches the values with its token, if there are any
     urls: tuple[str, ...]  # servers, tried in turn
-    urls_file: str | None  # a file that holds the current server's address, for when it moved: JSON {"urls": [...]}
+    urls_file: str | None  # a file with the current server's address, in case it moved: JSON {"urls": [...]}
     token: str
     master_addr: str
     master_port: int
     checkpoint_dir: str
     checkpoint_keep: int
     checkpoint_every: float | None
-    devices: tuple[int, ...] | None  # accelerators of this worker by index; None leaves the environment alone
-    max_duration: float | None  # seconds that are left to the whole run
+    devices: tuple[int, ...] | None  # accelerators of this worker by index; None: the environment is not changed
+    max_duration: float | None  # seconds left for the whole run
     memory: int | None  # bytes for all ranks of this worker together
     stop_grace: float  # seconds between the request to stop and SIGKILL
-    log_limit: int  # bytes of output kept a rank
+    log_limit: int  # bytes of output kept per rank
     ca_file: str | None = None
-    code: str = ""  # digest of a snapshot that is fetched from the server where `workdir` does not exist; "" is none
-    orders: str | None = None  # a file beyond the folder in which the engine leaves a `Command`, looked at on SIGUSR1
-    keeper: tuple[int, int] | None = None  # pid and start ticks of a process with whose end the node is ours no more
-    isolation: Isolation | None = None  # None: an administrator's job, or one of members who are trusted
-    pass_env: tuple[str, ...] | None = None  # names that ranks inherit beside the usual ones; None: they inherit all
+    code: str = ""  # digest of a snapshot that is fetched from the server if `workdir` does not exist; "": none
+    orders: str | None = None  # a file outside the folder in which the engine puts a `Command`; read on SIGUSR1
+    keeper: tuple[int, int] | None = None  # pid and start ticks of a process; when it ends, the node is no longer ours
+    isolation: Isolation | None = None  # None: an administrator's job, or one of trusted members
+    pass_env: tuple[str, ...] | None = None  # names that ranks inherit in addition to the usual ones; None: all
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -178,18 +178,18 @@ class Launch:
 @dataclass(frozen=True, slots=True)
 class RankExit:
     rank: int
-    exit_code: int | None  # None when a signal ended it
+    exit_code: int | None  # None if a signal ended it
     signal: int | None
     time: float
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerExit:
-    """How a worker ended: `reason` is a code from `core.reasons`, `rank` the first one that failed."""
+    """How a worker ended: `reason` is a code from `core.reasons`, `rank` is the first rank that failed."""
 
     outcome: Outcome
     reason: str
-    detail: str  # for people: the last traceback, the missing command, the limit that was passed
+    detail: str  # for people: the last traceback, the missing command, the limit that was exceeded
     time: float
     rank: int | None = None
     exit_code: int | None = None
@@ -198,7 +198,7 @@ class WorkerExit:
     peak_memory: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        # Field by field: `asdict` copies deeply and takes ten times as long, and every end of a worker passes here.
+        # Field by field: `asdict` copies deeply and takes ten times as long, and this runs at the end of every worker.
         return {
             "outcome": self.outcome,
             "reason": self.reason,
@@ -218,7 +218,7 @@ class WorkerExit:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What the platform asks of a worker; `id` grows, so a repeated delivery is seen."""
+    """A command from the platform to a worker; `id` increases, so that a repeated delivery is recognised."""
 
     id: int
     kind: CommandKind
@@ -242,9 +242,9 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One POST from a launcher to /v1/ingest: u32 header length, header JSON, then the pieces' bytes end to end.
+    """One POST from a launcher to /v1/ingest: u32 header length, header JSON, then the bytes of the pieces in order.
 
-    The worker and its attempt are named by the bearer token and by `worker`. An empty batch asks what the server has.
+    The bearer token and `worker` identify the worker and its attempt. An empty batch asks for the server's offsets.
     """
 
     worker: int
@@ -252,7 +252,7 @@ class Batch:
     exit: WorkerExit | None = None
     pieces: tuple[Piece, ...] = ()
     command_seen: int = 0
-    whole: bool = False  # nothing of this worker comes after it
+    whole: bool = False  # nothing of this worker follows
 
     def encode(self) -> bytes:
         header = {
@@ -268,7 +268,7 @@ class Batch:
 
     @classmethod
     def decode(cls, body: bytes) -> Batch:
-        """Raises ValueError, with what is wrong, for anything that `encode` would not have written."""
+        """Raises ValueError, with the cause, for anything that `encode` would not have written."""
         try:
             (head_len,) = struct.unpack_from("<I", body)
             if head_len > HEAD_MAX:
@@ -287,7 +287,7 @@ class Batch:
             if header["state"] not in ("running", "ended"):
                 raise ValueError(f"bad state {header['state']!r}")
             ended = WorkerExit.from_dict(header["exit"]) if header["exit"] else None
-            whole = header.get("whole") is True  # launchers of older versions don't say
+            whole = header.get("whole") is True  # older launchers don't send it
             return cls(int(header["worker"]), header["state"], ended, tuple(pieces), int(header["command_seen"]), whole)
         except (struct.error, KeyError, TypeError, UnicodeDecodeError, AttributeError, RecursionError) as error:
             raise ValueError(f"not a batch: {error!r}") from error
@@ -295,11 +295,11 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What the server answers: the offset it holds of every stream, what to do next, and whether it is all over."""
+    """The server's reply: the offset that it holds of every stream, the next command, and whether all is done."""
 
     acked: dict[tuple[int, Stream], int] = field(default_factory=dict)
     command: Command | None = None
-    done: bool = False  # the end is recorded and nothing is missing: the launcher may leave
+    done: bool = False  # the end is recorded and nothing is missing: the launcher may exit
 
     def to_json(self) -> str:
         acked = [[rank, stream, offset] for (rank, stream), offset in self.acked.items()]

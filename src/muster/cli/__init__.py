@@ -1,1 +1,1 @@
-"""The command `muster`: one file a verb family, each imported when one of its verbs is called."""
+"""The command `muster`: one file for each family of verbs, imported only when one of its verbs is called."""

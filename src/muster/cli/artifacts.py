@@ -1,4 +1,4 @@
-"""`muster runs artifacts RUN [ls|get|put|rm]`: the files of a run; `--collect` removes what retention lets go."""
+"""`muster runs artifacts RUN [ls|get|put|rm]`: the files of a run; `--collect` removes what retention does not keep."""
 
 from __future__ import annotations
 

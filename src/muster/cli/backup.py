@@ -1,4 +1,4 @@
-"""`muster backup`: a consistent copy of all that the server on this machine keeps, while it runs."""
+"""`muster backup`: a consistent copy of everything that the server on this machine stores, made while it runs."""
 
 from __future__ import annotations
 

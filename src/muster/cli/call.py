@@ -1,4 +1,4 @@
-"""How this process was called: the options that stand before any verb, and `--json`, which every verb has."""
+"""The global options of this call: those before any verb, and `--json`, which every verb has."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from muster.core.errors import MusterError
 
 
 class Usage(MusterError):
-    """A command line that makes no sense; the exit code is 2."""
+    """A command line that is not valid; the exit code is 2."""
 
     code = "usage"
 
@@ -29,12 +29,12 @@ CALL = Call()
 
 
 def reset() -> None:
-    """As at the start of a process; one process may call `main` more than once."""
+    """Resets the options; one process may call `main` more than once."""
     CALL.url, CALL.home, CALL.json = None, None, False
 
 
 def home_folder() -> Path:
-    """Where the server of this call keeps its things."""
+    """The home folder of the server of this call."""
     return (CALL.home or Path(os.environ.get("MUSTER_HOME") or "~/.muster")).expanduser().absolute()
 
 
@@ -46,6 +46,6 @@ def _remember(value: bool) -> bool:
 
 Json = Annotated[
     bool,
-    # Eager, so that a mistake in another option is already told as JSON.
+    # Eager, so that a mistake in another option is already reported as JSON.
     typer.Option("--json", help="Print JSON, for programs.", callback=_remember, is_eager=True, show_default=False),
 ]

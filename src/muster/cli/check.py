@@ -10,7 +10,7 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """`warn` is worth knowing, `fail` keeps Muster from working; `hint` says what to do about either."""
+    """`warn` is worth knowing, `fail` prevents Muster from working; `hint` says what to do about either."""
 
     name: str
     status: Literal["ok", "warn", "fail"]
@@ -18,4 +18,4 @@ class Check:
     hint: str = ""
 
 
-Checker = Callable[[Path], Iterator[Check]]  # given the home folder
+Checker = Callable[[Path], Iterator[Check]]  # called with the home folder

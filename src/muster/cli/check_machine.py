@@ -1,4 +1,4 @@
-"""What `muster doctor` looks at on this machine: Python, packages, the home folder, disk, SQLite, tools, GPUs."""
+"""The checks of `muster doctor` on this machine: Python, packages, the home folder, disk, SQLite, tools, GPUs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _DISK_WARN, _DISK_FAIL = 5e9, 2e8  # bytes
 _FILES_WARN = 4096  # a server holds a few for every job that it watches
 _PYTHON = (3, 11)
 _SQLITE = (3, 35, 0)
-_SECONDS = 60  # that a program which is asked something may take
+_SECONDS = 60  # maximum run time of a program that is asked for something
 
 
 def python(home: Path) -> Iterator[Check]:
@@ -146,7 +146,7 @@ CHECKS: Final[tuple[Checker, ...]] = (python, packages, home_folder, disk, sqlit
 
 
 def _ask(command: list[str]) -> str | None:
-    """What a program prints; None when it fails, does not exist or takes too long."""
+    """The output of a program; None when it fails, does not exist or takes too long."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired):

@@ -1,4 +1,4 @@
-"""What `muster doctor` asks of the server: whether it is there, whether it leads, whether the token opens it."""
+"""The checks of `muster doctor` on the server: whether it is reachable, is the leader, and accepts the token."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from muster.engines.isolation import HINT, read_local, stand
 from muster.engines.registry import LOCAL, check_engines
 from muster.server.settings import Settings
 
-_SKEW = 5.0  # seconds; the server's Date header is cut to whole ones
+_SKEW = 5.0  # seconds; the server's Date header has whole seconds
 _PATIENCE = 5.0  # seconds
 _BEHIND = 10_000  # events that a follower may be behind
 
 
 def port(home: Path) -> Iterator[Check]:
-    """The port that a server of this home would listen on is free, or is ours."""
+    """Whether the port of this home's server is free, or in use by this server."""
     try:
         settings = Settings.load(home, {})
     except ConfigError as error:
@@ -47,7 +47,7 @@ def port(home: Path) -> Iterator[Check]:
 
 
 def server(home: Path) -> Iterator[Check]:
-    """Reachable, ready, in the lead, with the same clock, and open to our token."""
+    """Whether the server is reachable, ready, the leader, has the same clock, and accepts our token."""
     with client(timeout=_PATIENCE) as to:
         try:
             answer = to.ready()
@@ -77,7 +77,7 @@ def server(home: Path) -> Iterator[Check]:
 
 
 def _record(health: dict[str, Any]) -> Iterator[Check]:
-    """Whether the record follows the log, and whether anything could not be written or delivered."""
+    """Whether the record keeps up with the log, and whether anything could not be written or delivered."""
     followers, aside, outbox = health["followers"], health["set_aside"], health["outbox"] or {}
     troubled = [f"{one['name']}: {one['trouble']}" for one in followers if one["trouble"]]
     behind = [f"{one['name']} by {one['behind']:,} events" for one in followers if one["behind"] > _BEHIND]
@@ -100,7 +100,7 @@ def _record(health: dict[str, Any]) -> Iterator[Check]:
 
 
 def launchers(home: Path) -> Iterator[Check]:
-    """Jobs that go on while no server watches them."""
+    """Jobs that continue while no server watches them."""
     if daemon.find(home) is not None:
         return
     alive = sorted({path.parts[-4] for path in home.glob("local/attempts/*/*/*/launcher.json") if _lives(path)})
@@ -110,11 +110,11 @@ def launchers(home: Path) -> Iterator[Check]:
 
 
 def isolation(home: Path) -> Iterator[Check]:
-    """Whether members' jobs on this machine are kept apart, by trying it."""
+    """Whether jobs of members on this machine are isolated; found out by trying."""
     try:
         settings = Settings.load(home, {})
     except ConfigError:
-        return  # said above
+        return  # reported above
     named = check_engines(settings.engines)
     if named and LOCAL not in named:
         return

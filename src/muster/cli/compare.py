@@ -1,4 +1,4 @@
-"""`muster compare`: what differs between runs first, then their metrics, curves and what their seeds say."""
+"""`muster compare`: first what differs between runs, then their metrics, curves and the effect of their seeds."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TITLES: Final = {
 _WIDEST: Final = 40  # characters of a cell
 _SHOWN_METRICS: Final = 12
 _DIGEST: Final = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
-_FILES: Final = 20  # named of each sort
+_FILES: Final = 20  # files listed of each kind
 
 Doc = dict[str, Any]
 

@@ -1,4 +1,4 @@
-"""What the shell offers after TAB: quick, quiet, and nothing at all where the server can't be asked."""
+"""Shell completion: fast and silent; offers nothing when the server can't be asked."""
 
 from __future__ import annotations
 

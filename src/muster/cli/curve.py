@@ -1,4 +1,4 @@
-"""Curves drawn in the terminal: braille dots over axes, a colour for each series, upright lines for what happened."""
+"""Draws curves in the terminal: braille dots over axes, one colour per series, vertical lines for marks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def draw(
 ) -> Text:
     """A plot `width` characters wide, with `height` rows of dots, its axes and a legend below; never wraps.
 
-    `x_range`: what the axis shows at least, for a curve that is still growing.
+    `x_range`: the range that the axis shows at least, for a curve that is still growing.
     """
     marks = [(step, label) for step, label in marks if math.isfinite(step)]
     runs = [(one, list(_runs(one))) for one in series]
@@ -58,7 +58,7 @@ def draw(
 
 @dataclass(slots=True)
 class _Grid:
-    """Cells of two by four dots; `x_range` and `y_range` are laid over its outermost dots."""
+    """Cells of two by four dots; `x_range` and `y_range` map to its outermost dots."""
 
     columns: int
     rows: int
@@ -66,7 +66,7 @@ class _Grid:
     y_range: tuple[float, float]
     dots: dict[tuple[int, int], int] = field(default_factory=dict)  # (row, column) of a cell → braille bits
     colors: dict[tuple[int, int], str] = field(default_factory=dict)
-    words: dict[tuple[int, int], str] = field(default_factory=dict)  # what marks write, under the dots
+    words: dict[tuple[int, int], str] = field(default_factory=dict)  # labels of marks, below the dots
 
     def dot(self, x: float, y: float) -> tuple[int, int]:
         """The dot of a point: across from the left, down from the top."""
@@ -94,7 +94,7 @@ class _Grid:
         return chr(0x2800 + bits) if bits else self.words.get((row, column), " ")
 
     def mark(self, x: float, label: str) -> bool:
-        """An upright line, and its label beside it in the first row with room for it; False if there is none."""
+        """Draws a vertical line, with its label next to it in the first row with room; False if there is none."""
         at = self.column(x)
         for row in range(self.rows):
             self.words[(row, at)] = "┊"
@@ -110,7 +110,7 @@ class _Grid:
 
 
 def _runs(series: Series) -> Iterator[list[tuple[float, float]]]:
-    """The stretches of finite points between the gaps."""
+    """The runs of finite points between gaps."""
     run: list[tuple[float, float]] = []
     for x, y in zip(series.steps, series.values, strict=True):
         if y is not None and math.isfinite(y) and math.isfinite(x):
@@ -123,7 +123,7 @@ def _runs(series: Series) -> Iterator[list[tuple[float, float]]]:
 
 
 def _span(values: Sequence[float]) -> tuple[float, float]:
-    """Least and greatest, moved apart when they are the same."""
+    """Minimum and maximum, moved apart when they are equal."""
     low, high = min(values), max(values)
     if high - low > max(1e-12 * max(abs(low), abs(high)), 1 / _MOST):
         return low, high
@@ -142,7 +142,7 @@ def _ticks(span: tuple[float, float], most: int) -> list[float]:
 
 
 def _number(value: float, ticks: Sequence[float]) -> str:
-    """As many decimals as tell the ticks apart."""
+    """The value with as many decimals as are needed to distinguish the ticks."""
     gap = abs(ticks[1] - ticks[0])
     largest = max(abs(tick) for tick in ticks)
     if largest >= 1e6 or gap < 1e-4:
@@ -152,7 +152,7 @@ def _number(value: float, ticks: Sequence[float]) -> str:
 
 
 def _between(start: tuple[int, int], end: tuple[int, int]) -> Iterator[tuple[int, int]]:
-    """Every dot from one to the other, both included."""
+    """Every dot on the line between two dots, both included."""
     (x0, y0), (x1, y1) = start, end
     count = max(abs(x1 - x0), abs(y1 - y0), 1)
     for i in range(count + 1):

@@ -1,4 +1,4 @@
-"""The server as a process of this machine: whether one lives in a home folder, starting it apart, ending it."""
+"""The server as a process of this machine: finds it by its home folder, starts it in the background, stops it."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from typing import Any, Final
 from muster.client import Client
 from muster.core.errors import ConfigError, MusterError, Unavailable
 
-START_PATIENCE: Final = 120.0  # seconds until a server that lives is expected to be ready
-STANDBY_PATIENCE: Final = 5.0  # seconds after which a server that does not lead is taken for a stand-by
+START_PATIENCE: Final = 120.0  # seconds until a running server is expected to be ready
+STANDBY_PATIENCE: Final = 5.0  # seconds after which a server that is not the leader is considered a stand-by
 STOP_PATIENCE: Final = 60.0
 _LOOK_EVERY: Final = 0.05
 _TAIL: Final = 15  # lines of the log
@@ -25,7 +25,7 @@ _TAIL: Final = 15  # lines of the log
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A server that lives: its process, told from a later one of the same id by when it was started."""
+    """A running server process. Its start time distinguishes it from a later process with the same id."""
 
     pid: int
     start_ticks: int
@@ -36,7 +36,7 @@ class Running:
 
 
 def find(home: Path) -> Running | None:
-    """The server that lives in this home. The file of one that was killed may still be there; it counts for nothing."""
+    """The running server of this home. Ignores the file that a killed server may have left."""
     try:
         raw = json.loads((home / "server.json").read_text())
         found = Running(int(raw["pid"]), int(raw["start_ticks"]), tuple(raw["urls"]))
@@ -46,15 +46,15 @@ def find(home: Path) -> Running | None:
 
 
 def start(home: Path, words: Sequence[str], env: Mapping[str, str] | None = None) -> Running:
-    """A server in a session of its own, once it is ready. Raises ConfigError with the end of its log if it died.
+    """Starts a server in its own session and waits until it is ready.
 
-    `env`: variables for it alone.
+    Raises ConfigError with the end of its log if it dies. `env`: variables for the server only.
     """
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
     log = home / "server.log"
     fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     began_at = os.fstat(fd).st_size
-    # -P: the home, where it is started so that it keeps no other folder busy, is no place to import modules from.
+    # -P: modules are not imported from the home. It is the current folder so that the server blocks no other folder.
     command = [sys.executable, "-P", "-m", "muster", "--home", str(home), "up", *words]
     try:
         process = subprocess.Popen(
@@ -82,7 +82,7 @@ def start(home: Path, words: Sequence[str], env: Mapping[str, str] | None = None
 
 
 def stop(server: Running) -> None:
-    """Asks it to end and waits until it is gone."""
+    """Asks the server to stop and waits until it has."""
     try:
         os.kill(server.pid, signal.SIGTERM)
     except ProcessLookupError:
@@ -98,7 +98,7 @@ def stop(server: Running) -> None:
 
 
 def start_ticks(pid: int) -> int | None:
-    """When a process was started, in clock ticks since boot; None when it is gone or only waits to be collected."""
+    """When a process was started, in clock ticks since boot; None when it has ended, or is a zombie."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -107,7 +107,7 @@ def start_ticks(pid: int) -> int | None:
 
 
 def this_boot(identity: Mapping[str, Any]) -> bool:
-    """Ids and start times of processes begin anew with every boot. A record that an older server wrote names none."""
+    """Process ids and start times restart with every boot. A record that an older server wrote has no boot id."""
     said = identity.get("boot_id")
     return said is None or said == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
@@ -117,7 +117,7 @@ def _readiness(server: Running, home: Path) -> dict[str, Any]:
         with Client(",".join(server.urls), home=home, timeout=5) as to:
             return to.ready()
     except MusterError:
-        return {}  # it has its address, and does not answer yet
+        return {}  # it has an address, but does not answer yet
 
 
 def _last_words(log: Path, began_at: int) -> str:

@@ -1,4 +1,4 @@
-"""`muster demo`: a server, a training job on two ranks, one of them killed halfway, and how the run recovers."""
+"""`muster demo`: a server, a training job on two ranks, one of them killed halfway, and the recovery of the run."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from muster.cli.output import SafeConsole, emit
 from muster.client import Client, Job
 from muster.core.errors import ConfigError, MusterError, NotFound, Unavailable
 
-POLL: Final = 0.2  # seconds between two looks at the job
-SLOW_POLL: Final = 1.0  # seconds between two looks at its curve and its output, or between two lines without a terminal
+POLL: Final = 0.2  # seconds between two queries of the job
+SLOW_POLL: Final = 1.0  # seconds between two queries of its curve and output, or between two lines without a terminal
 PATIENCE: Final = 180.0  # seconds without anything new after which the demo gives up
 FELL: Final = 0.7  # the loss fell if the last tenth of the steps is below this share of the first tenth
 
@@ -44,7 +44,7 @@ class Plan:
         return max(5, min(25, self.steps // 8))
 
     def kill_now(self, job: Job) -> bool:
-        """Past the middle, with a checkpoint to go back to and a few steps since then to repeat."""
+        """Past the middle, with a checkpoint to return to and a few steps since then to repeat."""
         if not self.drill or job.phase != "running" or job.attempt != 1 or not job.progress or not job.checkpoint:
             return False
         step = job.progress["step"] or 0
@@ -66,7 +66,7 @@ def demo(
     console = SafeConsole(stderr=json_, highlight=False)
     home = home_folder() / "demo"
     plan = Plan(steps, drill)
-    stays = keep_server or daemon.find(home) is not None  # one that runs already is not ours to stop
+    stays = keep_server or daemon.find(home) is not None  # a server that was already running is not stopped
     what = "one is killed halfway" if drill else "nothing goes wrong"
     screen = Screen(f"Muster demo: two ranks train a small transformer, {what}", time.time())
     try:
@@ -88,13 +88,13 @@ def demo(
 
 @contextlib.contextmanager
 def _server(home: Path, stays: bool, console: Console) -> Iterator[Client]:
-    """A client of this home's server, which is started if none runs, and stopped afterwards unless it `stays`."""
+    """A client of this home's server. Starts the server if none runs, and stops it afterwards unless it `stays`."""
     server = daemon.find(home)
     if server is None:
         console.print(Text(f"Starting Muster on this machine, in {_tilde(home)} …", "dim"))
         server = daemon.start(home, ["--port", "0"])
     try:
-        # Both named here: MUSTER_URL and MUSTER_TOKEN, which may be set, speak of another server.
+        # Both given explicitly: MUSTER_URL and MUSTER_TOKEN may be set for another server.
         with Client(",".join(server.urls), (home / "token").read_text().strip(), home) as client:
             yield client
     finally:
@@ -105,7 +105,7 @@ def _server(home: Path, stays: bool, console: Console) -> Iterator[Client]:
 def _submit(client: Client, home: Path, plan: Plan) -> Job:
     folder = home / "ddp"
     template = find("ddp")
-    for name in template.files:  # one that an older Muster left here may differ
+    for name in template.files:  # files of an older Muster may differ
         (folder / name).unlink(missing_ok=True)
     copy(template, folder)
     free = max(node["total"]["cpus"] for node in client.nodes())
@@ -113,7 +113,7 @@ def _submit(client: Client, home: Path, plan: Plan) -> Job:
         folder / "job.yaml",
         name="demo",
         purpose="the demo: a small transformer on two ranks" + (", one of which is killed" if plan.drill else ""),
-        # This very Python: it has what Muster needs, and it may not be the one that PATH finds.
+        # This Python: it has what Muster needs, and may not be the one in PATH.
         run=f"{shlex.quote(sys.executable)} train.py --steps $STEPS --save-every $SAVE_EVERY",
         envs={"STEPS": str(plan.steps), "SAVE_EVERY": str(plan.save_every)},
         resources={"cpus": min(2, free)},
@@ -122,7 +122,7 @@ def _submit(client: Client, home: Path, plan: Plan) -> Job:
 
 
 def _watch_until_end(client: Client, job: Job, plan: Plan, screen: Screen, console: Console) -> Doc | None:
-    """Shows the job until it has ended; interrupted, it stops the job first. What the drill killed, if it did."""
+    """Shows the job until it has ended; on Ctrl-C stops the job first. Returns what the drill killed, if anything."""
     try:
         if not console.is_terminal:
             return _watch(client, job, plan, screen, console)
@@ -165,7 +165,7 @@ def _watch(client: Client, job: Job, plan: Plan, screen: Screen, lines_to: Conso
 
 
 def _news(client: Client, job: Job, seen: int) -> tuple[list[Line], int]:
-    """What happened to the job since the event `seen`, as sentences, and the last event's number."""
+    """The events of the job after `seen`, as sentences, and the number of the last one."""
     lines = []
     for event in client.events(job=job.id, after=seen):
         seen = event["seq"]
@@ -177,8 +177,8 @@ def _news(client: Client, job: Job, seen: int) -> tuple[list[Line], int]:
 
 
 def _look_closer(client: Client, job: Job, screen: Screen, shown: str, lines_to: Console | None) -> str:
-    """Curve and output, or, without a terminal, a line when there is something new to say."""
-    with contextlib.suppress(NotFound):  # nothing was reported yet
+    """Updates curve and output, or, without a terminal, prints a line when something is new."""
+    with contextlib.suppress(NotFound):  # nothing reported yet
         screen.curves = client.metrics(job.id, "loss")["attempts"]
     if lines_to is None:
         screen.output = next((line.text for line in client.logs(job.id, rank=0, tail=1)), screen.output)
@@ -189,7 +189,7 @@ def _look_closer(client: Client, job: Job, screen: Screen, shown: str, lines_to:
 
 
 def _kill_rank(job: str, rank: int) -> int | None:
-    """Kills the process that is this rank of the job, and gives its id; None if there is none now."""
+    """Kills the process of this rank of the job and returns its id; None if there is none now."""
     pid = find_rank(job, rank)
     if pid is not None:
         try:
@@ -200,7 +200,7 @@ def _kill_rank(job: str, rank: int) -> int | None:
 
 
 def find_rank(job: str, rank: int) -> int | None:
-    """The process of this rank on this machine: of those that carry its marks, the one furthest from the launcher."""
+    """The process of this rank on this machine: of those with its variables, the one furthest from the launcher."""
     proc = Path("/proc")
     if not (proc / "self" / "environ").exists():
         raise ConfigError("The drill finds the rank's process in /proc, which this system has not.", "Give --no-drill.")
@@ -209,7 +209,7 @@ def find_rank(job: str, rank: int) -> int | None:
     for entry in proc.iterdir():
         with contextlib.suppress(OSError, ValueError, IndexError):  # ended meanwhile, another user's, or no process
             if marks <= set((entry / "environ").read_bytes().split(b"\0")):
-                # After the command's name, which stands in brackets and may hold anything: its state, then its parent.
+                # After the command's name, which is in brackets and may contain anything: its state, then its parent.
                 parents[int(entry.name)] = int((entry / "stat").read_bytes().rpartition(b")")[2].split()[1])
     leaves = parents.keys() - set(parents.values())
     return max(leaves, default=None)
@@ -228,14 +228,14 @@ def _result(client: Client, job: Job, plan: Plan, screen: Screen, commands: list
 
 
 def recovered(attempts: list[Doc], curves: list[Doc]) -> bool:
-    """Whether there were two attempts, the second of which went on with the step after a committed checkpoint."""
+    """Whether there were two attempts, and the second continued with the step after a committed checkpoint."""
     if len(attempts) != 2 or len(curves) != 2 or not attempts[1]["from_step"] or not curves[1]["steps"]:
         return False
     return bool(curves[1]["steps"][0] == attempts[1]["from_step"] + 1)
 
 
 def tenths(curves: list[Doc]) -> tuple[float | None, float | None]:
-    """Mean loss over the first and the last tenth of the steps; a step done twice counts once, the last time."""
+    """Mean loss over the first and the last tenth of the steps; of a repeated step only the last value counts."""
     by_step = {
         step: value
         for curve in curves
@@ -250,7 +250,7 @@ def tenths(curves: list[Doc]) -> tuple[float | None, float | None]:
 
 
 def same_again(curves: list[Doc]) -> bool:
-    """Whether there were steps that two attempts did, and both got the same losses, to the last bit."""
+    """Whether some steps were done by two attempts, and both got the same losses, to the last bit."""
     seen: dict[int, float | None] = {}
     repeated = []
     for curve in curves:
@@ -281,6 +281,6 @@ def _document(result: Result, home: Path, killed: Doc | None) -> dict[str, Any]:
 
 
 def _tilde(path: Path) -> str:
-    """As one would type it."""
+    """The path as a user would type it."""
     user = Path.home()
     return f"~/{shlex.quote(str(path.relative_to(user)))}" if path.is_relative_to(user) else shlex.quote(str(path))

@@ -1,4 +1,4 @@
-"""What `muster demo` shows: its story in sentences, the screen while it runs, and the last screen."""
+"""The output of `muster demo`: its events as sentences, the screen while it runs, and the last screen."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from rich.text import Text
 from muster.cli.curve import Series, draw
 from muster.client import Job
 
-COLORS = ("cyan", "green", "magenta", "blue", "yellow")  # of the attempts, in turn
+COLORS = ("cyan", "green", "magenta", "blue", "yellow")  # of the attempts, in order
 PHASE_STYLES = {"running": "bold green", "succeeded": "bold green", "failed": "bold red", "stopped": "bold red"}
 Doc = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One sentence of the story; the last screen leaves out the `minor` ones."""
+    """One sentence; the last screen leaves out the `minor` ones."""
 
     time: float
     text: str
@@ -42,14 +42,14 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """How the demo went: each check by its sentence, and what the last screen says of it."""
+    """The result of the demo: each check with its sentence, and the figures of the last screen."""
 
     job: Job
     summary: Doc
     checks: dict[str, bool]
     first_loss: float | None
     last_loss: float | None
-    same: bool  # every step that was done twice gave the same loss, to the last bit
+    same: bool  # every repeated step gave the same loss, to the last bit
     commands: list[str]
 
     @property
@@ -59,20 +59,20 @@ class Result:
 
 @dataclass(slots=True)
 class Screen:
-    """What is known so far; drawn anew by `rich.live.Live`."""
+    """What is known so far; redrawn by `rich.live.Live`."""
 
     title: str
     began: float
     job: Job | None = None
     lines: list[Line] = field(default_factory=list)
-    curves: list[Doc] = field(default_factory=list)  # the metric's attempts, as the API gives them
+    curves: list[Doc] = field(default_factory=list)  # the metric's attempts, as the API returns them
     output: str = ""  # the last line that rank 0 wrote
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield Rule(Text(self.title, "bold"), align="left", style="dim")
         if self.job is not None:
             yield _state(self.job, time.time() - self.began)
-        height = min(12, console.height - 18)  # what the other lines leave; they matter more
+        height = min(12, console.height - 18)  # what the other lines leave; they are more important
         if self.curves and height >= 4:
             total = (self.job.progress or {}).get("total") if self.job is not None else None
             yield loss_curve(self.curves, [], min(options.max_width, 100), height, total)
@@ -84,7 +84,7 @@ class Screen:
 
 
 def tell(event: Doc, from_step: int | None = None) -> Line | None:
-    """An event of the job as a sentence; None for one that adds nothing to the story.
+    """An event of the job as a sentence; None for an event that is not shown.
 
     `from_step`: of the checkpoint that a planned attempt starts from.
     """
@@ -115,7 +115,7 @@ def tell(event: Doc, from_step: int | None = None) -> Line | None:
 
 
 def progress_line(job: Job) -> str:
-    """The job in one line, for where there is no terminal to draw on."""
+    """The job in one line, for output without a terminal."""
     words = [f"{job.phase}", f"attempt {job.attempt}"]
     words += _progress_words(job)
     if job.phase == "queued" and job.reason is not None:
@@ -126,7 +126,7 @@ def progress_line(job: Job) -> str:
 def loss_curve(
     curves: Sequence[Doc], restarts: Sequence[Doc], width: int, height: int, total: int | None = None
 ) -> Text:
-    """Every attempt in its colour; `total`: how far the run will go."""
+    """One curve per attempt, each in its colour; `total`: the last step of the run."""
     series = [
         Series(f"attempt {one['attempt']}", one["steps"], one["values"], COLORS[(one["attempt"] - 1) % len(COLORS)])
         for one in curves
@@ -137,7 +137,7 @@ def loss_curve(
 
 
 def last_screen(screen: Screen, result: Result, width: int) -> RenderableType:
-    """The story without its small steps, one curve over all attempts, the numbers, the checks, and where to look on."""
+    """The events without minor ones, one curve over all attempts, the numbers, the checks, and further commands."""
     summary = result.summary
     numbers = Table.grid(padding=(0, 2))
     twice = f"{summary['steps_repeated']} were done twice" + (", with the same losses to the last bit" * result.same)
@@ -169,7 +169,7 @@ def last_screen(screen: Screen, result: Result, width: int) -> RenderableType:
 
 
 def write_picture(path: Path, content: RenderableType, title: str) -> None:
-    """The last screen as an SVG that fetches nothing from elsewhere."""
+    """The last screen as an SVG without external resources."""
     console = Console(record=True, width=100, file=StringIO(), force_terminal=True, color_system="truecolor")
     console.print(content)
     svg = console.export_svg(title=title, unique_id="muster-demo")
@@ -196,7 +196,7 @@ def _progress_words(job: Job) -> list[str]:
     if progress is None or progress["step"] is None:
         return [] if job.final else ["no step is done yet"]
     where = f"step {progress['step']} of {progress['total']}"
-    # What an earlier attempt reported last says nothing of the present speed.
+    # The last report of an earlier attempt says nothing about the current speed.
     if not job.final and (job.phase != "running" or progress["time"] < job.since):
         return [f"{where} so far"]
     metrics, words = progress["metrics"], [where]

@@ -1,4 +1,4 @@
-"""`muster doctor`: what may be wrong with this machine, this home or the server, and how to mend it."""
+"""`muster doctor`: checks this machine, the home folder and the server, and says how to fix problems."""
 
 from __future__ import annotations
 

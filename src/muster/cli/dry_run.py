@@ -1,4 +1,4 @@
-"""What `muster submit --dry-run` prints: whether a job would be accepted, where it would go, and when."""
+"""The output of `muster submit --dry-run`: whether a job would be accepted, where it would run, and when."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rich.text import Text
 from muster.cli.forecast import show_offers, when
 from muster.cli.output import err, out
 
-_SHOWN = 3  # variants, nodes and jobs of each sort
+_SHOWN = 3  # maximum variants, nodes and jobs of each kind
 
 
 def show_accepted(source: str, name: str, answer: dict[str, Any]) -> None:
@@ -57,7 +57,7 @@ def _sooner(variant: dict[str, Any], forecast: dict[str, Any]) -> str:
 
 
 def _fields(nearest: dict[str, Any]) -> str:
-    """The fields of a job file, as they are written there."""
+    """The fields as they are written in a job file."""
     words = []
     for name, value in nearest.items():
         if isinstance(value, dict):

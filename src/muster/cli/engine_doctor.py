@@ -1,4 +1,4 @@
-"""`muster doctor --engine X`: looks at one engine, through the server that runs or else from here."""
+"""`muster doctor --engine X`: checks one engine, through the running server or else from this process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from muster.server.settings import Settings
 
 
 def look(home: Path, name: str) -> Iterator[Check]:
-    """One finding after the other. Raises NotFound for an engine that nobody has set up."""
+    """Findings, one after the other. Raises NotFound for an engine that is not configured."""
     with client() as to:
         try:
             findings = to.diagnose(name)
@@ -38,7 +38,7 @@ def _from_here(home: Path, name: str) -> Iterator[Check]:
     settings = Settings.load(home, {})
     named: dict[str, dict[str, Any]] = check_engines(settings.engines) or {LOCAL: {"kind": LOCAL}}
     if name in KINDS:
-        named = {name: {"kind": name}, **named}  # as `muster up --engine NAME` would have it
+        named = {name: {"kind": name}, **named}  # as `muster up --engine NAME` would configure it
     if name not in named:
         raise NotFound(f"No engine {name!r} is set up.", f"There are: {', '.join(named)}; see docs/engines.md.")
     if name == LOCAL:

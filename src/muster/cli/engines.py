@@ -1,4 +1,4 @@
-"""`muster engines`: the clusters that jobs run on, how each is doing, and what it can do."""
+"""`muster engines`: the clusters that jobs run on, their state, and what each can do."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def reconcile(
 
 
 def _moment(what: str, told: str) -> str:
-    """Times are told in seconds since 1970."""
+    """Formats times, which are reported in seconds since 1970."""
     return format.clock(float(told)) if what in ("started", "ended", "unknown_to_engine") and told != "-" else told
 
 

@@ -1,4 +1,4 @@
-"""What an event of the audit log says, in plain words; the line before them names the actor and the run."""
+"""Describes an event of the audit log in plain language; the actor and the run are printed before the description."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _WORDS: Final[Mapping[str, str | Callable[[Data], str]]] = {
 
 
 def words(kind: str, data: Data) -> str | None:
-    """None for a kind that has no words, and for data of another version that does not fit them."""
+    """None for a kind without a description, and for data of another version that does not fit it."""
     found = _WORDS.get(kind)
     try:
         return None if found is None else found.format(**data) if isinstance(found, str) else found(data)

@@ -39,12 +39,12 @@ def events(
             if json:
                 emit(event)
             else:
-                # Cut at the edge of a terminal, whole for a file or another program.
+                # Cut at the edge of a terminal, complete for a file or another program.
                 screen.print(_line(event, screen.is_terminal), soft_wrap=not screen.is_terminal, no_wrap=True)
 
 
 def _told(kind: str, data: dict[str, Any]) -> str:
-    """The heart of it: its words, a reason's, a job's command, or all of what is not long."""
+    """A short description of the event: its words, its reason, the job's command, or else all its data."""
     if (plain := words(kind, data)) is not None:
         return plain
     if isinstance(reason := data.get("reason"), dict):

@@ -1,4 +1,4 @@
-"""`muster queue forecast`: when those who wait will start, and how good such forecasts have been."""
+"""`muster queue forecast`: when queued jobs will start, and how accurate such forecasts have been."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def forecast(
 
 
 def show_offers(offers: list[dict[str, Any]]) -> None:
-    """A line for each pool: when it would start there and at what price, or why it can't."""
+    """One line for each pool: when the job would start there and at what price, or why it can't."""
     for one in offers:
         told = one["why_not"] or when(one["forecast"])
         told += f", {one['per_hour']:.2f} an hour" if one["per_hour"] and not one["why_not"] else ""
@@ -76,7 +76,7 @@ def _told(found: dict[str, Any]) -> str:
 
 
 def when(told: dict[str, Any]) -> str:
-    """A forecast in words; times are local."""
+    """A forecast as a sentence; times are local."""
     now, p50, p90 = told["at"], told["p50"], told["p90"]
     notes = f" ({'; '.join(_CUT[word] for word in told['cut'])})" if told["cut"] else ""
     if p50 is None:

@@ -1,4 +1,4 @@
-"""Numbers as people read them: how long, how much, how far. Rounded, unlike `core.units`, which is exact."""
+"""Formats durations, sizes and numbers for people. Rounded, unlike `core.units`, which is exact."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _BAR = 20  # characters
 
 
 def span(seconds: float | None) -> str:
-    """`45s`, `3m20s`, `2h05m` or `3d04h`: two units are enough to go by."""
+    """`45s`, `3m20s`, `2h05m` or `3d04h`: at most two units."""
     if seconds is None or not math.isfinite(seconds):
         return "-"
     whole = max(0, round(seconds))
@@ -26,7 +26,7 @@ def span(seconds: float | None) -> str:
 
 
 def since(moment: float | None, now: float | None = None) -> str:
-    """How long ago; a clock that is a little behind the server's does not make it negative."""
+    """How long ago; not negative when the local clock is a little behind the server's."""
     return "-" if moment is None else span((time.time() if now is None else now) - moment)
 
 
@@ -47,7 +47,7 @@ def size(count: float | None) -> str:
 
 
 def output_kept(output: Mapping[str, Any] | None) -> str:
-    """How much of a job's output is kept, if not all of it is; empty when it is."""
+    """How much of a job's output is kept, if not all of it; empty when all is."""
     if not output or not output["dropped"]:
         return ""
     limit = format_size(output["limit"])
@@ -55,14 +55,14 @@ def output_kept(output: Mapping[str, Any] | None) -> str:
 
 
 def number(value: float | None) -> str:
-    """A metric's value in four digits; a value that is not finite arrives as None."""
+    """A metric's value with four digits; a value that is not finite arrives as None."""
     if value is None:
         return "nan"
     return f"{value:.4g}"
 
 
 def resources(needs: Mapping[str, Any]) -> str:
-    """`8 cpus, 64 GB, H100:8`, of which only what there is; `H100:0.5` is a part of one."""
+    """Such as `8 cpus, 64 GB, H100:8`, without parts that are absent; `H100:0.5` is a part of one."""
     parts = [f"{needs['cpus']:g} cpu{'' if needs['cpus'] == 1 else 's'}"]
     if needs.get("memory"):
         parts.append(size(needs["memory"]))
@@ -80,7 +80,7 @@ def steps(progress: Mapping[str, Any] | None) -> str:
 
 
 def progress_line(progress: Mapping[str, Any] | None) -> str:
-    """A bar where the end is known, the step, the loss or else the first metric, the rate and the time left."""
+    """A bar if the end is known, the step, the loss or else the first metric, the rate and the time left."""
     if not progress or progress["step"] is None:
         return ""
     parts = []

@@ -1,4 +1,4 @@
-"""A verb with verbs of its own: called bare, it lists what it is about."""
+"""A verb with sub-verbs: called without one, it lists its objects."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def group(help_: str) -> typer.Typer:
 
 
 def bare_lists(app: typer.Typer, ls: Callable[[bool], None]) -> None:
-    """`muster nodes` is `muster nodes ls`."""
+    """Makes `muster nodes` mean `muster nodes ls`."""
 
     @app.callback(invoke_without_command=True)
     def bare(ctx: typer.Context, json: Json = False) -> None:

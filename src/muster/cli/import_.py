@@ -1,4 +1,4 @@
-"""`muster import`: an sbatch script becomes a job file, with a word on everything that is not the same there."""
+"""`muster import`: converts an sbatch script into a job file, and reports everything that is not the same there."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def import_(
 
 
 def _target(output: str | None, force: bool) -> Path | None:
-    """Where it is written, looked at before the work."""
+    """The output path, checked before the work."""
     path = Path(output) if output else None
     if path and path.exists() and not force:
         raise Usage(f"-o: {output} exists.", "Name another file, or give --force to overwrite it.")
@@ -77,7 +77,7 @@ def _read(file: str) -> tuple[str, str]:
 
 
 def _named(job: Mapping[str, Any]) -> tuple[dict[str, Any], list[Told]]:
-    """A name that a job may have."""
+    """The job with a valid name."""
     given = job.get("name")
     if given is None or mended_name(given) == given:
         return dict(job), []
@@ -86,7 +86,7 @@ def _named(job: Mapping[str, Any]) -> tuple[dict[str, Any], list[Told]]:
 
 
 def _commented(text: str, name: str, found: Imported) -> str:
-    """The job file under what it could not carry, so that whoever reads it later knows."""
+    """The job file with a comment above that lists what could not be carried over, for later readers."""
     head = [f"From {name}, by `muster import`.", *(f"Not carried: {_line(one)}" for one in found.lost)]
     return "".join(f"# {' '.join(line.split())}\n" for line in head) + text.rstrip("\n") + "\n"
 

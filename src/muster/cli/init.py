@@ -1,4 +1,4 @@
-"""`muster init`: a starter directory that runs as it is, copied from the templates that come with Muster."""
+"""`muster init`: copies a starter directory, ready to run, from the templates that come with Muster."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Template:
 
 
 def offered(incomplete: str) -> list[tuple[str, str]]:
-    """For the shell, after TAB."""
+    """The templates for shell completion."""
     return [(one.name, one.title) for one in templates() if one.name.startswith(incomplete)]
 
 
@@ -63,13 +63,13 @@ def init(
 
 
 def templates() -> list[Template]:
-    """Every template that comes with Muster, by name."""
+    """All templates that come with Muster, ordered by name."""
     folders = sorted(_root().iterdir(), key=lambda folder: folder.name)
     return [_read(folder) for folder in folders if (folder / "job.yaml").is_file()]
 
 
 def find(name: str) -> Template:
-    """The template of that name; for another, an error that says what was probably meant."""
+    """The template with that name; else an error that suggests the closest one."""
     known = {one.name: one for one in templates()}
     if name in known:
         return known[name]
@@ -79,7 +79,7 @@ def find(name: str) -> Template:
 
 
 def copy(template: Template, target: Path) -> None:
-    """Writes the template's files into `target`, made if need be; nothing is written if any of them is there."""
+    """Writes the template's files into `target`, created if needed; writes nothing if any of them exists."""
     if target.exists() and not target.is_dir():
         raise Invalid(f"init: {target} is a file.", "Name a folder, new or empty.")
     taken = [name for name in template.files if (target / name).exists()]

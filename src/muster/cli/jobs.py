@@ -1,4 +1,4 @@
-"""`muster ls`, `stop` and `resume`: jobs in numbers, and the two things that are asked of them."""
+"""`muster ls`, `stop` and `resume`: lists, stops and resumes jobs."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def resume(refs: JobRefs, json: Json = False) -> None:
 
 
 def seconds(option: str, text: str) -> float:
-    """A duration that was given with an option."""
+    """The seconds of a duration option."""
     try:
         return parse_duration(text)
     except Unfit as unfit:
@@ -103,7 +103,7 @@ def _print_jobs(jobs: list[Job]) -> None:
 
 
 def _each(refs: list[str], act: Callable[[Client, str], Job], json: bool, say: Callable[[Job], str]) -> None:
-    """Does it to every job; one that fails does not keep the others from it, and makes the exit code 1."""
+    """Applies the action to every job; a failure does not affect the other jobs, and makes the exit code 1."""
     results: list[dict[str, object]] = []
     failed = False
     with client() as to:

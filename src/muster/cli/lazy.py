@@ -1,4 +1,4 @@
-"""Verbs by import path: a module is imported when its verb is called or completed, never to print the list of verbs."""
+"""Verbs by import path: a module is imported when its verb is called or completed, not to print the list of verbs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typer.main import get_command
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """One verb: `target` is "module:name" of a function, or of a Typer app that has verbs of its own."""
+    """One verb: `target` is "module:name" of a function, or of a Typer app with sub-verbs."""
 
     name: str
     target: str
@@ -24,11 +24,11 @@ class Verb:
 
 
 def lazy_app(verbs: Sequence[Verb], bare: str = "", **settings: Any) -> typer.Typer:
-    """An app of these verbs, in this order; `bare` is the verb that is meant where the first word is none of them."""
+    """An app of these verbs, in this order; `bare` is the default verb if the first word is none of them."""
     table = {verb.name: verb for verb in verbs}
 
     class LazyGroup(TyperGroup):
-        """Lists stand-ins, which know their help line alone, and calls what they stand for."""
+        """Lists placeholders that only have a help line, and calls the commands behind them."""
 
         verbs = table
 
@@ -48,7 +48,7 @@ def lazy_app(verbs: Sequence[Verb], bare: str = "", **settings: Any) -> typer.Ty
 
 
 def command_of(verb: Verb) -> Any:
-    """The verb's Click command, imported now."""
+    """The verb's Click command; imports it now."""
     found = load(verb.target)
     if not isinstance(found, typer.Typer):
         single = typer.Typer(add_completion=False, rich_markup_mode="rich")
@@ -58,7 +58,7 @@ def command_of(verb: Verb) -> Any:
 
 
 def load(target: str) -> Any:
-    """What "module:name" names."""
+    """The object that "module:name" names."""
     module, _, name = target.partition(":")
     return getattr(import_module(module), name)
 

@@ -1,4 +1,4 @@
-"""`muster runs lineage`: what something was made from, and what was made from it."""
+"""`muster runs lineage`: what an object was made from, and what was made from it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from muster.cli.call import Json
 from muster.cli.connect import client
 from muster.cli.output import PHASE_STYLES, emit, out
 
-# What a link says, seen from the one that stands above it in the tree.
+# The text of a link, from the point of view of its parent in the tree.
 _UP = {"reads": "read", "writes": "written by", "saves": "saved by", "starts_from": "started from",
        "evaluates": "judged", "registers": "made from", "version": "version"}  # fmt: skip
 _DOWN = {"reads": "read by", "writes": "wrote", "saves": "saved", "starts_from": "start of", "evaluates": "judged by",

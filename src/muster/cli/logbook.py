@@ -1,4 +1,4 @@
-"""`muster logbook`: what people and Muster noted of a run or a project, and as a document."""
+"""`muster logbook`: the notes of people and of Muster on a run or a project, as a list or a document."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`muster logs`: what a job's ranks wrote, now or as they write it."""
+"""`muster logs`: the output of a job's ranks, so far or as it is written."""
 
 from __future__ import annotations
 

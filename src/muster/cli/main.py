@@ -1,4 +1,4 @@
-"""The entry point of `muster`: the table of verbs, and how any error is told without a traceback."""
+"""The entry point of `muster`: the table of verbs, and the reporting of errors without a traceback."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ VERBS: Final = (
     Verb("project", "muster.cli.projects:app", "Projects, their members and their secrets.", _PEOPLE),
     Verb("token", "muster.cli.tokens:app", "Create, list and revoke access tokens.", _PEOPLE),
 )
-# Typer shows its usage errors under names that move between its versions; the base of this public one is them all.
+# Typer's usage errors have names that change between its versions; the base class of this public one covers them all.
 _UsageError: Final[type[Any]] = typer.BadParameter.__bases__[0]
 
 app = lazy_app(
@@ -68,8 +68,8 @@ app = lazy_app(
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command line and returns its exit code: 0, 1 for an error, 2 for a command line that makes no sense."""
-    gc.set_threshold(50_000)  # importing makes many objects and no garbage: looking for some costs a tenth of the start
+    """Runs one command line and returns its exit code: 0, 1 for an error, 2 for a command line that is not valid."""
+    gc.set_threshold(50_000)  # imports create many objects and no garbage: collecting costs a tenth of the start
     words = list(sys.argv[1:] if argv is None else argv)
     call.reset()
     try:
@@ -83,7 +83,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (typer.Abort, KeyboardInterrupt):
         return 130
     except BrokenPipeError:
-        # Whoever read our output has enough: what is still buffered must not raise again when Python exits.
+        # The reader of our output has closed it: what is still buffered must not raise again when Python exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:
@@ -120,11 +120,11 @@ def _usage(error: Any, words: list[str]) -> int:
 
 
 def _crash(error: Exception, words: list[str]) -> int:
-    """A bug of ours: one line for the user, the rest in a file that can be sent to us."""
+    """Reports a bug in Muster: one line for the user, the rest in a file that can be sent to us."""
     verb = next((word for word in words if not word.startswith("-")), "")
     path = call.home_folder() / "crash.log"
     when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    # Only the verb: the other words may hold what is private.
+    # Only the verb: the other words may contain private data.
     head = f"--- {when} muster {__version__} python {sys.version.split()[0]} verb {verb!r}\n"
     told = {"code": "bug", "message": f"Muster failed: {type(error).__name__}: {error}", "hint": ""}
     try:
@@ -145,11 +145,11 @@ def _crash(error: Exception, words: list[str]) -> int:
 
 
 def _json_wanted(words: list[str]) -> bool:
-    """Whether `--json` was given, also where the command line could not be read to its end."""
+    """Whether `--json` was given, even if the command line could not be parsed completely."""
     if CALL.json:
         return True
     if "--" in words:
         words = words[: words.index("--")]
     elif "run" in words:
-        return False  # it may be an option of the command that was to be run
+        return False  # it may be an option of the command to be run
     return "--json" in words

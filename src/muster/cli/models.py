@@ -1,4 +1,4 @@
-"""`muster models`: the registry, with stages and the evidence for each promotion."""
+"""`muster models`: the model registry, with stages and the evidence for each promotion."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def rm(
 
 
 def _parsed(to: Any, text: str) -> tuple[str, int | None]:
-    """`gpt`, `gpt/3` or `gpt@best`."""
+    """Parses `gpt`, `gpt/3` or `gpt@best`."""
     name, at, alias = text.partition("@")
     if at:
         aliases = to.model(name)["aliases"]

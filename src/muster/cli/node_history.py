@@ -1,4 +1,4 @@
-"""`muster nodes --history`: what pools were used for over time, as bars and in a sentence, for those who buy them."""
+"""`muster nodes --history`: the use of pools over time, as bars and in a sentence, for capacity planning."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def show(pool: str | None, since: str | None, every: str | None, as_csv: bool, a
 
 
 def seconds(option: str, text: str) -> float:
-    """What a duration on the command line means: a minute at least, and a century at most."""
+    """The seconds of a duration option: at least a minute, at most a century."""
     try:
         found = parse_duration(text)
     except Unfit:
@@ -60,7 +60,7 @@ def seconds(option: str, text: str) -> float:
 
 
 def bars(values: Sequence[float | None], top: float) -> str:
-    """A bar for each value, up to `top`; a blank where there is none."""
+    """One bar per value, scaled to `top`; a blank for None."""
     return "".join(
         " " if value is None else _BARS[min(max(round(value / top * 8), 1), 8) - 1] if top > 0 else _BARS[0]
         for value in values
@@ -68,7 +68,7 @@ def bars(values: Sequence[float | None], top: float) -> str:
 
 
 def sentence(pool: str, figures: Doc) -> str:
-    """What the figures come to, in words."""
+    """The figures as a sentence."""
     devices, queued, waits = figures["accelerators"], figures["queued"], figures["waits"]
     parts = []
     if devices["share"] is not None:
@@ -116,7 +116,7 @@ def _draw(found: Doc) -> None:
 
 
 def _worth_showing(pools: Sequence[Doc]) -> list[Doc]:
-    """All pools together come last, and say nothing new where there is one and nobody waits for what it has not."""
+    """The entry of all pools comes last. It is left out if there is only one pool and all figures are the same."""
     named = [pool for pool in pools if pool["pool"]]
     if len(named) == 1 and all(pool["summary"] == named[0]["summary"] for pool in pools):
         return named
@@ -124,7 +124,7 @@ def _worth_showing(pools: Sequence[Doc]) -> list[Doc]:
 
 
 def _rows(summary: Doc, line: Sequence[Doc | None]) -> Iterator[tuple[str, Text, str, str]]:
-    """Name, bars, mean and highest of each figure that the pool has."""
+    """Name, bars, mean and maximum of each figure that the pool has."""
     for kind, words in (("accelerators", "accelerators in use"), ("cpus", "CPUs in use")):
         if summary[kind]["share"] is not None:
             most = f"{summary[kind]['most_used']:.4g}"
@@ -153,7 +153,7 @@ def _at(bucket: Doc | None, kind: str, name: str) -> float | None:
 
 
 def _line(values: Sequence[float | None], top: float | None = None) -> Text:
-    """The values as bars; several to a bar where there are more than fit."""
+    """The values as bars; means of several values if there are more than fit."""
     several = -(-len(values) // _WIDTH)
     parts = [[v for v in values[at : at + several] if v is not None] for at in range(0, len(values), several)]
     means = [sum(part) / len(part) if part else None for part in parts]
@@ -173,7 +173,7 @@ def _write_csv(pools: Sequence[Doc]) -> None:
 
 
 def _flat(bucket: Doc) -> Doc:
-    """One level: `waits_p90` for what is under `waits`; times as ISO 8601; nothing for what is not known."""
+    """One level: `waits_p90` for what is under `waits`; times as ISO 8601; empty if not known."""
     flat: Doc = {}
     for name, value in bucket.items():
         flat |= (

@@ -1,4 +1,4 @@
-"""`muster nodes`: the machines, what is free on them, and which may be used."""
+"""`muster nodes`: the machines, what is free on them, and which of them may be used."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _set(name: str, health: str, reason: str, json: bool) -> None:
 
 
 def _jobs(node: dict[str, Any]) -> str:
-    """Who is there; on a machine of an engine others may be, whom Muster does not know."""
+    """The jobs on the node; "others" for use of an engine's machine that Muster does not know."""
     names = ", ".join(node["jobs"])
     used = node.get("used")
     others = used is not None and not names and (used["cpus"] or used["accelerators"])

@@ -1,4 +1,4 @@
-"""Printing: JSON for programs, Rich text for people, and errors as what happened and what to do."""
+"""Output: JSON for programs, Rich text for people, and errors with a message and a hint."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ PHASE_STYLES = {
     "failed": "red",
     "stopped": "bright_black",
 }
-_WIDEST: Final = 10_000  # characters that a table is given where nobody looks at it
+_WIDEST: Final = 10_000  # maximum width of a table that is not shown on a terminal
 
 
 class SafeConsole(Console):
-    """A console that prints text alone on a terminal: Rich's own sequences are made from styles, after this."""
+    """A console that removes control sequences from text on a terminal; Rich adds its own later, from styles."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         rendered = super().render(renderable, options)
@@ -52,17 +52,17 @@ def err() -> Console:
 def emit(document: Any) -> None:
     """One JSON document on one line of stdout."""
     sys.stdout.write(json.dumps(document) + "\n")
-    sys.stdout.flush()  # a program may be reading along
+    sys.stdout.flush()  # a program may be reading it
 
 
 def line_doc(line: LogLine) -> dict[str, Any]:
-    """A line of output for programs; `dropped` is there when the line stands for so many bytes that are missing."""
+    """A line of output for programs; `dropped` is set if the line stands for that many missing bytes."""
     missing = {"dropped": line.dropped} if line.dropped else {}
     return {"attempt": line.attempt, "rank": line.rank, "text": line.text, **missing}
 
 
 def note(*parts: str | tuple[str, str]) -> None:
-    """A line for people on stderr, so that stdout holds the result alone."""
+    """Prints a line for people on stderr, so that stdout holds only the result."""
     err().print(Text.assemble(*parts))
 
 
@@ -75,7 +75,7 @@ def table(*columns: str, right: tuple[str, ...] = ()) -> Table:
 
 
 def show_table(made: Table) -> None:
-    """Cut to the width of a terminal; whole where it goes to a file or a program."""
+    """Prints a table, cut to the width of a terminal; complete if the output is a file or a program."""
     screen = out()
     if not screen.is_terminal:
         screen.width = max(
@@ -89,12 +89,12 @@ def phase_text(phase: str) -> Text:
 
 
 def hint_of(job_id: str, hint: str) -> str:
-    """The advice with the job's id in the commands that it names, so that they can be copied."""
+    """The hint with the job's id in its commands, so that they can be copied."""
     return re.sub(r"`muster (logs|resume|status|why)`", rf"`muster \1 {job_id}`", hint)
 
 
 def show_error(error: dict[str, Any], as_json: bool) -> None:
-    """`error` as the API writes it: {"code", "message", "hint"} and, for a job file, "problems"."""
+    """`error` is in the API's format: {"code", "message", "hint"} and, for a job file, "problems"."""
     if as_json:
         emit({"error": error})
         return

@@ -1,4 +1,4 @@
-"""Curves of several runs over one another in the terminal, with attempts as marks."""
+"""Draws curves of several runs in one plot in the terminal, with attempts as marks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _HEIGHT: Final = 14
 
 
 def draw_curves(runs: Sequence[Run], name: str) -> None:
-    """Draws one metric of these runs; where an attempt began is marked when there is one run alone."""
+    """Draws one metric of these runs; the starts of attempts are marked if there is only one run."""
     series: list[Series] = []
     marks: list[tuple[float, str]] = []
     for i, run in enumerate(runs[: len(COLORS)]):

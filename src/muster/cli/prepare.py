@@ -1,4 +1,4 @@
-"""A command or a job file, with the options given to it, as a whole job: checked here, before anything is sent."""
+"""Builds a complete job from a command or a job file and the options; checked here, before anything is sent."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _CLOSE: Final = "Close the bracket or the quotes, as in -o secrets=[HF_TOKEN]."
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    source: str  # what the user called it
+    source: str  # its name for the user
     spec: JobSpec
-    text: str  # a job file that says the same, with every path absolute
+    text: str  # an equivalent job file, with absolute paths
 
 
 def from_file(name: str, overrides: Mapping[str, Any], local: bool) -> Prepared:
-    """A job file, `-` for standard input; its `workdir` starts from its own folder, and is that folder unless given."""
+    """A job file, `-` for standard input. Its `workdir` is relative to its folder, and defaults to that folder."""
     text, source, folder = _read(name)
     spec = parse_job(text, source=source, base=folder, defaults=_defaults(folder, local))
     return _prepared(source, _overridden(spec, overrides))
@@ -44,7 +44,7 @@ def from_command(command: str, overrides: Mapping[str, Any], local: bool) -> Pre
 
 
 def parse_overrides(pairs: Sequence[str]) -> dict[str, Any]:
-    """`name=value` with dots for what is inside: `resources.cpus=4`, `envs.LR=1e-3`, `retry.on=[node]`."""
+    """`name=value`, with dots for nested fields: `resources.cpus=4`, `envs.LR=1e-3`, `retry.on=[node]`."""
     made: dict[str, Any] = {}
     for pair in pairs:
         name, equals, text = pair.partition("=")
@@ -78,7 +78,7 @@ def _defaults(folder: Path, local: bool) -> dict[str, Any]:
 
 
 def _overridden(spec: JobSpec, overrides: Mapping[str, Any]) -> JobSpec:
-    """`overrides` over the file, in canonical names, so that `nodes` there and `num_nodes` here are one field."""
+    """Applies `overrides` to the file, in canonical names, so that `nodes` and `num_nodes` are the same field."""
     if not overrides:
         return spec
     written = read_document(dump_job(spec), Report())
@@ -90,13 +90,13 @@ def _prepared(source: str, spec: JobSpec) -> Prepared:
 
 
 def _is_free(path: tuple[str, ...]) -> bool:
-    """Whether it is a field that is passed on as it is, within one, or what holds one."""
+    """Whether it is a field that is passed on unchanged, inside of one, or contains one."""
     free = [known for known, field in FIELDS.items() if field.note.form == "json"]
     return any(path[: len(known)] == known[: len(path)] for known in free)
 
 
 def _free_value(text: str, pair: str) -> Any:
-    """As a job file says it: `true` and `1` are no text there unless they stand in quotes."""
+    """As in a job file: `true` and `1` are not text there unless they are quoted."""
     if text[:1] not in "[{\"'":
         return Plain(text)
     try:
@@ -106,7 +106,7 @@ def _free_value(text: str, pair: str) -> Any:
 
 
 def _value(text: str, pair: str) -> Any:
-    """Every scalar stays the text that it is: what it means is the field's affair."""
+    """Every scalar stays text: the field decides what it means."""
     try:
         return yaml.load(text, yaml.BaseLoader) if text[:1] in "[{" else text  # noqa: S506  (it makes text alone)
     except yaml.YAMLError:

@@ -1,4 +1,4 @@
-"""`muster project`: who owns and pays, who belongs to it, and the secrets that its jobs may use."""
+"""`muster project`: projects, their members, and the secrets that their jobs may use."""
 
 from __future__ import annotations
 

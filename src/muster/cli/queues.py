@@ -1,4 +1,4 @@
-"""`muster queue`: whose share, and who waits."""
+"""`muster queue`: queues, their shares, and their waiting jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lines of several ranks on one screen: each with its rank in front, in its own colour on a terminal."""
+"""Prints lines of several ranks: each with its rank in front, in its own colour on a terminal."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class RankPrinter:
         if self._console.is_terminal:
             self._console.print(self.styled(line))
             return
-        # As it was written, for a file or another program.
+        # Unchanged, for a file or another program.
         self._stream.write(f"[r{line.rank}] {line.text}\n" if self._named else f"{line.text}\n")
         self._stream.flush()
 
     def styled(self, line: LogLine) -> Text:
-        """The line for a terminal, with the rank's colours but no other sequence; a new attempt is said above it."""
+        """The line for a terminal, with the rank's colours but no other sequence; announces a new attempt above it."""
         parts = [Text.from_ansi(colours_only(line.text))]
         if self._named:
             parts.insert(0, Text(f"[r{line.rank}] ", COLOURS[line.rank % len(COLOURS)]))

@@ -1,4 +1,4 @@
-"""`muster render`: a job as what a cluster or a managed service takes, without either and without a server."""
+"""`muster render`: what Muster would send to a cluster or a managed service for a job; works without a server."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from muster.server.settings import Settings
 
 NOT_RUN: Final = "rendered, not run"
 _FORMATS: Final = ("yaml", "json")
-# What some reader of YAML 1.1 or 1.2 may take for a number, a time, a flag or nothing, unless it stands in quotes.
+# Text that some parser of YAML 1.1 or 1.2 may take for a number, a time, a flag or null unless it is quoted.
 _AMBIGUOUS: Final = re.compile(r"[-+.0-9~=].*|(y|n|yes|no|on|off|true|false|null|inf|nan)\Z", re.IGNORECASE)
 
 
@@ -61,14 +61,14 @@ def render(
 
 
 def as_yaml(made: Rendered) -> str:
-    """Every document in order, under a comment that says what they are."""
+    """All documents in order, under a comment that says what they are."""
     head = [made.about, *([NOT_RUN] if not made.run else [])]
     comment = "".join(f"# {line}\n" for text in head for line in text.splitlines())
     return comment + "---\n".join(_yaml(document) for document in made.documents)
 
 
 def as_json(made: Rendered) -> str:
-    """One document: a request's body as it is, and the objects of Kubernetes as a List, as kubectl takes them."""
+    """One document: a request's body unchanged, and Kubernetes objects as a List, which kubectl accepts."""
     if all("apiVersion" in document and "kind" in document for document in made.documents):
         whole: Any = {"apiVersion": "v1", "kind": "List", "items": list(made.documents)}
     else:
@@ -77,7 +77,7 @@ def as_json(made: Rendered) -> str:
 
 
 def _settings(engine: str) -> tuple[str, dict[str, Any]]:
-    """The kind of an engine and its settings, where this home has any; a kind alone has none."""
+    """The kind of an engine and its settings, if this home has any; a bare kind has none."""
     home = home_folder()
     tables = check_engines(Settings.load(home, {}).engines) if (home / "config.toml").exists() else {}
     settings = dict(tables.get(engine, {}))
@@ -100,7 +100,7 @@ def _yaml(document: Mapping[str, Any] | Sequence[Any]) -> str:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Text in quotes wherever any reader of YAML could take it for something else; nothing by reference."""
+    """Quotes text that a YAML parser could take for another type; writes no aliases."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True

@@ -1,4 +1,4 @@
-"""`muster queue rules` and `muster queue apply`: the policy in plain language, and putting another in force."""
+"""`muster queue rules` and `muster queue apply`: describes the policy in plain language, and applies another one."""
 
 from __future__ import annotations
 

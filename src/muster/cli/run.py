@@ -1,4 +1,4 @@
-"""`muster run`: a command, or a job file, as a job that is watched like a process of one's own."""
+"""`muster run`: runs a command, or a job file, as a job and follows it like a local process."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def run(
 
 
 def _prepare(words: list[str], options: dict[str, Any], override: Sequence[str], local: bool) -> dict[str, Any] | str:
-    """The job as data, for the server to check; what comes from a job file, or with -o, is read and checked here."""
+    """The job as data, checked by the server; a job file, or a command with -o, is parsed and checked here."""
     from_a_file = len(words) == 1 and Path(words[0]).suffix in (".yaml", ".yml")
     if not from_a_file and not override:
         envs = {**(shell_envs() if local else {}), **options.get("envs", {})}

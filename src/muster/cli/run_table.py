@@ -1,4 +1,4 @@
-"""`muster runs QUERY`: runs as a table that shows what the query is about, as JSON or as CSV."""
+"""`muster runs QUERY`: runs as a table with the columns that the query mentions, as JSON or as CSV."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from muster.cli.output import emit, note, phase_text, show_table, table
 from muster.cli.terminal import stdout
 from muster.client.run import number
 
-_SHOWN_METRICS, _SHOWN_PARAMS = 3, 4  # columns that are chosen where none are given
+_SHOWN_METRICS, _SHOWN_PARAMS = 3, 4  # columns chosen by default
 _WIDEST: Final = 32  # characters of a cell
 _PAGE: Final = 1000
 _MENTIONED: Final = re.compile(r"\b(metrics|params|tags)\.(?:`([^`]+)`|([^\s()<>=!~,'\"`]+))")
@@ -60,7 +60,7 @@ def find(
 
 
 def _ask(query: str, asked: dict[str, Any], limit: int | None) -> dict[str, Any]:
-    """As many pages as it takes, as one answer."""
+    """Fetches as many pages as needed and returns them as one response."""
     with client() as to:
         most = _PAGE if limit is None else min(limit, _PAGE)
         answer = to.search_runs(query, **asked, limit=most, count=True)
@@ -101,8 +101,8 @@ def _print_runs(answer: dict[str, Any]) -> None:
 
 
 def _chosen(runs: Sequence[dict[str, Any]], asked: str) -> list[str]:
-    """What the question is about, then the metrics that most runs have and the parameters in which they differ."""
-    # Of a metric the last value is at hand, whichever of its numbers the question is about.
+    """The columns that the query mentions, then metrics that most runs have, and parameters that differ."""
+    # Of a metric only the last value is available, whichever of its numbers the query mentions.
     mentioned = [f"{space}.{quoted or _PARTS.sub('', plain)}" for space, quoted, plain in _MENTIONED.findall(asked)]
     metrics = Counter(name for run in runs for name in run["metrics"] if not name.startswith("system/"))
     names = [f"metrics.{name}" for name, _ in sorted(metrics.items(), key=lambda item: (-item[1], item[0]))]

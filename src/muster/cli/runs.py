@@ -1,4 +1,4 @@
-"""`muster runs` and its verbs. A first word that is none of them begins a query."""
+"""`muster runs` and its verbs. A first word that is not a verb starts a query."""
 
 from __future__ import annotations
 

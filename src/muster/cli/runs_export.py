@@ -1,4 +1,4 @@
-"""`muster runs export`: runs as files that other tools read."""
+"""`muster runs export`: writes runs as files for other tools."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from muster.track.exporters.base import Exporter, Facts
 
 FORMATS: Final = tuple(EXPORTERS)
 _MLFLOW_SERVER: Final = "muster.track.mlflow.exporting:export_server"
-_REF: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\Z")  # what may be a run; all else is a query
+_REF: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\Z")  # may be a run; anything else is a query
 
 
 def export(
@@ -87,7 +87,7 @@ def _write(
 
 
 def _send(runs: list[RemoteRun], url: str, advance: Callable[[], None]) -> list[dict[str, Any]]:
-    """To an MLflow server, with the token that its own clients would use."""
+    """Sends runs to an MLflow server, with the token that its own clients would use."""
     token = os.environ.get("MLFLOW_TRACKING_TOKEN")
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     views = []
@@ -113,7 +113,7 @@ def _bar(total: int, json: bool) -> Iterator[Callable[[], None]]:
 
 
 def _find(server: Client, words: list[str]) -> Iterator[Facts]:
-    """Runs by their names; when the words are no names, those that match the query."""
+    """Runs by name; if the words are not names, the runs that match the query."""
     if all(_REF.match(word) for word in words):
         try:
             yield from [facts_of(server.run(word).raw) for word in words]

@@ -1,4 +1,4 @@
-"""`muster runs import`: runs of other tools become runs here, once each, however often they are imported."""
+"""`muster runs import`: imports runs of other tools, each once, however often the command is repeated."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from muster.track.importers.base import Found
 
 TOOLS: Final = ("auto", *IMPORTERS, "mlflow")
 _MLFLOW: Final = "muster.track.mlflow.importing:import_all"
-_SHOWN: Final = 5  # problems of a run that are printed; all of them are in --json
+_SHOWN: Final = 5  # problems of a run that are printed; --json has all of them
 
-Tell = Callable[[str, int], None]  # is given what is under way, and how many bytes went
+Tell = Callable[[str, int], None]  # called with what is in progress, and the number of bytes sent
 
 
 def import_(
@@ -69,7 +69,7 @@ def _found(source: str, tool: str) -> list[tuple[str, Found]]:
 
 
 def _one(to: Client, tool: str, found: Found, project: str, tell: Tell) -> Imported | tuple[Found, MusterError]:
-    """One that fails does not keep the others from being imported."""
+    """Imports one run; returns an error so that the other runs are still imported."""
     try:
         made = send_run(to, IMPORTERS.get(tool), found, project, lambda size: tell(found.name, size))
     except MusterError as error:
@@ -120,7 +120,7 @@ def _list(found: list[tuple[str, Found]], json: bool) -> None:
 
 
 def _is_mlflow(source: str) -> bool:
-    """An address, a database, or a folder that MLflow keeps experiments in."""
+    """Whether it is an address, a database, or a folder in which MLflow stores experiments."""
     if "://" in source:
         return True
     path = Path(source).expanduser()
@@ -143,7 +143,7 @@ def _import_mlflow(source: str, project: str, dry_run: bool, json: bool) -> None
 
 @contextmanager
 def _bar(what: str, total: int | None, json: bool) -> Iterator[Tell]:
-    """Shows how far it is on a terminal; `tell(name, -1)` ends one of them."""
+    """Shows progress on a terminal; `tell(name, -1)` ends one run."""
     columns = (
         TextColumn(what),
         BarColumn(),

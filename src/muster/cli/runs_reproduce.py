@@ -1,4 +1,4 @@
-"""`muster runs reproduce`: submits a run again from its snapshot, and says what can't be the same."""
+"""`muster runs reproduce`: submits a run again from its snapshot, and lists what can't be the same."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def reproduce(
 
 
 def _spec(made: Reproduction, changed: dict[str, Any]) -> JobSpec:
-    """The run's own, in the restored folder, with what the command line changes."""
-    # Every scalar stays the text that it is, as in a job file.
+    """The run's own spec, in the restored folder, with the changes from the command line."""
+    # Every scalar stays text, as in a job file.
     written = yaml.load(made.known["yaml"], yaml.BaseLoader)  # noqa: S506  (it makes strings, lists and mappings alone)
     if made.folder is not None:
         written["workdir"] = str(made.folder)
@@ -61,7 +61,7 @@ def _spec(made: Reproduction, changed: dict[str, Any]) -> JobSpec:
 
 
 def _here(to: Client, spec: JobSpec) -> dict[str, Any] | None:
-    """What the job would run in, when it runs on this machine."""
+    """The environment of the job, if it runs on this machine."""
     if not to.target.local:
         return None
     environment = {**os.environ, **spec.envs}

@@ -1,4 +1,4 @@
-"""`muster runs rm`: deletes runs for good, or hides and restores them."""
+"""`muster runs rm`: deletes runs permanently, or hides and restores them."""
 
 from __future__ import annotations
 

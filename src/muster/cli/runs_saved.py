@@ -1,4 +1,4 @@
-"""`muster runs save` and `muster runs queries`: questions that are kept under a name."""
+"""`muster runs save` and `muster runs queries`: saved queries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`muster runs show`: everything that was captured of a run, and a curve of it."""
+"""`muster runs show`: everything that was captured of a run, and one of its curves."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from muster.cli.overlay import draw_curves
 from muster.client import Client, Run
 from muster.client.run import number
 
-_SHOWN = 12  # parameters, attempts and the like, before the rest is counted
+_SHOWN = 12  # maximum parameters, attempts and so on; the rest is only counted
 _NOTES = 5
 
 Row = tuple[str, Text]
@@ -102,7 +102,7 @@ def _facts(run: Run) -> Iterable[Row]:
 
 
 def _took(summary: dict[str, Any] | None) -> Iterable[Row]:
-    """What the run took of the cluster, and how much of that moved it forward."""
+    """What the run used of the cluster, and how much of that made progress."""
     if summary is None or not summary["attempts"]:
         return
     cost = summary["cost"]

@@ -1,4 +1,4 @@
-"""`muster runs sync`: ships runs that scripts recorded while no server answered."""
+"""`muster runs sync`: ships runs that scripts recorded while no server was reachable."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def sync(
 def _chosen(runs: list[str]) -> list[tuple[str, Parcel]]:
     waiting = []
     for parcel in parcels(home_folder()):
-        with suppress(FileNotFoundError):  # shipped this moment
+        with suppress(FileNotFoundError):  # just shipped
             waiting.append((parcel.run, parcel))
     if missing := [run for run in runs if run not in {name for name, _ in waiting}]:
         known = ", ".join(name for name, _ in waiting) or "none"
@@ -74,7 +74,7 @@ def _ship(waiting: list[tuple[str, Parcel]], patience: float, quiet: bool) -> li
 
 
 def _ship_one(parcel: Parcel, patience: float) -> dict[str, str]:
-    """In a process of its own, which logs where the sidecar did."""
+    """Ships one run in a separate process, which logs to the sidecar's log."""
     command = [sys.executable, "-m", "muster.runtime.sidecar", "--ship", str(parcel.path), str(patience)]
     with (parcel.path / "sidecar.log").open("ab") as log:
         done = subprocess.run(

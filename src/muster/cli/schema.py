@@ -1,4 +1,4 @@
-"""`muster schema`: the JSON Schema of a job file or a policy file, for editors that check and complete it."""
+"""`muster schema`: the JSON Schema of a job file or a policy file, for editors."""
 
 from __future__ import annotations
 

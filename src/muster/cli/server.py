@@ -54,7 +54,7 @@ def up(
     options: dict[str, Any] = {"host": host, "port": port, "nodes": nodes, "accelerators": accelerators}
     options |= {"engines": engine or None, "store_url": store, "allow_insecure": allow_insecure or None}
     options["trust_members"] = trust_members or None
-    # Absolute: a server that is started apart has another current folder.
+    # Absolute: a detached server has another current folder.
     options |= {"tls_cert": _absolute(tls_cert), "tls_key": _absolute(tls_key), "policy": _absolute(policy)}
     given = {name: value for name, value in options.items() if value is not None}
     server = daemon.find(home)
@@ -62,7 +62,7 @@ def up(
         raise Invalid("--detach waits until the server leads, which one that stands by may never do.", "Leave one out.")
     if detach:
         started = server is None
-        # A database's address may hold a password, and everybody on the machine reads command lines.
+        # A database URL may contain a password, and every user of the machine can read command lines.
         address = given.pop("store_url", None)
         server = server or daemon.start(home, _words(given), {"MUSTER_STORE": address} if address else {})
         _say_up(home, server, started, json)
@@ -133,7 +133,7 @@ def _absolute(path: Path | None) -> str | None:
 
 
 def _active(to: Client) -> list[Job]:
-    """What goes on without the server; nothing is known where it does not answer, and it is stopped all the same."""
+    """The jobs that continue without the server; empty if it does not answer, and it is still stopped."""
     try:
         return to.jobs(phase=("starting", "running", "stopping"), limit=100)
     except MusterError:
@@ -141,7 +141,7 @@ def _active(to: Client) -> list[Job]:
 
 
 def _stop_all(to: Client, json: bool) -> list[Job]:
-    """Those that wait first, the next in line before the others: else they would start as soon as others leave."""
+    """Stops queued jobs first, in the order of their numbers: else they would start as soon as others end."""
     jobs = sorted(to.jobs(phase=UNFINISHED, limit=None), key=lambda job: (job.phase != "queued", job.number))
     for job in jobs:
         with suppress(Invalid):  # it has ended meanwhile

@@ -1,4 +1,4 @@
-"""What a job takes over from the shell in which it was submitted."""
+"""What a job inherits from the shell in which it was submitted."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SHELL_ENVS = ("PATH", "VIRTUAL_ENV", "CONDA_PREFIX")
 
 
 def shell_envs() -> dict[str, str]:
-    """This shell's Python environment; where none is active and `muster` was called by its path, the one it is in."""
+    """This shell's Python environment; if none is active and `muster` was called by its path, the one that it is in."""
     envs = {name: os.environ[name] for name in SHELL_ENVS if os.environ.get(name)}
     if sys.prefix != sys.base_prefix and not {"VIRTUAL_ENV", "CONDA_PREFIX"} & envs.keys():
         envs["PATH"] = os.pathsep.join(filter(None, [str(Path(sys.prefix) / "bin"), envs.get("PATH")]))
@@ -22,7 +22,7 @@ def shell_envs() -> dict[str, str]:
 
 
 def parse_envs(pairs: Sequence[str]) -> dict[str, str]:
-    """`K=V`; a bare `K` takes its value from this shell."""
+    """Parses `K=V`; a bare `K` takes its value from this shell."""
     envs = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")

@@ -1,4 +1,4 @@
-"""`muster sim`: what other rules, other nodes or another load would have done to work that is past."""
+"""`muster sim`: the effect that other rules, other nodes or another load would have had on past work."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from muster.sim.whatif import Changes, caveats, fitted, make_setup, with_load
 
 
 class Unusable(Usage):
-    """A file or an option that the simulation can't work with, told as the mistakes in it."""
+    """A file or option that the simulation can't use; reports the mistakes in it."""
 
     def __init__(self, error: SpecError) -> None:
         super().__init__(error.message, error.hint)
@@ -116,7 +116,7 @@ def sim(
 
 @contextmanager
 def _told_as_usage() -> Iterator[None]:
-    """What is wrong with what was given is a command line that makes no sense."""
+    """Turns errors in the input into usage errors."""
     try:
         yield
     except SpecError as error:
@@ -124,7 +124,7 @@ def _told_as_usage() -> Iterator[None]:
 
 
 def _policies(words: Sequence[str]) -> dict[str, Preset]:
-    """Each under a name of its own."""
+    """The policies, each under a unique name."""
     found: dict[str, Preset] = {}
     for word in words:
         name, preset = find_policy(word)
@@ -165,7 +165,7 @@ def _from_file(
 
 
 def _layouts(file: ClusterFile, confined: bool, shared: bool) -> list[Layout]:
-    """Virtual clusters are confined, as they were, unless said otherwise."""
+    """Virtual clusters are confined, as in the original cluster, unless the options say otherwise."""
     if not file.virtual:
         if confined or shared:
             option = "--confined" if confined else "--shared"
@@ -191,6 +191,6 @@ def _label(name: str, preset: Preset, layout: str) -> str:
 
 
 def _check_writable(path: str | None) -> None:
-    """Before the work, not after it."""
+    """Checked before the work, not after it."""
     if path is not None and (Path(path).is_dir() or not Path(path).absolute().parent.is_dir()):
         raise Usage(f"--report: {path} can't be written.", "Name a file in a folder that exists.")

@@ -1,4 +1,4 @@
-"""The options of `muster sim` that are more than one word or number, and what they say, checked."""
+"""The options of `muster sim` that are more than one word or number: declarations, parsing and checks."""
 
 from __future__ import annotations
 
@@ -98,14 +98,14 @@ def seconds(text: str, name: str, least: float = 0.0) -> float:
 
 
 def rate(value: float, name: str, *, above: float = -1.0) -> float:
-    """A finite number; Typer lets `nan` and `inf` through."""
+    """A finite number; Typer accepts `nan` and `inf`."""
     if not above < value < math.inf:
         raise Usage(f"{name}: got {value:g}.", f"Expected a number {'above 0' if above == 0 else 'of 0 or more'}.")
     return value
 
 
 def restart_costs(text: str | None) -> tuple[float, float]:
-    """Of a gang and of a wide one; what is given holds for both."""
+    """The costs of a gang and of a wide gang; a given value is used for both."""
     if text is None:
         return Costs().restart, Costs().restart_wide
     given = seconds(text, "--restart-cost")
@@ -113,7 +113,7 @@ def restart_costs(text: str | None) -> tuple[float, float]:
 
 
 def share(text: str, name: str) -> float:
-    """`1%` or `0.01`."""
+    """A share such as `1%` or `0.01`."""
     try:
         value = parse_number(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
     except Unfit:
@@ -124,12 +124,12 @@ def share(text: str, name: str) -> float:
 
 
 def node_counts(pairs: Sequence[str] | None, name: str, sign: int) -> tuple[tuple[str, int], ...]:
-    """`pool=4`, or `4` of the only pool; `sign` is -1 where nodes are taken away."""
+    """`pool=4`, or `4` for the only pool; `sign` is -1 if nodes are removed."""
     return tuple((pool, sign * _positive(text, name, pair)) for pool, text, pair in map(_last_pair, pairs or ()))
 
 
 def quotas(pairs: Sequence[str] | None) -> tuple[tuple[str, str, str], ...]:
-    """`queue=16`, or `queue:pool=16` where there are several pools."""
+    """`queue=16`, or `queue:pool=16` if there are several pools."""
     found = []
     for pair in pairs or ():
         queue, amount = _pair(pair, "--quota", "research=16, or research:a100=16 where there are several pools")
@@ -139,13 +139,13 @@ def quotas(pairs: Sequence[str] | None) -> tuple[tuple[str, str, str], ...]:
 
 
 def weights(pairs: Sequence[str] | None) -> tuple[tuple[tuple[str, ...], Any], ...]:
-    """As settings of the policy."""
+    """Weights as settings of the policy."""
     split = (_pair(pair, "--weight", "research=2") for pair in pairs or ())
     return tuple((("queues", queue, "weight"), weight) for queue, weight in split)
 
 
 def settings(pairs: Sequence[str] | None) -> tuple[tuple[tuple[str, ...], Any], ...]:
-    """Where in a policy file, and what is to stand there."""
+    """Paths in a policy file, and the values to set there."""
     found = []
     for pair in pairs or ():
         name, text = _pair(pair, "--set", "preemption.grace=30s")
@@ -179,7 +179,7 @@ def _positive(text: str, name: str, pair: str) -> int:
 
 
 def _value(text: str, pair: str) -> Any:
-    """A list or mapping as YAML has it; all else stays text, as in a policy file."""
+    """A list or mapping is parsed as YAML; everything else stays text, as in a policy file."""
     try:
         return yaml.load(text, yaml.BaseLoader) if text[:1] in "[{" else text  # noqa: S506  (strings, lists, mappings)
     except yaml.YAMLError:

@@ -1,4 +1,4 @@
-"""What `muster sim` shows: how far it is, and the comparison as a table or as JSON."""
+"""The output of `muster sim`: its progress, and the comparison as a table or as JSON."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from muster.sim.summary import Summary
 from muster.sim.table import ratio_text, rows
 from muster.sim.traces import Trace
 
-Told = Callable[[float], None]  # told which share of its jobs has finished
+Told = Callable[[float], None]  # called with the share of its jobs that has finished
 
 
 @contextmanager
 def progress(names: list[str], quiet: bool) -> Iterator[Callable[[str], Told | None]]:
-    """Gives each setup somebody to tell how far it is; nobody where no person is looking on."""
+    """Yields a function that returns a progress callback for each setup; None if the output is not shown to a user."""
     console = err()
     if quiet or not console.is_terminal:
         yield lambda name: None
@@ -34,7 +34,7 @@ def progress(names: list[str], quiet: bool) -> Iterator[Callable[[str], Told | N
 
         def begin(name: str) -> Told:
             for before in names[: names.index(name)]:
-                bars.update(tasks[before], completed=1.0)  # which stops its clock
+                bars.update(tasks[before], completed=1.0)  # stops its clock
             bars.start_task(tasks[name])
             return lambda done: bars.update(tasks[name], completed=done)
 
@@ -53,7 +53,7 @@ def show(story: Story, trace: Trace, report_path: str | None) -> None:
 
 
 def comparison(story: Story) -> Table:
-    """A column for each policy; ratios are to the first."""
+    """One column per policy; ratios are to the first."""
     names = story.names
     made = table("", *names, right=tuple(names))
     for row in rows(story.summaries):
@@ -66,7 +66,7 @@ def comparison(story: Story) -> Table:
 
 
 def document(story: Story, trace: Trace) -> dict[str, Any]:
-    """The same for programs; times are in seconds."""
+    """The comparison for programs; times are in seconds."""
     ledger = trace.ledger
     return {
         "trace": {
@@ -98,7 +98,7 @@ def _cluster(cluster: Cluster) -> dict[str, Any]:
 
 
 def _ratios(one: Summary, base: Summary) -> dict[str, float | None]:
-    """To the first policy."""
+    """Ratios to the first policy."""
     pairs = {
         "completion_mean": (one.completion.mean, base.completion.mean),
         "completion_median": (one.completion.median, base.completion.median),

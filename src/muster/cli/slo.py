@@ -1,4 +1,4 @@
-"""`muster queue slo`: whether jobs started within the waits that the rules promise."""
+"""`muster queue slo`: whether jobs started within the target waits of the rules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`muster status` and `muster why`: one job, where it stands and how it came to it."""
+"""`muster status` and `muster why`: the state of one job, and its history."""
 
 from __future__ import annotations
 

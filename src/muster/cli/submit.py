@@ -1,4 +1,4 @@
-"""`muster submit`: job files into the queue."""
+"""`muster submit`: submits job files."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def submit(
 
 
 def _prepare(files: list[str], overrides: dict[str, Any], local: bool) -> list[Prepared]:
-    """Every file, or an error; with several files, each one's own mistakes are told before the first is raised."""
+    """All files, or an error; with several files, all errors are shown, and the last one is raised."""
     prepared, failure = list[Prepared](), None
     for name in files:
         try:

@@ -1,7 +1,7 @@
-"""Text on its way to a terminal, without what would control it: whoever wrote it may not be the one who reads it.
+"""Removes control sequences from text before it goes to a terminal: the text may come from another user.
 
-A name, a note or a tag is text and nothing else. A rank's output may set colours, but not move the cursor, set a title,
-fill the clipboard or turn the order of letters around. Files and other programs get everything as it was written.
+A name, a note or a tag is only text. A rank's output may set colours, but not move the cursor, set a title, fill the
+clipboard or reverse the order of letters. Files and other programs get everything as it was written.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 import sys
 from typing import Final, Protocol, TextIO
 
-# Control characters of ASCII but tab and line feed, those of Latin-1, and the ones that change the order of writing.
+# ASCII control characters except tab and line feed, those of Latin-1, and those that change the writing direction.
 _CONTROLS: Final = "\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
 _CONTROL: Final = re.compile(f"[{_CONTROLS}]")
 _COLOUR: Final = re.compile(r"(\x1b\[[0-9;:]*m)")
@@ -22,18 +22,18 @@ _SEQUENCE: Final = re.compile(
 
 
 def plain(text: str) -> str:
-    """The text without control characters; what was to be a sequence stays readable."""
+    """The text without control characters; the rest of a control sequence stays readable."""
     return _CONTROL.sub("", text)
 
 
 def colours_only(text: str) -> str:
-    """A line of output with its colours, and without any other sequence."""
-    parts = _COLOUR.split(text)  # text and colours, in turns
+    """A line of output with its colours, and without any other control sequence."""
+    parts = _COLOUR.split(text)  # text and colours alternate
     return "".join(part if number % 2 else plain(_SEQUENCE.sub("", part)) for number, part in enumerate(parts))
 
 
 class Writer(Protocol):
-    """What `csv.writer` and the like write to."""
+    """What `csv.writer` and similar functions write to."""
 
     def write(self, text: str, /) -> int: ...
 
@@ -47,5 +47,5 @@ class _Plain:
 
 
 def stdout() -> Writer:
-    """Standard output for a document as it is; without control characters when it is a terminal."""
+    """Standard output for a document, unchanged; without control characters if it is a terminal."""
     return _Plain(sys.stdout) if sys.stdout.isatty() else sys.stdout

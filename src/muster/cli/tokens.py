@@ -1,4 +1,4 @@
-"""`muster token`: access for people and programs."""
+"""`muster token`: access tokens for people and programs."""
 
 from __future__ import annotations
 

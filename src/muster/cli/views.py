@@ -1,4 +1,4 @@
-"""Where a watched job is shown: a terminal with a status line, plain text for a file, or JSON for a program."""
+"""Displays a watched job: a terminal with a status line, plain text for a file, or JSON for a program."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _DRAW_EVERY: Final = 0.2  # seconds
 
 
 class View(Protocol):
-    """Told what comes in, in order, and between whiles that time has passed."""
+    """Gets each item in order, and `tick` at intervals."""
 
     def lines(self, lines: list[LogLine]) -> None: ...
     def job(self, job: Job) -> None: ...
@@ -29,7 +29,7 @@ class View(Protocol):
 
 
 class JsonView:
-    """One object a line, named as the API names them: {"event": "log", ...} and {"event": "job", "job": ...}."""
+    """One object per line, named as in the API: {"event": "log", ...} and {"event": "job", "job": ...}."""
 
     def lines(self, lines: list[LogLine]) -> None:
         for line in lines:
@@ -49,7 +49,7 @@ class JsonView:
 
 
 class PlainView:
-    """Output on stdout as it was written, and what happens to the job on stderr."""
+    """Output on stdout as it was written, and events of the job on stderr."""
 
     def __init__(self, named: bool) -> None:
         self._printer = RankPrinter(sys.stdout, named)
@@ -78,7 +78,7 @@ class PlainView:
 
 
 class ScreenView:
-    """Output above, and below it one line that says where the job stands."""
+    """Output above, and one status line of the job below it."""
 
     def __init__(self, named: bool) -> None:
         self._console = SafeConsole(highlight=False)
@@ -107,14 +107,14 @@ class ScreenView:
         self._live.update(status_line(self._job, self._linked), refresh=True)
 
     def close(self) -> None:
-        """Takes the line away; the next tick brings it back."""
+        """Removes the status line; the next tick draws it again."""
         if self._live is not None:
             self._live.stop()
             self._live = None
 
 
 def status_line(job: Job, linked: bool) -> Text:
-    """One line, cut at the edge of the terminal: it is drawn over itself."""
+    """One line, cut at the edge of the terminal, because it is redrawn in place."""
     parts = [Text(job.id, style="bold"), phase_text(job.phase)]
     if job.attempt > 1:
         parts.append(Text(f"attempt {job.attempt}"))

@@ -1,4 +1,4 @@
-"""Watching one job to its end, what Ctrl-C may mean meanwhile, and what to exit with."""
+"""Follows one job to its end, handles Ctrl-C, and determines the exit code."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from muster.cli.views import JsonView, PlainView, ScreenView, View
 from muster.client import Client, Job, LogLine, MusterError
 from muster.core.errors import Unavailable
 
-_TICK: Final = 0.1  # seconds between two looks at what came
-_BURST: Final = 500  # items shown at once
-_INTERRUPTED: Final = 130  # what a shell expects after Ctrl-C
+_TICK: Final = 0.1  # seconds between two reads of the inbox
+_BURST: Final = 500  # maximum items shown at once
+_INTERRUPTED: Final = 130  # the exit code that a shell expects after Ctrl-C
 
-# What the threads send: output, the job, whether the server is there, an error, and None when all output was sent.
+# Items from the threads: output, the job, whether the server is there, an error, and None after all output.
 Item = LogLine | Job | bool | BaseException | None
 
 
 def watch(to: Client, job: Job, json: bool) -> int:
-    """Shows the job until it has ended or is left to itself; returns what the process should exit with."""
+    """Shows the job until it has ended or the user leaves it running; returns the exit code of the process."""
     on_screen = sys.stdout.isatty() and not json
     named = job.ranks > 1
     view: View = JsonView() if json else ScreenView(named) if on_screen else PlainView(named)
@@ -60,7 +60,7 @@ class _Left(Exception):
 
 
 class _Interrupts:
-    """Notes Ctrl-C, instead of breaking off wherever the program happens to be, and asks what it meant."""
+    """Records Ctrl-C in place of an exception at an arbitrary point, and asks the user what to do."""
 
     def __init__(self, can_ask: bool) -> None:
         self._can_ask = can_ask
@@ -75,7 +75,7 @@ class _Interrupts:
         signal.signal(signal.SIGINT, self._before)
 
     def stop_wanted(self) -> bool:
-        """Whether the job shall be stopped, or only watched on; raises _Left when it shall be left."""
+        """Whether to stop the job, or only to keep watching; raises _Left if the job is to be left running."""
         if not self._can_ask:
             raise _Left(_INTERRUPTED)
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -98,7 +98,7 @@ class _Interrupts:
 
 
 def _ask(question: str) -> str:
-    """A line from the terminal. Not `input`: a Ctrl-C just before it begins to read would wait for the next key."""
+    """A line from the terminal. Not `input`: a Ctrl-C just before it starts to read would wait for the next key."""
     sys.stdout.write(question)
     sys.stdout.flush()
     while not select.select([sys.stdin], [], [], _TICK)[0]:
@@ -110,9 +110,9 @@ def _ask(question: str) -> str:
 
 
 def _follow(to: Client, job: Job, view: View, interrupts: _Interrupts, progress: bool) -> Job:
-    """The ended job, when everything that it wrote was shown."""
+    """Returns the ended job, after all its output was shown."""
     inbox: SimpleQueue[Item] = SimpleQueue()
-    # Clients of their own: what happens to the connection is told once, and `to` stays free for other requests.
+    # Separate clients: the loss of a connection is reported once, and `to` stays free for other requests.
     output, beside = client(on_link=inbox.put), client(on_link=lambda back: None)
     threads = [_pump(inbox, lambda: output.watch(job.id), main=True)]
     if progress:
@@ -142,7 +142,7 @@ def _follow(to: Client, job: Job, view: View, interrupts: _Interrupts, progress:
 
 
 def _pump(inbox: SimpleQueue[Item], items: Callable[[], Iterator[LogLine | Job]], main: bool) -> threading.Thread:
-    """Moves a stream into the inbox. Only the main one says when it is over, or that it failed."""
+    """Copies a stream into the inbox. Only the main stream reports its end or an error."""
 
     def move() -> None:
         try:
@@ -161,7 +161,7 @@ def _pump(inbox: SimpleQueue[Item], items: Callable[[], Iterator[LogLine | Job]]
 
 
 def _take(inbox: SimpleQueue[Item]) -> tuple[list[LogLine], list[Job | bool], bool]:
-    """What came within a tick: lines, other news, and whether that was all."""
+    """The items of one tick: lines, other items, and whether that was all."""
     lines: list[LogLine] = []
     others: list[Job | bool] = []
     try:
@@ -200,7 +200,7 @@ def _say_end(job: Job) -> None:
 
 
 def _exit_code(to: Client, job: Job) -> int:
-    """0 when it succeeded, else the exit code of the rank that failed, or 1 where there is none."""
+    """0 when it succeeded, else the exit code of the failed rank, or 1 if there is none."""
     if job.phase == "succeeded":
         return 0
     if job.phase == "failed":

@@ -1,4 +1,4 @@
-"""The Python SDK: `muster.Client` submits jobs, watches them and looks after what they run on."""
+"""The Python SDK: `muster.Client` submits jobs, follows them and manages queues, nodes and projects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The part of the client that looks after what jobs run on and who may use it."""
+"""The administrative part of the client: queues, nodes, engines, projects, secrets and tokens."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class Admin:
         return self._send("POST", "/v1/queues", {"name": name, "project": project, **given})
 
     def forecasts(self, queue: str | None = None, limit: int | None = None) -> Doc:
-        """When those who are next will start, of one queue or of all: {"now", "jobs"}."""
+        """When the next jobs of one queue, or of all, will start: {"now", "jobs"}."""
         return self._get("/v1/forecast", queue=queue, limit=limit)
 
     def calibration(self, queue: str | None = None, since: float | None = None) -> Doc:
-        """How good forecasts of starts were: "all", "queues" and "sizes"; `since` is in seconds back from now."""
+        """How accurate forecasts of starts were: "all", "queues" and "sizes"; `since` is in seconds back from now."""
         return self._get("/v1/forecast/calibration", queue=queue, since=since)
 
     def rules(self) -> Doc:
@@ -42,9 +42,10 @@ class Admin:
         return self._get("/v1/rules")
 
     def set_rules(self, text: str, dry_run: bool = False, source: str = "The policy") -> Doc:
-        """Puts a policy file in force, or only checks it; "changes" says in plain language what that changes.
+        """Puts a policy file in force, or only checks it; "changes" describes what changes in plain language.
 
-        Raises SpecError with every mistake, and then the rules stay as they are. `source` is what it calls the file.
+        Raises SpecError with all mistakes; the rules then stay as they are. `source` is the name of the file in the
+        error.
         """
         return self._send("PUT", "/v1/rules", {"text": text, "dry_run": dry_run, "source": source})
 
@@ -56,14 +57,14 @@ class Admin:
         return self._send("POST", f"/v1/nodes/{part(node)}/health", {"health": health, "reason": reason})
 
     def engines(self) -> list[Doc]:
-        """What jobs run on, how each is doing and what it can do."""
+        """The engines, their state and what they can do."""
         return list(self._get("/v1/engines")["engines"])
 
     def engine(self, name: str) -> Doc:
         return self._get(f"/v1/engines/{part(name)}")
 
     def diagnose(self, engine: str) -> Iterator[Doc]:
-        """Findings of a look at an engine, as they are made: "status", "name", "detail" and "hint"."""
+        """Findings of a diagnosis of an engine, as they arrive: "status", "name", "detail" and "hint"."""
         path = f"/v1/engines/{part(engine)}/doctor"
         with self._transport.open(path, {}, {}, DIAGNOSIS) as response:
             for line in byte_lines(response.iter_bytes()):
@@ -71,11 +72,11 @@ class Admin:
                     yield json.loads(line)
 
     def engine_usage(self, engine: str, since: float | None = None) -> Doc:
-        """What the engine's own books say that attempts used; `since` is in seconds back from now."""
+        """What attempts used according to the engine's accounting; `since` is in seconds back from now."""
         return self._get(f"/v1/engines/{part(engine)}/usage", since=since)
 
     def reconcile_engine(self, engine: str, since: float | None = None) -> Doc:
-        """Where the engine's books and Muster's differ: "differences", of so many "attempts" and "records"."""
+        """Where the engine's accounting and Muster's differ: "differences", of so many "attempts" and "records"."""
         return self._get(f"/v1/engines/{part(engine)}/reconcile", since=since)
 
     def projects(self) -> list[Doc]:
@@ -91,7 +92,7 @@ class Admin:
         self._send("DELETE", f"/v1/projects/{part(project)}/members/{part(user)}")
 
     def secrets(self, project: str) -> list[str]:
-        """Names; a value can't be read back."""
+        """Names only; a value can't be read back."""
         return list(self._get(f"/v1/projects/{part(project)}/secrets")["names"])
 
     def set_secret(self, project: str, name: str, value: str) -> Doc:
@@ -106,7 +107,7 @@ class Admin:
     def create_token(
         self, name: str, user: str, role: str = "member", superuser: bool = False, expires_in: float | None = None
     ) -> Doc:
-        """The token is in "token", this once. `expires_in` is in seconds."""
+        """The token is in "token"; it is shown only once. `expires_in` is in seconds."""
         body = {"name": name, "user": user, "role": role, "superuser": superuser, "expires_in": expires_in}
         return self._send("POST", "/v1/tokens", body)
 
@@ -114,7 +115,7 @@ class Admin:
         self._send("DELETE", f"/v1/tokens/{part(token_id)}")
 
     def node_history(self, pool: str | None = None, since: float | None = None, every: int | None = None) -> Doc:
-        """Use, queue depth and waits of pools; `since` is in seconds back from now, `every` in seconds of a bucket."""
+        """Use, queue depth and waits of pools; `since`: seconds back from now, `every`: bucket length in seconds."""
         return self._get("/v1/nodes/history", pool=pool, since=since, every=every)
 
     def service_levels(self, queue: str | None = None, since: float | None = None) -> Doc:
@@ -129,5 +130,5 @@ class Admin:
 
 
 def part(text: str) -> str:
-    """Safe inside of a path, whatever it holds."""
+    """The text quoted for use in a path."""
     return quote(text, safe="")

@@ -1,4 +1,4 @@
-"""The part of the client that moves content: artifacts of runs, up and down, and the code of a submission."""
+"""The part of the client that transfers content: uploads and downloads of artifacts, and the code of a submission."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ if TYPE_CHECKING:
 
 Doc = dict[str, Any]  # JSON as the API documents it
 BLOCK: Final = 1 << 20  # bytes
-_SMALL: Final = 256 << 10  # bytes: smaller ones travel together
+_SMALL: Final = 256 << 10  # bytes: smaller files are sent together
 _BUNDLE: Final = 8 << 20
 _BUNDLED: Final = 500  # files
-_LANES: Final = 4  # uploads at a time
-_ASKED: Final = 10_000  # digests in one question
+_LANES: Final = 4  # parallel uploads
+_ASKED: Final = 10_000  # maximum digests in one request
 _PATIENCE: Final = 60.0  # seconds without a byte
 
 
 class ArtifactCalls:
-    """Every download is checked against its digest, and is there whole or not at all."""
+    """Every download is checked against its digest; the file is complete or does not exist."""
 
     _transport: Transport
 
     def artifacts(self, ref: str | int, prefix: str = "") -> list[Doc]:
-        """All files of a run at or under a path: path, digest, bytes, kind, time, attempt and what is said about it."""
+        """All files of a run at or under a path: path, digest, bytes, kind, time, attempt and description."""
         return list(self._transport.call("GET", _path(ref), params={"prefix": prefix, "flat": True})["files"])
 
     def artifact_folder(self, ref: str | int, prefix: str = "") -> Doc:
-        """One level: "files", and "folders" with how many files and bytes are in each."""
+        """One level: "files", and "folders" with the number of files and bytes in each."""
         return dict(self._transport.call("GET", _path(ref), params={"prefix": prefix}))
 
     def put_artifact(
@@ -51,7 +51,7 @@ class ArtifactCalls:
         kind: str = "file",
         **about: Any,
     ) -> Doc:
-        """Uploads a file, unless the server has its content already, and names it for a run.
+        """Uploads a file, unless the server already has its content, and adds it to a run under a name.
 
         `about`: step, about (a sentence); of a checkpoint also format, files, shards, world and load (how to load it).
         """
@@ -66,7 +66,7 @@ class ArtifactCalls:
         return dict(self._transport.send_content("PUT", _path(ref, path or source.name), b"", 0, params))
 
     def get_artifact(self, ref: str | int, path: str, to: str | Path) -> Path:
-        """Downloads one file to `to`, or into `to` when that is a folder."""
+        """Downloads one file to `to`, or into `to` if that is a folder."""
         target = Path(to).expanduser()
         target = target / path.rpartition("/")[2] if target.is_dir() else target
         with self._transport.open(_path(ref, path), {}, {}, _PATIENCE) as response:
@@ -79,11 +79,11 @@ class ArtifactCalls:
             return b"".join(response.iter_bytes(BLOCK))
 
     def remove_artifact(self, ref: str | int, path: str) -> Doc:
-        """A file, or a folder with all that is in it."""
+        """Removes a file, or a folder with everything in it."""
         return dict(self._transport.call("DELETE", _path(ref, path)))
 
     def collect(self, dry_run: bool = False) -> Doc:
-        """Removes what retention lets go, and content that nobody refers to: "projects", "blobs" and "bytes"."""
+        """Removes what retention no longer keeps, and content without references: "projects", "blobs" and "bytes"."""
         return dict(self._transport.call("POST", "/v1/artifacts/collect", params={"dry_run": dry_run}))
 
     def code(self, ref: str | int) -> Doc:
@@ -96,7 +96,7 @@ class ArtifactCalls:
             _save(response.iter_bytes(BLOCK), to, digest)
 
     def upload(self, content: Mapping[str, str | bytes]) -> None:
-        """Sends what the server lacks: digest → the file that holds it, or the bytes."""
+        """Sends what the server lacks: digest → the file with that content, or the bytes."""
         digests = list(content)
         for start in range(0, len(digests), _ASKED):
             body = {"digests": digests[start : start + _ASKED]}
@@ -105,9 +105,9 @@ class ArtifactCalls:
                 list(lanes.map(self._send_some, _bundles({digest: content[digest] for digest in missing})))
 
     def capture(self, workdir: Path) -> Doc | None:
-        """What a submission says about the code in this folder, once the server has it. Never raises."""
+        """Uploads the code in this folder and returns its description for a submission. Never raises."""
         code: Doc = {}
-        for _ in range(2):  # again if a file was changed between the look and the upload
+        for _ in range(2):  # again if a file changed between the scan and the upload
             try:
                 made = take(workdir, self._transport.home / "cache")
                 code = made.code
@@ -115,7 +115,7 @@ class ArtifactCalls:
                     made.content = {digest: data for digest, data in made.content.items() if digest == code["diff"]}
                 tree = made.content.pop(code["tree"], None)
                 self.upload(made.content)
-                self.upload({code["tree"]: tree} if tree is not None else {})  # last: one that is there is whole
+                self.upload({code["tree"]: tree} if tree is not None else {})  # last: a stored tree is complete
                 return code
             except (MusterError, OSError) as error:
                 why = error.message if isinstance(error, MusterError) else str(error)
@@ -144,7 +144,7 @@ class ArtifactCalls:
 
 
 def _bundles(content: Mapping[str, str | bytes]) -> Iterator[dict[str, str | bytes]]:
-    """Small ones together, large ones alone."""
+    """Small contents together, large ones alone."""
     small: dict[str, str | bytes] = {}
     size = 0
     for digest, data in content.items():
@@ -171,7 +171,7 @@ def _blocks(file: str) -> Iterator[bytes]:
 
 
 def _save(blocks: Iterator[bytes], target: Path, digest: str) -> None:
-    """Beside its place until it is whole and right."""
+    """Writes to a temporary file first; it replaces the target when it is complete and its digest is right."""
     found = hashlib.sha256()
     temporary = target.with_name(f".{target.name[:100]}.{os.getpid()}")
     try:

@@ -1,4 +1,4 @@
-"""The client itself: jobs, from submission to their last line of output; `admin` has the rest."""
+"""The client class: jobs, from submission to their output. `admin` has the administrative calls."""
 
 from __future__ import annotations
 
@@ -21,15 +21,16 @@ from muster.client.target import Target, default_home
 from muster.core.errors import MusterError
 
 BATCH: Final = 2000  # jobs in one request of `submit_many`
-PAGE: Final = 500  # jobs or events in one answer
+PAGE: Final = 500  # jobs or events in one response
 
 
 class Client(Admin, RecordCalls, RunCalls):
-    """A Muster server, or several that stand in for one another.
+    """A client of a Muster server, or of several servers of one cluster.
 
-    Where it is comes from the arguments, else from MUSTER_URL and MUSTER_TOKEN, else from the folder `home`
+    The address comes from the arguments, else from MUSTER_URL and MUSTER_TOKEN, else from the folder `home`
     (MUSTER_HOME, or ~/.muster) of a server on this machine. Nothing is sent before the first call.
-    Every call raises a `muster.core.errors.MusterError`. `timeout` is in seconds, for one answer.
+
+    Every call may raise a `muster.core.errors.MusterError`. `timeout` is in seconds, for one response.
     """
 
     def __init__(
@@ -42,7 +43,7 @@ class Client(Admin, RecordCalls, RunCalls):
         retry_for: float = RETRY_FOR,
         on_link: Link | None = None,
     ) -> None:
-        """A stream waits `retry_for` seconds for a lost server; `on_link` is told when one is lost and when back."""
+        """A stream waits `retry_for` seconds for a lost server; `on_link` is called on loss and on return."""
         folder = Path(home).expanduser().absolute() if home else default_home()
         self._transport = Transport(url, token, folder, timeout)
         self._retry_for = retry_for
@@ -61,22 +62,23 @@ class Client(Admin, RecordCalls, RunCalls):
     ) -> Job:
         """Submits a job: a mapping, a job file's path or text, or a JobSpec; `overrides` replace its top-level fields.
 
-        Submitting again with the same `key` returns the same job. A relative `workdir` starts from `base`: the job
-        file's folder, or the current one, unless given. The code in it is kept with the run, so that it can be
-        reproduced, unless `snapshot` is False or MUSTER_SNAPSHOT is 0; a mapping is a snapshot that is there already.
+        Submitting again with the same `key` returns the same job. A relative `workdir` starts from `base`; the default
+        is the job file's folder, or the current one. The code in it is stored with the run, so that it can be
+        reproduced, unless `snapshot` is False or MUSTER_SNAPSHOT is 0. A mapping as `snapshot` is one that the server
+        already has.
         """
         body = submission(spec, overrides, Path(base).absolute() if base else None)
         if code := snapshot if isinstance(snapshot, dict) else snapshot and self._code_of(body, {}):
             body["code"] = code
-        # A key of our own makes it safe to send the request again when the answer was lost.
+        # Our own key makes it safe to send the request again when the response was lost.
         key = key or uuid.uuid4().hex
         return self._job(self._transport.call("POST", "/v1/jobs", body=body, key=key, more=interpreter()))
 
     def check(self, spec: Spec, *, base: str | Path | None = None, **overrides: Any) -> Doc:
-        """Everything that `submit` would do, short of submitting it: raises what it would raise.
+        """Does everything that `submit` does except submitting; raises what it would raise.
 
-        Says where and when the job would start ("starts_now", "nodes", "forecast" with its P50 and P90), whom it would
-        displace ("preempts"), why it would wait ("reasons") and what would start sooner ("sooner").
+        Returns where and when the job would start ("starts_now", "nodes", "forecast" with its P50 and P90), which jobs
+        it would preempt ("preempts"), why it would wait ("reasons") and what would start sooner ("sooner").
         """
         body = submission(spec, overrides, Path(base).absolute() if base else None)
         answer: Doc = self._transport.call("POST", "/v1/jobs", body={**body, "dry_run": True}, more=interpreter())
@@ -85,18 +87,18 @@ class Client(Admin, RecordCalls, RunCalls):
     def submit_many(
         self, specs: Iterable[Spec], keys: Iterable[str] | None = None, *, snapshot: bool = True
     ) -> list[Doc | MusterError]:
-        """Each job's {"id", "number"}, or the error that kept it out, in the order given."""
+        """For each job {"id", "number"}, or the error for which it was refused, in the order given."""
         jobs = list(specs)
         names = list(keys) if keys is not None else [uuid.uuid4().hex for _ in jobs]
         items = [batch_item(spec, name) for spec, name in zip(jobs, names, strict=True)]
-        folders: dict[Path, Doc | None] = {}  # each is looked at once
+        folders: dict[Path, Doc | None] = {}  # each is captured once
         for item in items if snapshot else ():
             if code := self._code_of(item, folders):
                 item["code"] = code
         results: list[Doc | MusterError] = []
         for start in range(0, len(items), BATCH):
             part = items[start : start + BATCH]
-            # Every job has its key, so the whole request may be sent again when the answer was lost.
+            # Every job has its key, so the whole request may be sent again when the response was lost.
             body, key = {"jobs": part}, part[0]["key"]
             answer = self._transport.call("POST", "/v1/jobs/batch", body=body, key=key, more=interpreter())
             results += [error_body(one["error"]) if "error" in one else one for one in answer["jobs"]]
@@ -134,20 +136,22 @@ class Client(Admin, RecordCalls, RunCalls):
         return self._get(_job_path(ref, "spec"))
 
     def stop(self, ref: str | int, grace: float | None = None, force: bool = False) -> Job:
-        """Asks it to save and leave within `grace` seconds (unless given, what its job file says); `force` kills it."""
+        """Asks the job to save and exit within `grace` seconds (default: as in its job file); `force` kills it."""
         return self._job(self._transport.call("POST", _job_path(ref, "stop"), body={"grace": grace, "force": force}))
 
     def resume(self, ref: str | int) -> Job:
-        """Queues a stopped or failed job again: the same run goes on from its last checkpoint."""
+        """Queues a stopped or failed job again: the same run continues from its last checkpoint."""
         return self._job(self._transport.call("POST", _job_path(ref, "resume"), body={}))
 
     def why(self, ref: str | int, forecast: bool = True) -> Doc:
-        """Why it is where it is: "reason", "all" of them, "place" in line, "ahead", "unblock", "timeline"; and when it
-        will start, in "forecast"."""
+        """Why the job is in its phase: "reason", "all" reasons, "place" in the queue, "ahead", "unblock", "timeline".
+
+        "forecast" says when it will start.
+        """
         return self._get(_job_path(ref, "why"), forecast=forecast)
 
     def forecast(self, ref: str | int) -> Doc:
-        """When a queued job will start: {"id", "phase", "started_at", "forecast"}; None for one that does not wait."""
+        """When a queued job will start: {"id", "phase", "started_at", "forecast"}; forecast None: it is not queued."""
         return self._get(_job_path(ref, "forecast"))
 
     def attempts(self, ref: str | int) -> list[Doc]:
@@ -159,7 +163,7 @@ class Client(Admin, RecordCalls, RunCalls):
     def metrics(
         self, ref: str | int, name: str | None = None, points: int | None = None, rank: int | None = None
     ) -> Doc:
-        """{"names"}, or one metric's curve with at most `points` points an attempt."""
+        """{"names"}, or one metric's curve with at most `points` points per attempt."""
         if name is None:
             return self._get(_job_path(ref, "metrics"))
         return self._get(_job_path(ref, "metrics", name), points=points, rank=rank)
@@ -167,7 +171,7 @@ class Client(Admin, RecordCalls, RunCalls):
     # --- watching ---------------------------------------------------------------------------------------------------
 
     def wait(self, ref: str | int, timeout: float | None = None, on_change: Callable[[Job], None] | None = None) -> Job:
-        """The job once it has ended. Raises TimeoutError after `timeout` seconds; a server's restart is waited out."""
+        """The job once it has ended. Raises TimeoutError after `timeout` seconds; continues over server restarts."""
         deadline = None if timeout is None else time.monotonic() + timeout
         last = self.job(ref)
         try:
@@ -198,7 +202,7 @@ class Client(Admin, RecordCalls, RunCalls):
             if message.event == "end":
                 yield from lines.close()
             elif job.final:
-                continue  # the end, which follows, says the same
+                continue  # the `end` message that follows says the same
             yield job
 
     def logs(
@@ -209,7 +213,7 @@ class Client(Admin, RecordCalls, RunCalls):
         attempt: int | None = None,
         tail: int | None = None,
     ) -> Iterator[LogLine]:
-        """Lines of output, of every attempt in order unless one is named; with `follow`, until the job has ended."""
+        """Lines of output, of every attempt in order unless one is given; with `follow`, until the job has ended."""
         if follow:
             yield from (item for item in self.watch(ref, rank, attempt, tail) if isinstance(item, LogLine))
             return
@@ -234,7 +238,7 @@ class Client(Admin, RecordCalls, RunCalls):
         last: int | None = None,
         follow: bool = False,
     ) -> Iterator[Doc]:
-        """The audit log in order: all of it, what is after a `seq`, or the `last` so many; `follow` goes on after."""
+        """The audit log in order: all, what is after a `seq`, or the `last` ones; `follow` continues with new ones."""
         params: Doc = {"project": project, "job": job, "actor": actor, "kind": kind}
         if last is not None:
             page = self._get("/v1/events", **params, last=True, limit=last)
@@ -253,11 +257,11 @@ class Client(Admin, RecordCalls, RunCalls):
 
     @property
     def target(self) -> Target:
-        """Where requests go now. Raises Unavailable when no server is known."""
+        """Where requests currently go. Raises Unavailable when no server is known."""
         return self._transport.target()
 
     def ready(self) -> Doc:
-        """What /readyz says: {"ready", "leader", "holder", "urls"}."""
+        """The response of /readyz: {"ready", "leader", "holder", "urls"}."""
         return self._transport.ready()
 
     def clock(self) -> float:
@@ -265,7 +269,7 @@ class Client(Admin, RecordCalls, RunCalls):
         return self._transport.clock()
 
     def health(self) -> Doc:
-        """How far the server's followers of the log are, and, for an administrator, what was set aside."""
+        """How far the server's followers of the log are and, for an administrator, what was set aside."""
         return self._get("/v1/health")
 
     def server(self) -> Doc:
@@ -295,7 +299,7 @@ class Client(Admin, RecordCalls, RunCalls):
         return [self._job(view) for view in self._get(f"/v1/queues/{part(queue)}/line", limit=limit)["jobs"]]
 
     def _code_of(self, body: Doc, known: dict[Path, Doc | None]) -> Doc | None:
-        """What a submission says about its code; None when there is none, or none is wanted."""
+        """The description of a submission's code; None when there is none, or none is wanted."""
         folder = workdir_of(body) if os.environ.get("MUSTER_SNAPSHOT", "1") != "0" else None
         if folder is not None and folder not in known:
             known[folder] = self.capture(folder)

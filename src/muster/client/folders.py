@@ -1,4 +1,4 @@
-"""Files and whole folders as artifacts, up and down; a folder that is a checkpoint is recorded as one."""
+"""Uploads and downloads files and whole folders as artifacts; a folder with a checkpoint is recorded as one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FILES_MAX: Final = 100_000
 
 
 class _Caller(Protocol):
-    """The part of `muster.Client` that is needed."""
+    """The part of `muster.Client` that is used here."""
 
     def artifacts(self, ref: str | int, prefix: str = "") -> list[Doc]: ...
 
@@ -27,7 +27,7 @@ class _Caller(Protocol):
 
 
 def get_files(client: _Caller, run: str, prefix: str, folder: Path) -> list[Path]:
-    """A file, or all that is under a path, into a folder; a folder in the run stays a folder."""
+    """Downloads a file, or everything under a path, into a folder; folders in the run stay folders."""
     prefix = prefix.strip("/")
     found = client.artifacts(run, prefix)
     if not found:
@@ -48,7 +48,7 @@ def get_files(client: _Caller, run: str, prefix: str, folder: Path) -> list[Path
 def put_files(
     client: _Caller, run: str, file: Path, *, to: str | None, kind: str, alone: bool = True, **about: Any
 ) -> Iterator[Doc]:
-    """A file, or a folder with all that is in it. `to` is its path in the run, or its folder when there are several."""
+    """Uploads a file, or a folder with its contents. `to` is its path in the run, or a folder if there are several."""
     place = (to or "").strip("/")
     if not file.is_dir():
         named = (
@@ -69,7 +69,7 @@ def put_files(
 
 
 def describe(folder: Path) -> tuple[Path | None, Doc]:
-    """The file that tells what a checkpoint holds, with its format, its number of files and how to load it."""
+    """The file that identifies a checkpoint's format, with the format, the number of files and how to load it."""
     count = sum(path.is_file() for path in folder.rglob("*"))
     for name, form, load in _FORMATS:
         head = next(iter(sorted(folder.glob(name))), None)
@@ -79,7 +79,7 @@ def describe(folder: Path) -> tuple[Path | None, Doc]:
 
 
 def _shards(head: Path) -> Doc:
-    """How many files hold its weights, where an index says so."""
+    """How many files hold its weights, if an index says so."""
     if not head.name.endswith(".index.json"):
         return {}
     try:
@@ -89,7 +89,7 @@ def _shards(head: Path) -> Doc:
         return {}
 
 
-# Pattern of the file that tells, the format's name, how to load it.
+# Pattern of the file that identifies the format, the format's name, how to load it.
 _FORMATS: Final = (
     (".metadata", "torch distributed checkpoint", "torch.distributed.checkpoint.load(state, checkpoint_id=FOLDER)"),
     ("manifest.json", "muster", "muster.runtime.last_checkpoint(FOLDER'S PARENT), on any number of ranks"),

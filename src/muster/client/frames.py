@@ -1,4 +1,4 @@
-"""Data frames of runs and of their curves, in pandas or Polars, whichever is there."""
+"""Data frames of runs and of their curves, in pandas or Polars."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FACTS: Final = (
 
 
 def of_points(points: Mapping[str, Points], kind: FrameKind) -> Any:
-    """One row for each step of each attempt, and one more for each repetition of a step; NaN where nothing is."""
+    """One row for each step of each attempt, and one more for each repetition of a step; NaN for missing values."""
     pandas_or_polars = library(kind)
     keys = [_keys(one) for one in points.values()]
     whole, places = _aligned(np.concatenate([*keys, np.empty((0, 3), np.int64)]))
@@ -37,7 +37,7 @@ def of_points(points: Mapping[str, Points], kind: FrameKind) -> Any:
 
 
 def of_runs(runs: Sequence[Run], kind: FrameKind) -> Any:
-    """One row a run. Parameters are numbers where all of them are; times are in UTC."""
+    """One row per run. A parameter's column is numeric if all its values are numbers; times are in UTC."""
     made = library(kind)
     columns: dict[str, Sequence[Any]] = {"run_id": [run.id for run in runs]}
     columns["experiment_id"] = [run.raw["experiment"] for run in runs]
@@ -67,7 +67,7 @@ def library(kind: str) -> Any:
 
 
 def _keys(points: Points) -> NDArray[np.int64]:
-    """(points, 3): attempt, step, and how many of the same came before."""
+    """(points, 3): attempt, step, and the number of earlier points with the same attempt and step."""
     attempt, step = np.asarray(points.attempt, np.int64), np.asarray(points.step, np.int64)
     order = np.lexsort((step, attempt))
     fresh = np.ones(len(order), np.bool_)
@@ -80,7 +80,7 @@ def _keys(points: Points) -> NDArray[np.int64]:
 
 
 def _aligned(keys: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
-    """The different rows in order, and where each of the given ones stands among them."""
+    """The distinct rows in order, and the position of each given row among them."""
     order = np.lexsort(keys.T[::-1])
     fresh = np.ones(len(order), np.bool_)
     fresh[1:] = (np.diff(keys[order], axis=0) != 0).any(axis=1)

@@ -1,4 +1,4 @@
-"""What git knows about a folder: commit, branch, changes, files. It only reads; nothing of the repository is run."""
+"""Reads from git the commit, branch, changes and files of a folder. Read-only; runs nothing of the repository."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from muster.client.ignore import SECRET
 DIFF_BYTES: Final = 5 << 20
 PATIENCE: Final = 20.0  # seconds for one command
 _QUIET: Final = {"GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0"}
-# A changed .env that somebody once committed must not travel in the diff.
+# A changed .env that was committed once must not be part of the diff.
 _BUT_SECRETS: Final = [f":(top,exclude,icase,glob)**/{name}" for name in SECRET]
 
 
 @dataclass(slots=True)
 class Facts:
-    """Empty where there is no repository. `files` are paths from the folder; None when git can't tell."""
+    """Empty if there is no repository. `files` are paths relative to the folder; None when git can't list them."""
 
     commit: str = ""
     branch: str = ""
@@ -33,7 +33,7 @@ class Facts:
 
 
 def look(folder: Path) -> Facts:
-    """Never raises: what went wrong is in `notes`."""
+    """Never raises: problems are in `notes`."""
     facts = Facts()
     if not any((above / ".git").exists() for above in (folder, *folder.parents)):
         return facts
@@ -49,7 +49,7 @@ def look(folder: Path) -> Facts:
 
 
 def without_password(address: str) -> str:
-    """A remote's address without the user and token that it may hold."""
+    """A remote's address without the user and token that it may contain."""
     return re.sub(r"^([a-zA-Z][a-zA-Z0-9+.-]*://)[^/@]*@", r"\1", address.strip())
 
 
@@ -93,8 +93,8 @@ def _read_diff(folder: Path, facts: Facts) -> None:
 
 
 def _all(folder: Path, commands: Sequence[list[str]]) -> list[str]:
-    """The output of all of them, run side by side."""
-    # No monitor of the repository's own, and no password in a URL asked for: nothing is run or fetched.
+    """The outputs of all commands, run in parallel."""
+    # No file system monitor of the repository and no password prompt: nothing is run or fetched.
     git = ["git", "-c", "core.fsmonitor=false", "-c", "core.quotePath=false"]
     started = [
         subprocess.Popen(
@@ -118,6 +118,6 @@ def _all(folder: Path, commands: Sequence[list[str]]) -> list[str]:
 
 def _answer(process: subprocess.Popen[bytes], command: list[str]) -> str:
     told, problem = process.communicate(timeout=PATIENCE)
-    if process.returncode and command[0] != "config":  # which says so when there is no remote
+    if process.returncode and command[0] != "config":  # config fails if there is no remote
         raise _GitError(f"git {command[0]}: {problem.decode(errors='replace').strip()}")
     return told.decode("utf-8", "surrogateescape")

@@ -1,4 +1,4 @@
-"""How the client reaches a server: going on to the next of several, and its errors as exceptions again."""
+"""HTTP transport of the client: tries several servers in turn, and turns error responses into exceptions."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ from muster.core.errors import (
 )
 from muster.core.reasons import Reason
 
-ROUNDS: Final = 3  # times that every server is asked while at least one of them answers "not now"
-LONGEST_WAIT: Final = 2.0  # seconds between two rounds, whatever Retry-After says
+ROUNDS: Final = 3  # rounds over all servers as long as at least one answers "not now"
+LONGEST_WAIT: Final = 2.0  # maximum seconds between two rounds, whatever Retry-After says
 SHORT_WAIT: Final = 0.2
-BUSY_FOR: Final = 60.0  # seconds for which a server is asked again that says one has too much under way
-SLOWEST: Final = 2e6  # bytes a second: what is sent is waited for accordingly
+BUSY_FOR: Final = 60.0  # seconds for which a request is repeated while the server answers TooMany
+SLOWEST: Final = 2e6  # bytes per second: decides how long to wait for an upload
 _LOST: Final = "See `muster doctor`; before you repeat it, look whether it was done."
 
 
 class Transport:
-    """Sends requests to the first server that answers; safe to share between threads."""
+    """Sends requests to the first server that answers. Thread-safe."""
 
     def __init__(self, url: str | None, token: str | None, home: Path, timeout: float) -> None:
         self.home = home
@@ -47,7 +47,7 @@ class Transport:
         self._preferred = ""  # the server that answered last
 
     def target(self) -> Target:
-        """Looked up every time: a server that was started again may listen elsewhere."""
+        """Looked up every time: a restarted server may listen elsewhere."""
         return find_target(*self._given, self.home)
 
     def call(
@@ -60,7 +60,7 @@ class Transport:
         key: str | None = None,
         more: Mapping[str, str] | None = None,
     ) -> Any:
-        """The JSON that the server answered. Raises what the server raised, or Unavailable. `more`: headers."""
+        """The JSON of the response. Raises the server's error, or Unavailable. `more`: headers."""
         headers = {**(more or {}), **({"Idempotency-Key": key} if key else {})}
         repeatable = key is not None or method in ("GET", "PUT")
         parts = {"params": _given(params), "json": body, "headers": headers}
@@ -75,9 +75,9 @@ class Transport:
         size: int,
         params: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Sends bytes, or what the function gives anew for every try; the JSON that the server answered."""
+        """Sends bytes, or what the function returns at each try. Returns the JSON of the response."""
         headers = {"Content-Type": "application/octet-stream", "Content-Length": str(size)}
-        # The server answers when all of it is on its disk, or in its object store.
+        # The server responds when everything is on its disk or in its object store.
         timeout = httpx.Timeout(self._timeout, read=self._timeout + size / SLOWEST)
         parts = {"params": _given(params), "headers": headers, "timeout": timeout}
         parts["content"] = content if isinstance(content, bytes) else _Anew(content)
@@ -87,13 +87,13 @@ class Transport:
     def open(
         self, path: str, params: Mapping[str, Any], headers: Mapping[str, str], read_timeout: float
     ) -> AbstractContextManager[httpx.Response]:
-        """A response whose body is still to come; closed with its `with` block."""
+        """A response whose body is not read yet; closed at the end of its `with` block."""
         timeout = httpx.Timeout(self._timeout, read=read_timeout)
         parts = {"params": _given(params), "headers": headers, "timeout": timeout}
         return closing(self._send("GET", path, parts, True, stream=True))
 
     def ready(self) -> dict[str, Any]:
-        """What /readyz of the first server that answers says, whether it is ready or not."""
+        """The response of /readyz from the first server that answers, ready or not."""
         return dict(_json(self._ask("/readyz")))
 
     def clock(self) -> float:
@@ -106,7 +106,7 @@ class Transport:
             self._http.close()
 
     def _ask(self, path: str) -> httpx.Response:
-        """What the first server that is there answers, without a token."""
+        """The response of the first server that answers; sent without a token."""
         target = self.target()
         failure = Unavailable("No server is known.", START_A_SERVER)
         for url in self._in_turn(target):
@@ -123,7 +123,7 @@ class Transport:
             if target.token is None:
                 raise Unauthenticated(f"No token for {target.urls[0]}.", "Set MUSTER_TOKEN to one that is valid there.")
             failure: MusterError = Unavailable("No server is known.", START_A_SERVER)
-            wait: float | None = None  # seconds to the next round; None when there is no use in one
+            wait: float | None = None  # seconds to the next round; None when another round is useless
             for url in self._in_turn(target):
                 headers = {**parts["headers"], "Authorization": f"Bearer {target.token}"}
                 try:
@@ -134,7 +134,7 @@ class Transport:
                     if not repeatable and not _unsent(error):
                         raise failure from error
                     if not isinstance(error, httpx.ConnectError | httpx.TimeoutException):
-                        wait = SHORT_WAIT  # broken off, as a connection is that was kept while the server restarted
+                        wait = SHORT_WAIT  # connection lost, like a kept connection after a restart of the server
                     continue
                 if response.is_success:
                     self._preferred = url
@@ -145,7 +145,7 @@ class Transport:
                 if response.status_code not in (429, 503):
                     raise failure
                 wait = _retry_after(response)
-            # One that has too much under way has done nothing of this, and will once the rest is through.
+            # A server that answers TooMany has done nothing of this request, and will accept it once others are done.
             turn += not isinstance(failure, TooMany)
             if wait is None or turn == ROUNDS or time.monotonic() > busy_until:
                 raise failure
@@ -167,14 +167,14 @@ class Transport:
     @cached_property
     def _http(self) -> httpx.Client:
         urls = self.target().urls
-        # Loopback never goes through the proxy that a company's machine has set for everything else.
+        # Requests to loopback never use the proxy that is configured on a company's machine.
         proxied = not all(is_loopback(url) for url in urls)
         headers = {"User-Agent": f"muster/{__version__}"}
         return httpx.Client(timeout=self._timeout, verify=_trust(urls), trust_env=proxied, headers=headers)
 
 
 class _Anew:
-    """Bytes that can be sent again from their beginning."""
+    """Bytes that can be sent again from the start."""
 
     def __init__(self, make: Callable[[], Iterable[bytes]]) -> None:
         self._make = make
@@ -184,7 +184,7 @@ class _Anew:
 
 
 def error_from(response: httpx.Response, url: str) -> MusterError:
-    """The exception that an answer describes."""
+    """The exception for an error response."""
     try:
         return error_body(response.json()["error"])
     except (ValueError, KeyError, TypeError):
@@ -193,7 +193,7 @@ def error_from(response: httpx.Response, url: str) -> MusterError:
 
 
 def error_body(raw: Mapping[str, Any]) -> MusterError:
-    """The exception that the server described, as the class that it raised itself."""
+    """The exception that the server described, of the same class."""
     code, message, hint = str(raw["code"]), str(raw["message"]), str(raw.get("hint") or "")
     problems = [Problem(**problem) for problem in raw.get("problems") or ()]
     reasons = [Reason.of(reason) for reason in raw.get("reasons") or ()]
@@ -209,7 +209,7 @@ def error_body(raw: Mapping[str, Any]) -> MusterError:
 
 
 def _unsent(error: httpx.TransportError) -> bool:
-    """Whether the server can't have got anything of the request."""
+    """Whether the server can't have received any part of the request."""
     return isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
 
 
@@ -234,7 +234,7 @@ def _retry_after(response: httpx.Response) -> float:
 
 def _trust(urls: tuple[str, ...]) -> ssl.SSLContext:
     if not any(url.startswith("https:") for url in urls):
-        # Reading the certificates of the world costs more than a whole request; this context trusts none.
+        # Loading all trusted certificates costs more than a whole request; this context trusts none.
         return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context = httpx.create_ssl_context()
     if ca_file := os.environ.get("MUSTER_CA_FILE"):

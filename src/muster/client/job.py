@@ -1,4 +1,4 @@
-"""A job as the client hands it out: what the server said of it last, and what one may ask of it."""
+"""A job as the client returns it: its last known state, and methods that call the server."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Job:
 
     @classmethod
     def from_view(cls, view: dict[str, Any], client: Client) -> Job:
-        """From a JobView of the API; fields that a newer server adds stay in `raw`."""
+        """Builds it from a JobView of the API; fields that a newer server adds stay in `raw`."""
         values = {name: view[name] for name in _NAMES}
         values["reason"] = Reason.of(view["reason"]) if view["reason"] else None
         return cls(**values, raw=view, client=client)
@@ -66,15 +66,15 @@ class Job:
 
     @property
     def ranks(self) -> int:
-        """Of an elastic gang that runs, those that it has now."""
+        """The number of ranks; of a running elastic gang, the current number."""
         return (len(self.nodes) if self.placed else self.num_nodes) * self.nproc
 
     def refresh(self) -> Job:
-        """Takes over what the server says now."""
+        """Updates this object from the server."""
         return self._become(self.client.job(self.id))
 
     def wait(self, timeout: float | None = None, on_change: Callable[[Job], None] | None = None) -> Job:
-        """Until it has ended; see `Client.wait`."""
+        """Waits until it has ended; see `Client.wait`."""
         return self._become(self.client.wait(self.id, timeout, on_change))
 
     def stop(self, grace: float | None = None, force: bool = False) -> Job:

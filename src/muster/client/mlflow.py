@@ -1,7 +1,7 @@
-"""The scheme `muster://` for MLflow's client: it finds the server and the token as `muster.Client` does.
+"""The scheme `muster://` for MLflow's client: finds the server and the token in the same way as `muster.Client`.
 
-`muster:` is the server of this machine or of MUSTER_URL, `muster://HOST:PORT` another one. `mlflow_plugin` has what
-MLflow's entry points name; nothing else of Muster's imports this.
+`muster:` is the server of this machine or of MUSTER_URL, `muster://HOST:PORT` another one. `mlflow_plugin` has the
+functions that MLflow's entry points name; nothing else in Muster imports this module.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def credentials(uri: str) -> MlflowHostCreds:
 
 
 class MusterStore(RestStore):  # type: ignore[misc]
-    """MLflow's own client of a server, except that long answers go from JSON into its classes without protobuf."""
+    """MLflow's own REST client, except that large responses are converted from JSON to its classes without protobuf."""
 
     def _search_runs(
         self,
@@ -85,7 +85,7 @@ class MusterStore(RestStore):  # type: ignore[misc]
     def get_metric_history(
         self, run_id: str, metric_key: str, max_results: int | None = None, page_token: str | None = None
     ) -> Any:
-        """All points in one answer."""
+        """Returns all points in one response."""
         if max_results is not None or page_token is not None:
             return super().get_metric_history(run_id, metric_key, max_results=max_results, page_token=page_token)
         asked = {"run_id": run_id, "metric_key": metric_key}
@@ -94,7 +94,7 @@ class MusterStore(RestStore):  # type: ignore[misc]
 
 
 class MusterArtifacts(MlflowArtifactsRepository):  # type: ignore[misc]
-    """The proxied artifacts of `mlflow-artifacts:`; by itself MLflow looks for them only where http leads."""
+    """The proxied artifacts of `mlflow-artifacts:`. MLflow itself supports them only for http addresses."""
 
     def __init__(self, artifact_uri: str, tracking_uri: str | None = None, registry_uri: str | None = None) -> None:
         effective = tracking_uri or tracking_utils.get_tracking_uri()
@@ -131,14 +131,14 @@ def _is_ours(uri: str) -> bool:
 
 
 def _target(uri: str) -> Target:
-    """`muster://` and `muster:` name no server: then it is found as everywhere else."""
+    """`muster://` and `muster:` name no server: it is found in the usual way."""
     parts = urlsplit(str(uri))
     secure = "https" if parts.port == 443 else "http"
     return find_target(f"{secure}://{parts.netloc}" if parts.netloc else None, None, Path(default_home()))
 
 
 def _listed(repository: MusterArtifacts, path: str | None) -> list[FileInfo]:
-    """What a folder holds; nothing for a path that is a file."""
+    """The contents of a folder; empty for a path that is a file."""
     service, _, root = repository.artifact_uri.partition(_ARTIFACTS)
     asked = posixpath.join(root.strip("/"), path or "").rstrip("/")
     creds = MlflowHostCreds(service, token=repository._token)
@@ -179,7 +179,7 @@ def _run(view: dict[str, Any]) -> Run:
 
 
 def _metric(view: dict[str, Any]) -> Metric:
-    """A double that JSON has no number for is a text."""
+    """A double that JSON can't represent as a number is sent as text."""
     return Metric(view["key"], float(view["value"]), view["timestamp"], view["step"])
 
 

@@ -1,4 +1,4 @@
-"""What MLflow's entry points name: loaded while MLflow itself is, so everything here waits until it is called."""
+"""The functions that MLflow's entry points name. MLflow loads them during its own import, so they import lazily."""
 
 from __future__ import annotations
 

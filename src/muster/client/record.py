@@ -1,4 +1,4 @@
-"""The part of the client that keeps the record: runs of one's own, notes, logbooks, lineage and the model registry."""
+"""The part of the client for the record: runs outside of jobs, notes, logbooks, lineage and the model registry."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from urllib.parse import quote
 from muster.client.artifacts import ArtifactCalls
 
 Doc = dict[str, Any]  # JSON as the API documents it
-_PAGE: Final = 500  # entries in one answer
+_PAGE: Final = 500  # entries in one response
 _PATIENCE: Final = 60.0  # seconds without a byte
 
 
@@ -18,46 +18,46 @@ class RecordCalls(ArtifactCalls):
     # --- runs -------------------------------------------------------------------------------------------------------
 
     def create_run(self, name: str = "", project: str = "default", **fields: Any) -> Doc:
-        """A run that is no job's. `fields`: params, tags, purpose, kind, phase, parent, created_at, id, ..."""
+        """Creates a run without a job. `fields`: params, tags, purpose, kind, phase, parent, created_at, id, ..."""
         return self._call("POST", "/v1/runs", {"name": name, "project": project, **fields})
 
     def update_run(self, ref: str | int, **changes: Any) -> Doc:
-        """`changes`: name, purpose, experiment and, unless it is a job's, phase, started_at and ended_at."""
+        """`changes`: name, purpose, experiment and, unless it is the run of a job, phase, started_at and ended_at."""
         return self._call("PATCH", _run(ref), changes)
 
     def delete_run(self, ref: str | int, purge: bool = False) -> Doc:
-        """Hides it; with `purge` it is deleted for good, and "rows" says how much that was."""
+        """Hides the run; with `purge` it is deleted permanently, and "rows" says how many rows were deleted."""
         return dict(self._transport.call("DELETE", _run(ref), params={"purge": purge}))
 
     def restore_run(self, ref: str) -> Doc:
-        """A hidden run is listed again; it is named by its whole id."""
+        """Lists a hidden run again; `ref` is its full id."""
         return self._call("POST", _run(ref, "restore"), {})
 
     def set_params(self, ref: str | int, values: Mapping[str, Any], refuse_change: bool = False) -> Doc:
-        """All parameters, once these are set; one that had another value keeps that as a change."""
+        """Sets parameters and returns all of them; the old value of a changed one is kept as a change."""
         body = {"values": dict(values), "refuse_change": refuse_change}
         return dict(self._call("PUT", _run(ref, "params"), body)["params"])
 
     def set_tags(self, ref: str | int, values: Mapping[str, str | None]) -> Doc:
-        """All tags, once these are set; None removes one."""
+        """Sets tags and returns all of them; None removes one."""
         return dict(self._call("PUT", _run(ref, "tags"), {"values": dict(values)})["tags"])
 
     def run_changes(self, ref: str | int) -> list[Doc]:
-        """Parameters and tags that were given another value after the fact, oldest first."""
+        """Later changes of parameters and tags, oldest first."""
         return list(self._call("GET", _run(ref, "changes"))["changes"])
 
     def run_attempts(self, ref: str | int) -> list[Doc]:
-        """What each attempt brought: nodes, times, how it ended, environment, parameters."""
+        """The attempts: nodes, times, how each ended, environment, parameters."""
         return list(self._call("GET", _run(ref, "attempts"))["attempts"])
 
     def run_checkpoints(self, ref: str | int) -> list[Doc]:
-        """What it saved, and how to load it, in the order of the steps."""
+        """The saved checkpoints and how to load them, ordered by step."""
         return list(self._call("GET", _run(ref, "checkpoints"))["checkpoints"])
 
     # --- logbook ----------------------------------------------------------------------------------------------------
 
     def note(self, ref: str | int, text: str, *, files: Iterable[str | Path] = (), step: int | None = None) -> Doc:
-        """Writes into the logbook of a run: Markdown; `files` become artifacts of the run under `notes/`."""
+        """Adds a Markdown note to the logbook of a run; `files` become artifacts of the run under `notes/`."""
         paths = []
         for file in files:
             paths.append(f"notes/{Path(file).name}")
@@ -76,7 +76,7 @@ class RecordCalls(ArtifactCalls):
         kinds: Sequence[str] = (),
         last: int | None = None,
     ) -> Iterator[Doc]:
-        """Entries of a run's logbook, or of a project's with all its runs: all, or the `last` so many."""
+        """Entries of a run's logbook, or of a project's with all its runs: all, or the `last` ones."""
         path = _run(ref, "notes") if ref is not None else f"/v1/projects/{_part(project or 'default')}/notes"
         params: Doc = {"search": search, "kind": list(kinds) or None, "limit": min(last or _PAGE, 1000)}
         if last is not None:
@@ -89,7 +89,7 @@ class RecordCalls(ArtifactCalls):
             after = page["next"]
 
     def logbook(self, ref: str | int | None = None, *, project: str | None = None) -> str:
-        """All of it as one Markdown document."""
+        """The whole logbook as one Markdown document."""
         path = _run(ref, "logbook") if ref is not None else f"/v1/projects/{_part(project or 'default')}/logbook"
         with self._transport.open(path, {}, {}, _PATIENCE) as response:
             return response.read().decode()
@@ -129,9 +129,9 @@ class RecordCalls(ArtifactCalls):
         description: str = "",
         tags: Mapping[str, str] | None = None,
     ) -> Doc:
-        """The next version: a run, its checkpoint at a `step`, one of its artifacts, or any `source`.
+        """Registers the next version: a run, its checkpoint at a `step`, one of its artifacts, or any `source`.
 
-        A model that is not there is made in `project`.
+        A model that does not exist is created in `project`.
         """
         if run is not None and step is not None:
             source = f"checkpoint:{run}/{step}"
@@ -151,7 +151,7 @@ class RecordCalls(ArtifactCalls):
         return self._call("DELETE", path) if version is None else self._call("PUT", path, {"version": version})
 
     def delete_model(self, name: str, version: int | None = None) -> Doc:
-        """One version, or the model with all of them."""
+        """Deletes one version, or the model with all its versions."""
         return self._call("DELETE", _model(name) if version is None else _version(name, version))
 
     def _call(self, method: str, path: str, body: Doc | None = None) -> Doc:

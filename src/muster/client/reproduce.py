@@ -1,4 +1,4 @@
-"""A run once more: its files written out from the snapshot, and a list of what can't be the same."""
+"""Reproduces a run: writes the files of its snapshot, and lists what can't be the same."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from muster.core.errors import Invalid
 from muster.track.paths import check_path
 
 Doc = dict[str, Any]
-_LANES: Final = 4  # downloads at a time
-_NAMED: Final = 12  # packages that are named before they are only counted
+_LANES: Final = 4  # parallel downloads
+_NAMED: Final = 12  # packages that are listed by name; more are only counted
 
 
 class _Caller(Protocol):
-    """The part of `muster.Client` that is needed."""
+    """The part of `muster.Client` that is used here."""
 
     def _get(self, path: str, **params: Any) -> Doc: ...
 
@@ -28,7 +28,7 @@ class _Caller(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Reproduction:
-    """`known` is what the server has of the run; `folder` is where its files go, None when no snapshot was kept."""
+    """`known` is the server's data on the run; `folder` is where its files go, None when it has no snapshot."""
 
     run: str
     known: Doc
@@ -40,7 +40,7 @@ class Reproduction:
 
 
 def prepare(client: _Caller, ref: str | int, home: Path) -> Reproduction:
-    """Writes nothing yet."""
+    """Fetches the run's data; writes nothing yet."""
     known = client._get(f"/v1/runs/{part(str(ref))}/reproduction")
     tree = known["code"].get("tree")
     folder = home / "reproduced" / f"{known['run']}-{tree[:12]}" if tree and known["files"] is not None else None
@@ -48,7 +48,7 @@ def prepare(client: _Caller, ref: str | int, home: Path) -> Reproduction:
 
 
 def restore(client: _Caller, made: Reproduction) -> list[str]:
-    """Writes the snapshot's files, each checked; the paths of files that are in the folder beside them."""
+    """Writes the snapshot's files and checks each. Returns paths of other files in the folder."""
     if made.folder is None:
         return []
     files = {check_path(path): tuple(entry) for path, entry in made.known["files"].items()}
@@ -73,7 +73,7 @@ def restore(client: _Caller, made: Reproduction) -> list[str]:
 
 
 def differences(made: Reproduction, here: Doc | None, beside: list[str]) -> list[Doc]:
-    """What can't be the same, or may not be: {"what", "why"} each. `here` is the environment it would find now."""
+    """What can't or may not be the same, each as {"what", "why"}. `here` is the environment that it would have now."""
     known, spec = made.known, made.known["spec"]
     found = [
         *_of_code(made, beside),
@@ -165,7 +165,7 @@ def _one(what: str, why: str) -> Doc:
 
 
 def _digest(path: Path) -> str:
-    """Empty for what is no file of its own."""
+    """Empty for anything but a regular file."""
     if not path.is_file() or path.is_symlink():
         return ""
     with open(path, "rb") as file:  # noqa: PTH123  (file_digest wants a plain file)

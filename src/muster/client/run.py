@@ -1,4 +1,4 @@
-"""A run as the client hands it out: what was captured, measured and noted, and its curves as numbers and frames."""
+"""A run as the client returns it: its captured data, metrics and notes, and its curves as numbers and data frames."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _SPECIAL: Final = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": f
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """At most as many buckets as were asked for, in the order of the axis; lists of one length.
+    """At most as many buckets as requested, ordered along the axis; lists of equal length.
 
-    A bucket that stands for one point has that point's value in `low`, `high`, `mean` and `last`. `bands`: which
-    attempt gave which steps, and from where on a later one went over it.
+    A bucket of a single point has that point's value in `low`, `high`, `mean` and `last`. `bands`: which attempt
+    contributed which steps, and from where on a later attempt superseded it.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Points:
-    """Every point of a series in the order of its steps; `numpy.asarray` takes the arrays without a copy."""
+    """Every point of a series, ordered by step; `numpy.asarray` uses the arrays without a copy."""
 
     step: array[int]
     time: array[float]
@@ -87,7 +87,7 @@ class Run:
 
     @classmethod
     def from_view(cls, view: dict[str, Any], client: Client) -> Run:
-        """From what a search shows of it, or from the whole of it."""
+        """Builds it from a search result, or from the full view of a run."""
         metrics = {name: number(last_of(value)) for name, value in view.get("metrics", {}).items()}
         data = [one["ref"].removeprefix("data:") if isinstance(one, dict) else one for one in view.get("data", ())]
         facts = {name: view[name] for name in _FACTS}
@@ -100,12 +100,12 @@ class Run:
 
     @property
     def cells(self) -> dict[str, Any]:
-        """What was asked for with `columns`."""
+        """The values requested with `columns`."""
         found: dict[str, Any] = self.raw.get("cells", {})
         return found
 
     def refresh(self) -> Run:
-        """The run as it is now, with everything that was captured in `raw`."""
+        """The current run, with everything that was captured in `raw`."""
         return self.client.run(self.id)
 
     def series(self, rank: int | None = None) -> list[dict[str, Any]]:
@@ -124,7 +124,7 @@ class Run:
         attempt: int | None = None,
         superseded: bool = False,
     ) -> Curve:
-        """What counts of a metric, in at most so many buckets; `superseded` shows what restarts went over, too."""
+        """The valid points of a metric in at most `buckets` buckets; `superseded` adds what restarts superseded."""
         where = {"start": start, "stop": stop, "rank": rank, "attempt": attempt}
         shown = {"buckets": buckets, "axis": axis, "superseded": superseded or None}
         view = self.client.call("GET", self._path("metrics", name), **where, **shown)
@@ -140,7 +140,7 @@ class Run:
         stop: int | None = None,
         superseded: bool = False,
     ) -> Points:
-        """All of them, without rounding; `start` and `stop` are steps."""
+        """All points, without rounding; `start` and `stop` are steps."""
         params = {"rank": rank, "start": start, "stop": stop, "part": "all" if superseded else None}
         body = self.client.read(self._path("points", name), params, _PATIENCE)
         count, rest = divmod(len(body), _POINT_BYTES)
@@ -154,10 +154,10 @@ class Run:
         return Points(*columns)
 
     def frame(self, names: Sequence[str] | None = None, kind: FrameKind = "pandas", *, superseded: bool = False) -> Any:
-        """One row a step of each attempt, a column a metric; all metrics of the run unless named."""
+        """One row per step of each attempt, one column per metric; all metrics of the run unless `names` is given."""
         wanted = [one["name"] for one in self.series() if not _of_system(one["name"])] if names is None else list(names)
         points = {name: self.points(name, superseded=superseded) for name in dict.fromkeys(wanted)}
-        frames = import_module("muster.client.frames")  # with NumPy, which few calls need
+        frames = import_module("muster.client.frames")  # imported late: it needs NumPy, which few calls need
         return frames.of_points(points, kind)
 
     def notes(self, search: str | None = None) -> Iterator[dict[str, Any]]:
@@ -183,7 +183,7 @@ class Run:
 
 
 def number(value: Any) -> float:
-    """A number that JSON could not say comes as text."""
+    """A number that JSON can't represent is sent as text."""
     return _SPECIAL[value] if isinstance(value, str) else float("nan") if value is None else value
 
 
@@ -192,7 +192,7 @@ def last_of(value: Any) -> Any:
 
 
 def _of_system(name: str) -> bool:
-    """What the platform measures has steps of its own: seconds since the launch."""
+    """Metrics of the platform have other steps: seconds since the launch."""
     return name.startswith("system/")
 
 

@@ -1,7 +1,7 @@
-"""The code that a job is submitted with: commit, changes, and every file of its workdir by digest.
+"""The snapshot of the code that a job is submitted with: commit, changes, and every file of its workdir by digest.
 
-It never fails a submission: what could not be captured is said in `notes`. A cache of digests by size and times makes
-the second snapshot of a folder cost no more than looking at its files.
+It never fails a submission: what could not be captured is listed in `notes`. Digests are cached by size and times, so
+that the second snapshot of a folder only needs the status of its files.
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ FILES_MAX: Final = 10_000
 BYTES_MAX: Final = 100_000_000  # of a whole snapshot
 FILE_BYTES_MAX: Final = 20_000_000
 _TOO_MANY: Final = f"it has more than {FILES_MAX:,} files; list in .musterignore what is no code"
-_LOOKED_AT_MAX: Final = 200_000  # entries of folders, ignored ones too
+_LOOKED_AT_MAX: Final = 200_000  # maximum directory entries, including ignored ones
 _DATABASE: Final = "muster.db"
-_NAMED: Final = 10  # files that a note names before it only counts
+_NAMED: Final = 10  # files that a note lists by name; more are only counted
 _UNSPEAKABLE: Final = re.compile("[\\\\\x00-\x1f\x7f\ud800-\udfff]|^~|^.:")
-_RACY: Final = 2_000_000_000  # nanoseconds: a file written so lately may be written again without a new time
+_RACY: Final = 2_000_000_000  # nanoseconds: a file that was written this recently may change again without a new time
 
 Known = dict[str, list[Any]]  # path → size, mtime, ctime, inode, digest
 
 
 @dataclass(slots=True)
 class Snapshot:
-    """`content` has what the server may lack: digest → file, or the bytes themselves."""
+    """`content` has what the server may lack: digest → file, or the bytes."""
 
     code: dict[str, Any]
     content: dict[str, str | bytes] = field(default_factory=dict)
 
 
 class TooMuch(Exception):
-    """A folder that is no project's."""
+    """The folder is too large, or is not a project's folder."""
 
 
 def take(workdir: Path, cache: Path) -> Snapshot:
-    """Looks at the folder; sends nothing. `cache` is a folder for what was seen."""
+    """Scans the folder; sends nothing. `cache` is a folder for known digests."""
     facts = git.look(workdir)
     code = {"commit": facts.commit, "branch": facts.branch, "dirty": facts.dirty, "remote": facts.remote}
     made = Snapshot({**code, "tree": "", "diff": "", "files": 0, "bytes": 0, "notes": facts.notes})
@@ -85,8 +85,8 @@ def _take_files(made: Snapshot, workdir: Path, facts: git.Facts, cache: Path) ->
 
 
 def _paths(workdir: Path, facts: git.Facts) -> list[str]:
-    """Sorted, from the folder; without what is ignored or looks like a secret, which is noted."""
-    if facts.files:  # none: the folder itself is ignored by the repository around it
+    """Sorted paths from the folder. Leaves out ignored files, and files that look like secrets, which are noted."""
+    if facts.files:  # none: the repository around it ignores the folder itself
         ignore = Ignore(workdir, (".musterignore",), MADE)
         found = [path for path in facts.files if not ignore.hides(path)]
     else:
@@ -116,13 +116,13 @@ def _walk(workdir: Path, ignore: Ignore) -> Iterator[str]:
                     left.append(path)
                     continue
                 kept += 1
-                if kept > FILES_MAX:  # known now: nobody waits until all of them are counted
+                if kept > FILES_MAX:  # stop now, without counting the rest
                     raise TooMuch(_TOO_MANY)
                 yield path
 
 
 def _unspeakable(path: str, notes: list[str]) -> bool:
-    """Names that no manifest can hold: bytes that are no text, backslashes and control characters."""
+    """Names that a manifest can't hold: bytes that are not text, backslashes and control characters."""
     bad = _UNSPEAKABLE.search(path) is not None or (len(path) > 250 and len(path.encode("utf-8", "replace")) > 1000)
     if bad:
         notes.append(f"left out, since its name can't be kept: {path!r}")
@@ -130,7 +130,7 @@ def _unspeakable(path: str, notes: list[str]) -> bool:
 
 
 def _look(root: str, path: str, notes: list[str]) -> os.stat_result | None:
-    """None for what is no file of this folder; a file that was deleted is in the diff."""
+    """The status of a file; None if it is not a file of this folder. A deleted file is in the diff."""
     full = f"{root}/{path}"
     try:
         found = os.lstat(full)
@@ -152,7 +152,7 @@ def _look(root: str, path: str, notes: list[str]) -> os.stat_result | None:
 
 
 def _too_large(seen: dict[str, os.stat_result], notes: list[str]) -> list[str]:
-    """What goes so that the rest fits: files that are too large, then the largest."""
+    """Files to leave out so that the rest fits: those above the limit, then the largest ones."""
     total, out = sum(found.st_size for found in seen.values()), []
     for path, found in sorted(seen.items(), key=lambda item: -item[1].st_size):
         if found.st_size <= FILE_BYTES_MAX and total <= BYTES_MAX:
@@ -177,7 +177,7 @@ def _keep(made: Snapshot, data: bytes) -> str:
 
 
 class _Digests:
-    """Digests of the files of one folder, remembered while size, times and inode stay the same."""
+    """Digests of the files of one folder, cached as long as size, times and inode stay the same."""
 
     def __init__(self, cache: Path, root: str) -> None:
         self._root = root
@@ -199,7 +199,7 @@ class _Digests:
         return digest
 
     def save(self) -> None:
-        """What can't be written is only slower the next time."""
+        """If the cache can't be written, the next snapshot is only slower."""
         if not self._changed and len(self._now) == len(self._known):
             return
         temporary = self._file.with_suffix(f".{os.getpid()}")

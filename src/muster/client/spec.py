@@ -1,4 +1,4 @@
-"""What a user hands to `Client.submit`, in any of its forms, as the body of a request."""
+"""Converts what a user passes to `Client.submit`, in any of its forms, into the body of a request."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ Spec = Mapping[str, Any] | str | Path | Any  # Any: an object with `model_dump`,
 
 
 def submission(spec: Spec, overrides: Mapping[str, Any], base: Path | None) -> dict[str, Any]:
-    """The request's body. A path, or text without a line break, names a job file; text with one is the file itself."""
+    """The request's body. A path, or text without a line break, names a job file; other text is the file itself."""
     if not isinstance(spec, str | Path):
         return {"spec": {**_from_data(spec), **overrides}, "base": str(base or Path.cwd())}
     text, source, folder = _text(spec)
     written = _from_text(text) if overrides else None
     where = {"source": source, "base": str(base or folder)}
-    # Text that can't be read as data goes as it is: the server says what is wrong with it, and on which line.
+    # Text that can't be parsed is sent unchanged: the server reports what is wrong with it, and on which line.
     return {"yaml": text, **where} if written is None else {"spec": {**written, **overrides}, **where}
 
 
 def workdir_of(body: Mapping[str, Any]) -> Path | None:
-    """The folder that a submission's code is in, as far as it is on this machine."""
+    """The folder with a submission's code, if it exists on this machine."""
     written = body.get("spec") or _from_text(body.get("yaml") or "") or {}
     named = next((written[name] for name in ("workdir", "working_dir") if written.get(name)), None)
     if not isinstance(named, str) or "\0" in named:
@@ -49,12 +49,12 @@ def workdir_of(body: Mapping[str, Any]) -> Path | None:
 
 
 def interpreter() -> dict[str, str]:
-    """Headers of a submission: where this interpreter is, so that a refusal can say what to write for `python`."""
+    """Headers of a submission: this interpreter's path, so that a refusal can suggest what to write for `python`."""
     return {"Muster-Python": quote(sys.executable)} if sys.executable else {}
 
 
 def batch_item(spec: Spec, key: str) -> dict[str, Any]:
-    """One job of a batch, which has no room for text or a folder: the job file as data, with an absolute `workdir`."""
+    """One job of a batch. A batch takes no text and no base folder, so this is data with an absolute `workdir`."""
     if isinstance(spec, str | Path):
         text, source, folder = _text(spec)
         written = _from_text(text)
@@ -69,7 +69,7 @@ def batch_item(spec: Spec, key: str) -> dict[str, Any]:
 
 
 def _text(spec: str | Path) -> tuple[str, str, Path]:
-    """The job file's text, what errors should call it, and the folder it is in."""
+    """The job file's text, its name in error messages, and its folder."""
     if isinstance(spec, str) and "\n" in spec:
         return spec, "the job", Path.cwd()
     path = Path(spec).expanduser()
@@ -93,7 +93,7 @@ def _from_text(text: str) -> dict[str, Any] | None:
 
 
 def _with_free(written: dict[str, Any]) -> dict[str, Any]:
-    """What is passed on as it is has the types that it was written with."""
+    """Gives fields that are passed on unchanged the types that they were written with."""
     for section, name in _FREE:
         said = written.get(section)
         if isinstance(said, dict) and isinstance(said.get(name), dict):
@@ -102,7 +102,7 @@ def _with_free(written: dict[str, Any]) -> dict[str, Any]:
 
 
 class _Loader(yaml.BaseLoader):
-    """Text that stood without quotes is marked as such."""
+    """Marks text that was written without quotes."""
 
     def construct_scalar(self, node: yaml.ScalarNode) -> str:
         text = super().construct_scalar(node)
@@ -114,7 +114,7 @@ def _from_data(spec: Any) -> dict[str, Any]:
 
 
 def _from_model(spec: Any) -> dict[str, Any]:
-    """A job file's values from the canonical form: there sizes are bare bytes, and one value is in several fields."""
+    """A job file's values from the canonical form, which has sizes as bare bytes and splits some values into fields."""
     written: dict[str, Any] = spec.model_dump(mode="json", exclude_defaults=True)
     resources = written.get("resources", {})
     for section, name in _SIZES:

@@ -1,4 +1,4 @@
-"""Streams that outlive a server: server-sent events, followed over restarts without losing or repeating one."""
+"""Server-sent event streams that continue across restarts of a server, without losing or repeating an event."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from muster.client.http import Transport, error_body
 from muster.core.errors import Unavailable
 from muster.core.lines import byte_lines
 
-PING_EVERY: Final = 10.0  # seconds between two comments of a server that has nothing to say
-READ_TIMEOUT: Final = 3.5 * PING_EVERY  # three missed ones mean that it is gone
-RETRY_FOR: Final = 60.0  # seconds that a lost server is waited for, unless told otherwise
+PING_EVERY: Final = 10.0  # seconds between two comments of an idle server
+READ_TIMEOUT: Final = 3.5 * PING_EVERY  # three missed comments mean that the server is gone
+RETRY_FOR: Final = 60.0  # seconds to wait for a lost server, by default
 FIRST_DELAY: Final = 0.1  # seconds before the first reconnection; doubled up to LAST_DELAY
 LAST_DELAY: Final = 2.0
-BAR_EVERY: Final = 5.0  # seconds between two states that are shown of a bar which draws over itself
+BAR_EVERY: Final = 5.0  # seconds between two shown states of a progress bar that redraws itself
 
 Link = Callable[[bool], None]  # called with False when the server is lost and with True when it is back
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One server-sent event; `id` is None where the server gave none."""
+    """One server-sent event; `id` is None if the server sent none."""
 
     event: str
     data: Any
@@ -52,9 +52,9 @@ def follow(
     deadline: float | None = None,
     on_link: Link | None = None,
 ) -> Iterator[Message]:
-    """Every message once, up to and with `end`; a server that goes away is waited for and the stream goes on after it.
+    """Every message once, up to and including `end`. If the server is lost, waits for it and continues the stream.
 
-    `deadline` is monotonic time; passing it raises TimeoutError.
+    `deadline` is monotonic time; raises TimeoutError after it.
     """
     last_id: int | None = None
     lost_at: float | None = None
@@ -88,7 +88,7 @@ def follow(
 
 
 def parse_events(chunks: Iterable[bytes]) -> Iterator[Message | None]:
-    """Messages of a text/event-stream; None for a comment, which says that the server is alive."""
+    """Messages of a text/event-stream; None for a comment, which shows that the server is alive."""
     event, data, ident = "message", list[bytes](), None
     for line in byte_lines(chunks):
         if line.startswith(b":"):
@@ -108,20 +108,20 @@ def parse_events(chunks: Iterable[bytes]) -> Iterator[Message | None]:
 
 
 class Lines:
-    """Joins pieces of output to lines, for each rank by itself.
+    """Joins pieces of output into lines, separately for each rank.
 
-    A bar draws over itself with carriage returns: of such a line only what a terminal would show at the end is kept,
-    and while it is drawn its state is shown now and then, so that somebody who follows sees it move.
+    A progress bar redraws itself with carriage returns. Of such a line only the text that a terminal would finally show
+    is kept. While it is drawn, its state is shown every few seconds, so that a user who follows sees progress.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._open: dict[tuple[int, int], str] = {}
         self._shown: dict[tuple[int, int], float] = {}
-        self._seen: dict[tuple[int, int], int] = {}  # up to which offset
+        self._seen: dict[tuple[int, int], int] = {}  # offset up to which output was seen
         self._clock = clock
 
     def take(self, chunk: Mapping[str, Any]) -> Iterator[LogLine]:
-        """The lines that a chunk of the API completes. What was dropped after it had been seen here is not missing."""
+        """The lines that a chunk of the API completes. Output that was seen before it was dropped is not missing."""
         key = (chunk["attempt"], chunk["rank"])
         seen, end = self._seen.get(key, 0), chunk.get("end", 0)
         self._seen[key] = max(seen, end)
@@ -148,7 +148,7 @@ class Lines:
         self._open[key] = rest
 
     def close(self) -> Iterator[LogLine]:
-        """What was written without a line break at its end."""
+        """The remaining text without a line break at its end."""
         for key in list(self._open):
             yield from self._close(key)
 
@@ -160,11 +160,11 @@ class Lines:
 def _connection(
     transport: Transport, path: str, params: Mapping[str, Any], last_id: int | None, deadline: float | None
 ) -> Iterator[Message | None]:
-    """One connection's messages, from after `last_id`; ends when the server closes it, Unavailable when it breaks."""
+    """The messages of one connection after `last_id`. Ends when the server closes it; Unavailable if it breaks."""
     headers = {"Accept": "text/event-stream", "Accept-Encoding": "identity", "Cache-Control": "no-cache"}
     if last_id is not None:
         headers["Last-Event-ID"] = str(last_id)
-        params = {**params, "tail": None, "last": None}  # where it began is behind us
+        params = {**params, "tail": None, "last": None}  # not for a continued stream
     try:
         while True:
             opened_at = time.monotonic()
@@ -172,7 +172,7 @@ def _connection(
                 for message in parse_events(response.iter_bytes()):
                     yield message
                     if message is None and deadline is not None and time.monotonic() - opened_at > PING_EVERY / 2:
-                        break  # opened again with what is left, so that the next silence ends at the deadline
+                        break  # reopened with the remaining time, so that the next read times out at the deadline
                 else:
                     return
     except httpx.TransportError as error:

@@ -1,4 +1,4 @@
-"""Which server, and with which token: from the arguments, the environment, or the home folder of a server here."""
+"""Finds the server and the token: from the arguments, the environment, or the home folder of a local server."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Target:
 
     @property
     def local(self) -> bool:
-        """Whether every server is on this machine, so that it sees the same files."""
+        """Whether every server is on this machine, and so sees the same files."""
         return all(is_loopback(url) for url in self.urls)
 
 
@@ -34,7 +34,7 @@ def default_home() -> Path:
 
 
 def find_target(url: str | None, token: str | None, home: Path) -> Target:
-    """Arguments first, then MUSTER_URL and MUSTER_TOKEN, then what a server of this home left in its folder."""
+    """Arguments first, then MUSTER_URL and MUSTER_TOKEN, then the files that a server wrote into its home folder."""
     given = url or os.environ.get("MUSTER_URL") or ""
     urls = tuple(part.strip().rstrip("/") for part in given.split(",") if part.strip())
     for one in urls:
@@ -46,7 +46,7 @@ def find_target(url: str | None, token: str | None, home: Path) -> Target:
         raise Unavailable(f"No server is running for {home}.", f"{START_A_SERVER} For one elsewhere set MUSTER_URL.")
     urls = urls or at_home
     token = token or os.environ.get("MUSTER_TOKEN") or None
-    # The home's token opens the home's own server: it is never sent to an address that came from somewhere else.
+    # The home's token is for the home's own server: it is never sent to an address from another source.
     if token is None and set(urls) <= set(at_home):
         token = _home_token(home)
     return Target(urls, token, home)
@@ -64,7 +64,7 @@ def _home_urls(home: Path) -> tuple[str, ...]:
     try:
         return tuple(url.rstrip("/") for url in json.loads((home / "server.json").read_text())["urls"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return ()  # none, or one that is being replaced at this moment
+        return ()  # none, or being replaced at this moment
 
 
 def _home_token(home: Path) -> str | None:

@@ -1,4 +1,4 @@
-"""Runs between this machine and a server: what exporters read of it, and what importers send to it."""
+"""Transfers runs between this machine and a server: reads for exporters, and uploads of importers."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ if TYPE_CHECKING:
     from muster.client.http import Transport
 
 BATCH: Final = 1 << 20  # bytes of a stream in one request
-_HELD: Final = 32 << 20  # bytes of content that wait for the records that name them
+_HELD: Final = 32 << 20  # bytes of content held until the records that name them are sent
 _POINT: Final = 28  # bytes
 _PATIENCE: Final = 120.0  # seconds without a byte
 _SPECIAL: Final = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 _REASONS: Final = {"succeeded": "completed", "failed": "user_error", "stopped": "user_stop"}
-_DOCUMENTS: Final = ("histogram", "table", "text")  # media whose content is JSON when it was too large for its row
+_DOCUMENTS: Final = ("histogram", "table", "text")  # media whose content is JSON if it was too large for its row
 
-Progress = Callable[[int], None]  # is given how many bytes went
+Progress = Callable[[int], None]  # called with the number of bytes sent
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteRun:
-    """A run on a server, as an exporter reads it; `facts` is what `GET /v1/runs/RUN` said."""
+    """A run on a server, as an exporter reads it; `facts` comes from `GET /v1/runs/RUN`."""
 
     client: Client
     facts: Facts
-    ranks: bool = True  # with the series of every rank
+    ranks: bool = True  # including the series of every rank
 
     def series(self, superseded: bool = False) -> Iterator[Series]:
         transport = self.client._transport
@@ -75,7 +75,7 @@ class RemoteRun:
 
 
 def facts_of(view: dict[str, Any]) -> Facts:
-    """From a run as the API shows it."""
+    """From the API's view of a run."""
     names = (
         "id",
         "project",
@@ -96,7 +96,7 @@ def facts_of(view: dict[str, Any]) -> Facts:
 
 @dataclass(slots=True)
 class Imported:
-    """What became of a run. `new` is False for one that the server had already, unchanged."""
+    """The result for one run. `new` is False for a run that the server already had, unchanged."""
 
     id: str
     name: str
@@ -107,7 +107,7 @@ class Imported:
 
 
 def send_run(client: Client, importer: Importer, found: Found, project: str, progress: Progress) -> Imported:
-    """Imports one run. Sent again, it goes on where it was cut off; a run that is there unchanged is left alone."""
+    """Imports one run. Sent again, it continues where it was cut off; an unchanged run on the server is left alone."""
     transport = client._transport
     body = {"tool": found.tool, "key": found.key, "fingerprint": found.fingerprint(), "project": project}
     body |= {"name": found.name[-500:], "purpose": found.purpose[:8000], "place": str(found.path.absolute())[-4000:]}
@@ -131,17 +131,17 @@ def send_run(client: Client, importer: Importer, found: Found, project: str, pro
 
 @dataclass(slots=True)
 class _Stream:
-    """The bytes of one import, sent from where the server has them."""
+    """The bytes of one import; only those that the server lacks are sent."""
 
     client: Client
     run: str
     attempt: int
-    offset: int = 0  # of what waits here
-    acked: int | None = None  # what the server has
+    offset: int = 0  # of the waiting bytes
+    acked: int | None = None  # the offset that the server has
     waiting: list[bytes] = field(default_factory=list)
     size: int = 0
     contents: dict[str, str | bytes] = field(default_factory=dict)
-    held: int = 0  # bytes of them
+    held: int = 0  # their size in bytes
 
     def add(self, data: bytes, contents: tuple[Content, ...]) -> None:
         if self.acked is None:
@@ -171,7 +171,7 @@ class _Stream:
             self._send(Batch(0, "ended", told))
 
     def _upload(self) -> None:
-        """Before the records that name it."""
+        """Uploads contents before the records that name them."""
         if self.contents:
             self.client.upload(self.contents)
             self.contents, self.held = {}, 0
@@ -208,7 +208,7 @@ def _path(run: str) -> str:
 
 
 def _number(value: Any) -> float:
-    """A value as the API writes it, or the last one of a summary."""
+    """A value as the API writes it, or the last value of a summary."""
     if isinstance(value, dict):
         value = value["last"]
     return _SPECIAL[value] if isinstance(value, str) else float("nan") if value is None else float(value)

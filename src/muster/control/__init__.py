@@ -1,1 +1,1 @@
-"""The loop that joins decisions and effects: admission, ticks, recovery, ingest and the leader's lease."""
+"""The control loop and the parts around it: admission, ticks, recovery, ingest and the leader's lease."""

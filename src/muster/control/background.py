@@ -1,4 +1,4 @@
-"""A thread that does something now and then beside the control loop, and never ends because it failed once."""
+"""A thread that repeats a step beside the control loop. It logs a step that fails, and goes on."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Background:
     def __init__(
         self, name: str, step: Callable[[], None], may_act: Callable[[], bool], pause: Callable[[float], float]
     ) -> None:
-        """`pause`: seconds until the next step, from the seconds that the last one took."""
+        """`pause` returns the seconds until the next step, given the seconds that the last one took."""
         self._name, self._step, self._may_act, self._pause = name, step, may_act, pause
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -25,7 +25,7 @@ class Background:
         self._thread.start()
 
     def close(self, once_more: bool = False) -> None:
-        """Waits for the step under way; `once_more` takes one last step."""
+        """Waits for the step in progress; `once_more` runs one last step."""
         self._stopped.set()
         if self._thread.ident is not None:
             self._thread.join()

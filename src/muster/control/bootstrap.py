@@ -1,4 +1,4 @@
-"""What a new installation begins with: a project, a queue, and the first administrator's token."""
+"""The initial state of a new installation: a project, a queue, and the first administrator's token."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DEFAULT = "default"
 
 
 def first_events(state: State, now: float) -> list[Event]:
-    """The default project and queue, where they are missing."""
+    """Events that create the default project and queue if they are missing."""
     events = []
     if DEFAULT not in state.projects:
         events.append(Event("project.set", now, SYSTEM, DEFAULT, data=asdict(Project(DEFAULT, "open to start with"))))
@@ -24,7 +24,7 @@ def first_events(state: State, now: float) -> list[Event]:
 
 
 def new_token() -> tuple[str, str, str]:
-    """(id, the token that its user is shown once, the digest that is kept)."""
+    """The token's id, the token itself, which the user sees once, and the digest that is stored."""
     identity, secret = secrets.token_hex(4), secrets.token_urlsafe(32)
     return identity, f"mst_{identity}_{secret}", digest(secret)
 

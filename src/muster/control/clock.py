@@ -1,4 +1,4 @@
-"""The server's clock: wall time that never jumps and never runs behind what the log has already said."""
+"""The server's clock: wall time that never jumps and is never earlier than the newest event of the log."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ class Clock(Protocol):
 
 
 class SteadyClock:
-    """Reads the wall once and the monotonic clock from then on, so that a set clock moves no deadline.
+    """Reads the wall clock once and the monotonic clock from then on, so setting the system clock moves no deadline.
 
-    After a restart on a machine whose clock went back, it goes on from the last event's time.
+    After a restart on a machine whose clock was set back, it continues from the time of the last event.
     """
 
     def __init__(self) -> None:
         self._offset = time.time() - time.monotonic()
 
     def catch_up(self, last: float) -> None:
-        """Never reads earlier than `last`, the time of the newest event."""
+        """Makes sure that the clock never returns a time before `last`, the time of the newest event."""
         self._offset = max(self._offset, last - time.monotonic())
 
     def now(self) -> float:

@@ -1,4 +1,4 @@
-"""Decisions as events: the verdict on gangs that ended, what the scheduler planned, and a launch that can't be made."""
+"""Turns decisions into events: the verdict on ended gangs, the scheduler's plan, and launches that failed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from muster.wire import WorkerExit
 
 
 def judge(state: State, job_ids: Sequence[str], now: float) -> list[Event]:
-    """The verdict on every named gang whose workers have all ended, and what follows from it."""
+    """For every named job whose workers have all ended: the verdict on the attempt, and the event that follows."""
     events = []
     for job_id in job_ids:
         job = state.jobs.get(job_id)
@@ -32,7 +32,7 @@ def judge(state: State, job_ids: Sequence[str], now: float) -> list[Event]:
 
 
 def plan_events(state: State, plan: Plan, now: float) -> list[Event]:
-    """Gangs that start, gangs that make place, and the seats that are kept meanwhile; nothing for an empty plan."""
+    """Events for gangs that start, gangs that are preempted, and seats that are claimed. An empty plan gives none."""
     events: list[Event] = []
     for start in plan.starts:
         job = state.jobs[start.job]
@@ -50,7 +50,7 @@ def plan_events(state: State, plan: Plan, now: float) -> list[Event]:
 
 
 def launch_failed(state: State, gang: GangLaunch, detail: str, now: float) -> Entry:
-    """The end of a gang that the engine will not start."""
+    """Ends all workers of a gang that the engine can't start."""
     job = state.jobs.get(gang.job)
     if job is None or not job.active or job.attempt is None or job.attempt.number != gang.attempt:
         return Entry()
@@ -59,5 +59,5 @@ def launch_failed(state: State, gang: GangLaunch, detail: str, now: float) -> En
 
 
 def _number(job: Job) -> int:
-    """Of the current attempt, or the last."""
+    """The number of the current or the last attempt; 0 before the first."""
     return job.attempt.number if job.attempt is not None else 0

@@ -1,7 +1,7 @@
-"""Turns the records of a rank's spool into columns, as they are stored: steps, times and values of each metric.
+"""Decodes the records of a rank's spool into columns as they are stored: steps, times and values of each metric.
 
-Runs of rows of one shape, which is nearly everything, are cut into columns by strided copies, without a Python object a
-value. Little-endian machines only, like the memory-mapped spool itself.
+Nearly all data is runs of rows of one shape. They are cut into columns by strided copies, without one Python object per
+value. Works on little-endian machines only, like the memory-mapped spool itself.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from typing import Any, Final, NamedTuple, NoReturn
 from muster import wire
 from muster.store.base import Column
 
-DEPTH: Final = 64  # levels of a document; what Muster's own side writes has 20 at most
-DROPPED: Final = "dropped"  # the type of a document that stands for one that was not kept
-_FAR: Final = 7  # rows; a run that is not longer is taken row by row, which is faster then
-_FIRST_WINDOW: Final = 16  # headers compared at once at first; doubled while they agree
+DEPTH: Final = 64  # maximum nesting of a document; documents that Muster itself writes have 20 levels at most
+DROPPED: Final = "dropped"  # type of a document that replaces one that was not kept
+_FAR: Final = 7  # rows; a run that is not longer is decoded row by row, which is faster then
+_FIRST_WINDOW: Final = 16  # headers compared in the first step; doubled while they agree
 _LAST_WINDOW: Final = 1 << 14
-_NUL: Final = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")  # escaped, and not the text of an escape
+_NUL: Final = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")  # an escaped NUL, but not an escaped backslash followed by u0000
 
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
     columns: dict[str, Column]
     docs: list[dict[str, Any]]
-    shapes: dict[int, tuple[str, ...]]  # those that were given, and those that the records brought
+    shapes: dict[int, tuple[str, ...]]  # the given ones, and those that the records define
 
 
 def decode(records: bytes, shapes: dict[int, tuple[str, ...]]) -> Decoded:
-    """Decodes whole records; `shapes` are those known from before. Raises ValueError for anything else than records."""
+    """Decodes whole records. `shapes` are the known ones. Raises ValueError for anything that is not a whole record."""
     if len(records) % 8:
         raise ValueError(f"{len(records)} bytes are not whole records: their sizes are multiples of 8")
     found = Decoded({}, [], dict(shapes))
@@ -45,7 +45,7 @@ def decode(records: bytes, shapes: dict[int, tuple[str, ...]]) -> Decoded:
         head = words[at]
         if head & 0xFFFF != wire.KIND_ROW:
             at += _document(found, records, 8 * at, head) // 8
-            layouts.clear()  # a shape may have changed its meaning: a second process goes on in the same spool
+            layouts.clear()  # a shape may have a new meaning: a second process may continue the same spool
             continue
         layout = layouts.get(head)
         if layout is None:
@@ -64,7 +64,7 @@ def decode(records: bytes, shapes: dict[int, tuple[str, ...]]) -> Decoded:
 
 
 class _Layout(NamedTuple):
-    stride: int  # words a row
+    stride: int  # words per row
     unpack: Callable[[bytes, int], tuple[Any, ...]]  # step, time, values
     columns: list[Column]
 
@@ -81,7 +81,7 @@ def _layout(found: Decoded, head: int, at: int) -> _Layout:
 
 
 def _run(words: memoryview[int], at: int, stride: int) -> int:
-    """How many records with the same header follow each other from `at`, itself included."""
+    """The number of consecutive records from `at` on that have the same header."""
     head, most = words[at], (len(words) - at) // stride
     count, window = 1, _FIRST_WINDOW
     while count < most:
@@ -120,7 +120,7 @@ def _no_time(at: int) -> NoReturn:
 
 
 def _document(found: Decoded, records: bytes, at: int, head: int) -> int:
-    """Takes in a shape or a document and returns its size in bytes."""
+    """Decodes a shape or a document and returns its size in bytes."""
     kind, argument, size = head & 0xFFFF, head >> 16 & 0xFFFF, head >> 32
     if size % 8 or size < wire.RECORD_HEADER.size or at + size > len(records):
         raise ValueError(f"at byte {at}: a record of {size} bytes; {len(records) - at} are left")
@@ -128,7 +128,7 @@ def _document(found: Decoded, records: bytes, at: int, head: int) -> int:
     if kind == wire.KIND_SHAPE:
         found.shapes[argument] = _shape(payload, at, argument)
     elif kind == wire.KIND_DOC:
-        # An empty document fills the place of a damaged record that had no room for more.
+        # An empty document replaces a damaged record that had no room for more.
         if doc := _doc(payload, at):
             found.docs.append(doc)
     else:
@@ -151,7 +151,7 @@ def _shape(payload: bytes, at: int, shape: int) -> tuple[str, ...]:
 
 def _doc(payload: bytes, at: int) -> dict[str, Any]:
     if _too_deep(payload):
-        # Refusing it would hold up all that the rank wrote after it, for ever.
+        # Refusing it would block everything that the rank wrote after it, forever.
         why = f"{len(payload):,} bytes of JSON, nested more than {DEPTH} deep"
         return {"type": DROPPED, "time": 0.0, "why": why}
     doc = _json(payload, at)
@@ -166,7 +166,7 @@ def _doc(payload: bytes, at: int) -> dict[str, Any]:
 
 
 def _too_deep(payload: bytes) -> bool:
-    """Brackets in texts count, too, so this only looks further where there are many."""
+    """Whether the JSON is nested too deeply. Brackets in strings count too, so it is parsed only if there are many."""
     if payload.count(b"[") + payload.count(b"{") <= DEPTH:
         return False
     try:
@@ -174,7 +174,7 @@ def _too_deep(payload: bytes) -> bool:
     except RecursionError:
         return True
     except ValueError:
-        return False  # `_json` says what is wrong
+        return False  # `_json` reports the error
     for _ in range(DEPTH + 1):
         level = [inner for one in level for inner in _inside(one)]
     return bool(level)
@@ -185,7 +185,7 @@ def _inside(value: Any) -> Iterable[Any]:
 
 
 def _json(payload: bytes, at: int) -> Any:
-    """Only what a database and a browser can take as well: no NaN, no NUL, no half of a surrogate pair."""
+    """Accepts only JSON that databases and browsers accept too: no NaN, no NUL, no half of a surrogate pair."""
     try:
         text = payload.rstrip(b"\0").decode("utf-8")
         found = json.loads(text, parse_constant=_no_constant, parse_float=_finite)

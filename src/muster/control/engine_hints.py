@@ -1,4 +1,4 @@
-"""What engines are told beside launches and stops: who waits for room, and which machines are not to be used."""
+"""Sends engines what they need beside launches and stops: the demand of waiting jobs, and machines to drain."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from muster.sched.wanted import wanted
 
 
 class EngineHints:
-    """Looks between two commits, and tells after them; only what the engine does not know."""
+    """`look_…` runs between two commits; `tell` runs after them and sends only what the engine doesn't know."""
 
     def __init__(self, engine: Engine) -> None:
         self._growing = engine if isinstance(engine, Growing) else None
@@ -21,14 +21,14 @@ class EngineHints:
         self._wants: Sequence[tuple[str, Resources, int]] | None = None
         self._said: Sequence[tuple[str, Resources, int]] | None = None
         self._drains: dict[str, str] = {}
-        self._drained: dict[str, str] = {}  # machine → why, as it was told
+        self._drained: dict[str, str] = {}  # machine → reason, as last sent
 
     def look_at_waiting(self, state: State, board: Board, now: float) -> None:
         pools = self._growing.most() if self._growing is not None else {}
         self._wants = wanted(board, state.rules, now, pools) if pools else None
 
     def look_at_nodes(self, state: State, nodes: Sequence[NodeInfo]) -> None:
-        """Machines that somebody took out of use and that their engine would still use."""
+        """Collects machines that were drained or quarantined in Muster and that their engine still uses."""
         if self._draining is None or not state.machines:
             return
         self._drains = {}

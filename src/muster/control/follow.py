@@ -1,7 +1,7 @@
-"""Followers of the event log: each folds every event once, and stores how far it has come with what it made of them.
+"""Followers of the event log: each folds every event once, and stores its mark together with what the fold returned.
 
-A follower is woken by commits and gets their events from memory; after a restart, or when it falls far behind, it reads
-them from the store. An event that it can't fold is set aside, and the others go on.
+A commit wakes the follower and passes it the new events in memory. After a restart, or when it is far behind, the
+follower reads them from the store. An event that it can't fold is set aside, and the following ones are folded.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from muster.store.commit import Commit
 
 log = logging.getLogger("muster.control")
 
-PAGE: Final = 1000  # events in one transaction, which others wait for
-HELD: Final = 10_000  # events kept in memory for a follower that is behind; it reads the rest from the store
+PAGE: Final = 1000  # events per transaction; other commits wait for it
+HELD: Final = 10_000  # events kept in memory for a slow follower; it reads older ones from the store
 REST: Final = 0.05  # seconds between two rounds, so that the events of many commits are folded together
-FALLBACK: Final = 5.0  # seconds after which a follower looks, whether it was woken or not
+FALLBACK: Final = 5.0  # seconds after which a follower looks for events even if nothing woke it
 PATIENCE: Final = 5.0  # seconds that a reader waits for a follower that is far behind
 
-# What to write for these events, in the order of the log. The mark is added by the follower. It must not change what it
-# remembers before the write is durable: when the write fails, the same events come again.
+# Returns what to write for these events, which are in the order of the log. The follower adds the mark. A fold must not
+# change what it remembers before the write is durable: if the write fails, the same events come again.
 Fold = Callable[[Sequence[Event]], Entry]
 
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """How far a follower is behind the log. `trouble`: why its last round failed; "" when it did not."""
+    """How far a follower is behind the log. `trouble`: the error of its last round, or ""."""
 
     name: str
     seq: int
@@ -44,11 +44,12 @@ class Lag:
 
 
 class Follower:
-    """`kind`: the one kind of events that it wants, or a prefix that ends in "."; None means all.
+    """Runs a fold over the event log in a thread.
 
-    `begin`: where it begins when it has no mark: at the log's first event, or behind its last. `durable`: whether its
-    mark is stored; one that is not begins behind the last event with each start. `every`: seconds until the next round,
-    for one that folds at certain times rather than after commits, and is called then even if there is no event.
+    `kind`: the one kind of events that it folds, or a prefix that ends in "."; None means all. `begin`: where it starts
+    without a mark: at the first event of the log, or after the last. `durable`: whether its mark is stored; a follower
+    that is not durable starts after the last event each time. `every`: returns the seconds until the next round, for a
+    fold that runs at certain times rather than after commits; it then runs even if there is no event.
     """
 
     def __init__(
@@ -68,8 +69,8 @@ class Follower:
         self._fold, self._store, self._commit, self._may_act = fold, store, commit, may_act
         self._kind, self._begin, self._durable, self._every = kind, begin, durable, every
         self._round = threading.Lock()
-        self._at: int | None = None  # seq of the last event that is folded; None: ask the store
-        self._stored = 0  # the mark, which stays behind while there is nothing to write with it
+        self._at: int | None = None  # seq of the last folded event; None: read it from the store
+        self._stored = 0  # the stored mark; it is not moved while there is nothing else to write
         self._held = _Held(kind)
         self._trouble = ""
         self._woken, self._stopped = threading.Event(), threading.Event()
@@ -79,7 +80,7 @@ class Follower:
         self._thread.start()
 
     def close(self, once_more: bool = False) -> None:
-        """Waits for the round under way; `once_more` does a last one."""
+        """Waits for the round in progress; `once_more` runs a last one."""
         self._stopped.set()
         self._woken.set()
         if self._thread.ident is not None:
@@ -88,15 +89,15 @@ class Follower:
                 self._try()
 
     def on_commit(self, events: Sequence[Event]) -> None:
-        """Quick: called by the thread that commits."""
+        """Called by the thread that commits, so it must be quick."""
         self._held.add(events)
         if self._every is None:
             self._woken.set()
 
     def reach(self, patience: float | None = PATIENCE) -> bool:
-        """Folds what is durable by now on the caller's thread, for about so many seconds; False when nothing was new.
+        """Folds on the caller's thread what is durable by now, for about `patience` seconds; False if nothing was new.
 
-        For a reader that must see what was committed before it asked.
+        For a reader that must see everything that was committed before its request.
         """
         until = None if patience is None else time.monotonic() + patience
         if not self._round.acquire(timeout=-1 if patience is None else patience):
@@ -104,7 +105,7 @@ class Follower:
         try:
             return self._fold_until(until)
         except BaseException:
-            self._at = None  # the write may have happened all the same: the store is asked
+            self._at = None  # the write may have happened anyway: read the mark from the store
             raise
         finally:
             self._round.release()
@@ -156,13 +157,13 @@ class Follower:
         marked = self._store.marks().get(self.name)
         if marked is None:
             marked = 0 if self._begin == "first" else self._store.version()
-            if marked:  # so that what comes before its first write is not passed over after a restart
+            if marked:  # so that events before its first write are not skipped after a restart
                 self._commit.submit(lambda state: Entry(marks={self.name: marked})).result()
         self._stored = marked
         return marked
 
     def _next(self, at: int) -> tuple[Sequence[Event], int]:
-        """Some events after this one, and the seq up to which there are no others."""
+        """Some events after `at`, and the seq up to which there are no others."""
         held = self._held.after(at)
         if held is not None:
             return held
@@ -206,7 +207,7 @@ class Follower:
 
 
 class _Held:
-    """The newest events of the kind, without a gap: all from `_from` on, up to `_to`."""
+    """The newest events of the kind, without a gap, from seq `_from` to `_to`."""
 
     def __init__(self, kind: str | None) -> None:
         self._kind = kind
@@ -218,7 +219,7 @@ class _Held:
         wanted = [event for event in events if self._wants(event)]
         first, last = events[0].seq, events[-1].seq
         with self._lock:
-            if last - first + 1 != len(events) or len(wanted) > HELD:  # others stand between them in the log
+            if last - first + 1 != len(events) or len(wanted) > HELD:  # there are other events between them in the log
                 self._events.clear()
                 self._from, self._to = last + 1, last
                 return
@@ -229,7 +230,7 @@ class _Held:
             self._to = last
 
     def after(self, at: int) -> tuple[Sequence[Event], int] | None:
-        """As `Follower._next`; None when the store must be asked."""
+        """Like `Follower._next`; None when the events must be read from the store."""
         with self._lock:
             if at + 1 < self._from or at >= self._to:
                 return None

@@ -1,7 +1,8 @@
-"""Looks ahead beside the control loop: when those who wait will start, to be scored later, and what they wait for.
+"""Records forecasts of when queued jobs will start, and why queued jobs wait. Runs in a thread beside the control loop.
 
-Forecasts are made for jobs that still wait after a few seconds, many in one go, and never take more than a small part
-of the time. What a job waits for is looked at once a minute for those who are next, and noted when it changes.
+Forecasts are made for jobs that still wait after a few seconds, many at once, and take only a small share of the time.
+They are scored later. Once a minute, the reasons of the jobs at the head of the queue are computed, and recorded when
+they have changed.
 """
 
 from __future__ import annotations
@@ -23,39 +24,39 @@ from muster.sched.snapshot import Snapshot, take
 from muster.store.base import Entry
 from muster.store.commit import Commit
 
-RIPE: Final = 5.0  # seconds that a job has waited when its start is forecast
-TOGETHER: Final = 32  # jobs that are forecast in one go; of more, some are chosen
-REMEMBERED: Final = 10_000  # jobs that are to be forecast
+RIPE: Final = 5.0  # seconds after submission at which the start of a job is forecast
+TOGETHER: Final = 32  # maximum jobs per forecast; if there are more, every n-th is taken
+REMEMBERED: Final = 10_000  # maximum jobs that are remembered for a forecast
 SAMPLES: Final = 10
 ROUNDS: Final = 500
-GRAIN: Final = 0.1  # of a wait: its forecast need not be finer
-CONSIDERED: Final = 300  # jobs
-NOTED_EVERY: Final = 60.0  # seconds, and the wait from which on it is noted
-NOTED: Final = 200  # jobs
-_PAUSE: Final = 1.0  # seconds between looks, at least
-_SHARE: Final = 0.05  # of the time that looking ahead may take
+GRAIN: Final = 0.1  # precision of a forecast, as a share of the wait
+CONSIDERED: Final = 300  # jobs of the snapshot
+NOTED_EVERY: Final = 60.0  # seconds between two looks at the reasons; also the wait after which a reason is recorded
+NOTED: Final = 200  # jobs whose reasons are looked at
+_PAUSE: Final = 1.0  # minimum seconds between two steps
+_SHARE: Final = 0.05  # maximum share of the time that the steps may take
 
 T = TypeVar("T")
 
 
 class Forecaster:
-    """One thread; `step` is one look, for those who have no thread."""
+    """Runs `step` in one thread; a caller without a thread calls `step` itself."""
 
     def __init__(self, commit: Commit, board: Callable[[], Board], clock: Clock, may_act: Callable[[], bool]) -> None:
         self._commit, self._board, self._clock = commit, board, clock
-        self._new: deque[tuple[float, str]] = deque(maxlen=REMEMBERED)  # when it was submitted, and the job
-        self._codes: dict[str, str] = {}  # job → the reason that was noted last
+        self._new: deque[tuple[float, str]] = deque(maxlen=REMEMBERED)  # time of submission, job
+        self._codes: dict[str, str] = {}  # job → code of the last recorded reason
         self._noted_at = float("-inf")
         self._thread = Background("forecaster", self.step, may_act, lambda spent: max(_PAUSE, spent / _SHARE))
         self.start, self.close = self._thread.start, self._thread.close
 
     def fold(self, events: Sequence[Event]) -> Entry:
-        """Remembers the jobs of `job.submitted` events; the fold of a follower that is not durable."""
+        """Remembers the jobs of `job.submitted` events. It is the fold of a follower that is not durable."""
         self._new.extend([(event.time, event.job) for event in events])
         return Entry()
 
     def step(self) -> None:
-        """Raises Unavailable or Conflict when nothing can be written now."""
+        """Makes the forecasts and notes the reasons that are due. Raises Unavailable or Conflict if it can't write."""
         now = self._clock.now()
         asked = self._ripe(now)
         if asked:
@@ -64,7 +65,7 @@ class Forecaster:
             self._noted_at = now
             self._note(now)
 
-    # --- when they start ----------------------------------------------------------------------------------------------
+    # --- forecasts ----------------------------------------------------------------------------------------------------
     def _ripe(self, now: float) -> list[str]:
         found: list[str] = []
         while self._new and self._new[0][0] + RIPE <= now:
@@ -83,12 +84,12 @@ class Forecaster:
             self._commit.submit(lambda state: Entry(events)).result()
 
     def _shot(self, state: State, asked: list[str], now: float) -> tuple[Snapshot | None, list[str]]:
-        """Of those who have never started and still wait."""
+        """A snapshot for those of the jobs that still wait and have never started, and their ids."""
         known = (state.jobs.get(name) for name in asked)
         waiting = [job.id for job in known if job is not None and job.phase == "queued" and job.attempt is None]
         return (take(state, self._board(), now, waiting, most=CONSIDERED) if waiting else None), waiting
 
-    # --- what they wait for -------------------------------------------------------------------------------------------
+    # --- reasons ------------------------------------------------------------------------------------------------------
     def _note(self, now: float) -> None:
         events = self._look(lambda state: self._changed(state, now))
         if events:

@@ -1,9 +1,9 @@
-"""Hooks: events of the log as HTTP requests to addresses that the server's settings name.
+"""Hooks: sends events of the log as HTTP requests to URLs that the server's settings name.
 
     [hooks.chat]
     url = "https://chat.example/hook"
-    events = ["job.failed", "node."]        # kinds, or beginnings of kinds that end in "."
-    secret_env = "CHAT_SECRET"              # optional: the body is signed with what this variable holds
+    events = ["job.failed", "node."]        # kinds, or prefixes of kinds that end in "."
+    secret_env = "CHAT_SECRET"              # optional: the body is signed with the value of this variable
 
 Each event becomes a message of the outbox in the transaction that moves the mark of the follower `hooks`.
 """
@@ -26,10 +26,10 @@ from muster.core.errors import ConfigError
 from muster.core.event import Event
 from muster.store.base import Entry
 
-KIND: Final = "hook"  # of messages
+KIND: Final = "hook"  # of outbox messages
 SIGNATURE: Final = "Muster-Signature"  # "sha256=" and the HMAC of the body
 DELIVERY: Final = "Muster-Delivery"  # the message's number, the same at every try
-_SECONDS: Final = 10.0  # that a receiver has to answer
+_SECONDS: Final = 10.0  # timeout of a request in seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Hook:
 
 
 def read_hooks(raw: object) -> dict[str, Hook]:
-    """`hooks` of the server's settings, by name. Raises ConfigError."""
+    """Parses `hooks` of the server's settings, by name. Raises ConfigError."""
     if not isinstance(raw, Mapping):
         raise ConfigError(f"hooks is {raw!r}; tables such as [hooks.chat] are expected.", "See docs/events.md.")
     return {str(name): _hook(str(name), given) for name, given in raw.items()}
@@ -64,7 +64,7 @@ class Hooks:
         ])  # fmt: skip
 
     def deliver(self, message: Message) -> None:
-        """Raises when the receiver does not answer with a 2xx. Redirects are not followed."""
+        """Posts the event. Raises unless the receiver answers with a 2xx. Redirects are not followed."""
         hook = self._hooks.get(message.doc["hook"])
         if hook is None:
             raise ConfigError(f"There is no hook {message.doc['hook']!r} in the settings any more.")

@@ -1,7 +1,7 @@
-"""Takes in what launchers ship: at least once on the wire, once in the store.
+"""Ingest: stores what launchers ship. Batches may come more than once; each byte is stored once.
 
-Every batch names byte ranges of streams. What is stored already is cut off by offset; the rest becomes log chunks, run
-facts and events, and what the record makes of it, and is written with the new offsets in one transaction.
+Every batch names byte ranges of streams. Bytes that are already stored are cut off by offset. The rest becomes log
+chunks, changes of the run's document, events and rows of the record, written with the new offsets in one transaction.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ from muster.store.commit import GroupCommit
 from muster.track.holders import Holder
 from muster.wire import Batch, Command, Piece, Reply, Stream, WorkerExit
 
-_KEPT_ATTEMPTS = 4096  # attempts whose offsets are held in memory
-_OVER = 2**62  # the number of the last command of all; the others are milliseconds since 1970
-_NEVER_MASKED = ("type", "id", "digest")  # of a document: by which it is known, and its content found
+_KEPT_ATTEMPTS = 4096  # attempts whose offsets are kept in memory
+_OVER = 2**62  # number of the final command; other commands are numbered in milliseconds since 1970
+_NEVER_MASKED = ("type", "id", "digest")  # fields that identify a document or its content
 _log = logging.getLogger(__name__)
 
-# Why a worker was told to leave its node, if its engine has heard: see `engines.base.Knowing`.
+# Why a worker was told to leave its node, if its engine knows; see `engines.base.Knowing`.
 Cause = Callable[[str, int, int], tuple[str, str] | None]
-# The values of a project's secrets of these names, as far as there are any.
+# The values of those of a project's secrets with these names that exist.
 SecretValues = Callable[[str, Sequence[str]], Sequence[str]]
 
 
 class Intake(Protocol):
-    """What the record makes of a batch. Called before the transaction that its answer becomes a part of."""
+    """The interface of the record. Called before the transaction that its results become part of."""
 
     def open(self, run: str) -> str | None:
-        """The project of a run that is no job and may be written to; None when there is none."""
+        """The project of a run that is not a job's and may be written to; None if there is no such run."""
 
     def gone(self, run: str) -> bool:
-        """Whether it was deleted for good: whatever still comes of it is acknowledged, and dropped."""
+        """Whether the run was deleted for good: what still arrives of it is acknowledged and dropped."""
 
     def records(
         self,
@@ -57,32 +57,33 @@ class Intake(Protocol):
         project: str,
         batch: Batch,
         writes: Sequence[StreamWrite],
-        docs: Sequence[tuple[int, dict[str, Any]]],  # with the rank that each is from
+        docs: Sequence[tuple[int, dict[str, Any]]],  # each with the rank that it comes from
         now: float,
         holder: Holder | None = None,
     ) -> list[Record]:
-        """Statements for what is new in the batch: its columns, its documents, its end."""
+        """Database writes for what is new in the batch: its columns, its documents, its end."""
 
 
 @dataclass(slots=True)
 class _Attempt:
-    """What is known of one attempt's streams; its lock orders the batches of its workers."""
+    """What is kept of one attempt's streams. Its lock serializes the batches of its workers."""
 
     project: str
-    job: bool  # rather than a run of another source
+    job: bool  # False for a run from another source
     gang: ReportingGang
     run: dict[str, Any]
     streams: dict[tuple[int, Stream], StreamState]
-    keep: int  # bytes of each rank's output
+    keep: int  # bytes of output kept per rank
     masker: Masker
     lock: threading.Lock = field(default_factory=threading.Lock)
     pace: Pace = field(default_factory=list)
 
 
 class Ingest:
-    """`secrets` gives the values that are masked in what ranks report.
+    """Accepts batches of attempts.
 
-    `intake` is None where there is no record: then metrics and documents leave no trace but the run's document.
+    `secrets` gives the values that are masked in what ranks report. `intake` is None where there is no record: then
+    metrics and documents only change the run's document.
     """
 
     def __init__(
@@ -106,7 +107,7 @@ class Ingest:
     def accept(self, job_id: str, number: int, batch: Batch, holder: Holder | None = None) -> Reply:
         """Stores what is new of a batch; returns once it is durable.
 
-        `holder`: who names the content in it, unless it is a worker of the run's project.
+        `holder`: the holder of the content that the batch names, if it isn't a worker of the run's project.
         """
         if self._gone(job_id):
             return Reply(_ends(batch), None, done=batch.state == "ended")
@@ -136,7 +137,7 @@ class Ingest:
 
             def propose(state: State) -> Entry:
                 nonlocal command
-                if self._gone(job_id):  # meanwhile: nothing of it may be written behind its deletion
+                if self._gone(job_id):  # deleted meanwhile: nothing may be written after the deletion
                     return Entry()
                 job = state.jobs.get(job_id)
                 told = _worker_news(job, number, batch, now)
@@ -148,7 +149,7 @@ class Ingest:
             try:
                 self._commit.submit(propose).result()
             except (Unavailable, Conflict):
-                self._forget(job_id, number)  # it may have been written all the same: the store is asked again
+                self._forget(job_id, number)  # it may have been written anyway: read the offsets from the store again
                 raise
             attempt.run.update(patch)
             for write in writes:
@@ -159,18 +160,18 @@ class Ingest:
         return Reply(acked, command, done=batch.state == "ended")
 
     def check_open(self, job_id: str, number: int) -> None:
-        """Raises NotFound unless something new of the attempt is taken."""
+        """Raises NotFound if nothing new of the attempt is accepted."""
         if not self._gone(job_id):
             attempt = self._open(job_id, number)
             check_open(self._store, job_id, number, attempt.gang, attempt.run, self._clock.now(), self._late)
 
     def _explained(self, job_id: str, number: int, batch: Batch) -> Batch:
-        """A worker knows that it was told to leave its node; why, its engine may know."""
+        """Adds why a worker was told to leave its node: the worker doesn't know, its engine may."""
         if self._cause is None or batch.exit is None or not _told_to_leave(batch.exit):
             return batch
         try:
             found = self._cause(job_id, number, batch.worker)
-        except Exception:  # its word is not worth the worker's own
+        except Exception:  # the worker's own report is more important than the engine's explanation
             _log.exception("the engine can't say why worker %s of %s/%s left", batch.worker, job_id, number)
             return batch
         return replace(batch, exit=replace(batch.exit, reason=found[0], detail=found[1])) if found else batch
@@ -204,7 +205,7 @@ class Ingest:
             return self._attempts.setdefault(key, opened)
 
     def _owner(self, job_id: str, number: int) -> tuple[str, Job | None]:
-        """The project that a run belongs to, and the job whose run it is, if it is one's."""
+        """The project of a run, and its job if it is the run of a job."""
         job = self._store.job(job_id)
         if job is not None:
             if job.attempt is not None and number <= job.attempt.number:
@@ -258,7 +259,7 @@ def _aside(job_id: str, number: int, batch: Batch, writes: Sequence[StreamWrite]
 
 
 def _masked(batch: Batch, masker: Masker) -> Batch:
-    """How a worker ended quotes its last lines."""
+    """Masks secrets in the exit detail, which quotes the worker's last lines."""
     if batch.exit is None:
         return batch
     return replace(batch, exit=replace(batch.exit, detail=masker.mask(batch.exit.detail)))
@@ -269,7 +270,7 @@ def _ends(batch: Batch) -> dict[tuple[int, Stream], int]:
 
 
 def _worker_news(job: Job | None, number: int, batch: Batch, now: float) -> list[Event]:
-    """What the batch says about the worker itself, if it is news."""
+    """Events for a worker that started or ended according to the batch, if that is new."""
     if job is None or not job.active or job.attempt is None or job.attempt.number != number:
         return []
     workers = job.attempt.workers
@@ -285,14 +286,14 @@ def _worker_news(job: Job | None, number: int, batch: Batch, now: float) -> list
 
 
 def _told_to_leave(end: WorkerExit) -> bool:
-    """A cluster may tell the ranks with their launcher, and one of them may be gone first."""
+    """Whether the worker was told to exit. A cluster may signal the ranks too, and a rank may end first."""
     return end.reason == "node_lost" or (end.reason == "killed_by_signal" and end.signal == signal.SIGTERM)
 
 
 def _command(job: Job | None, number: int, now: float) -> Command | None:
-    """What a worker that runs is to do; the engine may have no other way to tell it, or a slower one."""
+    """What a running worker should do. The engine may have no way to tell it, or a slower one."""
     if job is None or not job.active or job.attempt is None or job.attempt.number != number:
-        # It was given up for lost, and what it holds may be another's by now.
+        # The attempt was given up as lost, and its resources may be in use by another.
         return Command(_OVER, "kill", "node_lost")
     if job.stop is None:
         return None
@@ -313,5 +314,5 @@ def _checkpoints(
 
 
 def _fits(value: object) -> bool:
-    """Whether it is a whole number that a database holds."""
+    """Whether it is an integer that a database can store."""
     return isinstance(value, int) and abs(value) < 2**63

@@ -1,4 +1,4 @@
-"""What a batch changes in the run's document: its progress and its latest values."""
+"""What a batch changes in the run's document: progress and latest values."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from muster.store.base import StreamWrite
 _RATE_WINDOW = 30.0  # seconds over which progress is averaged
 
 Doc = dict[str, Any]
-Pace = list[tuple[float, int]]  # (time, step), of the last while
+Pace = list[tuple[float, int]]  # (time, step) of the last `_RATE_WINDOW` seconds
 
 
 def patch_of(
     run: Mapping[str, Any], pace: Pace, number: int, writes: Sequence[StreamWrite], docs: Sequence[tuple[int, Doc]]
 ) -> Doc:
-    """What changes in the run's document: progress and latest values as the lowest rank that reports gives them."""
+    """The changes of the run's document: progress and latest values of the lowest rank that reports."""
     patch: Doc = {}
     for write in sorted(writes, key=lambda w: -w.rank):
         if write.columns and write.stream == "spool":

@@ -1,9 +1,9 @@
 """The leader's lease: of several servers on one store, one acts, and another takes over within seconds of its death.
 
-Nobody's wall clock is trusted. The holder bumps a counter; a server that has watched the counter stand still for
-`TTL` seconds of its own monotonic clock takes the lease. The holder itself stops acting when it could not renew for
-`RENEW_LIMIT` seconds, which is shorter, so two never act at once. A holder that was frozen meanwhile can't write
-either: taking the lease appends an event, and an append on an old version is refused.
+No wall clock is trusted. The holder increments a counter. A server that has seen the counter unchanged for `TTL`
+seconds of its own monotonic clock takes the lease. The holder stops acting when it could not renew for `RENEW_LIMIT`
+seconds, which is shorter, so two servers never act at once. A holder that was frozen meanwhile can't write either:
+taking the lease appends an event, and an append on an old version is refused.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ RENEW_LIMIT = 3.0
 
 
 class Leadership:
-    """Competes for the lease in a thread; calls `on_lead` when it is won and `on_lose` when it is gone."""
+    """Competes for the lease in a thread; calls `on_lead` when it is won and `on_lose` when it is lost."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class Leadership:
         self._store, self._holder, self._urls = store, holder, urls
         self._on_lead, self._on_lose = on_lead, on_lose
         self._mine: Lease | None = None
-        self._renewed = float("-inf")  # by a steady clock
+        self._renewed = float("-inf")  # on the monotonic clock
         self._seen: tuple[Lease | None, float] = (None, time.monotonic())
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="lease", daemon=True)
@@ -46,7 +46,7 @@ class Leadership:
         self._thread.start()
 
     def close(self) -> None:
-        """Stops competing and gives the lease up, so that the next server need not wait."""
+        """Stops competing and releases the lease, so that the next server need not wait."""
         self._stopped.set()
         self._thread.join()
         if self._mine is not None:
@@ -62,7 +62,7 @@ class Leadership:
 
     @property
     def current(self) -> Lease | None:
-        """Who holds it, as far as this server knows."""
+        """The lease as last seen by this server."""
         return self._mine or self._seen[0]
 
     def _run(self) -> None:

@@ -1,4 +1,4 @@
-"""Hearing the engine: what it has to say of nodes and workers, asked for no more often than it makes necessary."""
+"""Polls the engine for changes of nodes and workers, as rarely as it allows."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from muster.core.event import Event
 from muster.core.state import State
 from muster.engines.base import Engine, Incremental, NodeInfo, Queueing, Several, Wait, WorkerReport
 
-NODES_EVERY = 15.0  # seconds between looks at the nodes of an engine that does not say when they change
+NODES_EVERY = 15.0  # seconds between polls of the nodes of an engine that doesn't report changes
 
 
 class Listener:
-    """`ask` before a commit, the events within it, and `settle` or `doubt` after it."""
+    """Call `ask` before a commit, the `…_events` methods within it, and `settle` or `doubt` after it."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -23,15 +23,15 @@ class Listener:
         self._several = engine if isinstance(engine, Several) else None
         self._queueing = engine if isinstance(engine, Queueing) else None
         self.watch = Watch(engine.patience)
-        self.changed = True  # it has something new to say
-        self.news: list[WorkerReport] = []  # that no commit has seen yet
-        self.nodes: Sequence[NodeInfo] | None = None  # to be compared with the state's, if it is time to
-        self._complete = False  # the news are all that it knows
+        self.changed = True  # the engine has reported that there is something new
+        self.news: list[WorkerReport] = []  # reports that no commit has seen yet
+        self.nodes: Sequence[NodeInfo] | None = None  # to compare with the state's nodes, if they were polled
+        self._complete = False  # `news` is a full poll
         self._nodes_at: float | None = None
         self._polled_at: float | None = None
 
     def ask(self, now: float, busy: bool) -> None:
-        """`busy`: a gang holds resources, so an engine that does not tell by itself has to be asked."""
+        """Polls what is due. `busy`: a gang holds resources, so an engine without change reports must be polled."""
         changed, self.changed = self.changed, False
         if self._nodes_due(now):
             self.nodes, self._nodes_at = self.engine.nodes(), now
@@ -53,7 +53,7 @@ class Listener:
         return node_events(state, self.nodes, self.engine.name, now, several.heard, several.pools())
 
     def worker_events(self, state: State, dirty: set[str], now: float) -> tuple[list[Event], list[Key]]:
-        """What is new, for the jobs that events or the engine have touched; and attempts without a sign of life."""
+        """Events for the jobs that events or reports have touched, and the attempts without a sign of life."""
         if not (self.news or dirty or self._complete) and not self.watch.is_due(now):
             return [], []
         if self._complete:
@@ -78,11 +78,11 @@ class Listener:
         return self._queueing.waits() if self._queueing is not None else ()
 
     def reports(self, job: str, attempt: int) -> list[WorkerReport]:
-        """What was last heard of an attempt."""
+        """The last reports of an attempt's workers."""
         return [s.report for s in self.watch.of(job, attempt).values() if s.report is not None]
 
     def starts_only(self) -> bool:
-        """Listens once more, to an engine that tells by itself: whether all there is, is that gangs run."""
+        """Asks an incremental engine once more; True if the only news is that gangs run."""
         if self.incremental is None:
             return False
         self.changed = False
@@ -92,11 +92,11 @@ class Listener:
         return bool(self.news) and not self.changed
 
     def settle(self) -> None:
-        """The news are recorded."""
+        """The news is committed and can be dropped."""
         self.news, self.nodes, self._complete = [], None, False
 
     def doubt(self) -> None:
-        """They may not be: everything is looked at again."""
+        """The commit may have failed: everything is polled again."""
         self.nodes, self._nodes_at, self._polled_at, self.changed = None, None, None, True
 
     def _nodes_due(self, now: float) -> bool:

@@ -1,14 +1,15 @@
-"""The control loop: observe, decide, commit, reconcile; woken by events, with a slow fallback.
+"""The control loop: observe, decide, commit, reconcile. Events wake it; a slow fallback runs without them.
 
-A tick takes four steps, and the server may be killed between any two of them:
+A tick has four steps, and the server may be killed between any two of them:
 
-1. Observe: what the engine says has changed becomes events.
-2. Decide and commit: gangs that ended get a verdict, queued gangs get seats, others are asked to make place. Each
-   decision is a proposal that runs against the live state, so it is durable before anything acts on it.
+1. Observe: changes that the engine reports become events.
+2. Decide and commit: ended gangs get a verdict, queued gangs get seats, others are preempted. Each decision is a
+   proposal that runs against the live state, so it is durable before anything acts on it.
 3. Reconcile: compare the state with the engine; launch what is missing, stop what should not be there.
-4. Forget: what is recorded, the engine need not keep.
+4. Forget: the engine need not keep what is recorded.
 
-It costs what changed since the last one: the jobs that events touched, and the workers that the engine has news of.
+A tick costs as much as what changed since the last one: the jobs that events touched, and the workers that the engine
+reports.
 """
 
 from __future__ import annotations
@@ -36,11 +37,11 @@ from muster.store.commit import Commit
 
 log = logging.getLogger("muster.control")
 
-FALLBACK = 2.0  # seconds between ticks that nothing woke
+FALLBACK = 2.0  # seconds between ticks that nothing wakes
 LAUNCH_TRIES = 5
 
-# What may change a decision. A checkpoint makes a gang cheaper to stop, but that can wait for the fallback; that a gang
-# runs changes nothing before it has run for a while.
+# Events that may change a decision. A checkpoint makes a gang cheaper to stop, but that can wait for the fallback. A
+# gang that starts to run changes nothing until it has run for a while.
 _WAKING = frozenset({
     "job.submitted", "job.resumed", "job.stopping", "job.stopped", "job.requeued", "worker.ended", "attempt.ended",
     "node.joined", "node.left", "node.health", "queue.set", "pool.set", "project.set", "rules.set",
@@ -50,16 +51,16 @@ _NOTHING = Entry()
 
 @dataclass(slots=True)
 class _Round:
-    """A tick on its way: when it is, the jobs that it looks at, and what is to be done once it is committed."""
+    """A tick in progress: its time, the jobs that it looks at, and the actions that follow its commit."""
 
     now: float
     dirty: set[str]
-    ended: list[WorkerReport] = field(default_factory=list)  # of attempts that it found to be over
+    ended: list[WorkerReport] = field(default_factory=list)  # of attempts that this tick found to have ended
     actions: list[Action] = field(default_factory=list)
 
 
 class Controller:
-    """Owns the tick. One runs at a time, wherever the lease is."""
+    """Runs the ticks, one at a time, on the server that holds the lease."""
 
     def __init__(
         self, commit: Commit, engine: Engine, clock: Clock, token_for: TokenFor, may_act: Callable[[], bool]
@@ -71,11 +72,11 @@ class Controller:
         self._board = Board()
         self._wake = threading.Event()
         self._stopped = threading.Event()
-        self._lock = threading.Lock()  # guards the dirty set, which commits and ticks both touch
+        self._lock = threading.Lock()  # guards the dirty set, which commits and ticks both change
         self._dirty: set[str] = set()
         self._wanted = True  # an event may have changed a decision
         self._busy = True  # a gang holds resources
-        self._own: dict[int, str] = {}  # number of each event that the tick under way wrote → its job
+        self._own: dict[int, str] = {}  # seq of each event that the current tick wrote → its job
         self._launched: set[Key] = set()
         self._tries: dict[Key, int] = {}
         self._ordered: dict[Key, float] = {}  # stop orders that were carried out
@@ -84,7 +85,7 @@ class Controller:
 
     @property
     def board(self) -> Board:
-        """What the scheduler keeps between rounds. Only for a look between two commits: a round changes it."""
+        """The scheduler's indexes. May be read only between two commits: a tick changes them."""
         return self._board
 
     @property
@@ -93,17 +94,17 @@ class Controller:
         return self._wanted or self._listener.changed
 
     def next_wake(self) -> float | None:
-        """When time alone gives it something to do; None for never."""
+        """The time at which a tick is needed even if nothing happens; None for never."""
         planned, due = self._wake_at, self._listener.watch.next_due()
         return planned if due is None else due if planned is None else min(planned, due)
 
     def start(self) -> None:
-        """Adopts what runs, then ticks until `close`."""
+        """Adopts the running gangs, then ticks until `close`."""
         self.adopt()
         self._thread.start()
 
     def adopt(self) -> None:
-        """Takes up what an earlier server left; for those who call `tick` themselves, in place of `start`."""
+        """Takes over what an earlier server left. For a caller that calls `tick` itself, in place of `start`."""
         running: list[str] = []
 
         def look(state: State) -> Entry:
@@ -122,14 +123,14 @@ class Controller:
             self._thread.join()
 
     def on_commit(self, events: Sequence[Event]) -> None:
-        """Marks what the events touched; wakes the loop when one of them may change a decision."""
+        """Marks the jobs that the events touched as dirty; wakes the loop if an event may change a decision."""
         wake = False
         with self._lock:
             for event in events:
                 if self._own.get(event.seq) == event.job:
-                    continue  # the tick that wrote it has drawn the consequences
+                    continue  # the tick that wrote it has handled it
                 if event.kind in AUDIT:
-                    continue  # of the record, which nothing is decided by
+                    continue  # an event of the record, on which no decision depends
                 if event.job:
                     self._dirty.add(event.job)
                 wake = wake or event.kind in _WAKING
@@ -138,7 +139,7 @@ class Controller:
             self._rouse()
 
     def tick(self) -> None:
-        """One round; raises Unavailable or Conflict when nothing could be committed."""
+        """Runs one tick; raises Unavailable or Conflict when nothing could be committed."""
         self._own = {}
         with self._lock:
             dirty, self._dirty, self._wanted = self._dirty, set(), False
@@ -158,7 +159,7 @@ class Controller:
             self._act(action)
         self._engine_hints.tell()
         if this.actions and self._listener.starts_only():
-            # What was launched and runs already needs no decision, so it is recorded here and saves a tick.
+            # A gang that was just launched and already runs needs no decision: recording it here saves a tick.
             self._commit.run([partial(self._observe, _Round(this.now, set()))])
             self._listener.settle()
 
@@ -172,7 +173,7 @@ class Controller:
             except Exception:
                 log.exception("tick failed; it is tried again")
                 self._stopped.wait(1.0)
-            self._wake.clear()  # before the look: what comes after it sets it again
+            self._wake.clear()  # cleared before the check: what happens after it sets it again
             if not self.pending:
                 self._wake.wait(self._until_next())
 
@@ -185,11 +186,11 @@ class Controller:
         self._rouse()
 
     def _rouse(self) -> None:
-        if not self._wake.is_set():  # which costs a tenth of setting it
+        if not self._wake.is_set():  # costs a tenth of setting it
             self._wake.set()
 
     def _decide(self, this: _Round) -> None:
-        """All of a tick that is committed: each step sees what those before it did, and they share one transaction."""
+        """The committed part of a tick. Each step sees the results of the previous ones; all share one transaction."""
         self._listener.ask(this.now, self._busy)
         steps = [
             partial(self._observe, this),
@@ -209,7 +210,7 @@ class Controller:
 
     def _observe(self, this: _Round, state: State) -> Entry:
         events, silent = self._listener.worker_events(state, this.dirty, this.now)
-        for key in silent:  # a launch that never came up is made once more; the engine starts nothing twice
+        for key in silent:  # a launch that never came up is repeated; the engine starts nothing twice
             if key in self._launched:
                 self._launched.discard(key)
                 this.dirty.add(key[0])
@@ -223,7 +224,7 @@ class Controller:
             if event.kind == "attempt.ended":
                 key = (event.job, event.attempt)
                 this.ended.extend(reports := self._listener.reports(*key))
-                if not reports:  # the engine never had it, so there is nothing to be forgotten there
+                if not reports:  # the engine never had it, so there is nothing to forget there
                     self._drop(key)
         return self._entry(state, this, events)
 
@@ -242,7 +243,7 @@ class Controller:
         return _NOTHING
 
     def _entry(self, state: State, this: _Round, events: list[Event]) -> Entry:
-        """What one step writes: the steps after it look at the jobs that it touched."""
+        """The entry of one step. The following steps look at the jobs that its events touch."""
         if not events:
             return _NOTHING
         for seq, event in enumerate(events, state.version + 1):

@@ -1,7 +1,7 @@
-"""A tap for metrics: points of runs, as they become durable, for whoever subscribes to them.
+"""Live metrics: passes points of runs to subscribers as they become durable.
 
-Ingest never waits for a subscriber. One that falls behind keeps what fits; what does not is counted by run, so that it
-can read those runs from the metric store instead. Nothing is dropped without being told.
+Ingest never waits for a subscriber. A slow subscriber keeps what fits. What doesn't fit is counted by run, so that the
+subscriber can read those runs from the metric store instead. Nothing is dropped without being reported.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 
 from muster.store.base import Column
 
-SIZE: Final = 100_000  # points that a subscription holds at most
+SIZE: Final = 100_000  # maximum points that a subscription holds
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +30,14 @@ class Points:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What a subscriber gets. `missed`: run → how many of its points did not fit since the last time."""
+    """What a subscriber gets. `missed`: run → number of its points that did not fit since the last `take`."""
 
     points: list[Points] = field(default_factory=list)
     missed: dict[str, int] = field(default_factory=dict)
 
 
 class Subscription:
-    """`run` None: of all runs; `names` None: all metrics."""
+    """The points of `run`, or of all runs if it is None; of the metrics `names`, or of all if it is None."""
 
     def __init__(self, name: str, run: str | None, names: Collection[str] | None, size: int) -> None:
         self.name, self.run = name, run
@@ -49,7 +49,7 @@ class Subscription:
         self._changed = threading.Condition()
 
     def take(self, seconds: float | None = 0.0) -> Taken:
-        """All that has come since the last time; waits up to so many seconds for something. None: for ever."""
+        """All points since the last call. Waits up to `seconds` for the first one; None waits without a limit."""
         with self._changed:
             self._changed.wait_for(lambda: self._points or self._missed, seconds)
             taken = Taken(list(self._points), self._missed)
@@ -58,7 +58,7 @@ class Subscription:
 
     @property
     def waiting(self) -> int:
-        """Points that were not taken yet."""
+        """Number of points that were not taken yet."""
         return self._held
 
     def _put(self, run: str, attempt: int, rank: int, columns: Mapping[str, Column]) -> None:
@@ -80,13 +80,13 @@ class MetricTap:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        # Replaced, never changed, so that whoever publishes needs no lock.
+        # Replaced, never changed, so that `publish` needs no lock.
         self._by_run: dict[str | None, tuple[Subscription, ...]] = {}
 
     def subscribe(
         self, name: str, run: str | None = None, names: Collection[str] | None = None, size: int = SIZE
     ) -> Subscription:
-        """From now on. `name` is for people."""
+        """Subscribes to points from now on. `name` is for display."""
         made = Subscription(name, run, names, size)
         with self._lock:
             self._by_run = {**self._by_run, run: (*self._by_run.get(run, ()), made)}
@@ -99,7 +99,7 @@ class MetricTap:
             self._by_run = {**others, subscription.run: left} if left else others
 
     def publish(self, run: str, attempt: int, rank: int, columns: Mapping[str, Column]) -> None:
-        """Called once the points are durable. Costs a lookup when nobody wants them."""
+        """Called once the points are durable. Costs one lookup when there is no subscriber."""
         found = self._by_run
         for subscription in (*found.get(run, ()), *found.get(None, ())):
             subscription._put(run, attempt, rank, columns)

@@ -1,4 +1,4 @@
-"""What the engine's reports mean for the state: nodes that came or went, workers that ended without a word."""
+"""Turns the engine's reports into events: nodes that joined or left, and workers that ended without reporting it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from muster.core.state import State
 from muster.engines.base import NodeInfo, PoolInfo, Wait, WorkerReport
 from muster.wire import WorkerExit
 
-ESTIMATE_GRAIN = 60.0  # seconds
+ESTIMATE_GRAIN = 60.0  # seconds by which an estimated start must move to be recorded
 
 
 def node_events(
@@ -27,8 +27,10 @@ def node_events(
     heard: Callable[[str], bool] | None = None,
     pools: Mapping[str, PoolInfo] = MappingProxyType({}),
 ) -> list[Event]:
-    """Nodes that joined, changed or left, and the pools that they belong to. `heard`, `pools`: see
-    `engines.base.Several`."""
+    """Nodes that joined, changed or left, and the pools that they belong to.
+
+    `heard`, `pools`: see `engines.base.Several`.
+    """
     events = _pool_events(state, nodes, engine, now, pools)
     listed = set()
     for node in nodes:
@@ -48,8 +50,8 @@ def node_events(
 def _pool_events(
     state: State, nodes: Sequence[NodeInfo], engine: str, now: float, pools: Mapping[str, PoolInfo]
 ) -> list[Event]:
-    """Pools that are new, have another engine, or whose engine went away or is back."""
-    found: dict[str, tuple[str, bool, int]] = {}  # engine, whether it chooses the machines, how many there are then
+    """Pools that are new, belong to another engine, or whose engine went away or came back."""
+    found: dict[str, tuple[str, bool, int]] = {}  # engine, whether it chooses the machines, and how many it has then
     for name, info in pools.items():
         known = state.pools.get(name)
         found[name] = (info.engine, *((known.delegated, known.machines) if known is not None else (False, 0)))
@@ -79,7 +81,7 @@ def _joined(node: NodeInfo) -> dict[str, Any]:
 
 
 def _health_events(known: Node | None, node: NodeInfo, now: float) -> list[Event]:
-    """What the engine thinks of a node; what people think of it stands above that."""
+    """An event if the engine's view of the node's health has changed. A health that a user set takes precedence."""
     health, by = (known.health, known.by) if known is not None else ("healthy", "")
     if health != "healthy" and by != ENGINE:
         return []
@@ -98,8 +100,11 @@ def worker_events(
     now: float,
     known: Callable[[str], bool] = lambda pool: True,
 ) -> list[Event]:
-    """Workers of these jobs that run, and ends that the engine knows of and the workers did not tell within their
-    `patience`. `known`: whether what runs in a pool is known, so that who is not named there is gone."""
+    """Workers of these jobs that run, and workers that ended according to the engine but did not report it in time.
+
+    A worker has `patience` seconds to report its end itself. `known`: whether the engine's list of workers in a pool is
+    complete, so that a worker that it does not list is gone.
+    """
     events: list[Event] = []
     for job_id in job_ids:
         job = state.jobs.get(job_id)
@@ -128,7 +133,7 @@ def worker_events(
 
 
 def workers_running(job: Job, started: set[int], now: float) -> list[Event]:
-    """Workers that have started their ranks; with the last of them the attempt runs, and that says it of all."""
+    """Events for workers that have started their ranks. When the last one has, a single event reports the attempt."""
     assert job.attempt is not None
     about = (SYSTEM, job.project, job.id, job.attempt.number)
     if all(w.state != "starting" or i in started for i, w in enumerate(job.attempt.workers)):
@@ -143,7 +148,7 @@ def worker_ended(job: Job, worker: int, end: WorkerExit, now: float) -> Event:
 
 
 def wait_events(state: State, waits: Iterable[Wait], now: float) -> list[Event]:
-    """What gangs wait for in the queue of an engine, where that has changed."""
+    """Events for gangs in an engine's own queue whose reason to wait has changed."""
     events = []
     for wait in waits:
         job = state.jobs.get(wait.job)
@@ -157,7 +162,7 @@ def wait_events(state: State, waits: Iterable[Wait], now: float) -> list[Event]:
 
 
 def _same_wait(old: Reason | None, new: Reason) -> bool:
-    """An estimate that has moved by less than a minute is the same."""
+    """Whether the reason is unchanged; an estimated start that moved by less than a minute counts as the same."""
     if old is None or (old.code, old.message) != (new.code, new.message):
         return False
     before, after = old.data.get("starts_at"), new.data["starts_at"]
@@ -171,7 +176,7 @@ def _placed(job: Job, worker: int, node: str, now: float) -> Event:
 
 
 def _found(job: Job, state: str, sighting: Sighting | None, patience: float, now: float) -> WorkerExit | None:
-    """The end of a worker, if what was last heard of it comes to that."""
+    """The end of a worker, if the last sighting means that it has ended."""
     report, seen = (sighting.report, now - sighting.since) if sighting is not None else (None, 0.0)
     if job.stop is not None and state == "starting":
         return _never_started(report, job.stop.reason.code, seen, patience, now)
@@ -179,7 +184,7 @@ def _found(job: Job, state: str, sighting: Sighting | None, patience: float, now
 
 
 def _end_of(report: WorkerReport | None, state: str, seen: float, patience: float, now: float) -> WorkerExit | None:
-    """`seen`: for how many seconds the report has been saying so."""
+    """The end of a worker that was launched. `seen`: for how many seconds the report has been the same."""
     if report is None:
         gone = state == "running" and seen >= min(patience, GONE_AFTER)
         return WorkerExit("failed", "launcher_lost", "the engine does not know the worker", now) if gone else None
@@ -193,15 +198,17 @@ def _end_of(report: WorkerReport | None, state: str, seen: float, patience: floa
 def _never_started(
     report: WorkerReport | None, reason: str, seen: float, patience: float, now: float
 ) -> WorkerExit | None:
-    """A gang that was told to stop before its launcher came up: launches and polls are made by one thread, so a worker
-    that the engine does not know will not appear any more."""
+    """The end of a worker of a gang that was told to stop before its launcher came up.
+
+    One thread makes both launches and polls, so a worker that the engine doesn't know will not appear any more.
+    """
     if report is None or (report.status == "starting" and seen >= min(patience, GONE_AFTER)):
         return WorkerExit("stopped", reason, "stopped before it was launched", now)
     return _end_of(report, "starting", seen, patience, now)
 
 
 def _lose(state: State, node: Node, now: float) -> list[Event]:
-    """The workers that were there. A slot that goes has nobody on it: the machines are elsewhere."""
+    """Ends the workers on a node that left. A slot that left has no workers: the machines are separate nodes."""
     if node.role == "slot":
         return []
     end = WorkerExit("failed", "node_lost", f"{node.name} is gone", now)

@@ -1,8 +1,8 @@
-"""The outbox: what must leave the server, stored with what caused it and delivered at least once.
+"""The outbox: messages to receivers outside the server, stored with their cause and delivered at least once.
 
-A message is a row that is written in the transaction of its cause and deleted after its delivery. A delivery that fails
-is tried again after a pause that doubles; after some days it is given up, and `muster doctor` reports it. A server that
-is killed between a delivery and the deletion delivers again, with the same number.
+A message is a row that is written in the transaction of its cause and deleted after its delivery. A failed delivery is
+retried after a pause that doubles each time. After some days it is given up, and `muster doctor` reports it. A server
+that is killed between a delivery and the deletion delivers again, with the same number.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ log = logging.getLogger("muster.control")
 FIRST_PAUSE: Final = 1.0  # seconds before the second try
 LONGEST_PAUSE: Final = 3600.0  # seconds
 GIVE_UP: Final = 3 * 86_400.0  # seconds after which a message is given up
-FORGET: Final = 30 * 86_400.0  # seconds that one that was given up is kept
-AT_ONCE: Final = 8  # deliveries side by side
+FORGET: Final = 30 * 86_400.0  # seconds that a message that was given up is kept
+AT_ONCE: Final = 8  # parallel deliveries
 _PAGE: Final = 100
-_PAUSE: Final = 1.0  # seconds between two looks
+_PAUSE: Final = 1.0  # seconds between two looks for due messages
 _ERROR_MAX: Final = 500  # characters
 
 
@@ -46,17 +46,17 @@ class Message:
     tries: int = 0
 
 
-Deliver = Callable[[Message], None]  # raises when it was not taken
+Deliver = Callable[[Message], None]  # raises when the receiver did not accept it
 
 
 def message_row(kind: str, doc: Mapping[str, Any], now: float) -> tuple[Table, dict[str, Any]]:
-    """For `Entry.rows`: a message that is delivered once the entry is durable."""
+    """A message for `Entry.rows`; it is delivered once the entry is durable."""
     row = {"made_at": now, "kind": kind, "doc": dumps(dict(doc)), "due_at": now, "tries": 0, "error": ""}
     return outbox, row
 
 
 class Outbox:
-    """`deliver` has one function for each kind of message."""
+    """Delivers messages in a thread. `deliver` has one function for each kind of message."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class Outbox:
         self.start, self.close = self._thread.start, self._thread.close
 
     def step(self) -> None:
-        """Delivers everything that is due. Raises Unavailable when the database is away."""
+        """Delivers everything that is due. Raises Unavailable when the database can't be reached."""
         while due := self._due():
             with ThreadPoolExecutor(min(AT_ONCE, len(due))) as pool:
                 errors = list(pool.map(self._try, due))
@@ -82,7 +82,7 @@ class Outbox:
                 break
 
     def status(self) -> dict[str, Any]:
-        """How many wait, how many were given up, and what the last error was."""
+        """Number of waiting messages, number of messages that were given up, and the last error."""
         given_up = outbox.c.given_up_at.is_not(None)
         with self._database.reading() as connection:
             waiting = connection.execute(select(func.count(), func.min(outbox.c.made_at)).where(~given_up)).one()
@@ -99,7 +99,7 @@ class Outbox:
         return [Message(row.id, row.kind, loads(row.doc), row.made_at, row.tries) for row in rows]
 
     def _try(self, message: Message) -> str:
-        """Why it was not delivered; "" when it was."""
+        """Delivers a message. Returns the error, or "" on success."""
         deliver = self._deliver.get(message.kind)
         if deliver is None:
             return f"this server has no way to deliver messages of the kind {message.kind!r}"
@@ -116,7 +116,7 @@ def _given(entry: Entry, state: State) -> Entry:
 
 
 def pause(tries: int) -> float:
-    """Seconds until the next try, after so many."""
+    """Seconds until the next try, after this number of tries."""
     return float(min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(tries - 1, 30)))
 
 

@@ -1,4 +1,4 @@
-"""How much of the server one user and one project may take: live jobs, tokens and stored bytes."""
+"""Limits of what one user and one project may use of the server: live jobs, tokens and stored bytes."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from muster.core.state import State
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """None is no limit."""
+    """None means no limit."""
 
     jobs_per_user: int | None = None
     jobs_per_project: int | None = None
     tokens_per_user: int | None = None
     bytes_per_project: int | None = None
-    own_bytes: Mapping[str, int] = field(default_factory=dict)  # project → its limit, in place of the usual one
+    own_bytes: Mapping[str, int] = field(default_factory=dict)  # project → own limit, in place of `bytes_per_project`
 
     @property
     def limits_bytes(self) -> bool:

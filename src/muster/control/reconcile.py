@@ -1,4 +1,4 @@
-"""What to do so that the engine matches the state: pure comparisons; the loop carries them out."""
+"""Compares the engine with the state and returns the actions that make it match. Pure functions; the loop acts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from muster.core.state import State
 from muster.engines.base import GangLaunch, WorkerReport
 
 GANG_GRACE = (
-    5.0  # seconds that the rest of a broken gang gets: its collectives can't finish, so there is nothing to save
+    5.0  # seconds of grace for the rest of a broken gang: its collectives can't finish, so there is nothing to save
 )
 
 Key = tuple[str, int]  # job, attempt
@@ -29,7 +29,7 @@ class Stop:
     attempt: int
     grace: float
     reason: str
-    order: float  # when the order was given: the same order is carried out once
+    order: float  # when the order was given: one order is carried out once
 
 
 @dataclass(slots=True)
@@ -42,7 +42,7 @@ Action = Launch | Stop | Forget
 
 
 def desired(state: State, job_ids: Iterable[str], launched: Container[Key], token_for: TokenFor) -> list[Action]:
-    """What the named jobs need done now, beside the launches that were made."""
+    """The actions that the named jobs need now, given the launches that were already made."""
     actions: list[Action] = []
     for job_id in job_ids:
         job = state.jobs.get(job_id)
@@ -51,7 +51,7 @@ def desired(state: State, job_ids: Iterable[str], launched: Container[Key], toke
         number, workers = job.attempt.number, job.attempt.workers
         alive = sum(worker.state != "ended" for worker in workers)
         if job.stop is not None and alive:
-            # A gang that was ordered to stop before it was launched is launched by nobody: the engine answers for it.
+            # A gang that was ordered to stop before its launch is never launched. The engine handles the stop.
             actions.append(Stop(job.id, number, job.stop.grace, job.stop.reason.code, job.stop.at))
         elif alive == len(workers):
             if job.phase == "starting" and (job.id, number) not in launched:
@@ -62,7 +62,7 @@ def desired(state: State, job_ids: Iterable[str], launched: Container[Key], toke
 
 
 def strays(state: State, reports: Iterable[WorkerReport]) -> list[Action]:
-    """What of this the engine runs or keeps although the state has no use for it."""
+    """Actions for attempts in the reports that the engine still runs or keeps, but that the state has no use for."""
     actions: dict[tuple[str, int], Action] = {}
     for report in reports:
         job = state.jobs.get(report.job)

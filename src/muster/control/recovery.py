@@ -1,7 +1,7 @@
-"""What becomes of a job whose attempt has ended: pure decisions, each with its reason and its budget.
+"""Decides what happens to a job whose attempt has ended: it ends too, or restarts. Pure functions.
 
-A restart is charged to whose fault it was. `worker` and `error` spend `retry.max_restarts`; a lost node and a
-preemption are not the job's doing and have budgets of their own, so that a bad week of the cluster can't fail a job.
+Every restart has a reason and is charged to a budget. `worker` and `error` are charged to `retry.max_restarts`. A lost
+node and a preemption are not the job's fault and have their own budgets, so a bad week of the cluster can't fail a job.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def verdict(attempt: Attempt) -> tuple[str, Reason] | None:
     bad = [(i, WorkerExit.from_dict(e)) for i, e in enumerate(exits) if e["outcome"] != "succeeded"]
     if not bad:
         return "succeeded", reason("completed")
-    # The first to fail is the cause; those that were asked to leave because of it are its consequence.
+    # The first failure is the cause. Workers that were told to exit because of it are its consequence.
     worker, first = min(bad, key=lambda item: (item[1].outcome == "stopped", item[1].time))
     node = attempt.workers[worker].node
     where = f"rank {first.rank} on {node}" if first.rank is not None else f"worker {worker} on {node}"
@@ -38,20 +38,20 @@ def verdict(attempt: Attempt) -> tuple[str, Reason] | None:
 
 
 def after_end(job: Job, outcome: str, cause: Reason, now: float) -> Event:
-    """The one event that follows the end of an attempt: the job is over, or queued again."""
-    if outcome == "succeeded":  # within its grace, perhaps: what is done is done
+    """The one event that follows the end of an attempt: the job ends, or is queued again."""
+    if outcome == "succeeded":  # even if it was ordered to stop and finished within its grace
         return _end(job, "succeeded", cause, now)
     if job.stop is not None and job.stop.then == "stopped":
         return _end(job, "stopped", job.stop.reason, now)
     if job.stop is not None:
         return _again(job, _checked(job, job.stop, now), "preempted", now, now)
     if cause.code == "max_duration" or (cause.code == "time_limit" and not _saved(job)):
-        return _end(job, "stopped", cause, now)  # what saved nothing would begin again for ever
+        return _end(job, "stopped", cause, now)  # without a checkpoint it would start from the beginning every time
     return _restart_or_fail(job, cause, now)
 
 
 def _checked(job: Job, stop: StopOrder, now: float) -> Reason:
-    """Why it left, with whether it saved when it was asked to."""
+    """The reason for the stop, extended by whether the gang saved a checkpoint after it was asked to."""
     mark, attempt = job.checkpoint, job.attempt
     saved = mark is not None and attempt is not None and mark.attempt == attempt.number and mark.time >= stop.at
     if mark is None:
@@ -64,7 +64,7 @@ def _checked(job: Job, stop: StopOrder, now: float) -> Reason:
 
 
 def _saved(job: Job) -> bool:
-    """Whether this attempt has a checkpoint of its own."""
+    """Whether this attempt has committed a checkpoint."""
     return job.checkpoint is not None and job.attempt is not None and job.checkpoint.attempt == job.attempt.number
 
 

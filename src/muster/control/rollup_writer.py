@@ -1,8 +1,8 @@
-"""Writes down once a minute what every pool looked like and how long jobs waited, in roll-ups that are kept for years.
+"""Records once a minute the use of every pool and the waits of jobs, in roll-ups that are kept for years.
 
-What is stored is merged with what is new and put back, in one transaction with the mark of the follower that it is the
-fold of. So a server that is killed loses the minute it was in at most, one that starts goes on in the buckets that it
-finds, and no start is counted twice or left out.
+New values are merged with the stored ones and written in one transaction with the mark of the follower. So a server
+that is killed loses at most the current minute, a server that starts continues the stored buckets, and no start is
+counted twice or left out.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from muster.store.commit import Commit
 from muster.store.past import Rollup
 
 EVERY: Final = float(MINUTE)
-LONGEST: Final = 3 * EVERY  # seconds that a sample may stand for; of a longer gap nothing is known
+LONGEST: Final = 3 * EVERY  # maximum seconds that a sample stands for; a longer gap counts as unknown
 
 Key = tuple[int, int, str]  # resolution, start, pool
 
@@ -58,16 +58,16 @@ class RollupWriter:
         self._store, self._commit, self._clock = store, commit, clock
         self._sampler = Sampler()
         self._last: tuple[int, dict[str, Sample]] | None = (
-            None  # when the last sample was taken, in ms, and what it says
+            None  # the time of the last sample in ms, and the sample by pool
         )
-        self._pending: dict[Key, Bucket] = {}  # not stored yet, as far as we know
-        self._sent = 0  # ms: up to when the use goes that a write was last tried with
+        self._pending: dict[Key, Bucket] = {}  # not stored yet, as far as known
+        self._sent = 0  # ms: end of the use that the last write contained, whether or not it succeeded
         self.follower = Follower(
             "rollups", self.fold, store, commit, may_act, kind="attempt.running", begin="last", every=self._until_next
         )
 
     def fold(self, events: Sequence[Event]) -> Entry:
-        """One sample, with the starts among the events and what could not be stored before."""
+        """Takes one sample; returns it with the starts among the events and what could not be stored before."""
         if self._sent and self._store.rolled_up_until(DAY) >= self._sent:
             self._pending.clear()
         now = round(1000 * self._clock.now())
@@ -85,7 +85,7 @@ class RollupWriter:
         return EVERY - self._clock.now() % EVERY
 
     def _look(self) -> dict[str, Sample]:
-        """What every pool looks like."""
+        """A sample of every pool."""
 
         def look(state: State) -> tuple[dict[str, dict[str, int]], list[Node]]:
             return self._sampler.sample(state), idle_nodes(state)
@@ -93,13 +93,13 @@ class RollupWriter:
         found: list[tuple[dict[str, dict[str, int]], list[Node]]] = []
         self._commit.submit(peek(found, look)).result()
         samples, nodes = found[0]
-        # This takes longer than the rest, so it is done when nobody waits for the state.
+        # This takes longer than the rest, so it runs outside the commit.
         pools = fragmentation(nodes, self._sampler.typical()).pools
         add_usable(samples, {pool: part.usable for pool, part in pools.items()})
         return {**samples}
 
     def _count_use(self, now: int, samples: dict[str, Sample]) -> None:
-        """The last sample held until now."""
+        """Adds the last sample to the pending buckets, for the time from then until now."""
         last, self._last = self._last, (now, samples)
         if last is None or now - last[0] > 1000 * LONGEST:
             return
@@ -118,7 +118,7 @@ class RollupWriter:
         return [Rollup(*key, until, to_text(merge([stored.get(key, EMPTY), *buckets]))) for key, buckets in new.items()]
 
     def _waits(self, events: Sequence[Event]) -> Iterator[tuple[Key, Bucket]]:
-        """One bucket for each resolution, and for the pool and all pools, of each first start of a job."""
+        """Buckets for each first start of a job: for each resolution, in its pool and in all pools."""
         begun = {(event.job, event.time) for event in events}
         ids = sorted({job_id for job_id, _ in begun})
         for job in self._store.jobs(JobFilter(ids=ids, limit=len(ids))) if ids else []:
@@ -130,5 +130,5 @@ class RollupWriter:
                     yield (resolution, start_of(job.started_at, resolution), pool), bucket
 
     def _pool(self, job: Job) -> str:
-        """Where it sits, or what it asked for if its node has left since."""
+        """The pool that the job runs in, or the one that it asked for if its node has left since."""
         return (job.attempt.pool if job.attempt is not None else "") or job.spec.pool or ALL

@@ -1,4 +1,4 @@
-"""The rules in force: read from a policy file, checked against the live cluster, and set in one event or not at all."""
+"""Sets the rules: read from a policy file, checked against the live cluster, and set in one event or not at all."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from muster.store.base import Entry, Proposal
 
 
 def read_rules(text: str, source: str = "The policy") -> Rules:
-    """The rules that a policy file says, or SpecError."""
+    """Parses the rules of a policy file; raises SpecError."""
     return parse_rules(text, source=source, orders=tuple(POLICIES))
 
 
@@ -29,19 +29,20 @@ def read_policy(path: Path) -> str:
 
 
 def problems_here(rules: Rules, state: State) -> list[Problem]:
-    """What in the rules does not suit this cluster as it is now."""
+    """What in the rules does not fit the cluster as it is now."""
     pools = Counter(dict.fromkeys(state.pools, 0))
     for node in (*state.nodes.values(), *state.machines.values()):
-        # Of an engine that chooses the machines, those are what there is, and not the places in its queue.
+        # For an engine that chooses the machines, the machines count, and not the slots of its queue.
         pools[node.pool] += node.total.accelerators if node.role != "slot" else 0
     queues = {name: queue.project for name, queue in state.queues.items()}
     return check_rules(rules, pools=pools, queues=queues, projects=state.projects)
 
 
 def set_rules(text: str, actor: str, now: float, *, source: str = "The policy", check: bool = True) -> Proposal:
-    """Puts the rules in force, if they are not; otherwise SpecError with every problem, and those in force stay.
+    """Sets the rules, if they differ from the current ones. Raises SpecError with every problem, and changes nothing.
 
-    Without `check` they may name what does not exist yet: the file of a server that starts comes before its queues.
+    Without `check` they may name what does not exist yet: at the start of a server, its file is read before its queues
+    exist.
     """
     rules = read_rules(text, source)
 

@@ -1,7 +1,7 @@
-"""How good forecasts of starts were: the share of jobs that started before the P50 and the P90 that was said of them.
+"""Scores forecasts of starts: the share of jobs that started before the P50 and before the P90 of their forecast.
 
-A forecast is right in the long run if half of the jobs start before their P50 and nine of ten before their P90. A job
-that still waits counts as late once the time has passed; one that was stopped before it started does not count.
+Forecasts are calibrated if half of the jobs start before their P50 and nine of ten before their P90. A job that still
+waits counts as late once the time has passed. A job that was stopped before it started does not count.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ from typing import Any, Final
 from muster.core.job import Job
 from muster.store.base import EventFilter, JobFilter, Store
 
-MOST: Final = 20_000  # forecasts, the newest, that are scored
-_PAGE: Final = 500  # jobs read at a time
+MOST: Final = 20_000  # forecasts that are scored, the newest
+_PAGE: Final = 500  # jobs per read
 _SIZES: Final = ((0.0, "no accelerator"), (1.0, "up to 1"), (8.0, "2 to 8"), (64.0, "9 to 64"))
 
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """One forecast, and what became of it."""
+    """One forecast and the actual start."""
 
     job: str
     queue: str
     size: str
-    at: float  # when it was made
+    at: float  # when the forecast was made
     p50: float
     p90: float | None
-    started: float | None  # None: it has not yet
+    started: float | None  # None: not yet
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """`ideal` shares are 0.5 and 0.9. Errors are in seconds, of those that started: more than 0 is later than said."""
+    """Shares are ideally 0.5 and 0.9. Errors are in seconds, of jobs that started; above 0: later than the forecast."""
 
     jobs: int
     before_p50: float | None
@@ -42,8 +42,8 @@ class Score:
     counted_p50: int
     counted_p90: int
     error: float | None  # median
-    size_of_error: float | None  # median, whichever way
-    wait: float | None  # median, from the forecast to the start
+    size_of_error: float | None  # median of the absolute error
+    wait: float | None  # median seconds from the forecast to the start
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -52,7 +52,7 @@ class Score:
 def calibration(
     store: Store, since: float, now: float, projects: Sequence[str] | None = None, queue: str | None = None
 ) -> dict[str, Any]:
-    """Scores of all, by queue and by size."""
+    """Scores of all forecasts together, by queue and by size."""
     found = [one for one in scored(store, since, projects) if queue in (None, one.queue)]
     return {
         "since": since,
@@ -64,7 +64,7 @@ def calibration(
 
 
 def scored(store: Store, since: float, projects: Sequence[str] | None = None) -> list[Scored]:
-    """The first forecast of each job, as far as they are remembered."""
+    """The first forecast of each job, among the newest `MOST`."""
     said: dict[str, dict[str, Any]] = {}
     for event in store.events(EventFilter(projects=projects, kind="job.forecast", last=True, limit=MOST)):
         if event.time >= since:
@@ -95,13 +95,13 @@ def score(found: Iterable[Scored], now: float) -> Score:
 
 
 def size_of(job: Job) -> str:
-    """The class of size, by accelerators of the whole gang."""
+    """The size class of a job, by the accelerators of the whole gang."""
     weight = job.ask.weight * job.spec.num_nodes
     return next((name for most, name in _SIZES if weight <= most), "65 and more")
 
 
 def _began(store: Store, job: Job) -> float | None:
-    """When its first attempt was given its seats."""
+    """When the first attempt got its seats."""
     if job.attempt is None or job.attempt.number == 1:
         return job.attempt.planned_at if job.attempt else None
     attempts = store.attempts(job.id)

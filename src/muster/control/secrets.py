@@ -1,4 +1,4 @@
-"""Secrets at rest and the keys behind them: one key file, readable by its owner only, from which the others follow."""
+"""Encryption of stored secrets, and the keys: one key file, readable by its owner only, from which all are derived."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ _BYTES = 32
 
 
 class Keyring:
-    """Encrypts secrets, and signs the tokens that launchers carry: one for each attempt, stored nowhere."""
+    """Encrypts secrets, and signs the tokens of launchers: one for each attempt, stored nowhere."""
 
     def __init__(self, master: bytes) -> None:
         self._fernet = Fernet(base64.urlsafe_b64encode(_derive(master, b"secrets at rest")))
         self._attempts = _derive(master, b"attempt tokens")
         self._others = _derive(master, b"keys of other tools")
-        # From which engines derive names and signatures in clusters that others use too.
+        # Engines derive names and signatures from it, in clusters that are shared with others.
         self.engines = _derive(master, b"engines")
-        # A public mark of this Muster, by which it knows its own work in a cluster that others use too.
+        # A public id of this installation, to find its own objects in clusters that are shared with others.
         self.installation = _derive(master, b"installation").hex()[:10]
 
     def passphrase(self, purpose: str) -> str:
-        """A secret of its own for a tool that seals for itself."""
+        """A separate passphrase for a tool that does its own encryption."""
         return _derive(self._others, purpose.encode()).hex()
 
     def seal(self, value: str) -> bytes:
@@ -48,9 +48,9 @@ class Keyring:
         return f"att_{job}.{attempt}.{self._sign(job, attempt)}"
 
     def attempt_of(self, token: str) -> tuple[str, int] | None:
-        """The attempt that a launcher's token speaks for; None when it is not one of ours."""
+        """The attempt that a launcher's token is for; None when the token is not valid."""
         rest, _, signature = token.removeprefix("att_").rpartition(".")
-        job, _, number = rest.rpartition(".")  # an id may hold dots of its own
+        job, _, number = rest.rpartition(".")  # an id may contain dots
         if not token.startswith("att_") or not (number.isascii() and number.isdigit()) or len(number) > 9:
             return None
         good = hmac.compare_digest(signature.encode(), self._sign(job, int(number)).encode())
@@ -61,7 +61,7 @@ class Keyring:
 
 
 def load_keyring(path: Path) -> Keyring:
-    """Reads the key file, or makes it: never readable by others, never half written."""
+    """Reads the key file, or creates it: never readable by others, never half written."""
     try:
         raw = path.read_bytes()
     except FileNotFoundError:

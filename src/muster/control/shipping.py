@@ -1,8 +1,8 @@
-"""Until when an attempt may be reported to, and by which ranks.
+"""Decides until when an attempt accepts reports, and from which ranks.
 
-Launchers deliver at least once, and late: the server may have been away when the gang ended. So the tail of an attempt
-is taken until every worker has said that it has shipped the whole, and otherwise for a bounded time after the end.
-What is stored already is acknowledged for ever, so that a repeated request ends well.
+Launchers deliver at least once, and possibly late: the server may have been away when the gang ended. So the rest of an
+attempt is accepted until every worker has reported that it has shipped everything, or for a bounded time after the end.
+What is already stored is acknowledged forever, so that a repeated request succeeds.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from muster.core.units import format_duration
 from muster.store.base import Store
 from muster.wire import Batch
 
-LATE: Final = 7 * 86_400.0  # seconds after its end that the rest of an attempt is taken
-OUTSIDE_RANKS: Final = 8  # of a run that is no job, whose one writer is rank 0
+LATE: Final = 7 * 86_400.0  # seconds after the end of an attempt in which the rest of it is accepted
+OUTSIDE_RANKS: Final = 8  # maximum ranks of a run that is not a job's; its one writer is rank 0
 
 
 @dataclass(slots=True)
 class ReportingGang:
-    """What an attempt may report as. `ended_at` of a job's attempt, once it is known to be over."""
+    """The number of workers and ranks that may report. `ended_at`: the end of a job's attempt, once known."""
 
     workers: int
     ranks: int
@@ -32,7 +32,7 @@ class ReportingGang:
 
 
 def gang_of(store: Store, job: Job | None, number: int) -> ReportingGang:
-    """Of a job's attempt as it was planned; a run that is no job has one writer."""
+    """The gang of a job's attempt as it was planned; a run that is not a job's has one writer."""
     if job is None:
         return ReportingGang(1, OUTSIDE_RANKS)
     attempt = _attempt(store, job, number)
@@ -41,14 +41,14 @@ def gang_of(store: Store, job: Job | None, number: int) -> ReportingGang:
 
 
 def check_ranks(gang: ReportingGang, batch: Batch) -> None:
-    """Raises Invalid for a rank that the gang does not have: each has an allowance of output and streams of its own."""
+    """Raises Invalid for a rank that the gang doesn't have: each rank has its own streams and its own output limit."""
     for piece in batch.pieces:
         if piece.rank >= gang.ranks:
             raise Invalid(f"There is no rank {piece.rank}: the attempt has {gang.ranks}.")
 
 
 def shipped_patch(gang: ReportingGang, run: Mapping[str, Any], number: int, batch: Batch, now: float) -> dict[str, Any]:
-    """What the run's document keeps of a worker's end: when it was first told, and who has shipped the whole."""
+    """What the run's document keeps of ended workers: when the first end was reported, and which shipped everything."""
     if batch.state != "ended":
         return {}
     known = run.get(_key(number)) or {}
@@ -61,7 +61,7 @@ def shipped_patch(gang: ReportingGang, run: Mapping[str, Any], number: int, batc
 def check_open(
     store: Store, job_id: str, number: int, gang: ReportingGang, run: Mapping[str, Any], now: float, late: float
 ) -> None:
-    """Raises NotFound when nothing new of the attempt is taken any more."""
+    """Raises NotFound when nothing new of the attempt is accepted any more."""
     told = run.get(_key(number)) or {}
     if len(told.get("workers", ())) >= gang.workers:
         raise NotFound(f"Attempt {job_id}/{number} is over, and all of it was shipped: nothing more is taken.")

@@ -1,4 +1,4 @@
-"""What users ask of jobs, as proposals: each runs against the live state and writes one entry or raises."""
+"""What users do with jobs, as proposals: each runs against the live state and returns one entry or raises."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ class Submission:
     spec: JobSpec
     user: str
     key: str | None = None
-    code: Mapping[str, Any] | None = None  # what the client captured; see `muster.track.snapshots.Code`
-    trusted: bool = False  # by an administrator
-    # What the record keeps of the job, from its event, written in the same transaction.
+    code: Mapping[str, Any] | None = None  # captured by the client; see `muster.track.snapshots.Code`
+    trusted: bool = False  # submitted by an administrator
+    # Rows of the record for the job, made from its event and written in the same transaction.
     rows: Callable[[Event], Rows] = field(default=lambda event: (), compare=False)
     records: Callable[[str], Sequence[Record]] = field(default=lambda job: (), compare=False)
     python: str = ""  # see `admission.Context`
 
 
 def admit(submission: Submission, context: Context) -> None:
-    """Raises Refused with every reason that stands against the job."""
+    """Runs all admission checks. Raises Refused with every reason against the job."""
     asked = replace(context, python=submission.python, trusted=submission.trusted)
     reasons = [found for check in CHECKS if (found := check(submission.spec, asked)) is not None]
     if reasons:
@@ -47,10 +47,10 @@ def submit(
     admitted: bool = False,
     **site: Unpack[Site],
 ) -> Proposal:
-    """Accepts the job in one event, or nothing when its key was used since `earlier` was asked.
+    """Accepts the job in one event. Writes nothing if its key was used since `earlier` was called.
 
-    `local`, `site`: see `admission.Context`. `whole`: the event carries the spec as it is, for a store that encodes
-    nothing. `admitted`: one just like it was, and neither nodes nor rules have changed since.
+    `local`, `site`: see `admission.Context`. `whole`: the event holds the spec as an object, for a store that encodes
+    nothing. `admitted`: an equal submission passed, and neither nodes nor rules have changed since.
     """
 
     def propose(state: State) -> Entry:
@@ -81,17 +81,17 @@ def submit(
 
 
 def expected_run(state: State, user: str, spec: JobSpec) -> float | None:
-    """Seconds that half of such work has run, as far as what has finished tells; None before enough has."""
+    """The median run time in seconds of similar finished jobs; None if too few have finished."""
     return state.history.quantile(groups_of(user, spec), 0.5) if state.history.known else None
 
 
 def earlier(store: Store, user: str, keys: Sequence[str]) -> dict[str, str]:
-    """The jobs that this user has submitted under these keys."""
+    """The jobs that this user has already submitted under these keys: key → job."""
     return store.jobs_by_key(user, keys) if keys else {}
 
 
 def stop(job_id: str, actor: str, now: float, grace: float | None, why: Reason | None = None) -> Proposal:
-    """Ends a queued job at once and asks a running gang to leave; asking again with a shorter grace hurries it."""
+    """Ends a queued job at once; asks a running gang to stop. A second call with a shorter grace makes it faster."""
 
     def propose(state: State) -> Entry:
         job = state.jobs.get(job_id)
@@ -110,9 +110,9 @@ def stop(job_id: str, actor: str, now: float, grace: float | None, why: Reason |
 def resume(
     store: Store, job_id: str, actor: str, now: float, local: bool, trusted: bool = False, **site: Unpack[Site]
 ) -> Proposal:
-    """Queues a stopped or failed job again: the same run goes on from its last checkpoint.
+    """Queues a stopped or failed job again: the same run continues from its last checkpoint.
 
-    `trusted`: an administrator asks. An administrator's job that somebody else resumes is theirs no more.
+    `trusted`: an administrator asks. An administrator's job that another user resumes loses its trust.
     """
 
     def propose(state: State) -> Entry:
@@ -138,7 +138,7 @@ def resume(
 
 
 def peek(into: list[Any], look: Callable[[State], Any]) -> Proposal:
-    """Reads the live state between two commits, where nothing moves, and writes nothing."""
+    """Reads the live state between two commits, where nothing changes, and writes nothing."""
 
     def propose(state: State) -> Entry:
         into.append(look(state))

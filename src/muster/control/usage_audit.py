@@ -1,4 +1,4 @@
-"""Muster's account of attempts beside an engine's own: where the two differ by more than a little. Pure."""
+"""Compares Muster's record of attempts with an engine's own accounting. Pure functions."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Final, Literal
 
 from muster.engines.base import Usage
 
-SECONDS: Final = 30.0  # that a start or an end may differ: the engine counts from the allocation to its release
-SHARE: Final = 0.05  # of the accelerator time, where that is more than SECONDS times the accelerators
+SECONDS: Final = 30.0  # tolerance of a start or an end: the engine counts from the allocation to its release
+SHARE: Final = 0.05  # tolerance of the accelerator time, where that is more than SECONDS times the accelerators
 What = Literal["unknown_to_engine", "unknown_to_muster", "nodes", "started", "ended", "accelerator_time"]
 
 
 @dataclass(frozen=True, slots=True)
 class Attempted:
-    """An attempt as Muster has it on record."""
+    """An attempt in Muster's record."""
 
     job: str
     attempt: int
@@ -43,7 +43,7 @@ class Difference:
 def compare(
     attempts: Iterable[Attempted], usages: Iterable[Usage], seconds: float = SECONDS, share: float = SHARE
 ) -> list[Difference]:
-    """Every difference over the tolerance, by job and attempt. What never started on the engine is not missed there."""
+    """Every difference above the tolerance, by job and attempt. An attempt that never started need not be in both."""
     ours = {(one.job, one.attempt): one for one in attempts}
     theirs = {(one.job, one.attempt): one for one in usages}
     found: list[Difference] = []

@@ -1,4 +1,4 @@
-"""What the engine last said of each worker, since when, and when that has been so for too long."""
+"""Keeps what the engine last reported of each worker, since when, and when that has lasted too long."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Final, Literal
 from muster.core.state import State
 from muster.engines.base import WorkerReport, WorkerStatus
 
-# Seconds for which the engine says the same before it is believed, where its own patience is not shorter.
+# Seconds for which the engine's report must stay the same before it is used, or its own patience if that is shorter.
 GONE_AFTER: Final = 5.0
 LOST_AFTER: Final = 20.0
 RELAUNCH_AFTER: Final = 5.0  # seconds without a sign of a launcher
@@ -22,19 +22,19 @@ Status = WorkerStatus | Literal["unknown"]
 
 @dataclass(slots=True)
 class Sighting:
-    """What was last heard of a worker: `unknown` when the engine was asked for all and did not name it."""
+    """The last report about a worker: `unknown` when a full poll did not list it."""
 
     report: WorkerReport | None
     status: Status
-    since: float  # when it was first so
+    since: float  # when this status was first seen
 
 
 class Watch:
-    """Kept in step by `replace` with a full poll or by `update` with what is new."""
+    """Updated by `replace` with a full poll, or by `update` with new reports."""
 
     def __init__(self, patience: float) -> None:
         self._seen: dict[Key, dict[int, Sighting]] = {}
-        self._timers: list[tuple[float, str, int]] = []  # when somebody should look again, job, attempt
+        self._timers: list[tuple[float, str, int]] = []  # when to look again, job, attempt
         lost, gone = min(patience, LOST_AFTER), min(patience, GONE_AFTER)
         self._waits: dict[Status, tuple[float, ...]] = {
             "pending": (),
@@ -46,11 +46,11 @@ class Watch:
         }
 
     def of(self, job: str, attempt: int) -> Mapping[int, Sighting]:
-        """By worker; one that has never been heard of is not there."""
+        """By worker; a worker that was never reported is missing."""
         return self._seen.get((job, attempt), _NOTHING)
 
     def replace(self, reports: Sequence[WorkerReport], state: State, now: float) -> None:
-        """Takes a full poll: what it does not name, though it should be there, is unknown."""
+        """Stores a full poll: an active worker that it doesn't list becomes unknown."""
         before, self._seen, self._timers = self._seen, {}, []
         for report in reports:
             self._see((report.job, report.attempt), report.worker, report, now, before)
@@ -70,7 +70,7 @@ class Watch:
         return bool(self._timers) and self._timers[0][0] <= now
 
     def due(self, now: float) -> set[Key]:
-        """Attempts of which something has been so for long enough to mean something; each is said once."""
+        """Attempts with a status that has lasted long enough to act on; each is returned once."""
         found: set[Key] = set()
         while self.is_due(now):
             found.add(heapq.heappop(self._timers)[1:])
@@ -80,7 +80,7 @@ class Watch:
         return self._timers[0][0] if self._timers else None
 
     def silent(self, now: float, among: Iterable[Key] | None = None) -> list[Key]:
-        """Attempts with a worker of which there is no sign of life."""
+        """Attempts with a worker that shows no sign of life."""
         return [key for key in (self._seen if among is None else among) if self._is_silent(key, now)]
 
     def forget(self, job: str, attempt: int) -> None:
@@ -106,5 +106,5 @@ class Watch:
                 heapq.heappush(self._timers, (since + wait + _AFTER, *key))
 
 
-_AFTER: Final = 0.001  # seconds: never a rounding error too early
+_AFTER: Final = 0.001  # seconds, so that a timer never fires early by a rounding error
 _NOTHING: Final[Mapping[int, Sighting]] = MappingProxyType({})

@@ -1,1 +1,1 @@
-"""The nouns and the one way to change them: no I/O, no clock, nothing but values."""
+"""Entities, jobs, events, specs and rules, and `apply`, the only way to change the state. No I/O, no clock."""

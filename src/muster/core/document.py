@@ -1,4 +1,4 @@
-"""The text of a file as plain data, with the line of everything in it, within limits that no file can get round."""
+"""Reads the text of a file into plain data and records the line of each value; enforces limits on size and nesting."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import yaml
 
 from muster.core.report import At, Plain, Report, cut, shown
 
-MAX_BYTES: Final = 1 << 20  # of a file
+MAX_BYTES: Final = 1 << 20  # maximum size of a file
 MAX_DEPTH: Final = 20  # levels of nesting; a job file needs four, a policy file seven
-MAX_WEIGHT: Final = 4 << 20  # characters, plus 64 for every value, once each YAML alias is written out
+MAX_WEIGHT: Final = 4 << 20  # maximum characters, plus 64 for every value, after each YAML alias is expanded
 
 
 @dataclass(frozen=True, slots=True)
 class Sort:
-    """What kind of file it is, for the words of its mistakes."""
+    """The kind of file, for the texts of its error reports."""
 
     noun: str
     expected: str
@@ -29,7 +29,7 @@ JOB: Final = Sort("job", "a mapping with at least `run`", "run: python train.py"
 
 
 def read_document(given: object, report: Report, sort: Sort = JOB) -> Mapping[Any, Any]:
-    """The file's keys and values: of text as they were written, of a mapping as they are. `Stop` for anything else."""
+    """The file's keys and values: as written for text, unchanged for a mapping. Raises `Stop` for anything else."""
     raw: object = given
     if isinstance(given, bytes | str):
         raw = _read_yaml(_checked_text(given, report), report, sort)
@@ -61,7 +61,7 @@ def _read_yaml(text: str, report: Report, sort: Sort) -> Any:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
-        # The line itself is not quoted: it may hold a secret.
+        # The line itself is not quoted because it may contain a secret.
         given = f"text that YAML can't read ({getattr(error, 'problem', None) or 'it breaks off'})"
         hint = "Check the quotes, the colons and the indentation there."
         if "\t" in "".join(text.splitlines()[line - 1 : line]):
@@ -70,13 +70,13 @@ def _read_yaml(text: str, report: Report, sort: Sort) -> Any:
 
 
 class _Tree:
-    """Plain data from YAML events, read one by one so that no file can cost more than its limits."""
+    """Builds plain data from YAML events. Reads them one by one, so that no file can exceed the limits on its cost."""
 
     def __init__(self, events: Iterator[Any], report: Report, noun: str) -> None:
         self._events = events
         self._report = report
         self._noun = noun
-        self._anchors: dict[str, tuple[Any, int]] = {}  # name → value, and its weight when written out
+        self._anchors: dict[str, tuple[Any, int]] = {}  # name → value and its weight when expanded
         self._weight = 0
 
     def document(self) -> Any:

@@ -1,4 +1,4 @@
-"""A canonical model as the text of a job file: what differs from the defaults, in human units."""
+"""Writes a canonical model as the text of a job file: only what differs from the defaults, in human units."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _written_values(model: BaseModel) -> dict[str, Any]:
 
 
 def _written_value(note: Written, value: Any, beside: Mapping[str, Any]) -> Any:
-    """`beside` are the values of the same section."""
+    """`beside` holds the values of the same section."""
     if isinstance(value, BaseModel):
         return _written_values(value)
     if note.form == "accelerators":
@@ -51,7 +51,7 @@ def _written_value(note: Written, value: Any, beside: Mapping[str, Any]) -> Any:
 
 
 def _quoted(value: Any) -> Any:
-    """Text that would be read back as something else without its quotes keeps them."""
+    """Keeps the quotes of text that would be read back as another type without them."""
     if isinstance(value, Mapping):
         return {key: _quoted(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -64,11 +64,11 @@ class _Quoted(str):
 
 
 class _Dumper(yaml.SafeDumper):
-    """Scripts of several lines as blocks, everything else as PyYAML has it."""
+    """Writes text of several lines as blocks and everything else as PyYAML does."""
 
 
 def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    # YAML takes these three for line breaks and would not give them back outside of double quotes.
+    # YAML takes these three for line breaks and does not preserve them outside of double quotes.
     if any(mark in text for mark in "\x85\u2028\u2029"):
         style: str | None = '"'
     else:

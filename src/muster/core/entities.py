@@ -1,4 +1,4 @@
-"""What jobs run on and who may use it: nodes, pools, queues, projects and tokens."""
+"""The entities of the state: nodes, pools, queues, projects and tokens."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from muster.core.seat import Seat
 
 Health = Literal["healthy", "suspect", "quarantined", "draining"]
 Role = Literal["viewer", "member", "admin"]
-# A `slot` is a place in the queue of an engine that chooses the machines itself; a `machine` is one of those.
+# A `slot` is a place in the queue of an engine that chooses the machines itself; a `machine` is one of its machines.
 NodeRole = Literal["node", "slot", "machine"]
-ENGINE = "engine"  # who found a node unhealthy: the engine, and it may find it healthy again
-ROLES: tuple[Role, ...] = ("viewer", "member", "admin")  # each may do what those before it may
-# Names of Muster itself in the log and in records: nobody may be called so, in whatever case.
+ENGINE = "engine"  # the value of `Node.by` when the engine found the node unhealthy; it may find it healthy again
+ROLES: tuple[Role, ...] = ("viewer", "member", "admin")  # in ascending order; each role includes the ones before it
+# Names of Muster itself in the log and in records. No user may have such a name, in any case.
 RESERVED_USERS: Final = frozenset({SYSTEM, ENGINE, "system"})
 
 
@@ -26,16 +26,16 @@ class Node:
     total: Resources
     labels: dict[str, str] = field(default_factory=dict)
     health: Health = "healthy"
-    why: str = ""  # behind a health that is not healthy
+    why: str = ""  # why the health is not healthy
     role: NodeRole = "node"
-    by: str = ""  # who set its health
+    by: str = ""  # who set its health: ENGINE or a user
     free: Resources = field(default_factory=Resources)
-    free_devices: int = 0  # bit i is set when accelerator i is wholly free
-    parts: dict[int, int] = field(default_factory=dict)  # accelerators that are shared → thousandths left of each
+    free_devices: int = 0  # bit i is set when accelerator i is completely free
+    parts: dict[int, int] = field(default_factory=dict)  # shared accelerators → thousandths left of each
     jobs: set[str] = field(default_factory=set)
 
     def clear(self) -> None:
-        """As if nobody sat here."""
+        """Sets everything free, as if no job held anything here."""
         self.free, self.free_devices = self.total, (1 << self.total.accelerators) - 1
         self.parts, self.jobs = {}, set()
 
@@ -54,7 +54,7 @@ class Node:
         self.free = self.free + ask
 
     def _take_part(self, device: int, share: int) -> int:
-        """How many whole accelerators that takes: the first part of one takes it from the whole ones."""
+        """The number of whole accelerators that this takes: 1 for the first part of an accelerator, else 0."""
         fresh = device not in self.parts
         self.parts[device] = self.parts.get(device, WHOLE) - share
         self.free_devices &= ~(1 << device)
@@ -70,7 +70,7 @@ class Node:
         return 1
 
     def to_doc(self) -> dict[str, Any]:
-        """What is kept of it; what is free follows from the jobs."""
+        """What is stored. What is free follows from the jobs."""
         return {
             "name": self.name,
             "pool": self.pool,
@@ -93,11 +93,11 @@ class Node:
 class Pool:
     name: str
     engine: str = "local"
-    delegated: bool = False  # the engine chooses the machines: Muster decides who is handed over, and when
+    delegated: bool = False  # the engine chooses the machines: Muster decides which job is handed over, and when
     accelerator: str = ""
     spot: bool = False
-    away: str = ""  # what keeps its engine from being reached: nothing is started there then
-    machines: int = 0  # of a delegated pool, which has more slots than that; 0 is not known
+    away: str = ""  # why its engine can't be reached; nothing is started there meanwhile
+    machines: int = 0  # of a delegated pool, which has more slots than machines; 0: not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,14 +117,14 @@ class Project:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A bearer token as it is kept: the digest of a random secret, never the secret."""
+    """A bearer token as it is stored: the digest of a random secret, never the secret."""
 
     id: str
     name: str
     user: str
     digest: str
-    role: Role = "admin"  # the most that it may be used for, whatever its user may do
-    superuser: bool = False  # admin of every project, within `role`
+    role: Role = "admin"  # the highest role that it allows, whatever the role of its user
+    superuser: bool = False  # admin of every project, limited by `role`
     created_at: float = 0.0
     expires_at: float | None = None
     revoked_at: float | None = None
@@ -135,12 +135,12 @@ def _mask(devices: tuple[int, ...]) -> int:
 
 
 def at_least(role: Role | None, needed: Role) -> bool:
-    """Whether `role` may do what `needed` may."""
+    """Whether `role` allows everything that `needed` allows."""
     return role is not None and ROLES.index(role) >= ROLES.index(needed)
 
 
 def lower(first: Role, second: Role) -> Role:
-    """The weaker of the two."""
+    """The lower of two roles."""
     return min(first, second, key=ROLES.index)
 
 

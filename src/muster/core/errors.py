@@ -1,18 +1,18 @@
 """Every error that Muster raises to a user.
 
 MusterError                 what happened, and what to do
-├── SpecError               a job or policy file with mistakes: all of them at once
-├── Refused                 a well-formed job that may not enter, with the reasons
+├── SpecError               a job or policy file with mistakes, all reported at once
+├── Refused                 a well-formed job that is not accepted, with the reasons
 ├── NotFound                a job, queue, project or token that does not exist
 ├── Unauthenticated         no token, or one that is not valid
 ├── NotAllowed              a token whose role is too low
-├── Invalid                 a request that makes no sense in the present state
-├── Conflict                somebody else changed the state first
-├── TooMany                 one's own share of the server is in use: wait, and ask again
-├── Unavailable             not now: no leader, a full disk, a server that is away
-├── RecordFailed            the database refused what was to be written into the record
-├── EngineError             what runs the workers refused or failed
-└── ConfigError             a setting, a file or an installation that must be mended
+├── Invalid                 a request that is not valid in the current state
+├── Conflict                another request changed the state first
+├── TooMany                 the caller's share of the server is in use: wait and retry
+├── Unavailable             not available now: no leader, a full disk, a server that can't be reached
+├── RecordFailed            the database refused a write to the record
+├── EngineError             the engine refused or failed
+└── ConfigError             a setting, a file or an installation that must be fixed
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from muster.core.reasons import Reason
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One mistake in a file: where, what was given, what was expected, how to mend it."""
+    """One mistake in a file: where, what was given, what was expected, how to fix it."""
 
     where: str
     given: str
@@ -37,7 +37,7 @@ class Problem:
 
 
 class MusterError(Exception):
-    """The root. `code` is stable for programs; `message` and `hint` are for people."""
+    """The base class. `code` is stable, for programs; `message` and `hint` are for people."""
 
     code = "error"
 

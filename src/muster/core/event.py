@@ -1,26 +1,26 @@
-"""The immutable facts. The log of these is the state, the history and the audit record in one.
+"""Events: immutable facts. The event log is the state, the history and the audit record in one.
 
 Kinds, and what their `data` holds:
 
     job.submitted         number, name, queue, user, spec, key, expect, trusted (of an administrator's)
-    job.claimed           seats: kept for the queued job until they are free; none lets go of them
-    job.waits             reason: what a queued job waits for now, noted when that changes
+    job.claimed           seats: reserved for the queued job until they are free; no seats: released
+    job.waits             reason: what a queued job waits for now; logged when it changes
     job.forecast          p50, p90: when the queued job was expected to start, for scoring forecasts
-    job.resumed           doc, spec, user: the finished job as it was, so that the log alone can bring it back
+    job.resumed           doc, spec, user: the finished job as it was, so that the log alone can restore it
     job.stopping          reason, then ("stopped" | "queued"), grace
     job.requeued          reason, charge, not_before
     job.succeeded | job.failed | job.stopped      reason
     attempt.planned       seats
-    attempt.running       (nothing more: every worker has started its ranks)
+    attempt.running       (no data: every worker has started its ranks)
     attempt.ended         outcome, reason
-    attempt.waits         reason: what a gang waits for in the queue of an engine that has one, noted when that changes
+    attempt.waits         reason: what a gang waits for in the engine's own queue, if it has one; logged when it changes
     worker.placed         worker, node: the machine that the engine chose
     worker.running        worker
     worker.ended          worker, exit
     checkpoint.committed  step, path, bytes, rank
-    node.joined           name, pool, resources, labels, role ("slot" | "machine" where it is no plain node)
+    node.joined           name, pool, resources, labels, role ("slot" | "machine" if it is not a plain node)
     node.left             name
-    node.health           name, health, reason, by ("engine", else the actor)
+    node.health           name, health, reason, by ("engine", or else the actor)
     pool.set | queue.set | project.set            the whole record
     rules.set             rules, text
     project.member        name, user, role (null removes)
@@ -28,28 +28,28 @@ Kinds, and what their `data` holds:
     token.revoked         id
     secret.set | secret.removed                   name, never a value
     server.leads          holder, epoch
-    run.purged            rows: how many were deleted, by table; the job's own row stays
+    run.purged            rows: how many were deleted, by table; the job's own row is kept
 
-Those of `AUDIT` say what people did to the record, with `job` for the run's id. They change nothing in the state, and
+The kinds in `AUDIT` log what users did to the record; `job` is the run's id. They change nothing in the state, and
 hold names and ids only: no value, text or secret.
 
     run.created           name, source
-    run.opened            attempt: a script outside goes on with the run
+    run.opened            attempt: an outside script continues the run
     run.changed           fields
     run.hidden | run.restored
     run.params | run.tags           keys (the first of them), count
     artifact.put | artifact.removed               path, count
-    note.added            (nothing more; of a project where `job` is empty)
+    note.added            (no data; the note is of a project if `job` is empty)
     experiment.created | experiment.changed | experiment.hidden | experiment.restored        experiment, name, fields
     model.created | model.changed | model.deleted                 name, fields
     version.created | version.changed | version.deleted           name, version, fields
     version.staged        name, version, stage
     alias.set | alias.removed                     name, alias, version
     query.saved | query.removed                   name
-    content.collected     (nothing more: an administrator applied retention)
-    mlflow.called         method, path: a write that MLflow's own server answered
-    record.refused        kind, error: a change of the record that the database did not take; nothing of it was written
-    auth.failed           address, count, token (its id, where it is a known one), since
+    content.collected     (no data: an administrator applied retention)
+    mlflow.called         method, path: a write request that MLflow's own server handled
+    record.refused        kind, error: a change of the record that the database refused; nothing of it was written
+    auth.failed           address, count, token (its id, if it is known), since
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-SYSTEM = "muster"  # the actor of what nobody asked for by hand
+SYSTEM = "muster"  # the actor of events that no user caused
 AUDIT: Final = frozenset({
     "run.created", "run.opened", "run.changed", "run.hidden", "run.restored", "run.params", "run.tags",
     "artifact.put", "artifact.removed", "note.added",
@@ -71,14 +71,14 @@ AUDIT: Final = frozenset({
 
 @dataclass(slots=True)
 class Event:
-    """`seq` is given by the store when the event is appended; it is 0 until then.
+    """`seq` is assigned by the store when the event is appended; it is 0 until then.
 
-    Nobody changes an event. That it could be done is the price of making one in a fifth of the time that a frozen one
-    takes, and a simulated year is tens of millions of them.
+    Events are treated as immutable. The class is not frozen because creating a frozen instance takes five times as
+    long, and a simulated year has tens of millions of events.
     """
 
     kind: str
-    time: float  # seconds, UTC, never running backwards along the log
+    time: float  # seconds, UTC; never decreases along the log
     actor: str = SYSTEM
     project: str = ""
     job: str = ""

@@ -1,11 +1,11 @@
 """Named places where a test can kill the process, to prove that a crash there loses nothing.
 
-Set MUSTER_FAULT="store.before_commit:3" before the process starts and it is ended with SIGKILL the third time that it
-arrives at that place: no cleanup, no flush, as when the machine loses its power. Without the variable a point costs one
+With MUSTER_FAULT="store.before_commit:3" set before the process starts, it is killed with SIGKILL the third time that
+it arrives at that place: no cleanup, no flush, as when the machine loses power. Without the variable a point costs one
 comparison. The places:
 
     store.before_commit     everything is written and nothing is durable yet
-    store.after_commit      everything is durable and nobody has been told yet
+    store.after_commit      everything is durable and no caller has been notified yet
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ VARIABLE: Final = "MUSTER_FAULT"
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Which place, and at which arrival, counted from 1."""
+    """The place, and the arrival at which the process is killed, counted from 1."""
 
     name: str
     arrival: int
 
 
 def point(name: str) -> None:
-    """Ends this process here, if that is what the environment asked for."""
-    # `count` is safe from several threads: each arrival gets a number of its own.
+    """Kills this process here, if the environment variable asks for it."""
+    # `count` is thread-safe: each arrival gets its own number.
     if _FAULT is not None and name == _FAULT.name and next(_ARRIVALS) == _FAULT.arrival:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 def parse(text: str | None) -> Fault | None:
-    """What the variable asks for; None when it is empty or not set."""
+    """Parses the variable; None when it is empty or not set."""
     if not text:
         return None
     name, _, arrival = text.rpartition(":")

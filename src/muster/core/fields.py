@@ -1,4 +1,4 @@
-"""Plain data as fields: which field each key means, aliases resolved, and each value in its canonical form."""
+"""Turns plain data into fields: finds the field of each key, aliases included, and makes each value canonical."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from muster.core.notation import FieldPath, Written, accepted_names, section_mod
 from muster.core.report import At, Report, is_clean, is_null, shown, spelled
 from muster.core.spec import JobSpec
 
-FAILED: Final = object()  # the value of an entry that has none, because of a problem that is reported already
+FAILED: Final = object()  # the value of an entry without a value, because of a problem that is already reported
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,7 +36,7 @@ class Entry:
     at: At
     raw: Any
     value: Any = FAILED
-    keys: tuple[Any, ...] = ()  # of the items that made it into `value`: a bad one before them shifts their places
+    keys: tuple[Any, ...] = ()  # of the items in `value`: an invalid item shifts the positions of later ones
 
     def item_at(self, key: Any) -> At:
         if not isinstance(self.raw, Mapping | list | tuple):
@@ -45,7 +45,7 @@ class Entry:
 
 
 def read_fields(raw: Mapping[Any, Any], at: At, report: Report) -> dict[FieldPath, Entry]:
-    """What a job file, or its defaults, holds; `at` is where it stands."""
+    """The entries of a job file, or of its defaults; `at` is the location of `raw`."""
     entries: dict[FieldPath, Entry] = {}
     for entry in _entries((), raw, at, report):
         path, note = entry.field.path, entry.field.note
@@ -58,14 +58,14 @@ def read_fields(raw: Mapping[Any, Any], at: At, report: Report) -> dict[FieldPat
         try:
             entry.value = _canonical(entry, report)
         except units.Unfit as unfit:
-            # `envs: HF_TOKEN=...` is a common slip, and not one to print.
+            # `envs: HF_TOKEN=...` is a common mistake, and must not be printed.
             given = "text" if note.form == "mapping" and isinstance(entry.raw, str) else shown(entry.raw)
             report.add(entry.at, given, note.expected, unfit.hint or advice(entry.field, entry.raw))
     return entries
 
 
 def advice(field: Field, raw: Any) -> str:
-    """What to do about a value that does not fit."""
+    """The hint for a value that does not fit."""
     path, note = field.path, field.note
     if path == ("secrets",):
         return "Set the value with `muster project secret set NAME`, and write only the name here."
@@ -82,7 +82,7 @@ def advice(field: Field, raw: Any) -> str:
 def _entries(section: FieldPath, raw: Mapping[Any, Any], at: At, report: Report) -> Iterator[Entry]:
     known = _KEYS[section]
     for key, value in raw.items():
-        # A YAML 1.1 reader turns the key `on` into True.
+        # A YAML 1.1 parser turns the key `on` into True.
         name = "on" if key is True and "on" in known else key
         field = known.get(name) if isinstance(name, str) else None
         if field is None:
@@ -168,14 +168,15 @@ def _item_texts(items: Mapping[Any, Any], entry: Entry, report: Report) -> dict[
 
 def _joined_commands(raw: list[Any] | tuple[Any, ...], entry: Entry) -> str:
     if entry.at[-1] != "commands":
-        # Elsewhere a list is one command's arguments: taking it for several commands would run something else.
+        # Elsewhere a list means the arguments of one command. Running them as several commands would run something
+        # else.
         raise units.Unfit("Write the command as one text, or several of them as a list under `commands`.")
     commands = [as_text(command) for command in raw]
     return "\n".join(["set -e", *commands] if len(commands) > 1 else commands)
 
 
 def as_text(raw: Any) -> str:
-    """What was written, as text; numbers and truth values from a program become what YAML would have for them."""
+    """What was written, as text. Numbers and booleans from a program become what YAML would have for them."""
     if is_null(raw):
         raise units.Unfit('Write `""` for empty text.')
     if isinstance(raw, bool):
@@ -183,7 +184,7 @@ def as_text(raw: Any) -> str:
     if isinstance(raw, int | float):
         try:
             return repr(raw)
-        except ValueError:  # an integer of thousands of digits
+        except ValueError:  # an integer with thousands of digits
             raise units.Unfit from None
     if not isinstance(raw, str):
         raise units.Unfit

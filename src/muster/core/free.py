@@ -1,4 +1,4 @@
-"""Values of any shape, for fields that are passed on as they are: scalars as YAML's core schema reads them."""
+"""Values of any shape, for fields that are passed on unchanged; scalars are read by YAML's core schema."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any, Final
 from muster.core.report import Plain, is_clean, is_null
 from muster.core.units import Unfit
 
-_DEPTH: Final = 20  # levels; nothing that people write is deeper, and a value that holds itself has no end
+_DEPTH: Final = 20  # levels; values that people write are not deeper, and a value that contains itself never ends
 
 
 def read_free(raw: object, depth: int = 0) -> Any:
-    """Plain data for JSON from what was written. Raises Unfit for what JSON can't hold."""
+    """Converts what was written into plain data for JSON. Raises Unfit for what JSON can't hold."""
     if depth > _DEPTH:
         raise Unfit(f"Nest no deeper than {_DEPTH} levels.")
     if isinstance(raw, Mapping):
@@ -33,7 +33,7 @@ def read_free(raw: object, depth: int = 0) -> Any:
 
 
 def scalar(text: str) -> Any:
-    """What text without quotes stands for."""
+    """The value that text without quotes stands for."""
     if is_null(Plain(text)):
         return None
     if text in _TRUTH:

@@ -1,8 +1,9 @@
-"""How long finished work ran, by whose it was and what it asked for: all that is known of run times in advance.
+"""Run times of finished jobs, by user and request: everything that is known in advance about run times.
 
-Run times are kept as hazards: of the jobs that got as far as an age, how many ended before twice that age. A group with
-few jobs leans on the wider one around it: everyone's, then the user's, the user's of that size, and those of that name.
-Old jobs fade, so a user who changes what he runs is believed soon. The tables follow from the jobs' ends alone.
+Run times are stored as hazards: of the jobs that reached an age, the share that ended before twice that age. A group
+with few jobs also uses the wider group around it. From wide to narrow: all jobs, the user's jobs, the user's jobs of
+that size, and those of that name. Old jobs decay, so that a user's change of habits shows soon. The tables follow from
+the ends of jobs alone.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ from typing import Final
 
 from muster.core.spec import JobSpec
 
-BINS: Final = 24  # ages: under 2 s, under 4 s, ... under 2**24 s, which is 194 days
+BINS: Final = 24  # age bins: under 2 s, under 4 s, ... under 2**24 s, which is 194 days
 EDGES: Final = (0.0, *(float(2 ** (i + 1)) for i in range(BINS)))
-PRIOR: Final = 0.5  # half of all jobs end before they double their age: what holds where nothing is known
-BELIEF: Final = 2.0  # jobs that the wider group counts as, beside the group's own
-FADE: Final = 0.9  # what a job of a user counts after the next one
-REFRESH: Final = 1.125  # growth after which everyone's table is looked at again: until then, answers are remembered
-KNOWN: Final = 32  # ends from which on finished work says something
-GROUPS: Final = 50_000  # in memory; those that were longest without an end go first
+PRIOR: Final = 0.5  # without data: half of all jobs end before they double their age
+BELIEF: Final = 2.0  # how many jobs the wider group counts as, next to the group's own
+FADE: Final = 0.9  # factor by which each new job of a group reduces the weight of the older ones
+REFRESH: Final = 1.125  # growth of `ends` after which `common` is computed again; answers are cached until then
+KNOWN: Final = 32  # number of ends from which on the history is used
+GROUPS: Final = 50_000  # maximum in memory; the groups that had no end for the longest time are dropped first
 
 Group = tuple[str, ...]
 Asked = tuple[tuple[Group, ...], int, float]
@@ -37,7 +38,7 @@ class Table:
     passed: list[float] = field(default_factory=lambda: [0.0] * BINS)
 
     def add(self, last: int, fade: float) -> None:
-        """A job that ended in the bin `last` and passed those before."""
+        """Adds a job that ended in the bin `last` and passed the bins before it."""
         ended, passed = self.ended, self.passed
         for i in range(last + 1):
             ended[i] *= fade
@@ -51,19 +52,19 @@ class History:
     everyone: Table = field(default_factory=Table)
     groups: dict[Group, Table] = field(default_factory=dict)
     ends: int = 0
-    epoch: int = 0  # goes up when everyone's expectations change
-    common: list[float] = field(default_factory=lambda: [PRIOR] * BINS)  # everyone's hazards at the last refresh
-    _next: int = 8  # the number of ends at which that is due
+    epoch: int = 0  # increases when the expectations for all jobs change
+    common: list[float] = field(default_factory=lambda: [PRIOR] * BINS)  # hazards of all jobs at the last refresh
+    _next: int = 8  # the number of ends at which the next refresh is due
     _new: list[tuple[tuple[Group, ...], int]] = field(default_factory=list)  # ends that are not in the tables yet
     _worths: dict[Group, dict[Asked, float]] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def known(self) -> bool:
-        """Whether enough has finished to expect anything."""
+        """Whether enough jobs have finished to expect anything."""
         return self.ends >= KNOWN
 
     def observe(self, groups: tuple[Group, ...], seconds: float) -> None:
-        """A job ended after it had run for so long. The tables are brought up to date when someone asks."""
+        """Adds a job that ended after it had run this long. The tables are updated at the next query."""
         self._new.append((groups, age_bin(seconds)))
         self.ends += 1
         self._worths.pop(groups[0], None)
@@ -76,7 +77,7 @@ class History:
             for group in groups:
                 found = self.groups.pop(group, None) or Table()
                 found.add(last, FADE)
-                self.groups[group] = found  # to the end: the newest are the last to go
+                self.groups[group] = found  # moved to the end: the newest groups are dropped last
         self._new.clear()
         while len(self.groups) > GROUPS:
             del self.groups[next(iter(self.groups))]
@@ -90,7 +91,7 @@ class History:
         self._worths.clear()
 
     def hazards(self, groups: tuple[Group, ...], first: int = 0) -> list[float]:
-        """For each age from `first` on: the share of jobs that end before they double it."""
+        """For each age bin from `first` on: the share of jobs that end before they double their age."""
         if self._new:
             self._catch_up()
         found = self.common[first:]
@@ -103,10 +104,10 @@ class History:
         return found
 
     def worth(self, groups: tuple[Group, ...], first: int, owed: float = 0.0) -> float:
-        """Ends a second that running such a job brings at best, once it is as old as the bin `first`.
+        """The best rate of ends per second from running such a job, once its age is in the bin `first`.
 
-        It is the Gittins index: of all times to give the job before looking again, the one with the best ratio of the
-        chance that it ends to the time that it takes. `owed`: seconds that go to its restart first.
+        This is the Gittins index: over all times to run the job before deciding again, the best ratio of the
+        probability that it ends to the expected time. `owed`: seconds that its restart costs first.
         """
         known = self._worths.setdefault(groups[0], {})
         asked = (groups, first, owed)
@@ -130,7 +131,7 @@ class History:
         return best
 
     def quantile(self, groups: tuple[Group, ...], share: float, age: float = 0.0) -> float:
-        """Seconds that a job of this age runs in all, with this probability at most."""
+        """The total run time in seconds that a job of this age does not exceed with probability `share`."""
         known = self._worths.setdefault(groups[0], {})
         asked = (groups, -1, share) if not age else None
         found = known.get(asked) if asked else None
@@ -153,7 +154,7 @@ class History:
 
 
 def groups_of(user: str, spec: JobSpec) -> tuple[Group, ...]:
-    """From the wider to the more particular. Numbers at the end of a name, as sweeps give them, don't count."""
+    """From wide to narrow. Numbers at the end of a name, as in sweeps, are ignored."""
     size = f"{spec.kind} {spec.num_nodes}x{spec.resources.accelerators}"
     who = (spec.project, user)
     name = _NUMBERED.sub("", spec.name)

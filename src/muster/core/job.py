@@ -1,4 +1,4 @@
-"""A job, its attempts and their workers, as the state holds them; changed by `core.state.apply` alone."""
+"""A job, its attempts and their workers, as the state holds them. Only `core.state.apply` changes them."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ class Worker:
     seat: Seat
     state: Literal["starting", "running", "ended"] = "starting"
     exit: dict[str, Any] | None = None  # wire.WorkerExit as a dict
-    at: str = ""  # the machine that the engine chose, where Muster gave it a slot
+    at: str = ""  # the machine that the engine chose, if Muster assigned a slot
 
     @property
     def placed(self) -> bool:
-        """Whether it is known on which machine it is: a slot is none."""
+        """Whether its machine is known. A slot is not a machine."""
         return bool(self.at) or not is_slot(self.seat.node)
 
     @property
     def node(self) -> str:
-        """The machine that it is on, as far as that is known."""
+        """Its machine; its slot as long as the machine is not known."""
         return self.at or self.seat.node
 
 
@@ -45,8 +45,8 @@ class Attempt:
     ended_at: float | None = None
     outcome: str | None = None
     reason: Reason | None = None
-    from_step: int | None = None  # of the checkpoint that it started from
-    pool: str = ""  # that its nodes belong to
+    from_step: int | None = None  # step of the checkpoint that it started from
+    pool: str = ""  # the pool of its nodes
 
     def to_doc(self) -> dict[str, Any]:
         return asdict(self)
@@ -70,7 +70,7 @@ class CheckpointMark:
 
 @dataclass(frozen=True, slots=True)
 class StopOrder:
-    """Why a gang is being stopped, and what becomes of the job afterwards."""
+    """Why a gang is stopped, and the phase of the job afterwards."""
 
     reason: Reason
     then: Literal["stopped", "queued"]
@@ -89,7 +89,7 @@ class Job:
     submitted_at: float
     phase: Phase = "queued"
     since: float = 0.0  # when it entered the phase
-    reason: Reason | None = None  # behind the phase it is in, where the events gave one
+    reason: Reason | None = None  # why it is in this phase, if the events gave a reason
     key: str | None = None  # idempotency key of its submission
     started_at: float | None = None
     finished_at: float | None = None
@@ -100,11 +100,11 @@ class Job:
     checkpoint: CheckpointMark | None = None
     ran: float = 0.0  # seconds that ended attempts spent running, for `max_duration`
     ask: Resources = field(default_factory=Resources)  # per node; follows from the spec
-    expect: float | None = None  # seconds it was expected to run, from what had finished when it was submitted
-    waited: float = 0.0  # seconds that it was queued before its attempts so far
-    claim: tuple[Seat, ...] = ()  # seats that are kept for it until those who sit there have left
-    code: str = ""  # digest of the snapshot of its `workdir`, where one was taken
-    trusted: bool = False  # an administrator submitted it, or resumed it: it may do what the server may
+    expect: float | None = None  # expected run time in seconds, from the jobs that had finished when it was submitted
+    waited: float = 0.0  # seconds that it was queued, over all attempts so far
+    claim: tuple[Seat, ...] = ()  # seats that are reserved for it until other gangs have left them
+    code: str = ""  # digest of the snapshot of its `workdir`, if one was taken
+    trusted: bool = False  # submitted or resumed by an administrator: it has the server's rights
 
     @property
     def final(self) -> bool:
@@ -112,16 +112,16 @@ class Job:
 
     @property
     def nodes(self) -> int:
-        """Nodes that it holds or, while it waits, asks for."""
+        """Nodes that it holds or, while it is queued, requests."""
         return len(self.attempt.workers) if self.active and self.attempt else self.spec.num_nodes
 
     @property
     def active(self) -> bool:
-        """Whether an attempt of it holds resources."""
+        """Whether one of its attempts holds resources."""
         return self.phase in ("starting", "running", "stopping")
 
     def to_doc(self) -> dict[str, Any]:
-        """Everything but the spec, which never changes and is kept beside it."""
+        """Everything except the spec, which never changes and is stored separately."""
         return {
             "id": self.id,
             "number": self.number,
@@ -150,7 +150,7 @@ class Job:
 
     @classmethod
     def from_doc(cls, doc: dict[str, Any], spec: JobSpec) -> Job:
-        # By position: a server that starts makes 100,000 of these, and keywords would double the time.
+        # Positional arguments: a starting server creates 100,000 of these, and keyword arguments would double the time.
         stop, mark = doc["stop"], doc["checkpoint"]
         return cls(
             doc["id"], doc["number"], doc["project"], doc["queue"], doc["user"], spec, doc["submitted_at"],

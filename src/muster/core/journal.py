@@ -1,18 +1,18 @@
-"""What changed, in order, for those who keep an index of the state and don't want to look at all of it again."""
+"""A journal of changes to the state, in order, so that an index of the state can be updated without a full scan."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Literal
 
-KEPT = 400_000  # entries; a reader that is further behind starts from the whole state
+KEPT = 400_000  # entries; a reader that is further behind has to scan the whole state
 
 What = Literal["job", "node", "entity", "history"]  # entity: queues, pools, projects, rules; history: of a user
 Entry = tuple[What, str]
 
 
 class Journal:
-    """Readers keep a cursor. `since` gives what came after it, or None when that is not known any more."""
+    """Readers keep a cursor. `since` returns the entries after it, or None when they are no longer kept."""
 
     __slots__ = ("_entries", "_start")
 

@@ -1,4 +1,4 @@
-"""JSON from outside, with a bound on how deeply it is nested: the parser ends where the stack does."""
+"""Parses JSON from outside, with a limit on the nesting depth: the parser's own limit is the size of the stack."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any, Final
 
 from muster.core.errors import Invalid
 
-DEPTH: Final = 64  # levels; nothing that people or their tools write has more
-_STRING: Final = re.compile(r'"[^"]*(?:"|\Z)')  # once no quote is escaped any more; an open one goes to the end
+DEPTH: Final = 64  # levels; people and their tools do not write more
+_STRING: Final = re.compile(r'"[^"]*(?:"|\Z)')  # for text without escaped quotes; an open quote extends to the end
 _STEPS: Final = {"[": 1, "{": 1, "]": -1, "}": -1}
 
 
 def parse(text: bytes | str, depth: int = DEPTH) -> Any:
-    """Raises Invalid for what is no JSON in UTF-8, and for what is nested more deeply than `depth`."""
+    """Raises Invalid for text that is not JSON in UTF-8, and for JSON that is nested more deeply than `depth`."""
     try:
         plain = text.decode("utf-8-sig") if isinstance(text, bytes) else text
         if _deep(plain, depth):
@@ -28,7 +28,7 @@ def _deep(text: str, depth: int) -> bool:
     if text.count("[") + text.count("{") <= depth:
         return False
     level = 0
-    plain = text.replace("\\\\", "").replace('\\"', "")  # pairs of backslashes first, then the quotes that are escaped
+    plain = text.replace("\\\\", "").replace('\\"', "")  # first pairs of backslashes, then escaped quotes
     for sign in re.sub(r"[^\[\]{}]+", "", _STRING.sub("", plain)):
         level += _STEPS[sign]
         if level > depth:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 
 def byte_lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Whole lines as they come. Text would be split at U+0085 or U+2028 as well, which are ordinary inside of JSON."""
+    """Complete lines as they arrive. Splitting text would also split at U+0085 and U+2028, which JSON may contain."""
     rest = b""
     for chunk in chunks:
         *whole, rest = (rest + chunk).split(b"\n")

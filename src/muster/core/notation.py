@@ -14,36 +14,36 @@ Form = Literal[
     "text", "name", "path", "commands", "integer", "number", "flag", "choice", "priority", "duration",
     "duration_or_auto", "size", "accelerators", "nodes", "mapping", "list", "section", "json",
 ]  # fmt: skip
-FieldPath = tuple[str, ...]  # the names of a field from the top: ("run",) or ("retry", "on")
+FieldPath = tuple[str, ...]  # the path of a field from the top: ("run",) or ("retry", "on")
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """How a field is written in a job file: its form, in words what is expected, an example, and its other names."""
+    """How a field is written in a job file: its form, what is expected (a text), an example, and its aliases."""
 
     form: Form
     expected: str
     example: str
     aliases: tuple[str, ...] = ()
-    item: str = ""  # what one item of a list or mapping should be
-    shorthand: str = ""  # of a section: the field that a bare value stands for
-    lifted: bool = False  # of a section: its fields may also stand at the top level
+    item: str = ""  # description of one item of a list or mapping
+    shorthand: str = ""  # of a section: the field that a bare value sets
+    lifted: bool = False  # of a section: its fields are also accepted at the top level
 
 
 def written(info: FieldInfo) -> Written | None:
-    """How the field is written; None for one that a job file can't hold."""
+    """How the field is written; None for a field that a job file can't contain."""
     return next((note for note in info.metadata if isinstance(note, Written)), None)
 
 
 def section_model(info: FieldInfo) -> type[BaseModel] | None:
-    """The model of a field that is a section of the file, or that may be."""
+    """The model of a field that is or may be a section of the file."""
     kinds = get_args(info.annotation) or (info.annotation,)
     return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), None)
 
 
 @cache
 def accepted_names(model: type[BaseModel]) -> Mapping[str, FieldPath]:
-    """Every key that may stand in this section, aliases and lifted fields included → the field it means, as a path."""
+    """Every key that this section accepts, including aliases and lifted fields → the path of the field it means."""
     names: dict[str, FieldPath] = {}
     for name, info in model.model_fields.items():
         if note := written(info):

@@ -1,4 +1,4 @@
-"""A job file, as YAML text or as a mapping, into a `JobSpec`, or into one error that holds every mistake in it."""
+"""Parses a job file, as YAML text or as a mapping, into a `JobSpec`, or into one error with every mistake in it."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ def parse_job(
     base: Path | None = None,
     defaults: Mapping[str, Any] | None = None,
 ) -> JobSpec:
-    """The job, or SpecError with every problem at once.
+    """Returns the job, or raises SpecError with all problems at once.
 
     `base` is the folder that a relative `workdir` starts from. `defaults` is written like a job file and fills in what
-    the job leaves out; its `envs` and `tags` are joined with the job's, name by name.
+    the job leaves out; its `envs` and `tags` are merged with the job's, name by name.
     """
     report = Report()
     spec = None
     try:
-        # 1. text to plain data; 2. plain data to fields, each value in its canonical form
+        # 1. text to plain data; 2. plain data to fields, each value in canonical form
         given = read_fields(read_document(job, report), (), report)
         entries = _over(read_fields(defaults or {}, ("defaults",), report), given)
-        # 3. what the models can't check; 4. what they can
+        # 3. checks that the models can't do; 4. validation by the models
         _check_names(entries, report)
         spec = _validated(_values(entries, base), entries, report)
     except Stop:
@@ -55,7 +55,7 @@ def _over(defaults: dict[FieldPath, Entry], given: dict[FieldPath, Entry]) -> di
 
 
 def _check_names(entries: Mapping[FieldPath, Entry], report: Report) -> None:
-    """Names in the ranks' environment: none that the launcher sets, none given both openly and as a secret."""
+    """Checks names in the ranks' environment: none that the launcher sets, none both in `envs` and in `secrets`."""
     envs, secrets = entries.get(("envs",)), entries.get(("secrets",))
     shared: dict[str, At] = {}
     hidden: list[tuple[str, At]] = []
@@ -72,7 +72,7 @@ def _check_names(entries: Mapping[FieldPath, Entry], report: Report) -> None:
 
 
 def _values(entries: Mapping[FieldPath, Entry], base: Path | None) -> dict[str, Any]:
-    """What the model is made from: nested, without what failed, with a name and an absolute `workdir`."""
+    """The input of the model: nested, without failed values, with a name and an absolute `workdir`."""
     values: dict[str, Any] = {}
     for path, entry in entries.items():
         if entry.value is not FAILED:
@@ -83,7 +83,7 @@ def _values(entries: Mapping[FieldPath, Entry], base: Path | None) -> dict[str, 
     if isinstance(values.get("num_nodes"), tuple):
         values["min_nodes"], values["num_nodes"] = values["num_nodes"]
     if base is not None and values.get("workdir"):
-        # `os.path` and not `Path.resolve`, which would ask the disk.
+        # `os.path` and not `Path.resolve`, which would access the disk.
         inside = os.path.join(base, os.path.expanduser(values["workdir"]))  # noqa: PTH111, PTH118
         values["workdir"] = os.path.abspath(inside)  # noqa: PTH100
     if "name" not in values:
@@ -98,7 +98,7 @@ def _validated(values: dict[str, Any], entries: Mapping[FieldPath, Entry], repor
         return spec.model_copy(update=dict.fromkeys(idle)) if idle else spec
     except ValidationError as error:
         faults = error.errors(include_url=False, include_context=False, include_input=False)
-    reported: set[At] = set()  # a union reports one fault for each of its members
+    reported: set[At] = set()  # a union reports one error for each of its members
     for fault in faults:
         loc = tuple(fault["loc"])
         path = next(tuple(map(str, loc[:n])) for n in (2, 1) if loc[:n] in FIELDS)
@@ -114,12 +114,12 @@ def _validated(values: dict[str, Any], entries: Mapping[FieldPath, Entry], repor
 
 
 def _faulty(entry: Entry, rest: tuple[int | str, ...]) -> tuple[At, Any, str]:
-    """Where exactly, what stood there and what should: of the item, where the fault is in one item."""
+    """The location, the value found and what was expected; of the item, if the fault is in one item."""
     note = entry.field.note
     if not rest or note.form not in ("list", "mapping"):
         return entry.at, entry.raw, note.expected
     if isinstance(rest[0], str):
-        # Only the name is shown: values of an environment are often more private than their names.
+        # Only the name is shown: environment values are often more private than their names.
         return entry.item_at(rest[0]), rest[0], note.item
     key = entry.keys[rest[0]]
     at = entry.item_at(key)

@@ -1,6 +1,6 @@
-"""What a scheduling round decided, made from one version of the state.
+"""The result of a scheduling round, computed from one version of the state.
 
-Gangs to start, each with its seats; gangs to stop so that others can start; and the seats that are kept for those
+Gangs to start, each with its seats; gangs to stop so that others can start; and the seats that are reserved for those
 others until they are free.
 """
 
@@ -20,7 +20,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Yield:
-    """A running gang that is asked to save, and is queued again with its place kept."""
+    """A running gang that is asked to save a checkpoint and is then queued again with its position kept."""
 
     job: str
     reason: Reason
@@ -29,7 +29,7 @@ class Yield:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The seats that a queued job waits for, kept from everyone else; none lets go of them."""
+    """The seats that a queued job waits for, reserved for it. No seats: the reservation is released."""
 
     job: str
     seats: tuple[Seat, ...] = ()
@@ -39,6 +39,6 @@ class Claim:
 class Plan:
     version: int
     starts: tuple[Start, ...] = ()
-    wake_at: float | None = field(default=None)  # when time alone could change the answer
+    wake_at: float | None = field(default=None)  # when the result could change through time alone
     yields: tuple[Yield, ...] = ()
     claims: tuple[Claim, ...] = ()

@@ -1,4 +1,4 @@
-"""What one rule says against another, and against the cluster that it is for."""
+"""Checks of a policy: rules that contradict each other, or that do not match the cluster."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from muster.core.rules import DAYS, Maintenance, QueueRules, Rules, Target, Wind
 from muster.core.units import format_duration
 
 Clash = tuple[At, str, str, str]  # where, what was given, what was expected, what to do
-NO_PARENT = "none"  # what a file writes for it, so no queue may be called so
+NO_PARENT = "none"  # how a file writes "no parent", so no queue may have this name
 
 
 def complete(model: Model, values: dict[str, Any]) -> None:
-    """Adds to the values of one section what follows from them."""
+    """Adds the values of one section that follow from its other values."""
     if model is Target and "high" not in values and "wait" in values:
         values["high"] = max(0.0, min(Target().high, values["wait"]))
     if model is Window and values.get("end") == 0:
-        values["end"] = DAY  # midnight is where a day ends, too
+        values["end"] = DAY  # midnight is also the end of a day
     if model is Window and set(values.get("days", ())) <= set(DAYS):
         values["days"] = tuple(day for day in DAYS if day in values.get("days", DAYS))
 
 
 def wrong(model: Model, values: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """What the values of one section say against each other: what was given, what was expected, what to do."""
+    """Contradictions between the values of one section: what was given, what was expected, what to do."""
     start, end = values.get("start"), values.get("end")
     if model is Maintenance and start is not None and end is not None and start >= end:
         given = f"from {format_moment(start)} to {format_moment(end)}"
@@ -42,11 +42,11 @@ def wrong(model: Model, values: Mapping[str, Any]) -> Iterator[tuple[str, str, s
 
 
 def clashes(rules: Rules) -> Iterator[Clash]:
-    """What is wrong with the rules whatever the cluster looks like."""
+    """Problems of the rules that do not depend on the cluster."""
     for name in (name for name in rules.queues if name.lower() == NO_PARENT):
         yield ("queues", name), "a queue of that name", "another name", f"`parent: {NO_PARENT}` means no parent."
     for at, queue in _entries(rules):
-        # What a queue has from the defaults is told there, once.
+        # Problems that a queue inherits from the defaults are reported there, once.
         usual = rules.defaults if at != ("defaults",) else QueueRules()
         if queue.parent != usual.parent:
             yield from _parent_missing(rules, at, queue)
@@ -61,9 +61,9 @@ def clashes(rules: Rules) -> Iterator[Clash]:
 def check_rules(
     rules: Rules, *, pools: Mapping[str, int], queues: Mapping[str, str], projects: Collection[str]
 ) -> list[Problem]:
-    """What only the running cluster can tell.
+    """Problems of the rules that can only be found on the running cluster.
 
-    `pools` are its pools with their accelerators, `queues` its queues with their projects.
+    `pools` maps its pools to their numbers of accelerators, `queues` maps its queues to their projects.
     """
     found = [
         *_unknown("queue", (("queues", name) for name in rules.queues), queues, "muster queue create"),
@@ -97,7 +97,7 @@ def _levels_mixed(at: At, queue: QueueRules) -> Iterator[Clash]:
 
 
 def _pools_left_out(at: At, queue: QueueRules) -> Iterator[Clash]:
-    """Accelerators where the queue's jobs may not run."""
+    """Quota or borrowing limits in pools where the queue's jobs may not run."""
     for key, amounts in (("quota", queue.quota), ("borrow", queue.borrow or {})):
         for pool in amounts if queue.pools else ():
             if pool not in queue.pools:
@@ -107,7 +107,7 @@ def _pools_left_out(at: At, queue: QueueRules) -> Iterator[Clash]:
 
 
 def _cycles(rules: Rules) -> Iterator[Clash]:
-    """Each once, at the queue of it that comes first in the file."""
+    """Each cycle once, at its first queue in the file."""
     known = set[str]()
     for name in rules.queues:
         trail: list[str] = []
@@ -123,7 +123,7 @@ def _cycles(rules: Rules) -> Iterator[Clash]:
 
 
 def _over(rules: Rules, names: Iterable[str]) -> Iterator[Clash]:
-    """Queues whose quota is less than what it is divided into."""
+    """Queues whose quota is less than the sum of the quotas below them."""
     owners = _owners(rules, names)
     for (parent, pool), below in owners.items():
         quota = rules.queue(parent).quota.get(pool) if parent is not None else None
@@ -134,9 +134,9 @@ def _over(rules: Rules, names: Iterable[str]) -> Iterator[Clash]:
 
 
 def _owners(rules: Rules, names: Iterable[str]) -> dict[tuple[str | None, str], dict[str, int]]:
-    """(queue, pool) → the queues below it with their quota of the pool; None is above them all.
+    """(queue, pool) → the queues below it with their quota of the pool; None is above all queues.
 
-    A queue that says nothing of a pool only groups: what stands below it counts for the one above.
+    A queue without quota of a pool is only a group there: the queues below it count for the queue above it.
     """
     found: dict[tuple[str | None, str], dict[str, int]] = defaultdict(dict)
     for name in names:

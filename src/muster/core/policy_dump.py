@@ -1,4 +1,4 @@
-"""The rules as the text of a policy file: what differs from the defaults, in human units."""
+"""Writes the rules as the text of a policy file: only what differs from the defaults, in human units."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from muster.core.rules import Rules, Target, Window
 
 
 def dump_rules(rules: Rules) -> str:
-    """A policy file; `parse_rules` turns it into the same rules."""
+    """The text of a policy file; `parse_rules` turns it back into the same rules."""
     return yaml_text(_section(rules))
 
 
 def _section(model: BaseModel, over: BaseModel | None = None) -> dict[str, Any]:
-    """What the section says beyond `over`, or beyond the defaults of its fields."""
+    """The values of the section that differ from `over`, or from the defaults of its fields."""
     values: dict[str, Any] = {}
     for name, note in NOTES[type(model)].items():
         value, info = getattr(model, name), type(model).model_fields[name]
@@ -34,7 +34,7 @@ def _section(model: BaseModel, over: BaseModel | None = None) -> dict[str, Any]:
 
 
 def written(note: Note, value: Any, over: BaseModel | None = None) -> Any:
-    """A value as a person would write it; a section holds what it says beyond `over`, or beyond its own defaults."""
+    """A value in its notation for people; a section holds what differs from `over`, or from its own defaults."""
     if value is None:
         return note.absent
     if isinstance(value, Mapping):

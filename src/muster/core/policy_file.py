@@ -1,4 +1,4 @@
-"""A policy file, as YAML text or as a mapping, into `Rules`, or into one error that holds every mistake in it."""
+"""Parses a policy file, as YAML text or as a mapping, into `Rules`, or into one error with every mistake in it."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ HINT: Final = "Mend each and apply it again; the rules in force stay as they are
 
 
 def parse_rules(text: str | bytes | Mapping[str, Any], *, source: str = "policy", orders: Collection[str]) -> Rules:
-    """The rules, or SpecError with every problem at once. `orders` are the policies that a queue may name."""
+    """The rules; raises SpecError with all problems at once. `orders` are the policies that a queue may name."""
     report = Report()
     rules = None
     try:
-        # 1. text to plain data; 2. plain data to rules, as far as it is right; 3. what one part says against another
+        # 1. text to plain data; 2. plain data to rules, as far as valid; 3. contradictions between parts
         reader = _Reader(report, orders)
         rules = reader.read(read_document(text, report, POLICY))
         for at, given, expected, hint in clashes(rules):
@@ -43,31 +43,31 @@ def parse_rules(text: str | bytes | Mapping[str, Any], *, source: str = "policy"
 
 @dataclass(frozen=True, slots=True)
 class _Bare:
-    """Accelerators of a pool that is not named."""
+    """A number of accelerators without the name of the pool."""
 
     amount: int
 
 
 @dataclass(slots=True)
 class _Reader:
-    """Reads sections from the inside out: each is valid as far as it goes, so that all the others can be read too."""
+    """Reads sections from the inside out and leaves invalid values out, so that the rest can still be read."""
 
     report: Report
     orders: Collection[str]
     defaults: QueueRules = field(default_factory=QueueRules)
-    pools: tuple[str, ...] = ()  # that the file names
-    failed: set[At] = field(default_factory=set)  # where a value stood that could not be read
+    pools: tuple[str, ...] = ()  # pools that the file names
+    failed: set[At] = field(default_factory=set)  # locations of values that could not be read
 
     def read(self, raw: Mapping[Any, Any]) -> Rules:
         pools = raw.get("pools")
         self.pools = tuple(map(str, pools)) if isinstance(pools, Mapping) else ()
-        first = {key: raw[key] for key in raw if key == "defaults"}  # queues are read over it
+        first = {key: raw[key] for key in raw if key == "defaults"}  # before the queues: they inherit from it
         rules = self._section(Rules, {**first, **raw}, ())
-        assert isinstance(rules, Rules)  # every field of it has a default
+        assert isinstance(rules, Rules)  # all its fields have defaults
         return rules
 
     def _section(self, model: Model, raw: Mapping[Any, Any], at: At) -> BaseModel | None:
-        """What stands there, without what is wrong with it; None where too little is left."""
+        """The section without its invalid values; None when a required value is missing."""
         values: dict[str, Any] = {}
         for key, value in raw.items():
             name = FIELDS[model].get(key) if isinstance(key, str) else None
@@ -140,7 +140,7 @@ class _Reader:
         return self._validated(note.model, values, {note.shorthand: raw}, at)
 
     def _validated(self, model: Model, values: dict[str, Any], raw: Mapping[Any, Any], at: At) -> BaseModel | None:
-        """The model of these values, leaving out those that don't fit it, each of which is reported."""
+        """The model of these values. Values that don't fit are reported and left out."""
         for mistake in wrong(model, values):
             self._add(at, *mistake)
             return None
@@ -166,7 +166,7 @@ class _Reader:
         return self._validated(model, values, raw, at)
 
     def _name_pools(self, values: dict[str, Any], at: At) -> None:
-        """Says of which pool a bare number is: the only one that the queue may use, or else that the file names."""
+        """Assigns a bare number to a pool: the queue's only pool, or else the only pool that the file names."""
         pools = values.get("pools", self.defaults.pools) or self.pools
         for name in ("quota", "borrow"):
             bare = values.get(name)
@@ -218,7 +218,7 @@ def _pick(name: str, among: Collection[str]) -> str:
 
 
 def _at(raw: Any, path: tuple[Any, ...]) -> Any:
-    """What stands at the path; where the path leads no further, what stands there."""
+    """The value at the path, or at the part of the path that exists."""
     for part in path:
         if isinstance(raw, list | tuple) or (isinstance(raw, Mapping) and part in raw):
             raw = raw[part]

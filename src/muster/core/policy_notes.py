@@ -1,4 +1,4 @@
-"""How each rule is written in a policy file: the form, what is expected, an example, and what it means."""
+"""How each rule is written in a policy file: its form, what is expected, an example, and its meaning."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ class Note:
     example: str
     meaning: str
     many: Literal["", "list", "mapping"] = ""
-    key: str = ""  # the key in a file, where it is not the field's name
-    absent: str = ""  # the word for None: `unlimited`, `never`
+    key: str = ""  # the key in a file, if it differs from the field's name
+    absent: str = ""  # the text for None: `unlimited`, `never`
     model: Model | None = None  # of a section
-    shorthand: str = ""  # of a section: the field that a bare value stands for
+    shorthand: str = ""  # of a section: the field that a bare value sets
 
 
 _DURATION: Final = "a duration such as `90s`, `5m` or `1h30m`"
@@ -212,7 +212,7 @@ NOTES: Final[dict[Model, dict[str, Note]]] = {
     ProjectRules: _PROJECT,
     Keep: _KEEP,
 }
-# Where a key of each model stands, in words.
+# The place of each model's keys in the file, as text for people.
 PLACES: Final[dict[Model, str]] = {
     Rules: "at the top level",
     Preemption: "under `preemption`",
@@ -229,7 +229,7 @@ FIELDS: Final = {model: {note.key or name: name for name, note in notes.items()}
 
 
 def choices(info: FieldInfo) -> tuple[str, ...]:
-    """What a field of choices may be, or its items."""
+    """The allowed values of a field of choices, or of its items."""
     return tuple(word for word in _words(info.annotation) if isinstance(word, str))
 
 

@@ -1,4 +1,4 @@
-"""JSON Schema (draft 2020-12) of what a person may write in a policy file, for editors; its words are the notes'."""
+"""The JSON Schema (draft 2020-12) of a policy file, for editors; its texts come from the notes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Shape = dict[str, Any]
 
 
 def policy_schema(orders: Collection[str]) -> Shape:
-    """What it refuses is a mistake or unusual; what it lets through may still name what is not there."""
+    """Whatever the schema rejects is a mistake or unusual. What it accepts may still name things that do not exist."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Muster policy",
@@ -28,7 +28,7 @@ def policy_schema(orders: Collection[str]) -> Shape:
 
 
 def default_of(info: FieldInfo, note: Note) -> Any:
-    """The default as a person would write it; None when there is none, or when it is a section."""
+    """The default in its notation for people; None when there is none, or when it is a section."""
     if info.is_required() or (note.model is not None and not note.absent):
         return None
     return written(note, info.default)
@@ -53,7 +53,7 @@ def _section(model: Model, orders: Collection[str]) -> Shape:
 
 
 def _shapes(note: Note, name: str, canonical: Shape, orders: Collection[str]) -> list[Shape]:
-    """Each of these is a way to write the field."""
+    """The schemas of all ways to write the field."""
     kinds = [kind for kind in canonical.get("anyOf", [canonical]) if kind.get("type") != "null"]
     plain = {key: value for key, value in kinds[0].items() if key not in ("title", "description", "default")}
     items = _items(note, _inside(plain), orders)
@@ -71,7 +71,7 @@ def _items(note: Note, canonical: Shape, orders: Collection[str]) -> list[Shape]
     if note.form == "order":
         return [{"enum": list(orders)}]
     if note.model is None:
-        # A time of day or of the calendar is a number in the rules, and never one in a file.
+        # Times of day and dates are numbers in the rules but never in a file.
         return [*([canonical] if note.form not in ("clock", "moment") else []), *_OTHERS.get(note.form, [])]
     short: list[Shape] = [{"type": "string"}] if note.model is Window else []
     if note.shorthand:
@@ -83,7 +83,7 @@ def _items(note: Note, canonical: Shape, orders: Collection[str]) -> list[Shape]
 def _mapping(note: Note, name: str, items: list[Shape], canonical: Shape) -> Shape:
     empty: list[Shape] = (
         [{"type": "null"}] if note.model is not None else []
-    )  # `research:` alone is a queue without a difference
+    )  # `research:` without a value is a queue that only has the defaults
     if name == "targets":
         return {
             "type": "object",
@@ -96,7 +96,7 @@ def _mapping(note: Note, name: str, items: list[Shape], canonical: Shape) -> Sha
 
 
 def _inside(shape: Shape) -> Shape:
-    """Of one item, where the field holds several."""
+    """The schema of one item, if the field holds several."""
     patterns = list(shape.get("patternProperties", {}).values())
     inside = shape.get("items") or (patterns[0] if patterns else shape.get("additionalProperties"))
     return inside if isinstance(inside, dict) else shape

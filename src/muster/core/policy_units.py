@@ -1,4 +1,4 @@
-"""Hours, days and dates as a policy file writes them, and as the rules keep them."""
+"""Hours, days and dates: conversion between the notation of a policy file and the values in the rules."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def format_clock(seconds: int) -> str:
 
 
 def parse_days(text: str) -> tuple[Day, ...]:
-    """In the order of the week, from `mon-fri`, `sat,sun`, `weekdays`, `weekends` or `daily`."""
+    """Days in the order of the week, from `mon-fri`, `sat,sun`, `weekdays`, `weekends` or `daily`."""
     named = set[Day]()
     for part in re.split(r"[,\s]+", re.sub(r"\s*-\s*", "-", text.strip().lower())):
         first, dash, last = part.partition("-")
@@ -47,7 +47,7 @@ def parse_days(text: str) -> tuple[Day, ...]:
 
 
 def format_days(days: Sequence[Day]) -> str:
-    """`mon-fri`, `mon,wed`; three and more in a row are written as a range."""
+    """Such as `mon-fri` or `mon,wed`; three or more days in a row are written as a range."""
     runs: list[list[Day]] = []
     for day in days:
         if runs and DAYS.index(day) == DAYS.index(runs[-1][-1]) + 1:
@@ -76,7 +76,7 @@ def format_window(window: Window) -> str:
 
 
 def parse_moment(text: str) -> float:
-    """Seconds since 1970 from `2026-11-20T08:00Z` or the like with an offset."""
+    """Seconds since 1970 from `2026-11-20T08:00Z`, or the same with an offset."""
     words = text.strip()
     try:
         moment = datetime.fromisoformat(words)
@@ -95,7 +95,7 @@ def format_moment(seconds: float) -> str:
 
 
 def _day(text: str) -> int:
-    """Which day of the week, from its name or the beginning of it; 0 is Monday."""
+    """The number of a day of the week, from its name or a prefix of it; 0 is Monday."""
     found = [n for n, day in enumerate(_DAY_NAMES) if len(text) > 1 and day.startswith(text)]
     if len(found) != 1:
         near = get_close_matches(text, (*DAYS, *_DAY_NAMES, *_NAMED_DAYS), n=1)

@@ -1,4 +1,4 @@
-"""The one list of reasons: a named cause behind every wait, refusal, restart and stop, with what would change it."""
+"""The list of all reasons: a named cause of every wait, refusal, restart and stop, with a hint that says what to do."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-# What a restart is charged to; `error` is the user's own program, not retried unless the job asks for it.
+# The category that a restart is charged to; `error` is the user's own program, not retried unless the job asks for it.
 Category = Literal["wait", "refusal", "worker", "node", "preempted", "error", "end"]
 
 
@@ -20,7 +20,7 @@ class ReasonKind:
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """One cause as it applied to one job: `message` names the particulars, `data` holds them for programs."""
+    """One cause as it applied to one job: `message` states the details for people, `data` holds them for programs."""
 
     code: str
     message: str
@@ -29,7 +29,7 @@ class Reason:
 
     @classmethod
     def of(cls, raw: Mapping[str, Any]) -> Reason:
-        """From `to_dict`; logs of the first versions call the hint `mend`."""
+        """Inverse of `to_dict`. Logs of the first versions call the hint `mend`."""
         return cls(raw["code"], raw["message"], raw.get("hint", raw.get("mend", "")), raw.get("data") or {})
 
     @property
@@ -41,7 +41,7 @@ class Reason:
 
 
 def reason(code: str, message: str = "", hint: str = "", **data: Any) -> Reason:
-    """A reason from the list; what is not given is taken from its kind."""
+    """A reason of this code; a message or hint that is not given is taken from its kind."""
     kind = REASONS[code]
     return Reason(code, message or kind.summary, hint or kind.hint, data)
 
@@ -191,10 +191,10 @@ _KINDS = [
         "apt-get install bubblewrap on the server's machine, or start it with `muster up --trust-members`.",
     ),
     ReasonKind("no_command", "refusal", "the command does not exist", "Correct `run`, or install the program."),
-    # ends that belong to the node
+    # ends that the node caused
     ReasonKind("node_lost", "node", "the node went away"),
     ReasonKind("launcher_lost", "node", "the launcher on the node was killed"),
-    # ends that belong to a worker
+    # ends that a worker caused
     ReasonKind("killed_by_signal", "worker", "a rank was killed by a signal"),
     ReasonKind("gang_member_died", "worker", "another worker of the gang died"),
     ReasonKind(
@@ -203,7 +203,7 @@ _KINDS = [
         "the machine ran out of memory and the kernel killed a rank",
         "Ask for more memory, or for fewer ranks on a node.",
     ),
-    # ends that belong to the platform
+    # ends that the platform caused
     ReasonKind("preempted", "preempted", "its resources were needed by work that goes first"),
     ReasonKind("quota_reclaimed", "preempted", "the accelerators that it had borrowed were wanted back"),
     ReasonKind("turn_over", "preempted", "its turn in a queue with time slices was over"),
@@ -215,7 +215,7 @@ _KINDS = [
     ),
     ReasonKind("resizing", "preempted", "it starts again on another number of nodes"),
     ReasonKind("cancelled_outside", "preempted", "somebody cancelled it with the cluster's own tools"),
-    # ends that belong to the user's program
+    # ends that the user's program caused
     ReasonKind("user_error", "error", "the program ended with an error", "See `muster logs`."),
     ReasonKind(
         "out_of_memory",

@@ -1,4 +1,4 @@
-"""A named set of plug-ins of one family, with a helpful word when a name is not in it."""
+"""A registry of the plug-ins of one family by name. The error for an unknown name suggests the closest one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The mistakes found in a file so far, and the words in which a mistake says where it is and what stood there."""
+"""The mistakes found in a file so far, and functions that format the location and the value of a mistake."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from typing import Any, Final, NoReturn
 
 from muster.core.errors import Problem
 
-MAX_PROBLEMS: Final = 100  # after so many, reading on helps nobody
+MAX_PROBLEMS: Final = 100  # reading stops here: more problems do not help the user
 
-At = tuple[str | int, ...]  # where the user wrote something: keys and list positions from the top
+At = tuple[str | int, ...]  # the location of a value in the file: keys and list positions from the top
 
 
 class Stop(Exception):
-    """Nothing further can be found out; the report says why."""
+    """Reading can't continue; the report says why."""
 
 
 class Plain(str):
-    """Text that stood without quotes. What it means is the field's affair, so `no` and `1.10` come to no harm."""
+    """Text that was written without quotes. The field decides what it means, so `no` and `1.10` are preserved."""
 
     __slots__ = ()
 
 
 @dataclass(slots=True)
 class Report:
-    """The problems so far, and the lines on which things stand."""
+    """The problems so far, and the line of each location."""
 
     lines: dict[At, int] = field(default_factory=dict)
     found: list[tuple[float, Problem]] = field(default_factory=list)
 
     def add(self, at: At, given: str, expected: str, hint: str) -> None:
         line = next((self.lines[at[:n]] for n in range(len(at), 0, -1) if at[:n] in self.lines), None)
-        if "secrets" in at[:2]:  # the second place is for `defaults.secrets`
+        if "secrets" in at[:2]:  # the second position is for `defaults.secrets`
             given = "something that is not shown here, because it may be secret"
             at = tuple(part for n, part in enumerate(at) if n <= at.index("secrets") or isinstance(part, int))
         self._put(line, Problem(spelled(at) + (f" (line {line})" if line else ""), given, expected, hint))
@@ -52,7 +52,7 @@ class Report:
 
 
 def shown(raw: Any) -> str:
-    """For a person, in at most 80 characters. Never what a list or mapping holds: it may be secret."""
+    """The value for people, in at most 80 characters. Never the contents of a list or mapping: they may be secret."""
     if is_null(raw):
         return "nothing"
     if isinstance(raw, Mapping):
@@ -92,6 +92,6 @@ def is_clean(text: str) -> bool:
     return not _BROKEN.search(text)
 
 
-_BROKEN: Final = re.compile("[\x00\ud800-\udfff]")  # what no process can be given
+_BROKEN: Final = re.compile("[\x00\ud800-\udfff]")  # characters that can't be passed to a process
 _BARE: Final = re.compile(r"[0-9.+-]+|true|false")
 _SIMPLE_KEY: Final = re.compile(r"[A-Za-z0-9_./-]{1,80}")

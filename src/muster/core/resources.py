@@ -1,4 +1,4 @@
-"""What a node has and what a worker asks for, as arithmetic that can't go wrong silently."""
+"""Resources of a node or request of a worker, with arithmetic."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ WHOLE: Final = 1000  # thousandths of an accelerator
 class Resources:
     """CPUs in thousandths, memory in bytes, and a count of one kind of accelerator. A node has at most one kind.
 
-    A worker that wants a part of one accelerator asks for one with a `share` under 1000. Of what is free on a node,
-    `accelerators` counts the whole ones; the node itself knows what is left of those that are shared.
+    A worker that needs a part of one accelerator requests one with a `share` under 1000. For the free resources of a
+    node, `accelerators` counts the whole ones; the node itself tracks what is left of the shared ones.
     """
 
     milli_cpus: int = 0
     memory: int = 0
     accelerators: int = 0
-    accelerator: str = ""  # "" asks for, or has, none
+    accelerator: str = ""  # "": none
     share: int = WHOLE  # thousandths of each accelerator
-    accelerator_memory: int = 0  # bytes of each; 0 asks for, or says, nothing
+    accelerator_memory: int = 0  # bytes of each; 0: no requirement, or not known
 
     def __add__(self, other: Resources) -> Resources:
         return Resources(
@@ -55,11 +55,11 @@ class Resources:
 
     @property
     def weight(self) -> float:
-        """Accelerators, parts of one counted as parts."""
+        """The number of accelerators; a part of one counts as a fraction."""
         return self.accelerators * self.share / WHOLE
 
     def holds(self, ask: Resources) -> bool:
-        """Whether a worker asking for this much fits here. `GPU` asks for any kind."""
+        """Whether a worker with this request fits here. `GPU` requests any kind."""
         return (
             self.milli_cpus >= ask.milli_cpus
             and self.memory >= ask.memory
@@ -68,11 +68,11 @@ class Resources:
         )
 
     def suits(self, ask: Resources) -> bool:
-        """Whether the accelerators here are of the kind and size that is asked for."""
+        """Whether the accelerators here have the requested kind and memory."""
         return ask.accelerator in ("GPU", self.accelerator) and self.accelerator_memory >= ask.accelerator_memory
 
     def lacks(self, ask: Resources) -> list[str]:
-        """What is missing for `ask`, in words; empty when it fits."""
+        """What is missing for `ask`, as texts for people; empty when it fits."""
         words = []
         if ask.accelerators and ask.accelerator not in ("GPU", self.accelerator):
             words.append(f"no {ask.accelerator} (it has {self.accelerator or 'no accelerators'})")

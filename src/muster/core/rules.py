@@ -1,6 +1,6 @@
-"""The scheduling rules in their canonical form: what each queue, pool and project is held to.
+"""The scheduling rules in canonical form, for queues, pools and projects.
 
-A policy file says what differs from these defaults. `sched` decides by them, `muster queue rules` prints them.
+A policy file contains what differs from these defaults. `sched` decides by the rules, `muster queue rules` prints them.
 Durations are in seconds, shares of a cluster in accelerators.
 """
 
@@ -25,7 +25,7 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=
 Seconds = Annotated[float, Field(ge=0, le=315_360_000)]
 Weight = Annotated[float, Field(gt=0, le=1e6)]
 Accelerators = Annotated[int, Field(ge=0, le=10_000_000)]
-HIGH = 75  # a priority from which the target wait of high priority holds
+HIGH = 75  # the priority from which on the target wait for high priority applies
 
 
 class _Canonical(BaseModel):
@@ -45,7 +45,7 @@ class Maintenance(_Canonical):
 
     start: float  # seconds since 1970, UTC
     end: float
-    nodes: tuple[str, ...] = ()  # () is all of the pool
+    nodes: tuple[str, ...] = ()  # (): the whole pool
     why: str = ""
 
 
@@ -67,34 +67,34 @@ class Preemption(_Canonical):
     """When running work gives way, and how."""
 
     enabled: bool = True
-    grace: Seconds = 60.0  # to save in
-    min_run: Seconds = 300.0  # an attempt is left alone for so long after it began to run, but by who reclaims his own
-    restart_cost: Seconds = 60.0  # of a worker: what stopping and starting again takes, beside the work that is lost
-    # Work older than this counts as if it had been saved, so that saving rarely makes nobody safe.
+    grace: Seconds = 60.0  # time to save
+    min_run: Seconds = 300.0  # after its start an attempt is not preempted for this long, except to reclaim quota
+    restart_cost: Seconds = 60.0  # of a worker: time to stop and start again, not counting the lost work
+    # Work older than this counts as saved, so that a job can't protect itself by saving rarely.
     save_every: Seconds = 1800.0
-    margin: Annotated[float, Field(ge=1, le=1000)] = 2.0  # by how many times the one must rank above the other
+    margin: Annotated[float, Field(ge=1, le=1000)] = 2.0  # minimum ratio of a job's value to its victim's
 
 
 class QueueRules(_Canonical):
     """What holds for one queue. None of a limit is no limit."""
 
     parent: Name | None = None  # a queue of the same project: quota and shares add up along the tree
-    weight: Weight = 1.0  # next to its siblings, under fair share
-    users: dict[str, Weight] = {}  # weights within the queue; 1 for who is not named
+    weight: Weight = 1.0  # relative to its siblings, under fair share
+    users: dict[str, Weight] = {}  # weights within the queue; 1 for users that are not named
     order: Name = "predicted"  # a policy of `sched.policies`
-    ageing: Seconds | None = 86_400.0  # priority: the wait that makes up for 25 points; None never
+    ageing: Seconds | None = 86_400.0  # order `priority`: the wait that is worth 25 points; None: never
     levels: tuple[Annotated[float, Field(gt=0)], ...] = (18_000.0,)  # attained: accelerator-seconds that end each level
-    overdue: Seconds | None = 172_800.0  # in all, waited: such a job goes first and gives way to nobody; None never
+    overdue: Seconds | None = 172_800.0  # after this total wait a job goes first and is not preempted; None: never
     backfill: Backfill = "greedy"
-    quota: dict[Name, Accelerators] = {}  # pool → accelerators that are the queue's own
-    borrow: dict[Name, Accelerators] | None = None  # pool → most beyond its quota; None is as much as is idle
-    lend: bool = True  # idle quota may be used by others
-    max_running: Annotated[int, Field(ge=1)] | None = None  # jobs
-    max_per_user: Annotated[int, Field(ge=1)] | None = None  # jobs of one user that run at once
+    quota: dict[Name, Accelerators] = {}  # pool → accelerators that the queue owns
+    borrow: dict[Name, Accelerators] | None = None  # pool → maximum beyond its quota; None: whatever is idle
+    lend: bool = True  # other queues may use its idle quota
+    max_running: Annotated[int, Field(ge=1)] | None = None  # maximum running jobs
+    max_per_user: Annotated[int, Field(ge=1)] | None = None  # maximum running jobs of one user
     max_accelerators_per_user: Accelerators | None = None
-    pools: tuple[Name, ...] = ()  # where its jobs may run; () is everywhere
-    preempts: bool = True  # its jobs may take the place of others
-    preemptible: bool = True  # its jobs may be asked to make place
+    pools: tuple[Name, ...] = ()  # where its jobs may run; (): everywhere
+    preempts: bool = True  # its jobs may preempt others
+    preemptible: bool = True  # its jobs may be preempted
     slice: Seconds | None = None  # sessions and single-node jobs take turns of this length when others wait
     escalation: Escalation | None = None
 
@@ -103,13 +103,14 @@ class PoolRules(_Canonical):
     """What holds for one pool."""
 
     levels: tuple[Name, ...] = ("zone", "rack", "link")  # node labels, widest first
-    slices: Annotated[int, Field(ge=1, le=1000)] = 1000  # equal parts that one accelerator can be given away in
-    kinds: tuple[Literal["train", "eval", "data", "sweep", "session"], ...] = ()  # of work it is for; () is any
+    slices: Annotated[int, Field(ge=1, le=1000)] = 1000  # into how many equal parts one accelerator can be divided
+    kinds: tuple[Literal["train", "eval", "data", "sweep", "session"], ...] = ()  # of jobs that it is for; (): any
     off_peak: tuple[Window, ...] = ()  # when jobs with `off_peak: true` may start
     maintenance: tuple[Maintenance, ...] = ()
-    spot: bool | None = None  # None: as the engine says
-    price: Annotated[float, Field(ge=0, le=1e6)] = 0.0  # of an accelerator and hour; of a node where there are none
-    # For bursts: jobs that name no pool come here once they have waited so long and no other has room; None is at once.
+    spot: bool | None = None  # None: as the engine reports
+    price: Annotated[float, Field(ge=0, le=1e6)] = 0.0  # per accelerator and hour; per node and hour if it has none
+    # For bursts: a job that names no pool may use this pool once it has waited this long and no other pool has room.
+    # None: at once.
     burst: Seconds | None = None
 
 
@@ -119,10 +120,10 @@ class Keep(_Canonical):
     file: Seconds | None = None
     media: Seconds | None = None
     checkpoint: Seconds | None = None
-    code: Seconds | None = None  # snapshots and changes
+    code: Seconds | None = None  # snapshots and diffs
     model: Seconds | None = None
-    failed: Seconds | None = None  # all of a run that failed or was stopped
-    keep_models: bool = True  # artifacts of the kind `model` stay, whatever else is said
+    failed: Seconds | None = None  # everything of a run that failed or was stopped
+    keep_models: bool = True  # artifacts of the kind `model` are kept, whatever the other rules say
 
 
 class ProjectRules(_Canonical):
@@ -130,7 +131,7 @@ class ProjectRules(_Canonical):
     max_running: Annotated[int, Field(ge=1)] | None = None
     max_accelerators: Accelerators | None = None
     require: tuple[FieldName, ...] = ()  # fields that every run must have: `owner`, `purpose`, `data`, a tag's name
-    missing: Missing = "mark"  # a job that lacks one is refused, or its run marked invalid
+    missing: Missing = "mark"  # a job that lacks one is refused, or its run is marked invalid
     keep: Keep = Keep()
 
 
@@ -138,15 +139,15 @@ class Rules(_Canonical):
     """The whole policy. Queues, pools and projects that are not named follow the defaults."""
 
     version: Literal[1] = 1
-    between: Between = "rank"  # queues against each other: by the rank of their best job, or by fair share
+    between: Between = "rank"  # how queues are compared: by the rank of their best job, or by fair share
     half_life: Annotated[float, Field(gt=0, le=315_360_000)] = 604_800.0  # of past use, under fair share
-    reclaim: Seconds = 300.0  # within which lent quota comes back
+    reclaim: Seconds = 300.0  # time within which lent quota is returned
     estimates: Estimates = "learnt"  # of run times: from finished work, or what jobs declare as `max_duration`
-    round: Seconds = 0.0  # decide only at multiples of this; 0 is at every change
-    reselect: bool = False  # each round chooses anew who runs, by counting accelerators; the others leave
-    # Of a pool, what overdue jobs may hold ahead of the others: without a limit an overloaded pool would serve by age.
+    round: Seconds = 0.0  # decide only at multiples of this; 0: at every change
+    reselect: bool = False  # each round selects the running jobs again, by accelerator count; the others are stopped
+    # The share of a pool that overdue jobs may hold ahead of others. Without a limit, an overloaded pool serves by age.
     overdue_share: Annotated[float, Field(ge=0, le=1)] = 0.125
-    depth: Annotated[int, Field(ge=1, le=100_000)] = 100  # jobs that conservative backfill reserves for
+    depth: Annotated[int, Field(ge=1, le=100_000)] = 100  # jobs that conservative backfill makes reservations for
     preemption: Preemption = Preemption()
     targets: dict[WorkClass, Target] = {}
     defaults: QueueRules = QueueRules()
@@ -164,12 +165,12 @@ class Rules(_Canonical):
         return self.projects.get(name, _PROJECT)
 
     def target(self, work: WorkClass, priority: int) -> float:
-        """The longest wait in seconds that the job should see."""
+        """The target wait of the job in seconds."""
         target = self.targets.get(work, _TARGET)
         return target.high if priority >= HIGH else target.wait
 
     def lineage(self, name: str) -> Iterator[str]:
-        """The queue and those above it, upwards. A policy with a cycle is never in force."""
+        """The queue and its ancestors, upwards. A policy with a cycle is never in force."""
         above: str | None = name
         while above is not None:
             yield above

@@ -1,4 +1,4 @@
-"""JSON Schema (draft 2020-12) of what a person may write in a job file, for editors; the words come from the models."""
+"""The JSON Schema (draft 2020-12) of a job file, for editors; its texts come from the models."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from muster.core.spec import JobSpec
 
 
 def muster_schema() -> dict[str, Any]:
-    """What it refuses is a mistake or unusual; what it lets through may still hold a number that is out of range."""
+    """What the schema rejects is a mistake or unusual. What it accepts may still hold a number that is out of range."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Muster job",
@@ -27,7 +27,7 @@ def muster_schema() -> dict[str, Any]:
 
 
 def default_text(info: FieldInfo, note: Written) -> Any:
-    """The default as a person would write it; None when there is none."""
+    """The default in its notation for people; None when there is none."""
     default = info.default
     if info.is_required() or default is None or isinstance(default, BaseModel):
         return None
@@ -41,7 +41,7 @@ def default_text(info: FieldInfo, note: Written) -> Any:
 def _section(model: type[BaseModel]) -> dict[str, Any]:
     names = accepted_names(model)
     properties = {name: _property(model, name, path) for name, path in names.items()}
-    # Two names for one field: one of them at most. The run's own rule, exactly one, stands at the top.
+    # At most one of two names for the same field. The rule for `run`, exactly one name, is at the top level.
     clashes = [
         {"not": {"required": [one, two]}}
         for one, two in combinations(names, 2)
@@ -73,12 +73,12 @@ def _field(model: type[BaseModel], path: FieldPath) -> tuple[type[BaseModel], Fi
     section, note = section_model(info), written(info)
     if len(path) > 1 and section:
         return _field(section, path[1:])
-    assert note is not None  # accepted_names leads to written fields only
+    assert note is not None  # accepted_names returns only written fields
     return model, info, note
 
 
 def _shapes(model: type[BaseModel], name: str, info: FieldInfo, note: Written) -> list[dict[str, Any]]:
-    """Each of these is a way to write the field."""
+    """The schemas of all ways to write the field."""
     if section := section_model(info):
         short = [(section, note.shorthand, *_field(section, (note.shorthand,))[1:])] if note.shorthand else []
         return [_section(section), *(shape for field in short for shape in _shapes(*field))]

@@ -1,4 +1,4 @@
-"""One worker's place: a node of the gang and the accelerators on it, by index."""
+"""A seat: the node of one worker and the accelerators on it, by index."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from muster.core.resources import WHOLE
 class Seat:
     node: str
     devices: tuple[int, ...] = ()
-    share: int = WHOLE  # thousandths of the one accelerator, where it is not the worker's alone
+    share: int = WHOLE  # thousandths of the one accelerator, if the worker shares it
 
     def to_doc(self) -> dict[str, Any]:
         return {"node": self.node, "devices": list(self.devices), "share": self.share}
 
 
 def is_slot(node: str) -> bool:
-    """Whether this names a place in a cluster's own queue, POOL/NUMBER, and no machine."""
+    """Whether the name is that of a slot (a place in a cluster's own queue), POOL/NUMBER, and not of a machine."""
     return "/" in node
 
 

@@ -1,4 +1,4 @@
-"""The job file's canonical form: frozen models, and on each field its meaning, its units and how people write it."""
+"""The canonical form of a job file: frozen models; each field states its meaning, its unit and how it is written."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Kind = Literal["train", "eval", "data", "sweep", "session"]
 PlacementName = Literal["pack", "spread", "balanced", "group", "locality"]
 RetryOn = Literal["node", "worker", "preempted", "error"]
 
-# The launcher sets these on every rank, so a job may not; whatever starts with RESERVED_PREFIX is Muster's own.
+# The launcher sets these on every rank, so a job may not. Names that start with RESERVED_PREFIX belong to Muster.
 RESERVED_PREFIX: Final = "MUSTER_"
 RESERVED: Final = frozenset({
     "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT",
@@ -48,7 +48,7 @@ class _Canonical(BaseModel):
 class WorkerResources(_Canonical):
     """What one node of the gang needs."""
 
-    # In a job file `accelerators` says both, as in `H100:8`; here they are apart, for arithmetic.
+    # In a job file `accelerators` gives both, as in `H100:8`; here they are separate, for arithmetic.
     accelerator: Annotated[str, Field(max_length=64)] = ""
     accelerators: Annotated[
         int,
@@ -57,7 +57,7 @@ class WorkerResources(_Canonical):
         Written("accelerators", "a kind and a count such as `H100:8`, `H100` (one), `H100:0.5` (a part of one), or a "
                 "number up to 1024 (any kind)", "H100:8", ("gpus",)),
     ] = 0  # fmt: skip
-    # Thousandths of one accelerator; `H100:0.5` says 500.
+    # Thousandths of one accelerator; 500 for `H100:0.5`.
     share: Annotated[int, Field(ge=1, le=1000)] = 1000
     accelerator_memory: Annotated[
         Annotated[int, Field(ge=1, le=2**50)] | None,
@@ -182,7 +182,7 @@ class JobSpec(_Canonical):
               "`{min: 2, max: 8}` it runs on as many of them as can be had."),
         Written("nodes", "a whole number from 1 to 10000, or such numbers as in `{min: 2, max: 8}`", "2", ("nodes",)),
     ] = 1  # fmt: skip
-    # The fewest nodes that an elastic gang runs on; None is all of `num_nodes`. A job file writes both as
+    # The minimum number of nodes of an elastic gang; None: all of `num_nodes`. A job file writes both as
     # `num_nodes: {min: 2, max: 8}`.
     min_nodes: Annotated[int, Field(ge=1, le=10_000)] | None = None
     nproc: Annotated[
@@ -329,13 +329,13 @@ class JobSpec(_Canonical):
 
 
 def section(spec: JobSpec, kind: str) -> dict[str, Any]:
-    """What the job says to one kind of engine, without what it leaves to the defaults; empty when it says nothing."""
+    """The job's section for one kind of engine, without values that are defaults; empty when there is none."""
     said = getattr(spec, kind) if kind in SECTIONS else None
     return {} if said is None else said.model_dump(mode="json", exclude_defaults=True)
 
 
 def sections(spec: JobSpec) -> dict[str, dict[str, Any]]:
-    """The same of every kind that it says anything to."""
+    """The sections of all kinds of engines that are not empty."""
     return {kind: said for kind in SECTIONS if (said := section(spec, kind))}
 
 
@@ -344,7 +344,7 @@ def ranks_per_node(spec: JobSpec) -> int:
 
 
 def ask(spec: JobSpec) -> Resources:
-    """What one worker takes of its node."""
+    """What one worker takes from its node."""
     wants = spec.resources
     milli_cpus = 1000 * ranks_per_node(spec) if wants.cpus is None else max(1, round(wants.cpus * 1000))
     kind = (wants.accelerator or units.ANY_ACCELERATOR) if wants.accelerators else ""
@@ -357,7 +357,7 @@ def fewest_nodes(spec: JobSpec) -> int:
 
 
 def work_class(spec: JobSpec) -> WorkClass:
-    """Which service level the job is held to."""
+    """The class of work that decides which target wait applies to the job."""
     named = _CLASSES.get(spec.kind)
     if named is not None:
         return named
@@ -368,5 +368,5 @@ _CLASSES: Final[dict[str, WorkClass]] = {"eval": "evaluation", "sweep": "trial",
 
 
 def dump_job(spec: JobSpec) -> str:
-    """A job file, in human units, of what differs from the defaults; `parse_job` turns it into the same spec."""
+    """The text of a job file with what differs from the defaults, in human units; `parse_job` reverses it."""
     return to_yaml(spec)

@@ -1,6 +1,6 @@
-"""The sections of a job file for one kind of engine each: what only Slurm, Ray or Kubernetes has a name for.
+"""The sections of a job file for one kind of engine each: options that only Slurm, Ray or Kubernetes has.
 
-The same file runs elsewhere: an engine looks at its own section alone.
+The same file runs elsewhere: an engine reads only its own section.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 from muster.core.notation import Written
 from muster.core.spec_types import CANONICAL, DURATION_WORDS, ONE_DAY, Bytes, Text
 
-# One word on a command line, or a name in a cluster: no blanks, and nothing that could be taken for an option.
+# One word on a command line, or a name in a cluster: no blanks, and nothing that could be parsed as an option.
 Word = Annotated[str, Field(pattern=r"^[^\s\x00-][^\s\x00]*$", max_length=1000)]
 Option = Annotated[str, Field(pattern=r"^-[^\x00\r\n]+$", max_length=1000)]
 LabelKey = Annotated[str, Field(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._/-]*[A-Za-z0-9])?$", max_length=317)]

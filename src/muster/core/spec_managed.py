@@ -1,4 +1,4 @@
-"""The sections of a job file for managed services, which Muster renders requests for and does not run."""
+"""The sections of a job file for managed services: Muster renders requests for them and does not run them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kinds of values that the fields of a job file have."""
+"""The types of values in the fields of a job file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pydantic import ConfigDict, Field
 
 TEN_YEARS: Final = 315_360_000.0  # seconds
 ONE_DAY: Final = 86_400.0
-# One argument of a Linux process holds 131,072 bytes; 32,000 characters fit in whatever they are encoded.
+# One argument of a Linux process holds 131,072 bytes; 32,000 characters fit in any encoding.
 TEXT_MAX: Final = 32_000
 DURATION_WORDS: Final = "a duration such as `6h`, `90m`, `1h30m`, `2:30:00` or a number of seconds"
 LABEL_WORDS: Final = "letters, digits, `-`, `_` and `.`, at most 63"
@@ -20,5 +20,5 @@ TagName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*$", max_len
 DataName = Annotated[str, Field(pattern=r"^[^\s\x00]+$", max_length=1000)]
 Seconds = Annotated[float, Field(gt=0, le=TEN_YEARS)]
 Bytes = Annotated[int, Field(ge=1, le=2**60)]
-# Of every model of the file. No Python-level validators in them: a server reads 100,000 back in a second or two.
+# For every model of the file. They have no Python-level validators: a server loads 100,000 jobs in a second or two.
 CANONICAL: Final = ConfigDict(frozen=True, extra="forbid")

@@ -1,7 +1,7 @@
-"""`apply`: the one way to change the state, O(1) an event.
+"""`apply`: the only function that changes the state; O(1) for each event.
 
-The state holds what is alive: projects, queues, nodes, tokens and unfinished jobs. A job that ends leaves the state in
-the event that ends it; its record stays in the store. A late report of an old attempt is dropped here and nowhere else.
+The state holds what is live: projects, queues, nodes, tokens and unfinished jobs. A job leaves the state with the event
+that ends it; its record stays in the store. A late report of an old attempt is dropped here and nowhere else.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["Changes", "EntityKind", "RulesInForce", "State", "apply"]
 
 
 def apply(state: State, event: Event, changes: Changes | None = None) -> Changes:
-    """Folds one event into the state and says what it touched; `changes` is added to where it is given."""
+    """Applies one event to the state and returns what it changed; adds to `changes` if given."""
     if changes is None:
         changes = Changes()
     _HANDLERS[event.kind](state, event, changes)
@@ -220,7 +220,7 @@ def _pool_set(state: State, event: Event, changes: Changes) -> None:
 
 
 def _queue_set(state: State, event: Event, changes: Changes) -> None:
-    known = {name: value for name, value in event.data.items() if name in _QUEUE}  # older logs said more
+    known = {name: value for name, value in event.data.items() if name in _QUEUE}  # older logs have more fields
     queue = state.queues[event.data["name"]] = Queue(**known)
     state.journal.note("entity", queue.name)
     changes.entities[("queue", queue.name)] = queue
@@ -258,11 +258,11 @@ def _token_revoked(state: State, event: Event, changes: Changes) -> None:
 
 
 def _noted(state: State, event: Event, changes: Changes) -> None:
-    """A fact for the record that changes nothing here."""
+    """An event for the log only. It does not change the state."""
 
 
 def _current(state: State, event: Event) -> Job | None:
-    """The event's job if the event speaks of its current attempt: this is where late reports are dropped."""
+    """The event's job, if the event is about its current attempt; else None. This drops late reports."""
     job = state.jobs.get(event.job)
     if job is None or job.attempt is None or job.attempt.number != event.attempt or not job.active:
         return None

@@ -1,6 +1,6 @@
-"""The whole live world in memory: what exists, and the indexes that make every change to it cheap.
+"""The live state in memory: all entities and jobs, and the indexes that make every change cheap.
 
-Only `core.state.apply`, and a store that loads what it saved, may call what changes it.
+Only `core.state.apply`, and a store that loads what it saved, may call the methods that change it.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from muster.core.journal import Journal
 from muster.core.resources import Resources
 from muster.core.rules import Rules
 
-KEYS_KEPT = 200_000  # idempotency keys in memory; the store has them all
+KEYS_KEPT = 200_000  # idempotency keys in memory; the store has all of them
 
 EntityKind = Literal["node", "pool", "queue", "project", "token", "rules", "account"]
 
 
 @dataclass(frozen=True, slots=True)
 class RulesInForce:
-    """The rules, and the text that they were read from."""
+    """The rules, and the text that they were parsed from."""
 
     rules: Rules = field(default_factory=Rules)
     text: str = ""
@@ -35,7 +35,7 @@ Entity = Node | Pool | Queue | Project | Token | RulesInForce | Account
 
 @dataclass(slots=True)
 class Changes:
-    """What an event touched, for the store to write in the same transaction."""
+    """What an event changed; the store writes it in the same transaction."""
 
     jobs: dict[str, Job] = field(default_factory=dict)
     attempts: dict[tuple[str, int], Attempt] = field(default_factory=dict)
@@ -51,7 +51,7 @@ class State:
     queues: dict[str, Queue] = field(default_factory=dict)
     pools: dict[str, Pool] = field(default_factory=dict)
     nodes: dict[str, Node] = field(default_factory=dict)
-    machines: dict[str, Node] = field(default_factory=dict)  # nodes on which an engine seats the workers, not Muster
+    machines: dict[str, Node] = field(default_factory=dict)  # nodes on which the engine, not Muster, places workers
     tokens: dict[str, Token] = field(default_factory=dict)
     jobs: dict[str, Job] = field(default_factory=dict)
     in_force: RulesInForce = field(default_factory=RulesInForce)
@@ -59,10 +59,10 @@ class State:
     history: History = field(default_factory=History)
     lines: dict[str, dict[str, None]] = field(default_factory=dict)  # queue name → ids of its queued jobs, unordered
     active: dict[str, None] = field(default_factory=dict)  # ids of jobs that hold resources, oldest first
-    keys: dict[tuple[str, str], str] = field(default_factory=dict)  # (user, idempotency key) → job, the newest of them
-    live: Counter[tuple[str, str]] = field(default_factory=Counter)  # ("user" or "project", name) → its unfinished jobs
+    keys: dict[tuple[str, str], str] = field(default_factory=dict)  # (user, idempotency key) → job; the newest ones
+    live: Counter[tuple[str, str]] = field(default_factory=Counter)  # ("user" or "project", name) → unfinished jobs
     by_number: dict[int, str] = field(default_factory=dict)
-    kinds: Counter[tuple[str, Resources]] = field(default_factory=Counter)  # (pool, whole node) → how many there are
+    kinds: Counter[tuple[str, Resources]] = field(default_factory=Counter)  # (pool, total of a node) → number of nodes
     journal: Journal = field(default_factory=Journal, compare=False)
 
     @property
@@ -70,7 +70,7 @@ class State:
         return self.in_force.rules
 
     def add_job(self, job: Job) -> None:
-        """Takes in a job as it is: used by `apply`, and by a store that loads what it saved."""
+        """Adds a job as it is. Used by `apply`, and by a store that loads what it saved."""
         if job.id not in self.jobs:
             self._count_live(job, +1)
         self.jobs[job.id] = job
@@ -85,7 +85,7 @@ class State:
             self.hold(job)
 
     def add_node(self, node: Node) -> None:
-        """Takes in a node, new or changed, keeping what its jobs hold of it."""
+        """Adds a node, new or changed, and keeps what its jobs hold on it."""
         if node.role == "machine":
             self.machines[node.name] = node
             return
@@ -95,13 +95,13 @@ class State:
         self.kinds[(node.pool, node.total)] += 1
         node.clear()
         self.nodes[node.name] = node
-        # One that left and came back finds the jobs that still sit there among those that hold resources.
+        # For a node that left and came back, the jobs on it are found among the active ones.
         for job_id in known.jobs if known is not None else [j for j in self.active if self._sits_on(j, node.name)]:
             self._sit(node, self.jobs[job_id])
         self.journal.note("node", node.name)
 
     def find_node(self, name: str) -> Node | None:
-        """Whether Muster seats workers there or an engine does."""
+        """Finds a node, or a machine of an engine that places the workers itself."""
         return self.nodes.get(name) or self.machines.get(name)
 
     def _sits_on(self, job_id: str, node: str) -> bool:
@@ -133,7 +133,7 @@ class State:
         assert job.attempt is not None
         for worker in job.attempt.workers:
             node = self.nodes.get(worker.seat.node)
-            if node is not None:  # it may have left while the job ran
+            if node is not None:  # the node may have left while the job ran
                 node.jobs.add(job.id)
                 node.take(worker.seat, job.ask)
                 self.journal.note("node", node.name)
@@ -158,7 +158,7 @@ class State:
         self.journal.note("job", job.id)
 
     def charge(self, job: Job, sign: int, time: float) -> tuple[str, Account]:
-        """Starts (+1) or ends (-1) the counting of what the job's attempt holds, for fair share."""
+        """Starts (+1) or ends (-1) counting what the job's attempt holds, for fair share."""
         assert job.attempt is not None
         name = account_name(job.queue, job.user)
         account = self.accounts.setdefault(name, Account(at=time))
@@ -166,7 +166,7 @@ class State:
         return name, account
 
     def learn(self, job: Job) -> None:
-        """Remembers how long a finished job ran."""
+        """Adds the run time of a finished job to the history."""
         if job.ran:
             self.history.observe(groups_of(job.user, job.spec), job.ran)
             self.journal.note("history", job.user)
@@ -182,7 +182,7 @@ class State:
                 del self.live[name]
 
     def _remember_key(self, user: str, key: str, job_id: str) -> None:
-        """Beyond the job's own life: a job may end between a look into the store and the commit that relies on it."""
+        """Keeps the key after the job's end: a job may end between a query of the store and the commit after it."""
         self.keys[(user, key)] = job_id
         if len(self.keys) > KEYS_KEPT:
             del self.keys[next(iter(self.keys))]

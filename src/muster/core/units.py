@@ -1,4 +1,4 @@
-"""One value as people write it (a duration, a size, accelerators, a number, a name) and as Muster keeps it."""
+"""Conversion of single values (duration, size, accelerators, number, name) between notation and canonical form."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NAME_MAX: Final = 50
 
 
 class Unfit(ValueError):
-    """Text that does not say what its field needs; `hint` is what to do about it, "" for the field's usual advice."""
+    """Text that does not fit its field; `hint` says what to do, "" stands for the field's usual hint."""
 
     def __init__(self, hint: str = "") -> None:
         super().__init__(hint)
@@ -42,12 +42,12 @@ def parse_duration(text: str) -> float:
 
 
 def parse_duration_or_auto(text: str) -> float | str:
-    """As `parse_duration`, or "auto"."""
+    """Like `parse_duration`, or "auto"."""
     return "auto" if text.strip().lower() == "auto" else parse_duration(text)
 
 
 def format_duration(seconds: float) -> str:
-    """The shortest text in d, h, m and s that `parse_duration` turns into exactly these seconds."""
+    """The shortest text in d, h, m and s that `parse_duration` converts to exactly these seconds."""
     if seconds != int(seconds) or seconds >= _EXACT_SECONDS:
         return f"{float(seconds)!r}s"
     left, words = int(seconds), ""
@@ -73,7 +73,7 @@ def parse_size(text: str) -> int:
 
 
 def format_size(size: int) -> str:
-    """The shortest text that `parse_size` turns into exactly these bytes; decimal units win a tie."""
+    """The shortest text that `parse_size` converts to exactly these bytes; on a tie a decimal unit is used."""
     exact = [f"{size // scale}{unit}" for unit, scale in _SIZE_UNITS if size % scale == 0]
     return min(exact, key=len)
 
@@ -99,7 +99,7 @@ def format_accelerators(kind: str, count: int, share: int = 1000) -> str:
 
 
 def parse_integer(text: str) -> int:
-    """A whole number; `2.0` is one too, because that is what other programs write for it."""
+    """A whole number. `2.0` is accepted because other programs write it."""
     match = _INTEGER.fullmatch(text.strip())
     if not match:
         raise Unfit
@@ -113,12 +113,12 @@ def parse_number(text: str) -> float:
 
 
 def format_number(number: float) -> int | float:
-    """Without `.0`, for people."""
+    """The number for people, without `.0`."""
     return int(number) if number == int(number) else number
 
 
 def parse_flag(text: str) -> bool:
-    """Also `yes`, `no`, `on` and `off`, which YAML 1.1 taught people to write."""
+    """Also accepts `yes`, `no`, `on` and `off`, which are common because of YAML 1.1."""
     try:
         return _FLAGS[text.strip().lower()]
     except KeyError:
@@ -131,7 +131,7 @@ def parse_priority(text: str) -> int:
 
 
 def by_priority(table: Mapping[str, str], priority: int) -> str:
-    """Of a table from the least priority of each, by name or number: what the highest that is reached has, or ""."""
+    """The table maps a minimum priority, by name or number, to a value: the value of the highest one reached, or ""."""
     levels = {parse_priority(level): found for level, found in table.items()}
     reached = [level for level in levels if level <= priority]
     return levels[max(reached)] if reached else ""
@@ -142,7 +142,7 @@ def format_priority(priority: int) -> str | int:
 
 
 def mended_name(text: str) -> str:
-    """The nearest valid job name: `My_Run 2` becomes `my-run-2`."""
+    """The closest valid job name: `My_Run 2` becomes `my-run-2`."""
     name = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
     if not name or not name[0].isalpha():
         name = f"job-{name}"
@@ -150,7 +150,7 @@ def mended_name(text: str) -> str:
 
 
 def name_from_command(run: str) -> str:
-    """A job name from what it runs: the script or module (`train` for `python train.py`), or else the program."""
+    """A job name from its command: the script or module (`train` for `python train.py`), or else the program."""
     lines = [line.strip() for line in run[:_NAMING].splitlines()]
     commands = [line for line in lines if line and not line.startswith(("#", "set ", "cd ", "export ", "source "))]
     for words in map(_shell_words, commands):
@@ -164,7 +164,7 @@ def name_from_command(run: str) -> str:
 
 
 def _whole_or_part(text: str) -> tuple[int, int]:
-    """Accelerators, and thousandths of each: (8, 1000) of `8` and (1, 500) of `0.5`."""
+    """The count, and thousandths of each: (8, 1000) for `8` and (1, 500) for `0.5`."""
     thousandths = Decimal(text) * 1000
     if thousandths % 1000 == 0:
         return int(thousandths) // 1000, 1000
@@ -188,12 +188,12 @@ def _clock(words: str) -> float:
 def _shell_words(line: str) -> list[str]:
     try:
         return shlex.split(line, comments=True)
-    except ValueError:  # an open quote: the shell will say so, a name can still be found
+    except ValueError:  # an open quote: the shell will report it, and a name can still be found
         return line.split()
 
 
-_LONGEST: Final = 64  # characters of any one number or duration; more is a mistake, and costly to read
-_NAMING: Final = 2000  # characters of a command that are looked at for its name
+_LONGEST: Final = 64  # maximum characters of a number or duration; more is a mistake, and expensive to parse
+_NAMING: Final = 2000  # characters of a command that are searched for its name
 _EXACT_SECONDS: Final = 10**12  # below this, days to seconds add up without rounding in a float
 _DIGITS: Final = r"[0-9]+(?:\.[0-9]+)?"
 _NUMBER: Final = re.compile(rf"[+-]?(?:{_DIGITS}|\.[0-9]+|[0-9]+\.)(?:e[+-]?[0-9]+)?")
@@ -215,7 +215,7 @@ _CLOCK: Final = re.compile(
     r"([0-9]{1,6})(?::([0-9]{1,2})(?::([0-9]{1,2}))?)?"
 )
 _TWO_PART_CLOCK: Final = re.compile(r"[0-9]{1,6}:[0-9]{1,2}")
-# Printed forms, decimal first so that it wins a tie; every other spelling is read as well.
+# Printed forms, decimal first so that it is used on a tie; every other spelling is accepted as input.
 _SIZE_UNITS: Final = [
     ("B", 1),
     *((f"{letter}B", 1000**power) for power, letter in enumerate("KMGTP", start=1)),
@@ -227,5 +227,5 @@ _BYTES: Final = {
 _SIZE: Final = re.compile(rf"([0-9]{{1,24}}(?:\.[0-9]{{1,12}})?)\s*({'|'.join(sorted(_BYTES, key=len))})?")
 _COUNT: Final = r"([0-9]{1,6}(?:\.[0-9]{1,9})?)"
 _ACCELERATORS: Final = re.compile(rf"(?:{_COUNT}|([A-Za-z][A-Za-z0-9._-]{{0,63}})(?::{_COUNT})?)")
-# `H100x8`, `L40Sx8`, `A100-80GBx8` and `GPUx8`, but not `RTX4090`: before the x stands a number, or one with a suffix.
+# `H100x8`, `L40Sx8`, `A100-80GBx8` and `GPUx8`, but not `RTX4090`: a digit, or a digit and a suffix, precedes the x.
 _TIMES: Final = re.compile(r"(.*[0-9](?:[A-Z]|GB)?|GPU)X([0-9]{1,4})", re.IGNORECASE)

@@ -1,11 +1,11 @@
-"""Feeds training: data formats, one global order that is computed and not stored, and a ledger of what was read.
+"""Data loading for training: data formats, one global order that is computed and not stored, and a ledger of reads.
 
     dataset = open_dataset("tokens", folder, length=1024)
     order = Order([Source("web", len(dataset))], batch=64, seed=1)
     with Loader([dataset], order, world=4, rank=0, micros=2, collate=next_token) as loader:
         micro_batches = loader.at(step)
 
-NumPy and the standard library are all that it needs.
+Needs only NumPy and the standard library.
 """
 
 from muster.data.collate import Arrays, Collate, next_token, stack

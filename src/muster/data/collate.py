@@ -1,4 +1,4 @@
-"""Ways to make one batch of arrays from a list of samples."""
+"""Functions that make one batch of arrays from a list of samples."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ Collate = Callable[[Sequence[Sample]], Arrays]
 
 
 def stack(samples: Sequence[Sample]) -> Arrays:
-    """Stacks every part that is an array or a number. Leaves out text and bytes: a collate of your own decodes them."""
+    """Stacks every part that is an array or a number. Leaves out text and bytes; your own collate can decode them."""
     names = [name for name, value in samples[0].items() if not isinstance(value, (str, bytes, dict, list))]
     return {name: _stacked(name, samples) for name in names}
 
 
 def next_token(samples: Sequence[Sample]) -> Arrays:
-    """From windows of length s + 1: `inputs` i64[n, s] and `targets` i64[n, s], the same shifted by one."""
+    """From windows of length s + 1: `inputs` i64[n, s] and `targets` i64[n, s], shifted by one."""
     tokens = _stacked("tokens", samples).astype(np.int64)
     return {"inputs": np.ascontiguousarray(tokens[:, :-1]), "targets": np.ascontiguousarray(tokens[:, 1:])}
 

@@ -1,4 +1,4 @@
-"""What every set of samples can do, whatever its format."""
+"""The interfaces of datasets, independent of the format."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Sample = Mapping[str, Any]
 
 
 class Dataset(Protocol):
-    """Samples by number, from any thread. Anything with these two methods can be trained on."""
+    """Samples by number, from any thread. Anything with these two methods can be used for training."""
 
     def __len__(self) -> int: ...
 
@@ -18,10 +18,10 @@ class Dataset(Protocol):
 
 
 class Stored(Dataset, Protocol):
-    """A dataset that lies in files: its sizes were checked when it was opened."""
+    """A dataset in files; their sizes are checked when it is opened."""
 
     def verify(self) -> None:
-        """Reads everything; raises DataError, with the file, for content that isn't what was written."""
+        """Reads everything; raises DataError, with the file, if the content isn't what was written."""
 
     def close(self) -> None:
-        """Lets go of the files. A later read opens them again."""
+        """Closes the files. A later read opens them again."""

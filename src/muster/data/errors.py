@@ -1,7 +1,7 @@
-"""The one exception of `muster.data`: what is wrong with data or with how it is asked for, with the numbers."""
+"""The one exception of `muster.data`: what is wrong with the data or the arguments, with the numbers."""
 
 from __future__ import annotations
 
 
 class DataError(ValueError):
-    """Says which file, source or sample it is, what was found there, what was expected and what to do."""
+    """The message says which file, source or sample, what was found, what was expected and what to do."""

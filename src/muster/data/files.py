@@ -1,4 +1,4 @@
-"""Files of a dataset: written so that they are whole or absent, checked, and mapped into memory."""
+"""Files of a dataset: written atomically, checked, and mapped into memory."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from numpy.typing import NDArray
 from muster.data.errors import DataError
 
 INDEX: Final = "index.json"
-_OPEN: Final = 256  # maps kept at once: each holds a file descriptor, of which a process often has 1,024
+_OPEN: Final = 256  # maps kept open at once: each holds a file descriptor, and a process often has only 1,024
 _CHUNK: Final = 4 << 20  # bytes read at once
 
 
 @dataclass(eq=False)
 class Maps:
-    """Memory maps of files by path; the least recently used are let go. Safe from any thread."""
+    """Memory maps of files by path; the least recently used are dropped. Thread-safe."""
 
     limit: int = _OPEN
     _maps: OrderedDict[Path, mmap.mmap] = field(default_factory=OrderedDict, repr=False)
     _lock: Lock = field(default_factory=Lock, repr=False)
 
     def content(self, path: Path) -> NDArray[np.uint8]:
-        """The file's content, read as it is touched. What it returns stays valid after the map is let go."""
+        """The file's content, loaded on access. The array stays valid after the map is dropped."""
         with self._lock:
             found = self._maps.pop(path, None)
             if found is None:
@@ -59,7 +59,7 @@ def check_size(path: Path, expected: int) -> None:
 
 
 def crc32(path: Path, start: int = 0) -> int:
-    """Of what stands in a file from an offset on."""
+    """The CRC-32 of a file's content from an offset on."""
     crc = 0
     with path.open("rb") as file:
         file.seek(start)
@@ -69,7 +69,7 @@ def crc32(path: Path, start: int = 0) -> int:
 
 
 def read_index(folder: Path) -> Any:
-    """The content of index.json. It is written last, so a folder without it is one that was never finished."""
+    """The content of index.json. It is written last, so a folder without it was never finished."""
     path = folder / INDEX
     try:
         return json.loads(path.read_text("utf-8"))
@@ -86,7 +86,7 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def write_file(path: Path, data: bytes) -> None:
-    """Puts a file in place whole or not at all, and on disk before it returns."""
+    """Writes a file atomically; it is on disk before the call returns."""
     part = path.with_name(f".{path.name}.{uuid4().hex}.part")
     try:
         with part.open("wb") as file:
@@ -99,7 +99,7 @@ def write_file(path: Path, data: bytes) -> None:
 
 
 def fresh(folder: Path) -> None:
-    """Makes the folder; refuses one that holds a finished dataset."""
+    """Creates the folder; refuses one that holds a finished dataset."""
     folder.mkdir(parents=True, exist_ok=True)
     if (folder / INDEX).exists():
         raise DataError(

@@ -25,16 +25,16 @@ class Batch:
 
 @dataclass(eq=False)
 class Loader:
-    """Gives the micro-batches of any step; the steps after it are read while the caller works on this one.
+    """Returns the micro-batches of any step, and reads the next steps while the caller works on this one.
 
-    It holds no position: `at(step)` is all, so a resumed run simply asks for its step. One thread calls it.
+    It holds no position: a resumed run calls `at` with its step. Call it from one thread only.
     """
 
     sources: Sequence[Dataset]  # in the order of `order.sources`
     order: Order
     world: int = 1  # data-parallel ranks
     rank: int = 0
-    micros: int = 1  # micro-batches in a step
+    micros: int = 1  # micro-batches per step
     collate: Collate = stack
     ahead: int = 2  # steps read ahead; 0 reads in the caller's thread
     _pool: ThreadPoolExecutor | None = field(default=None, init=False, repr=False)
@@ -44,7 +44,7 @@ class Loader:
         _check(self)
 
     def at(self, step: int) -> list[Batch]:
-        """This rank's micro-batches of a step. Raises DataError, with its place, for a sample that can't be read."""
+        """This rank's micro-batches of a step. Raises DataError, with the position, for a sample that can't be read."""
         if self.ahead == 0:
             return self._read(step)
         wanted = range(step, step + self.ahead + 1)

@@ -1,4 +1,4 @@
-"""How many samples each source has given before any step: exact, in O(sources), for any weights, nothing stored."""
+"""Counts the samples that each source has given before a step: exact, in O(sources), any weights, nothing stored."""
 
 from __future__ import annotations
 
@@ -11,37 +11,37 @@ from math import lcm
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Sources side by side on a line. A count is the difference of two rounded ends, so it errs by less than one.
+    """Sources side by side on a line. A count is the difference of two rounded ends, so its error is less than one.
 
-    Counts never fall from one step to the next as long as a batch holds one sample of the rarest source or more.
+    Counts never decrease from one step to the next if a batch holds at least one sample of the rarest source.
     """
 
-    ends: tuple[int, ...]  # where each source ends; the last end is the weight of all
+    ends: tuple[int, ...]  # where each source ends; the last end is the sum of the weights
 
     def counts(self, given: int) -> list[int]:
-        """How many of the first `given` samples each source gave."""
+        """How many of the first `given` samples come from each source."""
         borders = [0, *(given * end // self.ends[-1] for end in self.ends)]
         return [after - before for before, after in pairwise(borders)]
 
     def slack(self) -> float:
-        """Every count errs by less than this."""
+        """A bound: the error of every count is less than this."""
         return 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """Sources as leaves of a binary tree: each node deals its samples to its two sides in turn, by their weights.
+    """Sources as leaves of a binary tree: each node splits its samples between its two sides by their weights.
 
-    Counts never fall at any sample, however rare a source is. Each deal rounds to the nearest sample, so a count errs
-    by half a sample at each level, less what the levels above it lose on the way down.
+    Counts never decrease at any sample, however rare a source is. Each split rounds to the nearest sample. So the error
+    of a count is half a sample per level; the error of a higher level shrinks on the way down.
     """
 
     weight: int
-    source: int = -1  # of a leaf
+    source: int = -1  # leaves only
     sides: tuple[Tree, Tree] | None = None
 
     def counts(self, given: int) -> list[int]:
-        """How many of the first `given` samples each source gave."""
+        """How many of the first `given` samples come from each source."""
         found: dict[int, int] = {}
         waiting = [(self, given)]
         while waiting:
@@ -54,14 +54,14 @@ class Tree:
         return [found[source] for source in range(len(found))]
 
     def slack(self) -> float:
-        """No count errs by more than this: it is under one with up to four sources."""
+        """The maximum error of a count: less than one with up to four sources."""
         if self.sides is None:
             return 0.0
         return max(0.5 * float(sum(terms)) for side in self.sides for terms in _paths(side))
 
 
 def mixing(weights: Sequence[float], batch: int) -> Line | Tree:
-    """The way to mix that errs least: a line where every batch holds every source, else a tree."""
+    """The mixing with the smaller error: a line if every batch holds every source, else a tree."""
     exact = [Fraction(float(weight)) for weight in weights]
     scale = lcm(*(weight.denominator for weight in exact))
     whole = [int(weight * scale) for weight in exact]
@@ -71,7 +71,7 @@ def mixing(weights: Sequence[float], batch: int) -> Line | Tree:
 
 
 def _tree(sources: list[int], weights: list[int]) -> Tree:
-    """Sources come heaviest first."""
+    """Builds the tree. Sources are sorted, heaviest first."""
     if len(sources) == 1:
         return Tree(weights[sources[0]], sources[0])
     left, right = (_tree(side, weights) for side in _halves(sources, weights))
@@ -79,7 +79,7 @@ def _tree(sources: list[int], weights: list[int]) -> Tree:
 
 
 def _halves(sources: list[int], weights: list[int]) -> tuple[list[int], list[int]]:
-    """Two sides of nearly one weight; with four sources two and two, which keeps the error under one sample."""
+    """Two sides of nearly the same weight. Four sources are split two and two: the error stays below one sample."""
     if len(sources) == 4:
         return [sources[0], sources[3]], [sources[1], sources[2]]
     left: list[int] = []
@@ -96,7 +96,7 @@ def _halves(sources: list[int], weights: list[int]) -> tuple[list[int], list[int
 
 
 def _paths(node: Tree) -> list[list[Fraction]]:
-    """For each leaf below: its weight over that of each node on the way up to and with this one."""
+    """For each leaf below: its weight divided by the weight of each node from the leaf up to this one."""
     if node.sides is None:
         return [[Fraction(1)]]
     below = ((side, terms) for side in node.sides for terms in _paths(side))

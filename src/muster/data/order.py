@@ -1,7 +1,7 @@
 """The order in which samples are read: computed for any step on its own, and the same for every number of ranks.
 
-Nothing is stored and nothing is drawn in sequence: step 1,000,000 costs what step 0 costs, so a run resumes anywhere at
-once, and a change of world size changes who reads a sample, never when.
+Nothing is stored and nothing is drawn in sequence: step 1,000,000 costs as much as step 0, so a run resumes anywhere at
+once. A change of the world size changes which rank reads a sample, but never in which step.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from muster.data.mixing import Line, Tree, mixing
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A set of samples that takes part in a mixture with a weight. Its name keys its shuffle and enters the ledger."""
+    """A set of samples with a weight in the mixture. Its name is part of the key of its shuffle and of the ledger."""
 
     name: str
-    size: int  # samples in one epoch of it
+    size: int  # samples per epoch
     weight: float = 1.0  # relative to the others; they need not add up to anything
 
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """Which samples a stretch of the global batch holds. All arrays have one entry for each sample."""
+    """The samples of a part of the global batch. All arrays have one entry per sample."""
 
     sources: tuple[Source, ...]
     source: NDArray[np.int32]  # number of the source
-    index: NDArray[np.int64]  # sample of that source
-    epoch: NDArray[np.int64]  # how often the source had been read whole before
-    position: NDArray[np.int64]  # place in the global batch
+    index: NDArray[np.int64]  # index of the sample in its source
+    epoch: NDArray[np.int64]  # number of complete passes over the source before
+    position: NDArray[np.int64]  # position in the global batch
 
     def __len__(self) -> int:
         return len(self.index)
@@ -47,11 +47,11 @@ class Samples:
 
 @dataclass(frozen=True)
 class Order:
-    """The sources, how many samples a step takes from all of them, and the seed of every shuffle.
+    """The order: the sources, the number of samples per step, and the seed of all shuffles.
 
-    Over the steps each source is read whole, once in each epoch of its own, in a new order each time (in its own order
-    with `shuffle=False`). After any number of steps each source has given its weight's part of all samples, to
-    less than `slack` samples. Within a batch the sources stand in random order, so that every rank sees all of them.
+    Each source is read completely once per epoch of its own, in a new order each time (in its own order with
+    `shuffle=False`). After any number of steps each source has given its weight's share of all samples, with an error
+    of less than `slack` samples. Within a batch the sources are in random order, so that every rank sees all of them.
     """
 
     sources: tuple[Source, ...]
@@ -76,7 +76,8 @@ class Order:
         before, after = self.counts(step), self.counts(step + 1)
         given = np.array([late - early for early, late in zip(before, after, strict=True)])
         source = np.repeat(np.arange(len(given), dtype=np.int32), given)
-        # Serial number of each sample within its source, from step 0 on: the first of this batch plus its rank there.
+        # Serial number of each sample in its source since step 0: that of the first in this batch, plus its place
+        # there.
         first = np.array(before, np.int64) - (np.cumsum(given) - given)
         serial = first[source] + np.arange(self.batch)
         if len(self.sources) > 1:
@@ -90,7 +91,7 @@ class Order:
         return Samples(self.sources, source, index, epoch, np.arange(self.batch))
 
     def _places(self, step: int) -> NDArray[np.int64]:
-        """A shuffle of the batch that this step alone has."""
+        """The shuffle of this step's batch; every step has its own."""
         places = np.arange(self.batch, dtype=np.uint64)
         return np.argsort(chain(_u64(self.seed), _u64(text_key("places")), _u64(step), places), kind="stable")
 

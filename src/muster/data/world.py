@@ -1,4 +1,4 @@
-"""Who reads what: which positions of the global batch belong to one data-parallel rank, micro-batch by micro-batch."""
+"""Divides the global batch: which positions belong to one data-parallel rank, for each micro-batch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from muster.data.errors import DataError
 def share(batch: int, world: int, rank: int, micros: int = 1) -> list[slice]:
     """One slice of the global batch for each micro-batch of a rank.
 
-    Micro-batch m of all ranks together is the m-th part of the global batch, whatever the number of ranks.
+    Micro-batch m of all ranks together is the m-th part of the global batch, for any number of ranks.
     """
     check(batch, world, micros)
     if not 0 <= rank < world:
@@ -19,7 +19,7 @@ def share(batch: int, world: int, rank: int, micros: int = 1) -> list[slice]:
 
 
 def check(batch: int, world: int, micros: int = 1) -> None:
-    """Raises DataError, with the numbers and the nearest batches that would do, unless the batch divides evenly."""
+    """Raises DataError, with the numbers and the nearest possible batches, unless the batch divides evenly."""
     if batch < 1 or world < 1 or micros < 1:
         raise DataError(f"batch {batch}, {world} data ranks, {micros} micro-batches: each must be 1 or more.")
     parts = world * micros

@@ -1,4 +1,4 @@
-"""LevelDB's log as W&B writes it (`run-*.wandb`): records cut into pieces that never cross a block of 32 kB."""
+"""Reader of W&B's log files (`run-*.wandb`), a LevelDB log: records are split at the ends of 32 kB blocks."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def is_log(path: Path) -> bool:
 
 
 def records(path: Path) -> Iterator[bytes | Damage]:
-    """Every whole record. A damaged block is left out and told, and reading goes on with the next one.
+    """Yields every complete record. A damaged block is skipped and reported as `Damage`.
 
-    Raises ValueError for a file that is none of these.
+    Raises ValueError if the file is not a W&B log.
     """
     data = path.read_bytes()
     if len(data) < _HEADER.size or _HEADER.unpack_from(data) != (MAGIC, _NUMBER, 0):
@@ -34,13 +34,13 @@ def records(path: Path) -> Iterator[bytes | Damage]:
     at, parts, begun = _HEADER.size, b"", False
     while at < len(data):
         left = _BLOCK - at % _BLOCK
-        if left < _PIECE.size:  # too little for a piece: filled with zeros
+        if left < _PIECE.size:  # too short for a piece: filled with zeros
             at += left
             continue
         piece = _piece(data, at)
         if isinstance(piece, str):
             following = min(at + left, len(data))
-            if any(data[at:following]):  # a file that was made longer in advance ends in zeros
+            if any(data[at:following]):  # a preallocated file ends in zeros
                 yield Damage(path, at, following - at, piece)
             at, parts, begun = following, b"", False
             continue
@@ -58,7 +58,7 @@ def records(path: Path) -> Iterator[bytes | Damage]:
 
 
 def _piece(data: bytes, at: int) -> tuple[int, bytes] | str:
-    """The kind and bytes of a piece, or what is wrong with it."""
+    """The kind and bytes of a piece, or an error text."""
     if at + _PIECE.size > len(data):
         return "a record's header is cut off"
     check, length, kind = _PIECE.unpack_from(data, at)
@@ -75,6 +75,6 @@ def _piece(data: bytes, at: int) -> tuple[int, bytes] | str:
 
 
 def _unmasked(check: int) -> int:
-    """LevelDB masks its checksums; W&B's writers did not always."""
+    """The checksum without LevelDB's mask. W&B's writers did not always mask it."""
     turned = (check - 0xA282EAD8) & 0xFFFFFFFF
     return ((turned >> 17) | (turned << 15)) & 0xFFFFFFFF

@@ -1,4 +1,4 @@
-"""CRC-32C (Castagnoli), which guards every record of a TFRecord file."""
+"""CRC-32C (Castagnoli), the checksum of every record in a TFRecord file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _MASK_DELTA: Final = 0xA282EAD8
 
 
 def crc32c(data: bytes | memoryview, crc: int = 0) -> int:
-    """Of `data`, going on from `crc`; about 70 ns a byte."""
+    """The checksum of `data`, continued from `crc`. Takes about 70 ns per byte."""
     register = crc ^ 0xFFFFFFFF
     table = TABLE
     for byte in data:
@@ -18,7 +18,7 @@ def crc32c(data: bytes | memoryview, crc: int = 0) -> int:
 
 
 def masked(crc: int) -> int:
-    """As it stands in a file: a checksum of bytes that hold a checksum would be weak."""
+    """The checksum in the masked form that files contain: a CRC over bytes that contain a plain CRC would be weak."""
     return (((crc >> 15) | (crc << 17)) + _MASK_DELTA) & 0xFFFFFFFF
 
 

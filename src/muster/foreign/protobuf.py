@@ -1,4 +1,4 @@
-"""Protocol Buffers on the wire: fields by number, without a schema compiler."""
+"""Protocol Buffers wire format: fields by number, without a schema compiler."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from collections.abc import Iterator
 from typing import Final
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
-Value = int | bytes  # a varint as an unsigned number, everything else as its bytes
+Value = int | bytes  # a varint as an unsigned number, any other field as its bytes
 _DOUBLE: Final = struct.Struct("<d")
 _FLOAT: Final = struct.Struct("<f")
-_LONGEST_VARINT: Final = 10  # bytes of 64 bits
+_LONGEST_VARINT: Final = 10  # bytes, for 64 bits
 
 
 class Malformed(ValueError):
-    """Bytes that are no message."""
+    """Bytes that are not a valid message."""
 
 
 def fields(message: bytes) -> Iterator[tuple[int, Value]]:
-    """Every field of a message with its number, in the order in which they stand."""
+    """Every field of a message with its number, in message order."""
     at, end = 0, len(message)
     while at < end:
         key = message[at]
@@ -45,7 +45,7 @@ def fields(message: bytes) -> Iterator[tuple[int, Value]]:
 
 
 def varint_at(message: bytes, at: int) -> tuple[int, int]:
-    """The number that begins at `at`, and where it ends."""
+    """The number that begins at `at`, and the offset after it."""
     value = shift = 0
     for position in range(at, min(at + _LONGEST_VARINT, len(message))):
         byte = message[position]
@@ -57,7 +57,7 @@ def varint_at(message: bytes, at: int) -> tuple[int, int]:
 
 
 def signed(value: Value) -> int:
-    """An int64 or int32 field."""
+    """The signed value of an int64 or int32 field."""
     number = whole(value)
     return number - (1 << 64) if number >= 1 << 63 else number
 
@@ -75,7 +75,7 @@ def raw(value: Value) -> bytes:
 
 
 def text(value: Value) -> str:
-    """What is not UTF-8 becomes replacement characters: one bad byte costs no run."""
+    """The text of a field. Invalid UTF-8 becomes replacement characters, so that one bad byte doesn't cost the run."""
     return raw(value).decode("utf-8", "replace").replace("\0", "�")
 
 
@@ -94,7 +94,7 @@ def single(value: Value) -> float:
 
 
 def varint(value: int) -> bytes:
-    """A whole number; a negative one takes ten bytes, as int64 fields have it."""
+    """An integer as a varint; a negative one takes ten bytes, as in int64 fields."""
     value &= 0xFFFFFFFFFFFFFFFF
     parts = bytearray()
     while value >= 0x80:
@@ -113,7 +113,7 @@ def double_field(number: int, value: float) -> bytes:
 
 
 def single_field(number: int, value: float) -> bytes:
-    """A float; what is past its range becomes an infinity, as a cast does."""
+    """A float field. A value outside the range of a float becomes an infinity, as in a cast."""
     try:
         packed = _FLOAT.pack(value)
     except OverflowError:

@@ -1,4 +1,4 @@
-"""An sbatch script as Slurm reads it: the options of its `#SBATCH` lines, and the program that it is beside them."""
+"""Parser of sbatch scripts, as Slurm reads them: the options of the `#SBATCH` lines, and the rest of the script."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _COMPONENTS: Final = ("hetjob", "packjob")
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option; `name` is the long one, "" when Slurm has no such option."""
+    """One option. `name` is its long name, "" if Slurm has no such option."""
 
     name: str
     value: str
@@ -49,18 +49,21 @@ class Option:
 
 @dataclass(slots=True)
 class Script:
-    """`interpreter` is what its first line names; `body` is all but that line and the directives, which are empty lines
-    in it, so that a line has the number that it has in the file."""
+    """An sbatch script. `interpreter` is the one that its first line names.
+
+    `body` is the script without that line and the directives. They are empty lines in it, so that line numbers stay
+    those of the file.
+    """
 
     interpreter: str = ""
     options: list[Option] = field(default_factory=list)
-    others: list[list[Option]] = field(default_factory=list)  # of further components of a heterogeneous job
-    late: list[Option] = field(default_factory=list)  # after the first command, where Slurm no longer reads them
+    others: list[list[Option]] = field(default_factory=list)  # options of further components of a heterogeneous job
+    late: list[Option] = field(default_factory=list)  # options after the first command, which Slurm ignores
     body: str = ""
 
     @property
     def last(self) -> dict[str, Option]:
-        """By name; what is given twice counts as Slurm counts it, the last one."""
+        """The options by name. If an option is given twice, the last one counts, as in Slurm."""
         return {option.name: option for option in self.options if option.name}
 
 
@@ -87,7 +90,7 @@ def parse_script(text: str) -> Script:
 
 
 def split_options(words: Sequence[str], line: int) -> Iterator[Option]:
-    """Options as getopt reads them: `-N2`, `-N 2`, `--nodes=2`, `--nodes 2`, and a long name's unmistakable start."""
+    """Parses options like getopt: `-N2`, `-N 2`, `--nodes=2`, `--nodes 2`, and unambiguous prefixes of long names."""
     at = 0
     while at < len(words):
         word = words[at]
@@ -113,13 +116,13 @@ def split_options(words: Sequence[str], line: int) -> Iterator[Option]:
 def _options(text: str, line: int) -> Iterator[Option]:
     try:
         words = shlex.split(text, comments=True)
-    except ValueError:  # an open quote: Slurm would refuse it, and so it is listed as it stands
+    except ValueError:  # an open quote: Slurm would refuse the line, so its words are listed unchanged
         words = text.split()
     return split_options(words, line)
 
 
 def _long(given: str) -> str:
-    """The full name of a long option; "" when it is none or could be several."""
+    """The full name of a long option; "" if it is unknown or ambiguous."""
     if given in _KINDS or given in _OTHER_NAMES:
         return _OTHER_NAMES.get(given, given)
     found = [name for name in _KINDS if name.startswith(given)] if given else []

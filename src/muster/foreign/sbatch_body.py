@@ -1,4 +1,6 @@
-"""The commands of an sbatch script as the command of a job: each rank runs it, so what starts ranks is taken out."""
+"""Converts the commands of an sbatch script into a job's command, which every rank runs. Removes calls that start
+ranks.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from muster.foreign.sbatch_shape import RANK_NAMES, Shape, Told
 from muster.foreign.sbatch_steps import Launch, is_torchrun, python_of, read_srun, read_torchrun
 from muster.foreign.shell import ASSIGNMENT, Command, Word, commands, line_of, names
 
-# Who starts the ranks: `torchrun` and `srun` are taken out, `own` is a launcher that stays, "" is nobody.
+# What starts the ranks: `torchrun` and `srun` are removed, `own` is another launcher, which stays, "" is nothing.
 Starter = Literal["torchrun", "srun", "own", ""]
 _KEYWORDS: Final = names("if then else elif while until do ! { } time exec nohup")
 _DECLARE: Final = names("export declare local readonly typeset")
@@ -27,14 +29,14 @@ _FIRST_NODE: Final = re.compile(r"scontrol\s+show\s+hostnames?|srun\b[^)`]*\bhos
 class Body:
     text: str = ""
     starter: Starter = ""
-    nproc: str = ""  # as torchrun was told
+    nproc: str = ""  # value of torchrun's --nproc-per-node
     nnodes: str = ""
     image: str = ""
     image_line: int = 0
     workdir: str = ""
     modules: bool = False
-    steps: int = 0  # under srun
-    outside: bool = False  # something runs that is not under srun
+    steps: int = 0  # number of srun calls
+    outside: bool = False  # whether some command runs without srun
     carried: list[Told] = field(default_factory=list)
     lost: list[Told] = field(default_factory=list)
     notes: list[Told] = field(default_factory=list)
@@ -52,17 +54,17 @@ def read_body(text: str, shape: Shape) -> Body:
 
 @dataclass(slots=True)
 class _Reader:
-    """Goes through the script once and notes what is to be changed where."""
+    """Reads the script once and collects the edits."""
 
     text: str
     shape: Shape
-    blocks: bool  # in a block a line can't just go: it could be the only one
+    blocks: bool  # whether the script has blocks: a line can't just be removed there, because a block must not be empty
     body: Body = field(default_factory=Body)
     edits: list[tuple[int, int, str]] = field(default_factory=list)
     assigned: dict[str, str] = field(default_factory=dict)
 
     def scan(self, text: str, base: int) -> None:
-        """`text` stands at `base` of the script: all of it, or what is in the quotes of a `bash -c`."""
+        """Reads the commands of `text`, which is at offset `base`: the script, or the quoted text of a `bash -c`."""
         for command in commands(text):
             words = [Word(word.start + base, word.end + base, word.text) for word in command.words]
             self._command(Command(words, command.after))
@@ -111,7 +113,7 @@ class _Reader:
             self.body.outside = True
 
     def _inner(self, words: Sequence[Word], at: int) -> bool:
-        """`bash -c '...'`: what is in the quotes is looked at like the script."""
+        """For `bash -c '...'`: reads the quoted text like the script. False if the command has another form."""
         for number in range(at + 1, len(words) - 1):
             if not words[number].text.startswith("-"):
                 return False
@@ -135,7 +137,7 @@ class _Reader:
         self._program(command, found.program, under=True)
 
     def _step(self, command: Command, first: int, at: int, found: Launch) -> None:
-        """What srun was told."""
+        """Converts the options of an srun call."""
         word, options = command.words[at], dict(found.options)
         if image := options.pop("container-image", ""):
             self.body.image, self.body.image_line = image, self._line(word)
@@ -182,7 +184,10 @@ class _Reader:
             self._note(words[at], "torch.distributed.launch", told)
 
     def _assignments(self, command: Command, start: int, first: int) -> None:
-        """A command of assignments alone: those of Muster's own names go, those of the first node's address change."""
+        """Edits a command that only assigns variables.
+
+        Assignments of names that Muster sets are removed; assignments of the first node's address get a new value.
+        """
         words = command.words
         self._assigned(words[first:])
         gone = [word for word in words[first:] if _name(word) in RANK_NAMES]
@@ -223,7 +228,7 @@ class _Reader:
         return text if len(text) < 70 else f"{text[:67]}..."
 
 
-# Commands that do no harm in every rank.
+# Commands that are harmless if every rank runs them.
 _QUIET: Final = names(
     "cd echo printf set shopt source . unset ulimit umask trap wait date hostname pwd : true test [ [[ fi done esac "
     "case for } conda micromamba mamba nvidia-smi env which ls cat eval sleep exit return free lscpu uname"

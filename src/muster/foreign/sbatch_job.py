@@ -1,4 +1,4 @@
-"""An sbatch script as a job file's content, with a word on every option and line that is not the same there."""
+"""Converts an sbatch script into the content of a job file, with a message for every option and line that changes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from muster.foreign.sbatch_names import rename
 from muster.foreign.sbatch_options import read_options
 from muster.foreign.sbatch_shape import Shape, Told
 
-# How the fields of a job file follow one another.
+# Order of the fields in a job file.
 _FIELDS: Final = (
     "name", "pool", "purpose", "workdir", "run", "num_nodes", "nproc", "resources", "envs", "max_duration", "image",
     "slurm",
@@ -27,7 +27,7 @@ _ALL_GPUS: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """`job` as a job file has it; each told thing stands in the order of the script."""
+    """The result. `job` is the content of the job file; the messages are in the order of the script's lines."""
 
     job: dict[str, Any]
     carried: Sequence[Told]
@@ -36,7 +36,7 @@ class Imported:
 
 
 def read_job(text: str, file: str) -> Imported:
-    """`file` is what the script is called. Raises ValueError when it has no command."""
+    """Converts a script. `file` is its name. Raises ValueError if it has no command."""
     script = parse_script(text)
     shape = read_options(script)
     fields = shape.fields
@@ -64,7 +64,7 @@ def _is_shell(script: Script) -> bool:
 
 
 def _foreign(script: Script, shape: Shape, file: str) -> Imported:
-    """A script in Python or the like: its directives are comments there, so that it runs as it is."""
+    """Converts a script in Python or another language: its directives are comments there, so it runs unchanged."""
     shape.fields["run"] = f"{script.interpreter} {_quoted(file)}"
     told = f"is no shell: every rank runs {file} itself, beside the job file."
     shape.notes.append(Told(1, f"#!{script.interpreter}", told))
@@ -74,7 +74,7 @@ def _foreign(script: Script, shape: Shape, file: str) -> Imported:
 
 
 def _ranks(body: Body, shape: Shape) -> None:
-    """How many ranks run on each node, by who starts them."""
+    """Sets the number of ranks on each node. It depends on what starts them."""
     wanted = shape.tasks if body.starter == "srun" else 1
     if body.starter == "torchrun":
         if body.nproc.isdigit():
@@ -99,8 +99,8 @@ def _ranks(body: Body, shape: Shape) -> None:
 
 
 def _place(body: Body, shape: Shape) -> None:
-    """Where srun said that the program runs."""
-    # `nvcr.io#nvidia/pytorch:1` is how the container plug-in writes a registry and a name.
+    """Sets image and working directory from the options of srun."""
+    # The container plug-in writes registry and image as `nvcr.io#nvidia/pytorch:1`.
     image = body.image.removeprefix("docker://").replace("#", "/", 1)
     if image.startswith(("/", ".", "$")) or image.endswith(".sqsh"):
         told = "is a file on the nodes: name the image in a registry as `image`, for engines that run containers."
@@ -123,7 +123,7 @@ def _nnodes(body: Body, shape: Shape) -> None:
 
 
 def _profile(script: Script, body: Body, shape: Shape) -> str:
-    """A login shell, and `module`, need what a login sets up."""
+    """A line that loads the profile, for a login shell and for `module`, which needs a login's setup; else ""."""
     login = bool(re.search(r"\s-\w*l|--login", script.interpreter))
     if not login and not body.modules:
         return ""

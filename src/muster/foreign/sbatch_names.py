@@ -1,4 +1,4 @@
-"""Slurm's names in a script, and what they are called in a job of Muster's."""
+"""Renames Slurm's environment variables in a script to those of a Muster job."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _BY_RANK: Final = {
     "SLURM_NTASKS_PER_NODE": "LOCAL_WORLD_SIZE",
     "SLURM_STEP_NUM_TASKS": "WORLD_SIZE",
 }
-# Where torchrun started the ranks, a task of Slurm's was a node.
+# Where torchrun started the ranks, a Slurm task was a node.
 _BY_NODE: Final = {"SLURM_PROCID": "NODE_RANK", "SLURM_NTASKS": _NODES, "SLURM_NPROCS": _NODES}
 _NONE: Final = {
     "SLURM_JOB_NODELIST": "no rank knows the list of nodes; the first of them is $MASTER_ADDR",
@@ -46,7 +46,7 @@ _USED: Final = re.compile(r"\bSLURMD?_[A-Z0-9_]+")
 
 
 def rename(text: str, original: str, shape: Shape, by_node: bool) -> tuple[str, list[Told]]:
-    """`text` with Muster's names, and what was done; lines are those of `original`."""
+    """`text` with Muster's names, and a message for each change. Line numbers are those of `original`."""
     told: list[Told] = []
     names = {**_SAME, **_BY_RANK, **(_BY_NODE if by_node else {}), **_known(shape)}
     for name in sorted(set(_USED.findall(text))):
@@ -63,7 +63,7 @@ def rename(text: str, original: str, shape: Shape, by_node: bool) -> tuple[str, 
 
 
 def _known(shape: Shape) -> Mapping[str, str]:
-    """What the options say as a number or a word; `=` before it marks a value."""
+    """Values of Slurm's variables that the options determine. A leading `=` marks a value, in contrast to a name."""
     asked = shape.fields.get("resources", {})
     known = {"SLURM_JOB_NAME": shape.fields.get("name"), "SLURM_JOB_PARTITION": shape.fields.get("pool")}
     if "cpus-per-task" in shape.named and "cpus" in asked:
@@ -75,7 +75,10 @@ def _known(shape: Shape) -> Mapping[str, str]:
 
 
 def _renamed(text: str, name: str, new: str) -> tuple[str, str]:
-    """`$NAME` and `${NAME}` become the new one; a `${NAME:-x}` only where the new one is a name as well."""
+    """Replaces `$NAME` and `${NAME}`, and `${NAME:-x}` only if the new text is a name too.
+
+    Returns the text and the replacement, "" if nothing changed.
+    """
     if not new:
         return text, ""
     if new.startswith("="):
@@ -84,7 +87,7 @@ def _renamed(text: str, name: str, new: str) -> tuple[str, str]:
         shown, plain, inside = f"${new}", f"${new}", None
     else:
         shown, plain, inside = f"${new}", f"${new}", f"${{{new}"
-    # A default is for a name that may not be set, which a number or a sum always is.
+    # A default is for a variable that may be unset; a number or an arithmetic expansion is always set.
     braced = rf"\$\{{{name}\}}" if inside else rf"\$\{{{name}(:?-[^{{}}$]*)?\}}"
     made = re.sub(braced, lambda _: f"${{{new}}}" if inside else plain, text)
     made = re.sub(rf"\${name}\b", lambda _: plain, made)

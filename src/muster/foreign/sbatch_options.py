@@ -1,4 +1,4 @@
-"""The options of an sbatch script as fields of a job file; what has no place there is told, with what to do instead."""
+"""Converts the options of an sbatch script into fields of a job file. Options without a field get a message."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def read_options(script: Script) -> Shape:
         elif script.last[option.name] is not option:
             shape.lost.append(Told(option.line, option.written, "is given again below, and that counts."))
     given = script.last
-    # Nodes first, then what counts on each of them.
+    # Nodes first, then the counts per node.
     for name in sorted(given, key=lambda name: _ORDER.get(name, 9)):
         _read(given[name], given, shape)
     for option in script.late:

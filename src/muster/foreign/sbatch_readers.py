@@ -1,4 +1,4 @@
-"""One function for each option of sbatch that a job file has a place for: fills the shape in, says what it became."""
+"""A function for each sbatch option that a job file has a field for: fills in the shape and returns the field."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping
 from muster.foreign.sbatch import Option
 from muster.foreign.sbatch_shape import RANK_NAMES, Odd, Shape, Told, megabytes, seconds, whole
 
-# Given the option, all that were given, and what is to be filled in. Raises Odd for a value that can't be carried.
+# Arguments: the option, all given options, and the shape to fill in. Raises Odd for a value that can't be converted.
 Reader = Callable[[Option, Mapping[str, Option], Shape], str]
 
 
 def for_slurm(option: Option, given: Mapping[str, Option], shape: Shape) -> str:
-    """What only Slurm knows goes to Slurm as it is."""
+    """Passes an option that only Slurm understands to Slurm unchanged."""
     text = f"--{option.name}={option.value}" if option.value else f"--{option.name}"
     shape.slurm.setdefault("extra", []).append(text)
     return "slurm.extra"
@@ -58,7 +58,7 @@ def tasks_per_gpu(option: Option, given: Mapping[str, Option], shape: Shape) -> 
 
 
 def gpus(option: Option, given: Mapping[str, Option], shape: Shape) -> str:
-    """`8`, `h100:8`; for the whole job, a node or a task."""
+    """Converts `8` or `h100:8`, per job, node or task."""
     kind, _, count = option.value.rpartition(":")
     number = whole(count, "GPUs")
     if option.name == "gpus":
@@ -83,7 +83,7 @@ def gres(option: Option, given: Mapping[str, Option], shape: Shape) -> str:
         if name == "gpu":
             became.append(_accelerators(kind, whole(count, "GPUs"), shape))
         else:
-            shape.slurm["gres"] = option.value  # it stands for all of them, the GPUs too
+            shape.slurm["gres"] = option.value  # the option's whole value, GPUs included
             became.append("slurm.gres")
     return ", ".join(dict.fromkeys(became)) or "no accelerators"
 

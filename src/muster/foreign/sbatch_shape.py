@@ -1,4 +1,4 @@
-"""What an sbatch script asks for, as far as it was made out, and Slurm's ways to write numbers, times and sizes."""
+"""The resources that an sbatch script asks for, and parsers of Slurm's numbers, times and sizes."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ RANK_NAMES: Final = names("RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE GROUP_RAN
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """One thing of the script: where it stands, what it is, and what became of it."""
+    """A message about one part of the script: its line, its text, and what it was converted to."""
 
-    line: int  # from 1; 0 is the script as a whole
+    line: int  # from 1; 0 for the script as a whole
     what: str
     became: str
 
 
 @dataclass(slots=True)
 class Shape:
-    """What the options ask for, before it is known how many ranks the script starts."""
+    """The request that the options make, before the number of ranks is known."""
 
-    fields: dict[str, Any] = field(default_factory=dict)  # of the job file
-    slurm: dict[str, Any] = field(default_factory=dict)  # its section `slurm`
-    tasks: int = 1  # on each node
+    fields: dict[str, Any] = field(default_factory=dict)  # fields of the job file
+    slurm: dict[str, Any] = field(default_factory=dict)  # the job file's section `slurm`
+    tasks: int = 1  # per node
     nodes: int = 1
-    accelerators: int = 0  # on each node
-    named: set[str] = field(default_factory=set)  # options that were given
+    accelerators: int = 0  # per node
+    named: set[str] = field(default_factory=set)  # names of the given options
     carried: list[Told] = field(default_factory=list)
     lost: list[Told] = field(default_factory=list)
     notes: list[Told] = field(default_factory=list)
 
 
 class Odd(ValueError):
-    """A value that Slurm would not take either, or that means nothing here; the text says what to do."""
+    """A value that is invalid in Slurm too, or that can't be converted. The text says what to do."""
 
 
 def seconds(text: str) -> float | None:
-    """Slurm's minutes, M:S, H:M:S, D-H, D-H:M or D-H:M:S in seconds; None without a limit."""
+    """Seconds of a Slurm time: minutes, M:S, H:M:S, D-H, D-H:M or D-H:M:S. None for no limit."""
     if text.upper() in ("UNLIMITED", "INFINITE", "0", "-1"):
         return None
     found = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", text)
@@ -55,7 +55,7 @@ def seconds(text: str) -> float | None:
 
 
 def megabytes(text: str) -> int | None:
-    """Slurm's sizes, in MiB unless a letter says otherwise; None for all that there is."""
+    """A Slurm size in MiB, which is also its default unit. None for all memory of the node."""
     found = re.fullmatch(r"(\d+)([KMGT]?)B?", text.upper())
     if not found:
         raise Odd(f"is no size: write `resources.memory`, as in `64GB` ({text!r} was given).")

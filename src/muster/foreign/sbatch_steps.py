@@ -1,4 +1,4 @@
-"""`srun` and `torchrun` on a line of a script: which words are theirs, what these say, and where the program begins."""
+"""Parser of `srun` and `torchrun` calls in a script line: their options, and where the program begins."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Final
 
 from muster.foreign.shell import Word, commands, names
 
-# Long options of srun (slurm.schedmd.com/srun.html) and of its container plug-in that take no value, or one after an
-# equals sign alone.
+# Long options of srun (slurm.schedmd.com/srun.html) and of its container plug-in that take no value, or only one after
+# an equals sign.
 _SRUN_FLAGS: Final = names(
     """contiguous container-mount-home container-readonly container-remap-root container-writable disable-status exact
     exclusive external help hold immediate interactive kill-on-bad-exit label multi-prog nice no-container-entrypoint
@@ -28,7 +28,7 @@ _SRUN_SHORT: Final = {
 _SRUN_SHORT_FLAGS: Final = {"l": "label", "u": "unbuffered", "K": "kill-on-bad-exit", "O": "overcommit", "v": "verbose",
                             "Q": "quiet", "E": "preserve-env", "X": "disable-status", "s": "oversubscribe",
                             "k": "no-kill", "I": "immediate", "H": "hold", "Z": "no-allocate"}  # fmt: skip
-# Options of torchrun that take no value; `-m` says what the program is.
+# Options of torchrun that take no value. `-m` says that the program is a module.
 _TORCHRUN_FLAGS: Final = names("standalone use-env no-python module run-path virtual-local-rank help")
 _TORCHRUN_SHORT: Final = {"m": "module", "r": "redirects", "t": "tee"}
 TORCHRUN_MODULES: Final = ("torch.distributed.run", "torch.distributed.launch")
@@ -37,15 +37,15 @@ _REFERENCE: Final = re.compile(r'"?\$\{?([A-Za-z_]\w*)(?:\[[@*]\])?\}?"?')
 
 @dataclass(slots=True)
 class Launch:
-    """`program` is the index of the first word that is not the launcher's; past the end there is none."""
+    """A launcher's options. `program` is the index of the first word after them; past the end if there is none."""
 
     program: int
     options: dict[str, str] = field(default_factory=dict)
-    unclear: str = ""  # a word that could hold options, of which nothing is known
+    unclear: str = ""  # a word that may hold options but can't be resolved
 
 
 def read_srun(words: Sequence[Word], first: int) -> Launch:
-    """`first` is the index of the word after `srun`."""
+    """Parses a call of srun; `first` is the index of the word after `srun`."""
     found, at = Launch(first), first
     while at < len(words) and words[at].bare.startswith("-") and words[at].bare != "--":
         name, value, at = _option(words, at, _SRUN_FLAGS, {**_SRUN_SHORT, **_SRUN_SHORT_FLAGS})
@@ -55,7 +55,7 @@ def read_srun(words: Sequence[Word], first: int) -> Launch:
 
 
 def read_torchrun(words: Sequence[Word], first: int, assigned: Mapping[str, str]) -> Launch:
-    """`assigned` are the script's variables: options are often kept in one."""
+    """Parses a call of torchrun; `assigned` are the script's variables, since options are often kept in one."""
     found, at = Launch(first), first
     while at < len(words):
         text = words[at].text
@@ -77,7 +77,7 @@ def read_torchrun(words: Sequence[Word], first: int, assigned: Mapping[str, str]
 
 
 def is_torchrun(words: Sequence[Word], at: int) -> int:
-    """How many words from `at` on call torchrun: 0 when they don't."""
+    """The number of words from `at` on that call torchrun; 0 if they don't."""
     name = PurePosixPath(words[at].bare).name
     if name == "torchrun":
         return 1
@@ -89,13 +89,13 @@ def is_torchrun(words: Sequence[Word], at: int) -> int:
 
 
 def python_of(words: Sequence[Word], at: int) -> str:
-    """The Python that goes with this torchrun."""
+    """The Python that belongs to this torchrun."""
     path = words[at].text
     return re.sub(r"torchrun(?=[\"']?$)", "python", path)
 
 
 def _option(words: Sequence[Word], at: int, flags: frozenset[str], short: Mapping[str, str]) -> tuple[str, str, int]:
-    """Name, value and the index after it."""
+    """The option's name, its value, and the index after it."""
     bare = words[at].bare
     if bare.startswith("--"):
         name, equals, value = bare[2:].partition("=")
@@ -111,7 +111,7 @@ def _option(words: Sequence[Word], at: int, flags: frozenset[str], short: Mappin
 
 
 def _held(value: str | None) -> list[Word]:
-    """The words that a variable was given, `"--a b"` or `(--a b)`."""
+    """The words in a variable's value, `"--a b"` or `(--a b)`."""
     if value is None or len(value) < 2:
         return []
     inside = value[1:-1] if (value[0], value[-1]) in (("(", ")"), ('"', '"'), ("'", "'")) else value

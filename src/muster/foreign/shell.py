@@ -1,6 +1,6 @@
-"""A shell script as its simple commands: where each word stands, whatever its quotes, for edits that touch only that.
+"""Splits a shell script into simple commands and gives each word's position, so that edits touch only single words.
 
-It never refuses a script: what it can't make out ends with the text.
+It accepts every script: a construct that it can't parse extends to the end of the text.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ class Word:
 
     @property
     def bare(self) -> str:
-        """Without quotes, where nothing is expanded in it."""
+        """The text without quotes and backslashes; nothing is expanded."""
         return re.sub(r"\\(.)", r"\1", self.text.replace("'", "").replace('"', ""))
 
 
 @dataclass(slots=True)
 class Command:
-    """One simple command; `after` is what ends it: `;`, `&`, `|`, `&&`, a line end..."""
+    """One simple command. `after` is its terminator: `;`, `&`, `|`, `&&`, a line end..."""
 
     words: list[Word] = field(default_factory=list)
     after: str = ""
 
 
 def commands(text: str) -> Iterator[Command]:
-    """The simple commands of a script in order; what stands in `$(...)` is part of a word."""
+    """The simple commands of a script, in order. A `$(...)` is part of a word."""
     at, current, heredocs = 0, Command(), list[str]()
     while at < len(text):
         mark = text[at]
@@ -61,7 +61,7 @@ def commands(text: str) -> Iterator[Command]:
             current = Command()
         else:
             end = word_end(text, at)
-            # The number of a redirection such as `2>` is no word.
+            # The number in a redirection such as `2>` is not a word.
             if not (text[at:end].isdigit() and text[end : end + 1] in ("<", ">") and end < len(text)):
                 current.words.append(Word(at, end, text[at:end]))
             at = end
@@ -69,7 +69,7 @@ def commands(text: str) -> Iterator[Command]:
 
 
 def word_end(text: str, at: int) -> int:
-    """Where the word that starts here ends."""
+    """The end of the word that starts at `at`."""
     start = at
     while at < len(text) and text[at] not in _BREAKS:
         at = _past_piece(text, at)
@@ -80,12 +80,12 @@ def word_end(text: str, at: int) -> int:
 
 
 def names(text: str) -> frozenset[str]:
-    """A table of names, with blanks between."""
+    """A set of names from text that separates them by blanks."""
     return frozenset(text.split())
 
 
 def line_of(text: str, at: int) -> int:
-    """The number of the line, from 1."""
+    """The line number of an offset, from 1."""
     return text.count("\n", 0, at) + 1
 
 
@@ -120,7 +120,7 @@ def _past_quoted(text: str, at: int, quote: str) -> int:
 
 
 def _past_nested(text: str, at: int, closer: str) -> int:
-    """Past the bracket that closes what was opened before `at`."""
+    """The offset after the bracket that closes the one before `at`."""
     while at < len(text) and text[at] != closer:
         at = _past_nested(text, at + 1, ")") if text[at] == "(" and closer == ")" else _past_piece(text, at)
     return at + 1
@@ -130,7 +130,7 @@ def _past_redirection(text: str, at: int, heredocs: list[str]) -> int:
     found = re.compile(r"&>>?|<<<|<<-?|<>|>>|>\||[<>]&?").match(text, at)
     assert found is not None
     at = found.end()
-    if text[at : at + 1] == "(":  # <(...), a command for a file
+    if text[at : at + 1] == "(":  # <(...), process substitution
         return _past_nested(text, at + 1, ")")
     while at < len(text) and text[at] in _SPACE:
         at += 1
@@ -143,7 +143,7 @@ def _past_redirection(text: str, at: int, heredocs: list[str]) -> int:
 
 
 def _past_heredocs(text: str, at: int, heredocs: list[str]) -> int:
-    """Past the lines that belong to the documents that the last line began."""
+    """The offset after the here-documents that the last line began."""
     for mark in heredocs:
         while at < len(text):
             end = _line_end(text, at)

@@ -1,4 +1,4 @@
-"""TensorBoard's events as bytes: scalars, histograms, images, texts and hyperparameters."""
+"""Encoder of TensorBoard events: scalars, histograms, images, texts and hyperparameters."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ Param = str | float | bool
 
 
 def first_event(wall_time: float) -> bytes:
-    """What every file begins with."""
+    """The event that every file begins with."""
     return double_field(1, wall_time) + text_field(3, VERSION)
 
 
 def event(wall_time: float, step: int, *values: bytes) -> bytes:
-    """An event with values that the functions below made; a file has it framed as a TFRecord."""
+    """An event with values from the functions below. In a file it is framed as a TFRecord."""
     summary = b"".join(bytes_field(1, value) for value in values)
     return double_field(1, wall_time) + number_field(2, step) + bytes_field(5, summary)
 
@@ -32,12 +32,12 @@ def scalar(tag: str, value: float) -> bytes:
 
 
 def histogram(tag: str, edges: Sequence[float], counts: Sequence[float]) -> bytes:
-    """Of `counts` between `edges`, of which there is one more; sums are taken from the middles of the buckets."""
+    """A histogram of `counts` between `edges`, of which there is one more. Sums use the middles of the buckets."""
     middles = [(low + high) / 2 for low, high in pairwise(edges)]
     total = float(sum(counts))
     first = sum(m * c for m, c in zip(middles, counts, strict=True))
     second = sum(m * m * c for m, c in zip(middles, counts, strict=True))
-    # A bucket is known by its upper limit alone, so an empty one says where the first begins.
+    # A bucket stores only its upper limit, so an empty bucket in front says where the first one begins.
     limits, heights = [edges[0], *edges[1:]], [0.0, *counts]
     numbers = ((1, edges[0]), (2, edges[-1]), (3, total), (4, first), (5, second))
     body = b"".join(double_field(number, value) for number, value in numbers)

@@ -1,4 +1,4 @@
-"""TFRecord files: records with their length and two checksums, end to end."""
+"""TFRecord files: a sequence of records, each with its length and two checksums."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Final
 
 from muster.foreign.crc32c import crc32c, masked
 
-HEAD: Final = struct.Struct("<QI")  # length, checksum of the length's eight bytes
+HEAD: Final = struct.Struct("<QI")  # length, checksum of its eight bytes
 FOOT: Final = struct.Struct("<I")  # checksum of the record
-_LONGEST: Final = 1 << 30  # bytes; a length past it is damage
+_LONGEST: Final = 1 << 30  # bytes; a larger length is treated as damage
 _CHUNK: Final = 4 << 20  # bytes read at a time
 
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Where a file stops making sense, and how much of it lies beyond."""
+    """The offset at which a file is damaged, and the number of bytes that can't be read."""
 
     path: Path
     offset: int
@@ -30,19 +30,19 @@ class Damage:
 
 
 def framed(record: bytes, checksum: int | None = None) -> bytes:
-    """A record as it stands in a file; whoever has a faster way to its CRC-32C gives the `checksum`."""
+    """A record in the format of a file. A caller with a faster CRC-32C passes the `checksum`."""
     length = len(record)
     check = crc32c(record) if checksum is None else checksum
     return b"".join((HEAD.pack(length, masked(length_crc(length))), record, FOOT.pack(masked(check))))
 
 
 def records(path: Path) -> Iterator[tuple[bytes, int] | Damage]:
-    """Every record with the checksum that stands behind it, which the caller compares.
+    """Yields every record with its stored checksum; the caller verifies it.
 
-    Ends, where the file is cut off or a length is wrong, with the damage: there is no way to find the next record.
+    If the file is cut off or a length is wrong, ends with a `Damage`: the next record can't be found.
     """
     size = path.stat().st_size
-    start = at = 0  # of the buffer in the file; in the buffer
+    start = at = 0  # of the buffer in the file; of the next record in the buffer
     buffer = b""
     with path.open("rb") as file:
         while start + at < size:
@@ -66,7 +66,7 @@ def records(path: Path) -> Iterator[tuple[bytes, int] | Damage]:
             buffer += more
 
 
-_crc_of_length: dict[int, int] = {}  # few lengths come, and each of them thousands of times
+_crc_of_length: dict[int, int] = {}  # only few lengths occur, each thousands of times
 
 
 def length_crc(length: int) -> int:

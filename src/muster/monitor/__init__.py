@@ -1,1 +1,1 @@
-"""What the record says about how things went: pure functions over what was observed."""
+"""Monitoring: pure functions that compute cost, goodput and use from what was recorded."""

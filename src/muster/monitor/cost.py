@@ -1,6 +1,6 @@
-"""What a run used and what that cost: accelerator-hours by pool, at the price that the pool has now.
+"""The resources that a run used and their cost: accelerator-hours by pool, at the pool's current price.
 
-A gang holds its seats from the moment they are planned for it until its attempt has ended, whether it trains or not.
+A gang holds its seats from the time they are planned until its attempt has ended, whether it trains or not.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _HOUR: Final = 3600.0
 @dataclass(frozen=True, slots=True)
 class Cost:
     node_hours: float
-    accelerator_hours: float  # parts of one as parts
+    accelerator_hours: float  # parts of an accelerator count as fractions
     amount: float  # in the currency of the prices
-    startup: float  # seconds from the plan to the first rank's start, over all attempts
+    startup: float  # seconds from the plan to the start of the first rank, over all attempts
 
 
 def cost_of(attempts: Sequence[Attempt], price: Callable[[str], float], now: float) -> Cost:
-    """`price`: of a pool, for one accelerator and hour; for one node and hour where the seats have none."""
+    """`price`: of a pool, per accelerator and hour; per node and hour if the seats have no accelerators."""
     nodes = accelerators = amount = startup = 0.0
     for attempt in attempts:
         end = attempt.ended_at if attempt.ended_at is not None else now

@@ -1,8 +1,8 @@
-"""What restarts cost a run: steps done twice, seconds lost, and the share of time that moved it forward.
+"""The cost of restarts of a run: repeated steps, lost seconds, and the share of time that made progress.
 
-A restart costs from the moment when the old attempt finished its last step to the moment when the new one has finished
-that step again: waiting, starting, loading and repeating are all in it. Goodput is the rest of the time from the first
-rank's start to the end.
+A restart costs the time from the last step of the old attempt until the new attempt has finished that step again. It
+includes waiting, starting, loading and repeating. Goodput is the rest of the time from the start of the first rank to
+the end.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from muster.core.reasons import Reason
 
 @dataclass(frozen=True, slots=True)
 class Trail:
-    """The steps that an attempt finished, and when; both rise."""
+    """The steps that an attempt finished, and their times; both are ascending."""
 
     steps: Sequence[int]
     times: Sequence[float]
@@ -27,7 +27,7 @@ class Trail:
 @dataclass(frozen=True, slots=True)
 class Restart:
     attempt: int
-    at_step: int | None  # of the checkpoint that it went on from
+    at_step: int | None  # step of the checkpoint that it continued from
     time: float
     reason: Reason | None
     seconds_lost: float
@@ -47,7 +47,7 @@ class Summary:
 
 
 def summarise(attempts: Sequence[Attempt], trails: Mapping[int, Trail], end: float) -> Summary:
-    """`end`: when the run finished, or now."""
+    """`end`: when the run ended, or now."""
     restarts = tuple(
         _restart(before, after, trails.get(before.number), trails.get(after.number), end)
         for before, after in pairwise(attempts)

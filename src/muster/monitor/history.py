@@ -1,4 +1,4 @@
-"""A pool's past as figures that people buy hardware by: buckets of any length, and one summary of them all."""
+"""The history of a pool as figures for capacity planning: buckets of any length, and one summary of all of them."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ _STEPS: Final = (
     MINUTE, 2 * MINUTE, 5 * MINUTE, 15 * MINUTE, 30 * MINUTE, _HOUR, 2 * _HOUR, 3 * _HOUR, 6 * _HOUR, 12 * _HOUR,
     DAY, 2 * DAY, 7 * DAY, 30 * DAY, 90 * DAY, 365 * DAY,
 )  # fmt: skip
-_SHOWN: Final = 100  # buckets that a picture has room for
+_SHOWN: Final = 100  # maximum buckets in a chart
 
 
 def step_for(seconds: float) -> int:
-    """The shortest step that shows so long a time in a hundred buckets. What it needs is kept for as long as that."""
+    """The shortest step that shows this time span in a hundred buckets. Its resolution is kept for that long."""
     return next((step for step in _STEPS if seconds <= step * _SHOWN), _STEPS[-1])
 
 
 def resolution_for(step: int) -> int:
-    """The longest buckets that steps of this length can be made from; the step is a whole number of minutes."""
+    """The longest buckets that this step is a multiple of; the step is a whole number of minutes."""
     return max(resolution for resolution in KEPT if step % resolution == 0)
 
 
 def grouped(rows: Iterable[tuple[int, Bucket]], step: int) -> dict[int, Bucket]:
-    """Buckets, by the second in which they start, merged into longer ones."""
+    """Buckets, by their start in seconds, merged into longer ones."""
     found: dict[int, list[Bucket]] = {}
     for start, bucket in rows:
         found.setdefault(start // step * step, []).append(bucket)
@@ -45,7 +45,7 @@ def history(buckets: Mapping[int, Bucket]) -> Figures:
 
 
 def figures(bucket: Bucket) -> Figures:
-    """Means are over the time that was observed; what is not known is None. Seconds, accelerators, CPUs and jobs."""
+    """Means are over the observed time; None: not known. In seconds, accelerators, CPUs and jobs."""
     waits, peak = bucket.waits, bucket.peak
     return {
         "observed": bucket.ms / 1000,

@@ -1,7 +1,7 @@
-"""Use, queue depth and waits in buckets of time that merge exactly, so that months of them take little space.
+"""Use, queue depth and waits in time buckets that merge exactly, so that months of them take little space.
 
-Everything is a whole number (thousandths, milliseconds, counts): sums of those don't depend on their order, so the
-bucket of a day is the same whether it was made from samples, from minutes or from quarters of an hour.
+All values are integers (thousandths, milliseconds, counts), so that sums don't depend on their order: the bucket of a
+day is the same whether it was computed from samples, from minutes or from quarters of an hour.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ KEPT: Final[dict[int, int | None]] = {  # seconds of a bucket → seconds it is 
     QUARTER: 60 * DAY,
     DAY: None,
 }
-ALL: Final = ""  # the name that stands for all pools together
+ALL: Final = ""  # stands for all pools together
 
-# What a sample says of a pool. Accelerators and CPUs are in thousandths, and so are jobs, to be one kind of number.
+# The values of a sample of a pool. Accelerators and CPUs are in thousandths, and so are jobs, to have one unit.
 USED, THERE, CPUS_USED, CPUS = "used", "there", "cpus_used", "cpus"
-FREE, OUT, USABLE = "free", "out", "usable"  # accelerators: free to be used; idle but unfit; free for a typical gang
-JOBS, ASKED = "jobs", "asked"  # queued, and the accelerators that they ask for
+FREE, OUT, USABLE = "free", "out", "usable"  # accelerators: free; idle but not healthy; free for a typical gang
+JOBS, ASKED = "jobs", "asked"  # queued jobs, and the accelerators that they request
 Sample = Mapping[str, int]
 
-_BINS: Final = 4  # of waits, to a doubling: each is 19 % wider than the one before
-_LAST_BIN: Final = 1 + _BINS * 25  # 2^25 seconds, a year and more, and whatever is longer
+_BINS: Final = 4  # bins of waits per doubling: each is 19 % wider than the one before
+_LAST_BIN: Final = 1 + _BINS * 25  # 2^25 seconds, more than a year, and anything longer
 
 
 @dataclass(frozen=True, slots=True)
 class Gauge:
-    total: int  # thousandths times milliseconds
+    total: int  # thousandths × milliseconds
     low: int
     high: int
 
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """Waits of the jobs that started: their number, sum, extremes in milliseconds, and a histogram of them."""
+    """Waits of jobs that started: count, sum and extremes in milliseconds, and a histogram."""
 
     count: int = 0
     total: int = 0
@@ -55,7 +55,7 @@ class Waits:
         return self.total / self.count / 1000 if self.count else None
 
     def quantile(self, share: float) -> float | None:
-        """In seconds, to within a tenth: the middle of the bin that holds it, and never past the extremes."""
+        """In seconds, accurate to a tenth: the middle of the bin, limited to the extremes."""
         left = max(1, math.ceil(share * self.count))
         for index in sorted(self.bins):
             left -= self.bins[index]
@@ -66,18 +66,18 @@ class Waits:
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    ms: int = 0  # of its time, how much was observed
+    ms: int = 0  # observed part of its time
     gauges: Mapping[str, Gauge] = field(default_factory=dict)
-    peak: tuple[int, int] | None = None  # most accelerators asked for at a time, and minus those that were free then
+    peak: tuple[int, int] | None = None  # maximum of requested accelerators, and minus those free at that time
     waits: Waits = field(default_factory=Waits)
 
     def mean(self, name: str) -> float | None:
-        """Over the time that was observed; None when it never was."""
+        """Mean over the observed time; None when nothing was observed."""
         gauge = self.gauges.get(name)
         return gauge.total / self.ms / 1000 if gauge is not None and self.ms else None
 
     def ratio(self, part: str, whole: str) -> float | None:
-        """Of two gauges over time; None when there was nothing of the whole."""
+        """Ratio of two gauges over time; None when the whole is zero."""
         one, other = self.gauges.get(part), self.gauges.get(whole)
         return one.total / other.total if one is not None and other is not None and other.total else None
 
@@ -90,12 +90,12 @@ EMPTY: Final = Bucket()
 
 
 def merge(buckets: Iterable[Bucket]) -> Bucket:
-    """One bucket that says what these say together."""
+    """Merges buckets into one."""
     return reduce(_merged, buckets, EMPTY)
 
 
 def held(sample: Sample, start: int, end: int, resolution: int) -> Iterator[tuple[int, Bucket]]:
-    """A sample that held from `start` to `end` (milliseconds), as buckets by the second in which they start."""
+    """Buckets, by their start in seconds, for a sample that was valid from `start` to `end` (milliseconds)."""
     at = start
     while at < end:
         bucket = at // (1000 * resolution) * resolution
@@ -106,18 +106,18 @@ def held(sample: Sample, start: int, end: int, resolution: int) -> Iterator[tupl
 
 
 def waited(seconds: float) -> Bucket:
-    """One job that started after this wait."""
+    """The bucket of one job that started after this wait."""
     ms = max(0, round(seconds * 1000))
     return Bucket(waits=Waits(1, ms, ms, ms, {_bin(ms): 1}))
 
 
 def start_of(moment: float, resolution: int) -> int:
-    """The second in which the bucket of this moment starts, in UTC."""
+    """The start of the bucket of this time, in seconds since 1970 (UTC)."""
     return math.floor(moment) // resolution * resolution
 
 
 def to_text(bucket: Bucket) -> str:
-    """Compact JSON. A gauge that stood still is one number, which most are in most minutes."""
+    """Compact JSON. A gauge that did not change is one number, which is the usual case in a minute."""
     doc: dict[str, object] = {}
     if bucket.ms:
         doc["ms"] = bucket.ms

@@ -1,7 +1,7 @@
-"""What a pool looks like at one moment: how much of it is in use, who waits for it, and what of the rest is any use.
+"""A sample of a pool at one point in time: how much is in use, what is queued, and how much of the rest is usable.
 
-A queued job that names no pool counts in every pool that could take it, because each of them would be shorter of room
-without the others; in the sample of all pools it counts once, and so does one that fits nowhere.
+A queued job that names no pool counts in every pool that could run it, because it would need that pool if the others
+did not exist. In the sample of all pools it counts once, and so does a job that fits nowhere.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from muster.core.resources import WHOLE, Resources
 from muster.core.state import State
 from muster.monitor import rollup
 
-Shape = tuple[Resources, int]  # of a gang: what each worker asks for, and how many workers
-_SHAPES: Final = 8  # the most common gangs say enough
+Shape = tuple[Resources, int]  # of a gang: the request of each worker, and the number of workers
+_SHAPES: Final = 8  # only the most common gangs are used
 _PARTS: Final = 100
 
 
 def sample(state: State) -> dict[str, dict[str, int]]:
-    """By pool, and of all pools under `rollup.ALL`."""
+    """Samples by pool, and of all pools under `rollup.ALL`."""
     return Sampler().sample(state)
 
 
 def idle_nodes(state: State) -> list[Node]:
-    """Copies of the nodes that have an accelerator to give, to be looked at while the state moves on."""
+    """Copies of the nodes with a free accelerator, for use while the state changes."""
     healthy = (node for node in state.nodes.values() if node.health == "healthy" and node.role != "slot")
     free = (node for node in healthy if node.free_devices or node.parts)
     return [replace(node, parts=dict(node.parts), jobs=set()) for node in free]
 
 
 def add_usable(samples: Mapping[str, dict[str, int]], shares: Mapping[str, float]) -> None:
-    """`shares`: the part of each pool's free accelerators that typical gangs could use; all unless it is named."""
+    """`shares`: the part of each pool's free accelerators that typical gangs could use; a pool without one: all."""
     pools = [pool for pool in samples if pool != rollup.ALL]
     for pool in pools:
         samples[pool][rollup.USABLE] = round(samples[pool][rollup.FREE] * shares.get(pool, 1.0))
@@ -45,7 +45,7 @@ def add_usable(samples: Mapping[str, dict[str, int]], shares: Mapping[str, float
 
 @dataclass(frozen=True, slots=True)
 class _Want:
-    """What queued jobs that could go to the same places have in common."""
+    """What queued jobs that fit the same pools have in common."""
 
     pool: str | None
     queue: str
@@ -60,21 +60,21 @@ class _Want:
 
 
 class Sampler:
-    """Keeps count from one sample to the next, so that each costs what has changed and not what exists."""
+    """Keeps counts between samples, so that the cost of a sample depends on what changed and not on what exists."""
 
     def __init__(self) -> None:
         self._journal: Journal | None = None
         self._cursor = 0
         self._wants: dict[str, _Want] = {}  # of queued jobs
         self._queued: Counter[_Want] = Counter()
-        self._shapes: dict[str, Shape] = {}  # of unfinished jobs that want accelerators
+        self._shapes: dict[str, Shape] = {}  # of unfinished jobs that request accelerators
         self._common: Counter[Shape] = Counter()
         self._nodes: dict[str, tuple[str, rollup.Sample]] = {}
         self._pools: dict[str, Counter[str]] = {}
         self._members: dict[str, int] = {}  # nodes of each pool
 
     def sample(self, state: State) -> dict[str, dict[str, int]]:
-        """Looks at the live state, so it belongs between two commits."""
+        """Reads the live state, so it must be called between two commits."""
         self._catch_up(state)
         found = {pool: dict(_ZERO, **counts) for pool, counts in self._pools.items()}
         _add_machines(found, state)
@@ -87,7 +87,7 @@ class Sampler:
         return {**found, rollup.ALL: whole}
 
     def typical(self) -> list[Shape]:
-        """The commonest gangs of the last sample that want accelerators, each as often as its part of them is."""
+        """The most common gangs of the last sample that request accelerators, each repeated by its share."""
         common = self._common.most_common(_SHAPES)
         total = sum(count for _, count in common)
         return [shape for shape, count in common for _ in range(-(-_PARTS * count // total))]
@@ -107,7 +107,7 @@ class Sampler:
             job = state.jobs.get(name)
             queued = job if job is not None and job.phase == "queued" else None
             self._count_want(name, queued)
-            # By `active` and not by its phase: a job ends after it has let go of its nodes, and then nothing tells.
+            # By `active` and not by phase: a job ends after it has released its nodes, and that adds no journal entry.
             self._count_shape(name, job if name in state.active else queued)
 
     def _count_node(self, name: str, node: Node | None) -> None:
@@ -153,7 +153,7 @@ _ZERO: dict[str, int] = dict.fromkeys(
 
 
 def _add_machines(found: dict[str, dict[str, int]], state: State) -> None:
-    """Where an engine seats the workers, its machines are what there is, and the slots only say what is used."""
+    """In a pool whose engine places the workers, its machines are the capacity, and slots only count use."""
     for node in state.machines.values():
         there = found.setdefault(node.pool, dict(_ZERO))
         there[rollup.THERE] += WHOLE * node.total.accelerators
@@ -183,7 +183,7 @@ def _use(node: Node) -> dict[str, int]:
 
 
 def _could_take(state: State, pool: str, want: _Want) -> bool:
-    """Whether the pool has the kind of node that the job needs, idle or not, and the rules let it go there."""
+    """Whether the pool has nodes, free or not, that suit the job, and the rules allow the job there."""
     if want.pool is not None:
         return want.pool == pool
     allowed = state.rules.queue(want.queue).pools

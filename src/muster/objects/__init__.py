@@ -1,1 +1,1 @@
-"""Object storage for whoever needs it, with nothing but the standard library."""
+"""Client for object storage. Needs only the standard library."""

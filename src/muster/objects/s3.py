@@ -1,4 +1,4 @@
-"""The little of the S3 protocol that checkpoints and artifacts need: signed requests, retried with backoff."""
+"""S3 client with the requests that checkpoints and artifacts need. Requests are signed, and retried with backoff."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ _AGAIN: Final = frozenset({408, 429, 500, 502, 503, 504})
 
 
 class S3Error(Exception):
-    """What the server refused, or what went wrong on the way to it."""
+    """A request that the server refused, or that failed on the way."""
 
 
 class ShortAnswer(S3Error):
-    """Fewer bytes came than there should be: what is stored there is not what was put there."""
+    """The answer has fewer bytes than expected: the stored object is not the one that was written."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An answer of the server."""
+    """The server's answer."""
 
     status: int
     headers: Mapping[str, str]  # names in lower case
     body: bytes
 
     def age(self) -> float:
-        """Seconds from the object's last change until this answer, by the server's clock."""
+        """Seconds since the object's last change at the time of this answer, by the server's clock."""
         now, then = self.headers.get("date"), self.headers.get("last-modified")
         if now is None or then is None:
             return 0.0
@@ -51,7 +51,7 @@ class Reply:
 
 @dataclass
 class Client:
-    """One bucket. Safe to use from several threads; connections are kept for the next request."""
+    """A client for one bucket. Thread-safe; keeps connections open for later requests."""
 
     bucket: str
     endpoint: str
@@ -75,9 +75,10 @@ class Client:
         into: memoryview | None = None,
         accept: tuple[int, ...] = (),
     ) -> Reply:
-        """Tries again while that may help; raises S3Error for an answer that is neither 2xx nor in `accept`.
+        """Sends a request, with retries for errors that may be temporary.
 
-        `into` takes the body of a 2xx answer in place of the reply.
+        Raises S3Error for an answer that is neither 2xx nor in `accept`. If `into` is given, it gets the body of a 2xx
+        answer, and the reply's body is empty.
         """
         digest = hashlib.sha256(body).hexdigest()
         for number in range(1, self.tries + 1):
@@ -154,8 +155,7 @@ class Client:
 
 
 def account(bucket: str) -> tuple[str, str, str, str, str, str | None]:
-    """What a client is made of, with endpoint, region and keys from the environment, under the names that other S3
-    tools use."""
+    """The arguments of `Client`, with endpoint, region and keys from the usual environment variables of S3 tools."""
     key, secret = os.environ.get("AWS_ACCESS_KEY_ID"), os.environ.get("AWS_SECRET_ACCESS_KEY")
     if not key or not secret:
         raise S3Error(
@@ -190,7 +190,7 @@ def _fill(answer: http.client.HTTPResponse, into: memoryview) -> bytes:
 
 
 def _refusal(what: str, reply: Reply, tries: int) -> str:
-    # Only these two: the rest of an answer may repeat the key and what was signed with it.
+    # Only code and message: the rest of the answer may repeat the key and the signed text.
     said = ": ".join(part.decode(errors="replace") for part in _SAID.findall(reply.body)[:2])
     again = f" after {tries} tries" if tries > 1 else ""
     hint = " Check the keys and what they may do." if reply.status in (401, 403) else ""

@@ -1,1 +1,1 @@
-"""The HTTP API: everything that a person or a program does with Muster goes through it."""
+"""The HTTP API. All users and programs use Muster through it."""

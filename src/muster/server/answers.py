@@ -1,4 +1,4 @@
-"""How errors are told over HTTP: a status, and {error: {code, message, hint}}."""
+"""The HTTP form of errors: a status, and {error: {code, message, hint}}."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The FastAPI application: the routes, what every request passes through, and how errors are told."""
+"""The FastAPI application: routes, middleware and error handlers."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ from muster.server.sign_ins import WatchSignIns
 
 log = logging.getLogger("muster.server")
 
-DEPTH = 64  # levels of a request that are promised
-_MOST_PROBLEMS = 100  # of one request that are told
+DEPTH = 64  # maximum nesting of a request
+_MOST_PROBLEMS = 100  # maximum problems listed for one request
 _ERROR = {"description": "what went wrong, and what to do: {error: {code, message, hint}}"}
 
 
@@ -98,7 +98,7 @@ def create_app(service: Service) -> FastAPI:
         runs,
     ):
         app.include_router(module.router)
-    described: list[str] = []  # made when it is first asked for
+    described: list[str] = []  # built on the first request
 
     @app.get("/docs", include_in_schema=False)
     async def docs() -> HTMLResponse:
@@ -124,7 +124,7 @@ async def _muster_error(request: Request, error: Exception) -> JSONResponse:
 
 
 async def _bad_request(request: Request, error: Exception) -> JSONResponse:
-    """The request itself is malformed. What was given is left out: it may be a secret."""
+    """The request is malformed. The given values are left out of the answer: they may be secrets."""
     assert isinstance(error, RequestValidationError)
     problems = [
         {
@@ -148,7 +148,7 @@ async def _http_error(request: Request, error: Exception) -> JSONResponse:
 
 
 async def _gone(request: Request, error: Exception) -> JSONResponse:
-    """Whoever asked went away in the middle: nobody hears this answer, and nothing is wrong here."""
+    """The client disconnected in the middle. It gets no answer, and this is not an error of the server."""
     return answer(400, {"code": "invalid", "message": "The request was cut off.", "hint": "Send it again."})
 
 

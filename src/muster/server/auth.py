@@ -1,4 +1,4 @@
-"""Who is asking, and what they may do: bearer tokens, and roles that every route names."""
+"""Authentication and authorization: bearer tokens, and roles that every route checks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Identity:
         return self.token.superuser and self.token.role == "admin"
 
     def role(self, state: State, project: str) -> Role | None:
-        """What this identity may do in the project; None: nothing, not even see it."""
+        """The role of this identity in the project; None: no access, the project is not even visible."""
         if self.token.superuser:
             return self.token.role
         known = state.projects.get(project)
@@ -31,7 +31,7 @@ class Identity:
         return lower(membership, self.token.role) if membership is not None else None
 
     def projects(self, state: State) -> list[str] | None:
-        """The projects that it may see; None: all."""
+        """The projects that this identity may see; None: all."""
         if self.token.superuser:
             return None
         return [name for name, project in list(state.projects.items()) if self.user in project.members]
@@ -51,7 +51,7 @@ class Identity:
 
 
 def still_member(state: State, user: str, project: str, now: float) -> bool:
-    """Whether what was given to this user for the project still holds: a member, or an administrator by token."""
+    """Whether the user may still act in the project: as a member, or as an administrator by a valid token."""
     known = state.projects.get(project)
     if known is not None and at_least(known.members.get(user), "member"):
         return True
@@ -61,7 +61,7 @@ def still_member(state: State, user: str, project: str, now: float) -> bool:
 
 
 def authenticate(header: str | None, state: State, now: float) -> Identity:
-    """The identity behind an Authorization header. Every failure reads the same, so nothing can be learnt from it."""
+    """The identity behind an Authorization header. All invalid tokens get the same error, so it reveals nothing."""
     scheme, _, presented = (header or "").partition(" ")
     if scheme.lower() != "bearer" or not presented:
         raise Unauthenticated("A token is needed.", _HINT)

@@ -1,4 +1,4 @@
-"""Content over HTTP in both directions: in blocks, so that neither side ever holds a whole file in memory."""
+"""Transfers file content over HTTP in both directions, in blocks, so that no whole file is held in memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from muster.track.blob_store import BLOCK
 from muster.track.blobs import Blobs
 
 _RANGE: Final = re.compile(r"bytes=(\d{0,19})-(\d{0,19})")
-# What a browser may show in place. HTML, SVG and whatever else can hold a script is only ever downloaded.
+# Types that a browser may display. HTML, SVG and everything else that can contain a script is only downloaded.
 _INLINE: Final = frozenset({
     "image/png", "image/jpeg", "image/gif", "image/webp", "image/avif", "text/plain", "application/json",
     "audio/wav", "audio/mpeg", "audio/ogg", "audio/flac", "video/mp4", "video/webm", "text/csv", "text/markdown",
@@ -33,7 +33,7 @@ _SAFE: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What is to be sent: `open(start, stop)` gives its bytes."""
+    """Content to send: `open(start, stop)` yields its bytes."""
 
     digest: str
     size: int
@@ -43,7 +43,7 @@ class Served:
 
 
 async def receive(request: Request, blobs: Blobs, digest: str | None, owner: str) -> tuple[str, int]:
-    """Keeps the body of a request as the owner's; its digest and size once it is durable."""
+    """Stores the body of a request for the owner; returns its digest and size once it is durable."""
     declared = request.headers.get("content-length", "")
     expected = int(declared) if declared.isdigit() and len(declared) < 20 else None
     stage = blobs.stage()
@@ -61,7 +61,7 @@ async def receive(request: Request, blobs: Blobs, digest: str | None, owner: str
 
 
 def send(request: Request, served: Served, body: bool = True) -> Response:
-    """All of it, the range that was asked for, or only its headers."""
+    """Sends the whole content, the requested range, or only the headers."""
     headers = {**_SAFE, "ETag": f'"{served.digest}"', **_shown(served)}
     if served.digest in request.headers.get("if-none-match", ""):
         return Response(status_code=304, headers=headers)
@@ -77,13 +77,13 @@ def send(request: Request, served: Served, body: bool = True) -> Response:
 
 
 def _wanted(request: Request, served: Served) -> tuple[int, int, int]:
-    """Start, stop and status. Several ranges at once are answered with everything, as the protocol allows."""
+    """Start, stop and status. A request for several ranges gets the whole content, as the protocol allows."""
     size = served.size
     found = _RANGE.fullmatch(request.headers.get("range", "").replace(" ", ""))
     current = request.headers.get("if-range", "").strip('"') in ("", served.digest)
     if found is None or not (found[1] or found[2]) or not current:
         return 0, size, 200
-    if not found[1]:  # the last so many bytes
+    if not found[1]:  # the last bytes, as many as given
         start, stop = max(0, size - int(found[2])), size
     else:
         start, stop = int(found[1]), min(size, int(found[2]) + 1) if found[2] else size

@@ -1,4 +1,4 @@
-"""What every route needs: the server's parts, who is asking, and the job that a reference means."""
+"""Dependencies of the routes: the server's parts, the identity of the caller, and the job that a reference means."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def identity(
 
 
 async def tracking(leader: Annotated[Leader, Depends(leader)]) -> Tracking:
-    """The record."""
+    """The record of runs; Unavailable if the store keeps none."""
     if leader.track is None:
         raise Unavailable("This server's store keeps no record of runs.", "Start it with SQLite or PostgreSQL.")
     return leader.track
@@ -50,7 +50,7 @@ async def tracking(leader: Annotated[Leader, Depends(leader)]) -> Tracking:
 async def heavy(
     service: Annotated[Service, Depends(service)], asking: Annotated[Identity, Depends(identity)]
 ) -> AsyncIterator[None]:
-    """For routes that read much: their turn, before they take a thread."""
+    """For expensive routes: waits for a turn of the user before the route takes a thread."""
     async with service.turns.turn(asking.user):
         yield
 
@@ -61,7 +61,7 @@ async def watcher(
     asking: Annotated[Identity, Depends(identity)],
     authorization: Annotated[str | None, Header(max_length=500, include_in_schema=False)] = None,
 ) -> Watcher:
-    """For routes that stream: their token is looked at again with each look."""
+    """For routes that stream: the token is checked again before each look."""
 
     def identify() -> Identity:
         return authenticate(authorization, leader.store.state(), leader.clock.now())
@@ -74,19 +74,19 @@ Leading = Annotated[Leader, Depends(leader)]
 Asking = Annotated[Identity, Depends(identity)]
 Tracked = Annotated[Tracking, Depends(tracking)]
 Watching = Annotated[Watcher, Depends(watcher)]
-HEAVY = [Depends(heavy)]  # as `dependencies` of a route
+HEAVY = [Depends(heavy)]  # for `dependencies` of a route
 Ref = Annotated[
     str, Path(min_length=1, max_length=100, description="A job's id, its number, or a name (its newest job)")
 ]
 
 
 def whole_number(text: str | None) -> int | None:
-    """Of plain digits, and within what a database takes; None for anything else."""
+    """The number in a text of plain digits that a database can store; None for any other text."""
     return int(text) if text and text.isascii() and text.isdigit() and len(text) < 16 else None
 
 
 def find_job(leader: Leader, asking: Identity, ref: str, role: Role = "viewer") -> Job:
-    """The job that `ref` means, if the one who asks may see it."""
+    """The job that `ref` means, if the caller may see it."""
     state, job, number = leader.store.state(), None, whole_number(ref)
     if number is not None:
         job = leader.store.job_by_number(number)
@@ -102,7 +102,7 @@ def find_job(leader: Leader, asking: Identity, ref: str, role: Role = "viewer") 
 
 
 def job_views(leader: Leader, asking: Identity, jobs: Sequence[Job]) -> list[View]:
-    """Views of jobs, with the live reason of those that wait."""
+    """Views of jobs; queued jobs with the current reason why they wait."""
     runs = leader.store.runs([job.id for job in jobs])
     waiting = [job.id for job in jobs if job.phase == "queued"]
     waits = leader.look(lambda state: waits_of(leader, asking, state, waiting)) if waiting else {}
@@ -117,7 +117,7 @@ def view_of(leader: Leader, asking: Identity, job_id: str) -> dict[str, Any]:
 
 
 def explainer_for(leader: Leader, asking: Identity, state: State) -> Explainer:
-    """Between two commits: says why jobs wait, and names only those that the one who asks may see."""
+    """Explains why jobs wait, and names only jobs that the caller may see. Call it between two commits."""
     return Explainer.of(state, leader.clock.now(), leader.controller.board, sees(asking, state))
 
 
@@ -127,7 +127,7 @@ def sees(asking: Identity, state: State) -> Callable[[Job], bool]:
 
 
 def waits_of(leader: Leader, asking: Identity, state: State, job_ids: list[str]) -> dict[str, Reason]:
-    """Why each of these jobs waits, as far as it does. Asked between two commits, or within one."""
+    """The reason for each of these jobs that is queued. Call it between two commits, or within one."""
     explainer = explainer_for(leader, asking, state)
     live = (state.jobs.get(job_id) for job_id in job_ids)
     queued = [job for job in live if job is not None and job.phase == "queued"]

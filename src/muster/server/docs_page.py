@@ -1,4 +1,4 @@
-"""The API's description as one page of plain HTML, made from its OpenAPI document: no script, nothing from outside."""
+"""The API description as one page of plain HTML, made from the OpenAPI document: no scripts, nothing external."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _resolved(schema: Mapping[str, Any], api: Mapping[str, Any]) -> Mapping[str,
 
 
 def _shape(schema: Mapping[str, Any]) -> str:
-    """The type in a word or two."""
+    """The type in a few words."""
     if "anyOf" in schema:
         return " or ".join(_shape(one) for one in schema["anyOf"])
     if "enum" in schema:

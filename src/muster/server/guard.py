@@ -1,6 +1,6 @@
-"""What every request passes before anything else: whom it asks, who asks, and how much it sends.
+"""Middleware in front of every request: checks the host, the token and the size.
 
-All of it goes by the headers. Nothing of a body is read for those who have no token.
+It uses only the headers. Nothing of a body is read without a valid token.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from muster.server.service import Service
 from muster.server.sizes import HEADERS, UNREAD, bounded, has_body, too_large
 from muster.track.mlflow.faults import Fault, fault_of
 
-CONNECTION: Final = "muster.connection"  # in the scope: the connection that the request came by; see `protocol`
+CONNECTION: Final = "muster.connection"  # in the scope: the connection of the request; see `protocol`
 PUBLIC: Final = frozenset({"/healthz", "/readyz", "/mlflow/health", "/mlflow/version"})  # under any host
-# The API's own description holds nothing of anybody.
+# The API's own description contains no user data.
 _DESCRIPTION: Final = frozenset({"/docs", "/openapi.json"})
 _OF_ATTEMPTS: Final = re.compile(r"/v1/ingest(/.*)?|/v1/runs/external/beat")
 _TOKEN_LENGTH: Final = 500
-# MLflow's calls that read many rows, by the last part of their path.
+# MLflow calls that read many rows, by the last part of their path.
 _HEAVY: Final = re.compile(r"/mlflow/(?:.*/)?(search|query|graphql|get-history|calculate)[^/]*")
 _MLFLOW: Final = re.compile(r"/mlflow(/.*)?", re.DOTALL)
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
@@ -48,7 +48,7 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        headers: dict[bytes, bytes] = dict(reversed(scope["headers"]))  # of several, the first, as routes read them
+        headers: dict[bytes, bytes] = dict(reversed(scope["headers"]))  # of repeated headers the first, as in routes
         path: str = scope["path"]
         receive, unread = _watched(receive, headers)
         send = _labelled(path, send, lambda: unread() or (path in PUBLIC and has_body(headers)))
@@ -70,7 +70,7 @@ class Guard:
     def _refusal(self, scope: Scope, path: str, headers: dict[bytes, bytes]) -> Response | None:
         if len(scope["headers"]) > HEADERS:
             return answer(431, _error("too_large", f"The request has more than {HEADERS} headers.", "Send fewer."))
-        if _CONTROL.search(path):  # the `$` of a route ignores a line break at the end, the rules of who may don't
+        if _CONTROL.search(path):  # the `$` of a route ignores a final line break, the access rules don't
             return _refused(path, Invalid("The path holds a control character.", "Send it without."))
         if path in PUBLIC:
             return None
@@ -90,7 +90,7 @@ class Guard:
         return answer(413, _error("too_large", words, "Send it in smaller parts.")) if words else None
 
     def _user(self, path: str, headers: dict[bytes, bytes]) -> str:
-        """Who asks, by a user's token or an attempt's. Each route asks again, for what it needs itself."""
+        """The user of the token; "" for an attempt's token. Each route checks again what it needs itself."""
         leader, given = self._service.leader, headers.get(b"authorization", b"")[: _TOKEN_LENGTH + 1].decode("latin-1")
         if leader is None or not self._service.leads:
             raise self._service.not_leading()
@@ -105,7 +105,7 @@ class Guard:
 
 
 def _refused(path: str, error: MusterError) -> Response:
-    """In the words of whoever asks there."""
+    """The error in the format of the API that was called: MLflow's or Muster's."""
     if not _MLFLOW.fullmatch(path):
         return error_answer(error)
     fault = Fault(str(error), "TEMPORARILY_UNAVAILABLE") if isinstance(error, TooMany) else fault_of(error)
@@ -116,7 +116,10 @@ def _refused(path: str, error: MusterError) -> Response:
 
 
 def _watched(receive: Receive, headers: dict[bytes, bytes]) -> tuple[Receive, Callable[[], bool]]:
-    """The same, and whether more of the body may still come than would pass for headers of the next request."""
+    """`receive`, and whether the body is longer than `UNREAD` bytes and not read to its end.
+
+    A shorter rest would fit into the limit of the next request's headers.
+    """
     declared = headers.get(b"content-length", b"0")
     left = b"transfer-encoding" in headers or not declared.isdigit() or int(declared[:19]) > UNREAD
 
@@ -130,9 +133,9 @@ def _watched(receive: Receive, headers: dict[bytes, bytes]) -> tuple[Receive, Ca
 
 
 def _labelled(path: str, send: Send, close: Callable[[], bool]) -> Send:
-    """Answers with the headers that keep browsers from reading more into them than is there.
+    """Adds security headers to answers.
 
-    `close`: whether nothing more is heard on this connection, asked when the answer begins.
+    `close`: whether the connection ends with this answer; called when the answer begins.
     """
     labels = _COMMON if _MLFLOW.fullmatch(path) else _OWN
 
@@ -141,7 +144,7 @@ def _labelled(path: str, send: Send, close: Callable[[], bool]) -> Send:
             given: list[tuple[bytes, bytes]] = list(message.get("headers", ()))
             names = {name.lower() for name, _ in given}
             if b"etag" in names:
-                names.add(b"cache-control")  # content by its digest may be kept, and asked for anew
+                names.add(b"cache-control")  # content with a digest may be cached and revalidated
             given += [(name, value) for name, value in labels if name not in names]
             if close() and b"connection" not in names:
                 given.append((b"connection", b"close"))

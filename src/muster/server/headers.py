@@ -1,4 +1,4 @@
-"""Headers that answers are given on their way out."""
+"""Adds headers to answers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from starlette.types import Message, Send
 
 
 def adding(send: Send, given: dict[bytes, bytes]) -> Send:
-    """Sends with these headers, where an answer has none of that name."""
+    """Adds these headers to an answer, unless it has one of the same name."""
 
     async def sent(message: Message) -> None:
         if message["type"] == "http.response.start":

@@ -1,4 +1,4 @@
-"""The names under which a server may be asked: a page on a name of a stranger must not reach it from a browser."""
+"""Host names under which the server accepts requests. Protects it from web pages that point a name of theirs at it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from muster.server.settings import Settings
 
 
 class Hosts:
-    """Addresses are always right, since only a name can be made to point somewhere else; `*.` begins a whole zone."""
+    """IP addresses are always allowed, since only a name can be made to point elsewhere. `*.` allows a whole zone."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._names = {name.strip().rstrip(".").lower() for name in names} - {""}
@@ -27,7 +27,7 @@ class Hosts:
         return cls([*names, *(certificate_names(Path(settings.tls_cert)) if settings.tls_cert else ())])
 
     def allow(self, header: str) -> bool:
-        """Whether a Host header is one of ours, with any port."""
+        """Whether a Host header is allowed, with any port."""
         name = _without_port(header.strip().lower()).rstrip(".")
         if _is_address(name) or name in self._names or "*" in self._names:
             return bool(name)
@@ -35,7 +35,7 @@ class Hosts:
 
 
 def certificate_names(path: Path) -> list[str]:
-    """The names of the first certificate of a file; none when it can't be read, which starting with TLS will tell."""
+    """The DNS names of the first certificate in a file; none if it can't be read, which starting with TLS reports."""
     try:
         found = x509.load_pem_x509_certificate(path.read_bytes())
         names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value

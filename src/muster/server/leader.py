@@ -1,4 +1,4 @@
-"""What runs in a server while it holds the lease: group commit, engine, control loop, ingest and recorder."""
+"""The parts of a server that run while it holds the lease: group commit, engines, control loop, ingest and record."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ from muster.track.tracking import open_tracking
 
 log = logging.getLogger("muster.server")
 
-# A server makes few cycles and many objects: the default of 700 new ones would have it look for garbage all the time.
+# A server makes few cycles and many objects: the default of 700 new ones would trigger the collector all the time.
 GC_THRESHOLD = (50_000, 20, 50)
 
 T = TypeVar("T")
 
 
 class Leader:
-    """Started when the lease is won, closed when it is lost; jobs go on without it."""
+    """Started when the lease is won, closed when it is lost; jobs go on running without it."""
 
     def __init__(
         self,
@@ -68,12 +68,12 @@ class Leader:
         self._on_events = on_events
         self.clock = SteadyClock()
         self.log_limit = int(parse_size(settings.log_limit))
-        # What holds for everybody is not too much for anybody.
+        # A job may always ask for the default limit.
         self.log_limit_max = max(self.log_limit, int(parse_size(settings.log_limit_max)))
         self.quota = Limits.of(settings.limits).quota()
         self.commit = GroupCommit(store, on_commit=self._committed)
         self.engine = Engines(make_engines(settings, keyring, urls, self.log_limit))
-        # Whether jobs run on this machine, so that the folders and commands of those that do can be looked at.
+        # Whether jobs run on this machine, so that admission can check their folders and commands.
         self.local = LOCAL in self.engine.members()
         self.controller = Controller(self.commit, self.engine, self.clock, keyring.attempt_token, may_act)
         limit_of = self.quota.bytes_of if self.quota.limits_bytes else None
@@ -110,7 +110,7 @@ class Leader:
         for member in self.engine.members().values():
             member.start()
         self.controller.start()
-        if not self.settings.hooks and "hooks" in self.store.marks():  # one that is named later begins then
+        if not self.settings.hooks and "hooks" in self.store.marks():  # later hooks start from there
             self.propose(lambda state: Entry(marks={"hooks": state.version}))
         for follower in self.followers:
             follower.start()
@@ -135,12 +135,12 @@ class Leader:
         self.commit.close()
 
     def refusal(self) -> str:
-        """Why a member's job can't be kept apart on this machine; "" when it can, or when none runs here."""
+        """Why a member's job can't be isolated on this machine; "" when it can, or when no jobs run here."""
         member = self.engine.members().get(LOCAL)
         return member.standing().refusal if isinstance(member, LocalEngine) else ""
 
     def propose(self, proposal: Proposal) -> list[Event]:
-        """Durable on return."""
+        """Runs a proposal; what it wrote is durable on return."""
         return self.commit.submit(proposal).result()
 
     def look(self, look: Callable[[State], T]) -> T:
@@ -150,9 +150,9 @@ class Leader:
         return found[0]
 
     def site(self, asking: Identity, trusted: bool) -> Site:
-        """What admission is told of this server. Asked before the commit: to find out may take a process.
+        """What admission needs to know of this server. Call it before the commit: it may have to run a process.
 
-        `trusted`: all that it is asked for are jobs of an administrator's own, which need not be kept apart.
+        `trusted`: all jobs are an administrator's own, which need not be isolated.
         """
         return {
             "growth": self.engine.most(),
@@ -163,7 +163,7 @@ class Leader:
         }
 
     def quota_of(self, asking: Identity) -> Quota:
-        """Administrators have none."""
+        """The limits for the caller; administrators have none."""
         return UNLIMITED if asking.superuser else self.quota
 
     def _committed(self, events: Sequence[Event]) -> None:
@@ -173,7 +173,7 @@ class Leader:
         self._on_events(events)
 
     def _make_outbox(self, may_act: Callable[[], bool]) -> Outbox | None:
-        """None where the store has no database to keep messages in."""
+        """None if the store has no database for messages."""
         if self.store.database is None:
             return None
         named = read_hooks(self.settings.hooks)
@@ -189,7 +189,7 @@ class Leader:
         self.engine.recall(engines, [(node.name, engines.get(node.pool, "")) for node in nodes])
 
     def _secrets(self, project: str, names: Sequence[str]) -> list[str]:
-        """Those that can be read: a secret that was sealed with another key, no rank has got either."""
+        """The secrets that can be decrypted. One that was sealed with another key was never given to a rank either."""
         found = []
         for name in names:
             cipher = self.store.secret(project, name)
@@ -199,7 +199,7 @@ class Leader:
         return found
 
     def _first_rules(self) -> None:
-        """Puts the policy file of the settings in force; what does not suit the cluster yet is told in the log."""
+        """Sets the policy file of the settings; logs what does not fit the cluster yet."""
         path = self.settings.policy_file
         if path is None:
             return
@@ -209,7 +209,7 @@ class Leader:
             log.warning("%s: %s", path, problem)
 
     def _first_token(self) -> None:
-        """Makes the first administrator's token if nobody has one, in a file that only its owner can read."""
+        """Creates the first administrator's token if there is none, in a file that only its owner can read."""
         path = self.settings.home / "token"
         if any(t.superuser and t.revoked_at is None for t in self.store.state().tokens.values()) and path.exists():
             return
@@ -225,7 +225,7 @@ class Leader:
         log.info("wrote an administrator's token to %s", path)
 
     def _warn_of_names(self) -> None:
-        """Older versions took users with the names of Muster itself: in the log they can't be told from it."""
+        """Warns of users with reserved names, which older versions allowed: in events they look like Muster itself."""
         state, now = self.store.state(), self.clock.now()
         live = {t.user for t in state.tokens.values() if t.revoked_at is None and (t.expires_at or now) >= now}
         members = {user for project in state.projects.values() for user in project.members}
@@ -234,7 +234,7 @@ class Leader:
 
 
 def make_engines(settings: Settings, keyring: Keyring, urls: Sequence[str], log_limit: int) -> list[Member]:
-    """This machine, unless others are named and it is not."""
+    """The configured engines; this machine if none is configured."""
     ca_file = os.path.abspath(settings.tls_cert) if settings.tls_cert else None  # noqa: PTH100  (keeps links)
     reached = settings.advertised or tuple(urls)
     home = Home(
@@ -263,10 +263,10 @@ def engine_config(settings: Settings, log_limit: int) -> LocalConfig:
 
 
 def private_paths(settings: Settings) -> tuple[str, ...]:
-    """What of the server's no job may see: its home, and what its settings put elsewhere.
+    """Paths of the server that no job may see: its home, and what the settings put elsewhere.
 
-    Of a key and a database their folders too, unless all of a machine's things are in there: a file that is put in
-    the place of another, as a renewed certificate's key is, would be seen by the sandboxes that are open.
+    For a key and a database this includes their folders, unless the folder is at the top of the file system. Otherwise
+    running sandboxes would see a file that replaces another one, such as the key of a renewed certificate.
     """
     paths = [str(settings.home), settings.artifacts if "://" not in settings.artifacts else None]
     scheme, _, database = settings.url_of_store.partition(":///")

@@ -14,25 +14,25 @@ from muster.core.units import parse_size
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Times are in seconds. Administrators' tokens have no limit of jobs, content or tokens."""
+    """Times are in seconds. Administrators' tokens have no limits of jobs, content or tokens."""
 
     header_timeout: float = 10.0  # for a TLS handshake, and again for all headers of a request
-    body_timeout: float = 60.0  # in which a body, or whoever is answered, must get on
-    connections: int = 10_000  # of everybody together
-    connections_without_token: int = 1_000  # of one address; of more, the one that is open longest is closed
-    reads_per_user: int = 4  # heavy reads of one user that run at once; others wait in line
+    body_timeout: float = 60.0  # without enough progress of a body, or of a client that reads an answer
+    connections: int = 10_000  # in total
+    connections_without_token: int = 1_000  # per address; above it, the oldest one is closed
+    reads_per_user: int = 4  # heavy reads of one user at once; others wait in line
     reads: int = 24  # of all users
     read_wait: float = 10.0  # in line, before a read is refused with 429
     streams_per_user: int = 64
-    jobs_per_user: int = 20_000  # that are not over
+    jobs_per_user: int = 20_000  # live jobs
     jobs_per_project: int = 50_000
-    tokens_per_user: int = 1_000  # that are valid
+    tokens_per_user: int = 1_000  # valid ones
     bytes_per_project: str = ""  # of artifacts, such as "10TB"; no limit when empty
-    bytes: Mapping[str, str] = field(default_factory=dict)  # project → its own, in place of that
+    bytes: Mapping[str, str] = field(default_factory=dict)  # project → its own limit, in place of that
 
     @classmethod
     def of(cls, table: Mapping[str, Any]) -> Limits:
-        """Raises ConfigError for what is no limit."""
+        """Parses the table. Raises ConfigError for an unknown name or a bad value."""
         known = {one.name: one for one in fields(cls)}
         for name, value in table.items():
             if name not in known:
@@ -46,7 +46,7 @@ class Limits:
         return found
 
     def quota(self) -> Quota:
-        """What is counted where work and content enter the record."""
+        """The limits of what users and projects may store and submit."""
         try:
             usual = int(parse_size(self.bytes_per_project)) if self.bytes_per_project else None
             own = {project: int(parse_size(size)) for project, size in dict(self.bytes).items()}

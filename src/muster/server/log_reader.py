@@ -1,6 +1,6 @@
-"""A job's output as the API gives it: forwards in pages, the last lines of each rank, and a line where some is missing.
+"""Reads a job's output for the API: forwards in pages, or the last lines of each rank; marks where output is missing.
 
-Every answer costs what it returns: the last lines are read from the end, and nothing is read that is not sent.
+Every answer costs as much as it returns: the last lines are read from the end, and nothing is read that is not sent.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from muster.server.leader import Leader
 from muster.server.views import View
 from muster.store.base import LogChunk, LogSize, Store
 
-TAIL_BYTES: Final = 8 << 20  # of the last lines of all ranks together, in one answer
+TAIL_BYTES: Final = 8 << 20  # maximum size of one answer with the last lines of all ranks
 TAIL_RANKS: Final = 1024
-_RANK_BYTES: Final = 4096  # that each rank has of it at least
-_PAGE: Final = 256  # chunks read at a time
-_FIRST_LOOK: Final = 1  # bytes: a single chunk, which most often holds the lines that are wanted
+_RANK_BYTES: Final = 4096  # minimum share of a rank
+_PAGE: Final = 256  # chunks per read
+_FIRST_LOOK: Final = 1  # bytes: a single chunk, which usually holds the requested lines
 _SECOND_LOOK: Final = 64 << 10
 
 Key = tuple[int, int]  # attempt and rank
 
 
 def limit_of(leader: Leader, job: Job) -> int:
-    """Bytes of output that are kept of each rank of the job."""
+    """Bytes of output kept per rank of the job."""
     return leader.log_limit if job.spec.log_limit is None else job.spec.log_limit
 
 
 def output_view(leader: Leader, job: Job) -> View:
-    """How much the ranks wrote and how much of it is kept; `ranks` names those of which some is missing."""
+    """How much the ranks wrote and how much of it is kept; `ranks` lists those with missing output."""
     sizes = leader.store.log_sizes(job.id)
     cut = [size for size in sizes if size.kept < size.written]
     return {
@@ -45,20 +45,20 @@ def output_view(leader: Leader, job: Job) -> View:
 
 
 class LogReader:
-    """Reads a job's output on from where it stopped. A view with `dropped` stands for output that is missing.
+    """Reads a job's output from where the last read ended. A view with `dropped` represents missing output.
 
-    What it has returned of a rank can't be missing any more, although it may have been dropped since.
+    Output that was already returned does not count as missing, even if it has been dropped since.
     """
 
     def __init__(self, leader: Leader, job: Job, attempt: int | None, rank: int | None, after: int) -> None:
         self._store: Store = leader.store
         self._job, self._attempt, self._rank, self.after = job.id, attempt, rank, after
         self._limit = limit_of(leader, job)
-        self._sent: dict[Key, int] = {}  # up to which offset
-        self._written: dict[Key, int] = {}  # as far as it was looked at in this call
+        self._sent: dict[Key, int] = {}  # end offset of what was returned
+        self._written: dict[Key, int] = {}  # cache for one call
 
     def read(self, limit: int) -> tuple[list[View], bool]:
-        """Views of about `limit` bytes, and whether that was all there is now."""
+        """Views of about `limit` bytes, and whether that was everything so far."""
         self._written.clear()
         views: list[View] = []
         size = 0
@@ -73,7 +73,7 @@ class LogReader:
         return views, False
 
     def tail(self, lines: int) -> list[View]:
-        """The last lines of each rank of the newest attempt that wrote; reading goes on after them."""
+        """The last lines of each rank of the newest attempt with output; later reads continue after them."""
         wanted = [size for size in self._store.log_sizes(self._job) if size.kept and self._wants(size)]
         newest = max((size.attempt for size in wanted), default=0)
         wanted = [size for size in wanted if size.attempt == newest]
@@ -98,7 +98,7 @@ class LogReader:
         """The next chunks in the order of arrival, over all attempts; none when there are no more."""
         numbers = [self._attempt] if self._attempt is not None else [a.number for a in self._store.attempts(self._job)]
         found: list[tuple[int, LogChunk]] = []
-        bound: int | None = None  # what is behind it waits for the next page: an attempt may have more before it
+        bound: int | None = None  # later chunks wait for the next page: an attempt may have more before them
         for number in numbers:
             some = self._store.logs(self._job, number, self._rank, self.after, _PAGE, before=bound, most=most)
             if some:
@@ -110,7 +110,7 @@ class LogReader:
         key = (attempt, chunk.rank)
         begin = self._sent.get(key, chunk.before)
         if chunk.offset > begin:
-            # Its id is that of all that was sent before it: whoever stops here gets the chunk that follows.
+            # Its id covers everything sent before it: a client that stops here gets the following chunk next.
             yield {
                 "id": chunk.id - 1,
                 "attempt": attempt,
@@ -131,7 +131,7 @@ class LogReader:
         }
 
     def _rank_tail(self, size: LogSize, lines: int, room: int) -> View | None:
-        """Read backwards, chunk by chunk, until the lines are there or fill the room."""
+        """The last lines of a rank. Reads backwards, chunk by chunk, until it has the lines or they fill the room."""
         parts: list[bytes] = []
         found, total, before, newest = 0, 0, self.after + 1, None
         most = _FIRST_LOOK
@@ -162,7 +162,7 @@ class LogReader:
         return self._written.get(key, 0)
 
     def _marker(self, rank: int, missing: int, written: int) -> str:
-        """The line that is shown in place of what is missing."""
+        """The line that is shown in place of missing output."""
         why = "its worker could not keep them until the server was there to take them"
         if written > self._limit:
             limit = format_size(self._limit)
@@ -171,7 +171,7 @@ class LogReader:
 
 
 def _newest_bytes(parts: Sequence[bytes], room: int) -> bytes:
-    """The end of what was read backwards; of what is longer than the room whole lines, if it has any."""
+    """The end of what was read backwards, cut to `room`; to whole lines, if it contains any line break."""
     data = b"".join(reversed(parts))
     if len(data) <= room:
         return data
@@ -180,7 +180,7 @@ def _newest_bytes(parts: Sequence[bytes], room: int) -> bytes:
 
 
 def _last_lines(data: bytes, lines: int) -> bytes:
-    """Lines as a terminal has them: only a line feed ends one."""
+    """The last lines. Only a line feed ends a line, as in a terminal."""
     at = len(data) - data.endswith(b"\n")
     for _ in range(lines):
         at = data.rfind(b"\n", 0, at)

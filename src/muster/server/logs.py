@@ -1,4 +1,4 @@
-"""Structured logs: one JSON object a line, on standard error."""
+"""Structured logs: one JSON object per line, on standard error."""
 
 from __future__ import annotations
 
@@ -25,5 +25,5 @@ def set_up(level: str) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
-    for wordy in ("alembic", "httpx"):  # the second has a line for every call to a cluster
+    for wordy in ("alembic", "httpx"):  # httpx logs a line for every call to a cluster
         logging.getLogger(wordy).setLevel("WARNING")

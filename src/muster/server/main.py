@@ -1,4 +1,4 @@
-"""Starts a server and runs it until it is told to stop; running jobs go on without it."""
+"""Starts a server and runs it until it is told to stop; jobs go on running without it."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from muster.store.registry import open_store
 log = logging.getLogger("muster.server")
 
 _BACKLOG = 2048
-# Files of the home that hold tokens, passwords, encrypted secrets, or what people ran.
+# Files in the home folder that contain tokens, passwords, encrypted secrets or users' data.
 _PRIVATE = ("token", "muster.db", "muster.db-wal", "muster.db-shm", "mlflow.db", "config.toml", "server.log")
-_FILES = 65_536  # that may be open, where the machine lets a process have so many
+_FILES = 65_536  # open files, if the machine allows a process that many
 
 
 def serve(settings: Settings) -> None:
-    """Blocks. Raises ConfigError when it can't start."""
+    """Runs the server until it stops. Raises ConfigError when it can't start."""
     settings.check()
     if settings.policy_file:
         read_rules(read_policy(settings.policy_file), str(settings.policy_file))
@@ -63,7 +63,7 @@ def serve(settings: Settings) -> None:
 
 
 def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """The event loop of the `fast` extra, where it is installed."""
+    """The event loop of the `fast` extra, if it is installed."""
     try:
         import uvloop  # noqa: PLC0415  (optional)
     except ImportError:
@@ -94,7 +94,7 @@ async def _serve(settings: Settings, service: Service, listening: socket.socket)
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's, but for how it listens."""
+    """uvicorn's server with its own way to listen: connections under limits."""
 
     def __init__(self, config: uvicorn.Config, limits: Limits) -> None:
         super().__init__(config)
@@ -123,7 +123,7 @@ class _Server(uvicorn.Server):
 
 
 def _open_files() -> int:
-    """As many as may be: every launcher keeps a connection."""
+    """Raises the limit of open files as far as possible, since every launcher keeps a connection; returns the limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _FILES if hard == resource.RLIM_INFINITY else min(_FILES, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -132,7 +132,7 @@ def _open_files() -> int:
 
 
 async def _watch(service: Service, server: uvicorn.Server) -> None:
-    """Leaves when leading turned out to be impossible; ends the streams as soon as the server is told to stop."""
+    """Stops the server when it can't lead; ends the streams as soon as the server is told to stop."""
     while not server.should_exit:
         if service.failure is not None:
             server.should_exit = True
@@ -142,7 +142,7 @@ async def _watch(service: Service, server: uvicorn.Server) -> None:
 
 @contextlib.contextmanager
 def _own_signals(server: uvicorn.Server, service: Service):  # type: ignore[no-untyped-def]  # noqa: ANN202
-    """The first signal asks for a clean stop, and a second one does not wait for it."""
+    """The first signal requests a clean stop; a second one doesn't wait for it."""
 
     def stop(number: int, frame: object) -> None:
         if server.should_exit:
@@ -168,7 +168,7 @@ def _make_home(home: Path) -> None:
 
 
 def _close_files(home: Path) -> None:
-    """Takes away what others may do with private files, such as those that were copied here or made by hand."""
+    """Removes the permissions of others on private files, such as files that were copied here or made by hand."""
     for path in (home / name for name in _PRIVATE):
         try:
             if stat.S_IMODE(path.stat().st_mode) & 0o077:
@@ -182,7 +182,7 @@ def _close_files(home: Path) -> None:
 
 def _listen(settings: Settings) -> socket.socket:
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    # The protocol is named, or the event loop would not turn Nagle's algorithm off: 40 ms on every small answer.
+    # Names the protocol, or the event loop would not disable Nagle's algorithm, which costs 40 ms per small answer.
     listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -198,7 +198,7 @@ def _listen(settings: Settings) -> socket.socket:
 
 
 def _write_address(home: Path, url: str) -> None:
-    """Tells clients and launchers on this machine where the server is."""
+    """Writes the server's address for clients and launchers on this machine."""
     fields = Path(f"/proc/{os.getpid()}/stat").read_text().rpartition(")")[2].split()
     process = {"pid": os.getpid(), "start_ticks": int(fields[19]), "boot_id": boot_id()}
     text = json.dumps({"urls": [url], **process})

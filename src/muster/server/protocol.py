@@ -1,7 +1,7 @@
-"""Connections under limits: bytes and seconds for headers and bodies, and how many there may be.
+"""Connections under limits: bytes and seconds for headers and bodies, and the number of connections.
 
-uvicorn's own protocol of either parser is wrapped rather than changed. What it has got so far shows how a request
-stands: a new cycle when its headers are complete, then a body that grows. Bytes that bring neither are counted.
+uvicorn's own protocol, of either parser, is wrapped and not changed. Its fields show the state of a request: a new
+cycle when the headers are complete, then a body that grows. Bytes that cause neither are counted.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from typing import Any, Final, Literal, cast
 from muster.server.guard import CONNECTION
 from muster.server.limits import Limits
 
-HEADER_BYTES: Final = 64 << 10  # of one request, and of whatever else is not its body
+HEADER_BYTES: Final = 64 << 10  # per request, of everything that is not its body
 LEAST_BYTES: Final = 1 << 10  # of a body in each `body_timeout`
-_SLICE: Final = 16 << 10  # headers are handed on in such parts, so that the limit is seen in time
+_SLICE: Final = 16 << 10  # headers are passed on in parts of this size, so that the limit is noticed in time
 _PIPELINED: Final = 16  # requests that may be sent ahead of their answers
 
 Phase = Literal["request", "body", "answer", "idle"]
 
 
 def parser() -> Literal["httptools", "h11"]:
-    """httptools comes with the `fast` extra."""
+    """The HTTP parser; httptools comes with the `fast` extra."""
     return "httptools" if importlib.util.find_spec("httptools") is not None else "h11"
 
 
 class Connections:
-    """All connections of a server; of each address, those that have shown no token are kept apart, oldest first."""
+    """All connections of a server. Those that have not shown a token are also kept by address, oldest first."""
 
     def __init__(self, limits: Limits, files: int) -> None:
-        """`files`: how many the process may have open; some are left for the rest of it."""
+        """`files`: how many files the process may open; some are left for the rest of it."""
         self.limits = limits
         self._most = min(limits.connections, max(16, files - 256))
         self._all: dict[Connection, None] = {}
@@ -40,13 +40,13 @@ class Connections:
         self._counts: dict[str, int] = {}
 
     def enter(self, new: Connection) -> bool:
-        """Whether there is room for it, which the oldest without a token may have to make."""
+        """Adds a connection if there is room. The oldest one without a token may be closed to make room."""
         if len(self._all) >= self._most and not _evict(max(self._strangers.values(), key=len, default={})):
             return False
         strangers = self._strangers.get(new.address, {})
         if len(strangers) >= self.limits.connections_without_token:
             _evict(strangers)
-        # One address may not take what all share; three quarters leave room for whoever comes from elsewhere.
+        # One address may not use everything: three quarters leave room for connections from other addresses.
         if self._counts.get(new.address, 0) >= self._most * 3 // 4 and not _evict(strangers):
             return False
         self._all[new] = None
@@ -68,7 +68,7 @@ class Connections:
             self._strangers.pop(one.address, None)
 
     async def watch(self) -> None:
-        """Closes what takes too long, for as long as the server runs."""
+        """Closes connections that are too slow, for as long as the server runs."""
         while True:
             await asyncio.sleep(min(1.0, self.limits.header_timeout / 4, self.limits.body_timeout / 4))
             now = time.monotonic()
@@ -81,14 +81,14 @@ class Connection(asyncio.Protocol):
         self._inner, self._among = inner, among
         self._transport: asyncio.Transport | None = None
         self.address = ""
-        self._stray = 0  # bytes since the last that belonged to a body, or that completed a request's headers
+        self._stray = 0  # bytes since the last ones that belonged to a body or completed a request's headers
         self._phase: Phase | None = None
-        self._since = float("inf")  # when that phase, or the time given for a part of it, began
+        self._since = float("inf")  # when that phase, or the period that is measured in it, began
         self._got = 0  # bytes of a body since then
-        self._unsent = 0  # bytes of an answer that nobody has read
+        self._unsent = 0  # bytes of an answer that the client has not read
         self._closing_at: float | None = None
 
-    # What the event loop calls
+    # Called by the event loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -126,10 +126,10 @@ class Connection(asyncio.Protocol):
             self._inner.data_received(part)
             self._count(len(part), before, held)
 
-    # What others call
+    # Called by others
 
     def recognise(self) -> None:
-        """A valid token came by it."""
+        """Called when a request on this connection had a valid token."""
         self._among.recognise(self)
 
     def abort(self) -> None:
@@ -138,14 +138,14 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
     def look(self, now: float) -> None:
-        """Closes it when it has not got on in time."""
+        """Closes the connection if it made no progress in time."""
         transport, limits = self._transport, self._among.limits
         if transport is None:
             return
         if transport.is_closing():
             self._closing_at = self._closing_at or now
             if now - self._closing_at > limits.header_timeout:
-                transport.abort()  # whoever is there does not read what is left
+                transport.abort()  # the client doesn't read the rest
             return
         phase = self._now()
         if phase != self._phase:
@@ -163,7 +163,7 @@ class Connection(asyncio.Protocol):
             elif now - self._since > limits.body_timeout:
                 transport.abort()
 
-    # How the request stands
+    # State of the request
 
     def _now(self) -> Phase:
         cycle = self._inner.cycle
@@ -188,7 +188,7 @@ class Connection(asyncio.Protocol):
     def _count(self, size: int, before: Any, held: int) -> None:
         cycle = self._inner.cycle
         if cycle is not before:
-            self._stray, self._phase = 0, None  # timed anew
+            self._stray, self._phase = 0, None  # restarts the timer
             cycle.scope.setdefault("extensions", {})[CONNECTION] = self
         elif cycle is not None and len(cycle.body) > held:
             self._stray = 0
@@ -210,7 +210,7 @@ class Connection(asyncio.Protocol):
 
 
 def _evict(strangers: dict[Connection, None]) -> bool:
-    """Closes the oldest of them, if there is one."""
+    """Closes the oldest connection, if there is one."""
     oldest = next(iter(strangers), None)
     if oldest is not None:
         oldest.abort()

@@ -1,4 +1,4 @@
-"""The run that a reference means, if the one who asks may see it."""
+"""Finds the run that a reference means, if the caller may see it."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ RunRef = Annotated[
         description="A run's id, its job's number, how its id begins (6 characters), or a name (its newest run)",
     ),
 ]
-_PREFIX: Final = 6  # characters of an id that are enough to go by
+_PREFIX: Final = 6  # minimum characters of an id's prefix
 
 
 def find_run(leader: Leader, track: Tracking, asking: Identity, ref: str, role: Role = "viewer") -> Run:
-    """By id, number, beginning of an id or name, in that order; a hidden run by its whole id only."""
+    """Finds a run by id, number, prefix of an id or name, in that order; a hidden run by its whole id only."""
     state = leader.store.state()
     visible = asking.projects(state)
     run = _look(leader, track, ref, visible)
@@ -42,7 +42,7 @@ def find_run(leader: Leader, track: Tracking, asking: Identity, ref: str, role: 
 
 
 def holder_of(leader: Leader, asking: Identity) -> Holder:
-    """The one who asks, as somebody who names content."""
+    """The caller as a holder of content."""
     return of_user(asking.user, asking.projects(leader.store.state()))
 
 

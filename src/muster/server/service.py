@@ -1,4 +1,4 @@
-"""One server process: it competes for the lease, and holds a `Leader` while it has it."""
+"""One server process: it competes for the lease, and has a `Leader` while it holds it."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from muster.store.base import Lease, Store
 
 log = logging.getLogger("muster.server")
 
-_RIGHTS = frozenset({"token.revoked", "project.member", "project.set"})  # who may see what may be another since
-_AGAIN = 1.0  # seconds before leading is tried again
+_RIGHTS = frozenset({"token.revoked", "project.member", "project.set"})  # events that may change who can see what
+_AGAIN = 1.0  # seconds before another try to lead
 
 
 class Service:
@@ -39,9 +39,9 @@ class Service:
         self.streams = Streams(self.hub, self.turns, self.limits.streams_per_user)
         self.leader: Leader | None = None
         self.started_at = time.time()
-        self.failure: Exception | None = None  # why leading did not work
+        self.failure: Exception | None = None  # why it could not lead
         self._keyring = keyring
-        self._announce = announce  # tells this machine where the leader listens
+        self._announce = announce  # writes for this machine where the leader listens
         self._stopping = threading.Event()
         self._lock = threading.Lock()  # a leader is started and closed by one thread at a time
         holder = f"{socket.gethostname()}:{os.getpid()}"
@@ -75,7 +75,8 @@ class Service:
         )
 
     def _lead(self, lease: Lease) -> None:
-        # Loading a large state takes longer than the lease lasts unrenewed, so it does not hold up the lease's thread.
+        # Loading a large state takes longer than the lease lasts without renewal, so it runs outside the lease's
+        # thread.
         threading.Thread(target=self._start_leader, args=(lease,), name="lead", daemon=True).start()
 
     def _start_leader(self, lease: Lease) -> None:
@@ -84,7 +85,7 @@ class Service:
                 return
 
     def _try_to_lead(self, lease: Lease) -> bool:
-        """False when it is worth trying again: the one before may have been frozen with the database in its hands."""
+        """False if it should be tried again: the previous leader may be frozen while it holds the database."""
         with self._lock:
             leader = Leader(self.settings, self.store, self._keyring, lambda: self.leads, self._news, self.urls)
             try:

@@ -1,6 +1,6 @@
-"""How a server is set up: the defaults, `config.toml` in the home folder, then the command line, each over the last.
+"""The settings of a server: defaults, overridden by `config.toml` in the home folder, then by the command line.
 
-The database's address, which may hold a password, is also taken from MUSTER_STORE: a command line is everybody's.
+The database URL may contain a password, so it can also be set in MUSTER_STORE: a command line is visible to all users.
 """
 
 from __future__ import annotations
@@ -33,32 +33,32 @@ def default_home() -> Path:
 class Settings:
     home: Path
     host: str = "127.0.0.1"
-    port: int = 6878  # M-U-S-T on a telephone, and nobody's so far; 0: any that is free
+    port: int = 6878  # M-U-S-T on a phone keypad, not assigned so far; 0: any free port
     store_url: str = ""  # SQLite in the home folder when empty
     tls_cert: str | None = None
     tls_key: str | None = None
     allow_insecure: bool = False  # listen beyond loopback without TLS
     nodes: int = 1  # logical nodes on this machine
-    accelerators: str | None = None  # logical accelerators of each, such as "H100:8"
-    cpus: float | None = None  # of each
-    memory: str | None = None  # of each, such as "64GB"
-    policy: str | None = None  # a policy file that is put in force when the server begins to lead
-    log_limit: str = "64MB"  # output kept of each rank, unless its job file says otherwise
-    log_limit_max: str = "1GB"  # the most that a job file may say
+    accelerators: str | None = None  # logical accelerators of each node, such as "H100:8"
+    cpus: float | None = None  # of each node
+    memory: str | None = None  # of each node, such as "64GB"
+    policy: str | None = None  # a policy file that is set when the server begins to lead
+    log_limit: str = "64MB"  # output kept per rank, unless its job file says otherwise
+    log_limit_max: str = "1GB"  # maximum that a job file may set
     late_reports: str = "7d"  # how long after the end of an attempt its launchers may still deliver the rest
-    # Engines beyond this machine, by name: see `muster.engines.registry`. With any, this machine is one if it is named.
+    # Engines by name: see `muster.engines.registry`. If there are any, this machine is used only if it is one of them.
     engines: Mapping[str, Any] = field(default_factory=dict)
-    advertise: str = ""  # where nodes reach this server, several divided by commas; where it listens when empty
-    allowed_hosts: str = ""  # further names under which it may be asked, divided by commas; see `muster.server.hosts`
+    advertise: str = ""  # URLs at which nodes reach this server, comma-separated; empty: where it listens
+    allowed_hosts: str = ""  # further allowed host names, comma-separated; see `muster.server.hosts`
     hooks: Mapping[str, Any] = field(default_factory=dict)  # events that are sent elsewhere: see `muster.control.hooks`
     limits: Mapping[str, Any] = field(default_factory=dict)  # see `muster.server.limits`
-    trust_members: bool = False  # members' jobs run as an administrator's do; see `muster.engines.isolation`
-    artifacts: str = ""  # where content is kept: a folder, or s3://bucket/prefix; `blobs` in the home folder when empty
+    trust_members: bool = False  # members' jobs run like an administrator's; see `muster.engines.isolation`
+    artifacts: str = ""  # where content is stored: a folder, or s3://bucket/prefix; empty: `blobs` in the home folder
     log_level: str = "info"
 
     @classmethod
     def load(cls, home: Path, overrides: Mapping[str, object]) -> Settings:
-        """Among the overrides, `engines` is a list of names, which are added to those that have tables."""
+        """Reads all sources. `engines` of the overrides is a list of names, added to those that have tables."""
         path = home / "config.toml"
         values: dict[str, Any] = {}
         if path.exists():
@@ -83,7 +83,7 @@ class Settings:
         return settings
 
     def check(self) -> None:
-        """Raises ConfigError for what can't work or would let strangers in."""
+        """Raises ConfigError for settings that can't work or are not safe."""
         if not isinstance(self.port, int) or not 0 <= self.port <= 65535:
             raise ConfigError(f"port is {self.port!r}, a number from 0 to 65535 is expected.", "Choose another port.")
         if not isinstance(self.nodes, int) or not 1 <= self.nodes <= 100_000:
@@ -130,7 +130,7 @@ class Settings:
 
     @property
     def policy_file(self) -> Path | None:
-        """A relative one starts from the home folder."""
+        """A relative path starts from the home folder."""
         return self.home / self.policy if self.policy else None
 
     @property
@@ -148,7 +148,7 @@ def _check_size(name: str, given: object) -> None:
 
 
 def _with_engines(values: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Engines that the command line names and no table describes have the settings of their kind."""
+    """Engines that only the command line names get the default settings of their kind."""
     tables = values.get("engines", {})
     if "engines" not in given or not isinstance(tables, Mapping):
         return {"engines": tables} if "engines" in values else {}

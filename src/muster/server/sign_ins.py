@@ -1,7 +1,7 @@
-"""Failed sign-ins as events: the first of an address at once, the others once a minute as a count.
+"""Records failed sign-ins as events: the first of an address at once, the others once a minute as a count.
 
-However many there are, and from however many addresses, the log grows by a bounded number of events a minute. Only
-administrators see them: they belong to no project.
+The event log grows by a bounded number of events per minute, for any number of failures and addresses. Only
+administrators see these events: they belong to no project.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from muster.store.base import Entry
 from muster.store.commit import Commit
 
 EVERY: Final = 60.0  # seconds
-MOST: Final = 50  # addresses that are told apart in that time
+MOST: Final = 50  # addresses that are counted separately in that time
 _TOKEN: Final = re.compile(r"mst_([0-9a-f]{1,32})_")
-_ELSEWHERE: Final = "others"  # all addresses beyond the most
+_ELSEWHERE: Final = "others"  # all further addresses
 
 
 @dataclass(slots=True)
 class _Failures:
     since: float
-    count: int = 0  # since they were told last
-    token: str = ""  # the id of a token that is known, and was not good
+    count: int = 0  # since the last event
+    token: str = ""  # id of a known token that was tried without success
 
 
 class SignIns:
-    """`known`: whether a token of this id was ever made."""
+    """`known`: whether a token with this id was ever created."""
 
     def __init__(
         self, commit: Commit, now: Callable[[], float], known: Callable[[str], bool], may_act: Callable[[], bool]
@@ -54,7 +54,7 @@ class SignIns:
         self._beside.close(once_more=True)
 
     def failed(self, address: str, authorization: str) -> None:
-        """Quick: whoever failed waits for no disk."""
+        """Quick: the request that failed waits for no disk."""
         identity = _token_id(authorization)
         token = identity if identity and self._known(identity) else ""
         with self._lock:
@@ -69,7 +69,7 @@ class SignIns:
                 self._commit.submit(lambda state: Entry([event]))
 
     def step(self) -> None:
-        """Tells what has come together, and begins to count anew."""
+        """Records what was counted, and starts to count from 0."""
         with self._lock:
             found, self._failures = self._failures, {}
             events = [self._told(name, one) for name, one in found.items() if one.count]
@@ -83,7 +83,7 @@ class SignIns:
 
 
 class WatchSignIns:
-    """Sees every answer of the application: one of 401 to a request that brought a token is a failed sign-in."""
+    """Watches all answers: a 401 to a request with a token is a failed sign-in."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -111,7 +111,7 @@ def _header(scope: Mapping[str, object], name: bytes) -> str:
 
 
 def _address(scope: Scope) -> str:
-    """Of who asks; a proxy on this machine names the one behind it, in whatever words."""
+    """The client's address. A proxy on this machine passes on the address behind it, which may be any text."""
     try:
         return str(ipaddress.ip_address((scope.get("client") or ("", 0))[0]))
     except ValueError:
@@ -119,12 +119,12 @@ def _address(scope: Scope) -> str:
 
 
 def _token_id(authorization: str) -> str:
-    """The public part of a token, by bearer or as the password of Basic."""
+    """The public part of a token, as bearer or as the password of Basic."""
     scheme, _, given = authorization.partition(" ")
     if scheme.lower() == "basic":
         try:
             given = base64.b64decode(given.strip(), validate=True).decode("latin-1")
-        except ValueError:  # no Base64, or no ASCII
+        except ValueError:  # not Base64, or not ASCII
             return ""
     found = _TOKEN.search(given[:500])
     return found[1] if found else ""

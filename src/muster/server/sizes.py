@@ -1,4 +1,4 @@
-"""How large a request may be, and the reading of its body within that."""
+"""Limits the size of requests, and reads their bodies within the limit."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from starlette.exceptions import HTTPException
 from starlette.types import Message, Receive, Scope
 
 SMALL: Final = 2 << 20  # bytes
-LARGE: Final = 32 << 20  # of what launchers ship and of batches of jobs
-CONTENT: Final = 1 << 40  # of one file, which goes to its place in blocks
-# Reading JSON holds up everybody else, for a time that goes by how many values it has rather than by its bytes.
+LARGE: Final = 32 << 20  # for what launchers ship and batches of jobs
+CONTENT: Final = 1 << 40  # for one file, which is written in blocks
+# Parsing JSON blocks other requests, for a time that depends on the number of values rather than on the bytes.
 VALUES: Final = 100_000
-MANY_VALUES: Final = 500_000  # of a large request
-HEADERS: Final = 200  # of one request
-UNREAD: Final = 16 << 10  # bytes of a body after which an answer that came first ends the connection
+MANY_VALUES: Final = 500_000  # for a large request
+HEADERS: Final = 200  # per request
+UNREAD: Final = 16 << 10  # an answer closes the connection if more bytes of the body than this are unread
 _LARGE_PATHS: Final = ("/v1/ingest", "/v1/jobs/batch", "/v1/blobs/bundle")
 _CONTENT: Final = re.compile(
     r"/v1/(ingest/)?blobs/[0-9a-f]{64}|/v1/runs/[^/]+/artifacts/.+|/mlflow/.*/mlflow-artifacts/.+"
@@ -29,7 +29,7 @@ def has_body(headers: dict[bytes, bytes]) -> bool:
 
 
 def too_large(scope: Scope, headers: dict[bytes, bytes]) -> str | None:
-    """What is wrong with the size that the headers tell, if anything is."""
+    """What is wrong with the declared size; None if it is allowed."""
     limit = _limit(scope["method"], scope["path"])
     declared = headers.get(b"content-length", b"0")
     too_long = len(declared) > 19 or (declared.isdigit() and int(declared) > limit)
@@ -37,7 +37,7 @@ def too_large(scope: Scope, headers: dict[bytes, bytes]) -> str | None:
 
 
 def bounded(scope: Scope, headers: dict[bytes, bytes], receive: Receive) -> Receive:
-    """Reads on while the body stays within its size; then HTTPException 413."""
+    """Passes on the body while it stays within its limits; then raises HTTPException 413."""
     limit = _limit(scope["method"], scope["path"])
     kind = headers.get(b"content-type", b"").lower()
     most = VALUES if limit == SMALL else MANY_VALUES
@@ -61,23 +61,23 @@ def bounded(scope: Scope, headers: dict[bytes, bytes], receive: Receive) -> Rece
 
 
 class Values:
-    """About how many values JSON has that comes in parts.
+    """Counts approximately the values of JSON that arrives in parts.
 
-    `texts`: what looks like values inside of strings counts, too. MLflow reads some strings as JSON again.
+    `texts`: also count what looks like values inside of strings, because MLflow parses some strings as JSON again.
     """
 
     def __init__(self, texts: bool = False) -> None:
         self.count = 0
         self._texts = texts
         self._rest = b""  # of the last part: a backslash whose escaped character is in the next
-        self._inside = False  # of a string, where the last part ended
+        self._inside = False  # whether the last part ended inside a string
 
     def add(self, part: bytes) -> None:
         seen = part if self._texts else self._outside(part)
         self.count += sum(seen.count(mark) for mark in _STRUCTURE)
 
     def _outside(self, part: bytes) -> bytes:
-        """Without strings: once no quote is escaped any more, every second piece between quotes is one."""
+        """The part without strings: with escaped quotes removed, every second piece between quotes is a string."""
         plain = (self._rest + part).replace(b"\\\\", b"").replace(b'\\"', b"")
         self._rest = b"\\" if plain.endswith(b"\\") else b""
         pieces = plain.split(b'"')

@@ -1,4 +1,4 @@
-"""Server-sent events: a hub that wakes whoever waits for news, the frames that they are sent, and who may have them."""
+"""Server-sent events: a hub that wakes waiting streams, the frames that they send, and the check of rights."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from muster.server.answers import error_answer
 from muster.server.auth import Identity
 from muster.server.turns import Turns
 
-PING_EVERY: Final = 10.0  # seconds; whoever listens is asked for the token again as often
-ALL: Final = ""  # the topic that hears of everything
-_AGAIN: Final = 1.0  # seconds before a look that found no turn
+PING_EVERY: Final = 10.0  # seconds; the token is checked again as often
+ALL: Final = ""  # the topic of all events
+_AGAIN: Final = 1.0  # seconds until the next look, after one that got no turn
 
-# New frames for whoever it is by now, and whether these were the last. Raises MusterError when they may not have them.
+# Returns new frames for the current identity, and whether these were the last. Raises MusterError if not allowed.
 Look = Callable[[Identity], tuple[list[bytes], bool]]
 
 
 @dataclass(slots=True)
 class Topic:
-    """How often something happened, while anybody listens, and those who wait for the next time."""
+    """Counts what happens while there are listeners, and wakes those that wait."""
 
     listeners: int = 0
     count: int = 0
@@ -42,7 +42,7 @@ class Topic:
                 future.set_result(None)
 
     async def wait(self, seen: int, seconds: float) -> bool:
-        """Whether something has happened since the count was `seen`, or does within the time."""
+        """Whether something has happened since the count was `seen`, or happens within the given seconds."""
         if self.count != seen:
             return True
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -57,7 +57,7 @@ class Topic:
 
 
 class Hub:
-    """Topics by name: a job's id, or ALL. Only the event loop's thread touches them."""
+    """Topics by name: a job's id, or ALL. Used only by the event loop's thread."""
 
     def __init__(self) -> None:
         self._topics: dict[str, Topic] = {}
@@ -68,12 +68,12 @@ class Hub:
         self._loop = loop
 
     def tell(self, topics: Iterable[str]) -> None:
-        """Called from any thread."""
+        """Wakes the listeners of the topics. May be called from any thread."""
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._ring, [*topics, ALL])
 
     def tell_all(self) -> None:
-        """Wakes everybody, whatever they listen for: rights have changed. Called from any thread."""
+        """Wakes all listeners of all topics, because rights have changed. May be called from any thread."""
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(lambda: self._ring(list(self._topics)))
 
@@ -107,7 +107,7 @@ def frame(event: str, data: object, id_: str | int | None = None) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Watcher:
-    """Somebody who follows a stream: `identify` says who it is by now, or raises; `leads` whether it can go on here."""
+    """The client of a stream. `identify` authenticates it again, or raises; `leads`: whether this server leads."""
 
     user: str
     identify: Callable[[], Identity]
@@ -116,7 +116,7 @@ class Watcher:
 
 @dataclass(slots=True)
 class Streams:
-    """The open streams of each user; only the event loop's thread uses it."""
+    """The open streams of each user. Used only by the event loop's thread."""
 
     hub: Hub
     turns: Turns
@@ -139,9 +139,9 @@ class Streams:
                 del self._open[user]
 
     def follow(self, watcher: Watcher, topic: str, look: Look, pause: float = 0.0) -> StreamingResponse:
-        """Calls `look` in a thread at once and whenever the topic has news, until it says that it is done.
+        """Calls `look` in a thread, at once and whenever the topic has news, until it reports that it is done.
 
-        `pause`: the least seconds between two looks, so that a chatty job does not keep the server busy.
+        `pause`: minimum seconds between two looks, so that a chatty job does not keep the server busy.
         """
         return _Stream(self, watcher, self._frames(watcher, topic, look, pause))
 
@@ -154,7 +154,7 @@ class Streams:
                     async with self.turns.turn(watcher.user):
                         parts, done = await to_thread.run_sync(look, watcher.identify())
                 except TooMany:
-                    yield b": ping\n\n"  # so that whoever listens knows that the server is there
+                    yield b": ping\n\n"  # so that the client knows that the server is there
                     await asyncio.sleep(_AGAIN)
                     continue
                 except MusterError as error:
@@ -170,7 +170,7 @@ class Streams:
 
 
 class _Stream(StreamingResponse):
-    """Counted while it is open."""
+    """A stream that counts for its user while it is open."""
 
     def __init__(self, streams: Streams, watcher: Watcher, frames: AsyncIterator[bytes]) -> None:
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}

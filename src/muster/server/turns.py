@@ -1,4 +1,4 @@
-"""Turns for reads that take long: a few of each user at once, the others in line, so that no user takes all threads."""
+"""Limits expensive reads: a few of each user run at once and others wait in line, so that no user takes all threads."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class _Line:
 
 
 class Turns:
-    """Only the event loop's thread uses it."""
+    """Used only by the event loop's thread."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -31,7 +31,7 @@ class Turns:
 
     @asynccontextmanager
     async def turn(self, user: str) -> AsyncIterator[None]:
-        """Raises TooMany where the line is too long, or did not move in time."""
+        """Waits for a turn and holds it. Raises TooMany if the line is too long, or did not move in time."""
         line = self._lines.setdefault(user, _Line())
         try:
             await self._enter(user, line)
@@ -56,7 +56,7 @@ class Turns:
             async with asyncio.timeout(self._limits.read_wait):
                 await mine
         except TimeoutError:
-            if not _given(mine):  # it may come in the same moment
+            if not _given(mine):  # the turn may come at the same moment
                 line.waiting.remove(mine)
                 raise self._refusal(user) from None
         except BaseException:
@@ -78,7 +78,7 @@ class Turns:
         self._running -= 1
 
     def _leave(self, user: str, line: _Line) -> None:
-        """Lets the next in line go: first of other users, since this one has just had a turn."""
+        """Lets the next ones in line run: first those of other users, since this one has just had a turn."""
         if not line.running and not line.waiting:
             self._lines.pop(user, None)
         elif line.waiting:
@@ -102,5 +102,5 @@ def _given(turn: asyncio.Future[None]) -> bool:
 
 
 def _first(line: _Line) -> asyncio.Future[None] | None:
-    """The first that still waits: one that gave up is about to leave the line by itself."""
+    """The first that still waits. One that gave up is about to leave the line by itself."""
     return next((one for one in line.waiting if not one.done()), None)

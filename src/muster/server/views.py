@@ -1,4 +1,4 @@
-"""How records look from outside: the field names here are the API's and stay."""
+"""The JSON form of objects in the API. The field names are part of the API and don't change."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ View = dict[str, Any]
 
 
 def job_view(job: Job, run: dict[str, Any], waits: Reason | None = None) -> View:
-    """`waits`: why a queued job waits, as found just now."""
+    """`waits`: why a queued job waits now."""
     spec = job.spec
     reason = waits or job.reason
     return {
@@ -72,12 +72,12 @@ def resources_view(resources: Resources) -> View:
         "accelerator": resources.accelerator,
         "accelerators": resources.accelerators,
         "share": resources.share,  # thousandths of each
-        "accelerator_memory": resources.accelerator_memory,  # bytes of each; 0: any, or not known
+        "accelerator_memory": resources.accelerator_memory,  # bytes of each; 0: any, or unknown
     }
 
 
 def node_view(node: Node, engine: str = "", jobs: Iterable[str] | None = None, used: Resources | None = None) -> View:
-    """`jobs` and `used`: of a machine, where the engine seats the workers; `used` by everybody, if it says so."""
+    """`jobs`, `used`: for a machine, on which the engine places workers. `used` includes all users, if it is known."""
     return {
         "name": node.name,
         "engine": engine,
@@ -94,7 +94,7 @@ def node_view(node: Node, engine: str = "", jobs: Iterable[str] | None = None, u
 
 
 def _left(total: Resources, used: Resources | None) -> Resources:
-    """At least nothing: an engine may give away more than there is."""
+    """What is free, at least 0: an engine may assign more than there is."""
     if used is None:
         return total
     return replace(
@@ -106,7 +106,7 @@ def _left(total: Resources, used: Resources | None) -> Resources:
 
 
 def queue_view(queue: Queue, state: State) -> View:
-    """The queue, with the rules that it is listed by; all of them are in `/v1/rules`."""
+    """The queue with its most important rules; all rules are in `/v1/rules`."""
     line = state.lines.get(queue.name)
     active = sum(1 for job_id in state.active if state.jobs[job_id].queue == queue.name)
     rule = state.rules.queue(queue.name)
@@ -127,7 +127,7 @@ def event_view(event: Event) -> View:
 
 
 def column_view(column: Column, points: int | None) -> View:
-    """At most `points` of the column, evenly picked with the last one kept; what JSON can't say is null."""
+    """At most `points` points of the column, evenly spaced, including the last one; NaN and infinity become null."""
     keep = _pick(len(column.steps), points)
     return {
         "steps": [column.steps[i] for i in keep],
@@ -143,7 +143,7 @@ def _progress(run: dict[str, Any], running: bool) -> View | None:
     names = ("step", "total", "unit", "time", "rate", "eta")
     shown = {name: (progress or {}).get(name) for name in names}
     if not running:
-        shown["eta"] = None  # nobody is on the way
+        shown["eta"] = None  # the job is not running
     return {**shown, "metrics": latest or {}}
 
 

@@ -1,1 +1,1 @@
-"""Where the event log and the tables that reads need are kept."""
+"""The store: keeps the event log and the tables that reads need."""

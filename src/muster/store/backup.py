@@ -1,7 +1,7 @@
-"""A copy of all that a server keeps, made while it runs: its database at one moment, its key, and its content.
+"""Backup of a running server: its database at one point in time, its key and its content.
 
-The copy is laid out as a home folder: muster.db (or muster.pgdump), key, blobs/ab/abcd..., and manifest.json, which is
-written last and says what belongs to it. A folder without one is a copy that was cut off.
+The copy has the layout of a home folder: muster.db (or muster.pgdump), key, blobs/ab/abcd..., and manifest.json, which
+is written last and lists the files. A folder without a manifest is an incomplete copy.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from muster.core.errors import ConfigError, Invalid, NotFound, Unavailable
 
 MANIFEST: Final = "manifest.json"
 VERSION: Final = 1
-_PAGES: Final = 2_000  # of a database, copied between two words about it: 8 MB
+_PAGES: Final = 2_000  # database pages copied between two progress reports: 8 MB
 _BLOCK: Final = 1 << 20
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
-Told = Callable[[str, int, int], None]  # what is being copied or checked, bytes done, bytes in all
+Told = Callable[[str, int, int], None]  # progress callback: what is being copied or checked, bytes done, bytes in all
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What is copied. `blobs` None: the content lies elsewhere, `elsewhere` says where."""
+    """What is copied. `blobs` None: the content is stored elsewhere, `elsewhere` says where."""
 
     store_url: str
     home: Path
@@ -64,8 +64,8 @@ def back_up(source: Source, folder: Path, told: Told) -> Copied:
     copied = Copied(folder)
     with _writing(folder):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # Content first, then the database, then what came meanwhile: so nothing that the database names is missing,
-        # even if it is deleted while this goes on.
+        # Content first, then the database, then content that is new since. So nothing that the database refers to is
+        # missing, even if it is deleted during the backup.
         known = _copy_blobs(source, copied, {}, told)
         _copy_database(url, dump, source.home, folder, told)
         known = _copy_blobs(source, copied, known, told)
@@ -97,7 +97,7 @@ def _writing(folder: Path) -> Iterator[None]:
 
 
 def _check_database(url: URL) -> str:
-    """The program that copies it, for one that needs a program."""
+    """The program that copies the database; "" for SQLite, which needs none."""
     if url.get_backend_name() == "sqlite":
         if not url.database or not Path(url.database).is_file():
             hint = "Name the home folder with `muster --home`, or the database with --store."
@@ -131,7 +131,7 @@ def _copy_sqlite(path: Path, target: Path, told: Told) -> None:
         (size,) = source.execute("PRAGMA page_size").fetchone()
         source.isolation_level = None
         source.execute("BEGIN")
-        source.execute("SELECT count(*) FROM sqlite_master").fetchone()  # from here on it sees one moment
+        source.execute("SELECT count(*) FROM sqlite_master").fetchone()  # from here on it reads one snapshot
 
         def tell(_: int, left: int, pages: int) -> None:
             told(path.name, (pages - left) * size, pages * size)
@@ -154,7 +154,7 @@ def _dump(url: URL, program: str, target: Path) -> None:
 
 
 def _copy_blobs(source: Source, copied: Copied, known: dict[str, int], told: Told) -> dict[str, int]:
-    """Links or copies what is not known yet, and reads it to see that it is what its name says."""
+    """Links or copies the content that is not known yet, and reads it to check that it matches its digest."""
     if source.blobs is None or not source.blobs.is_dir():
         return known
     new = {path.name: path for path in source.blobs.glob("[0-9a-f][0-9a-f]/*") if path.name not in known}
@@ -177,7 +177,7 @@ def _copy_blobs(source: Source, copied: Copied, known: dict[str, int], told: Tol
 
 
 def _link(path: Path, target: Path) -> None:
-    """Content never changes, so that a second name for it is a copy; on another disk it must be copied."""
+    """Makes a hard link, which is enough because content never changes; copies it if the target is on another disk."""
     try:
         os.link(path, target)
     except FileNotFoundError:
@@ -214,7 +214,7 @@ def _write_manifest(source: Source, copied: Copied, known: dict[str, int], told:
 
 
 def _renamed(name: str) -> str:
-    """The settings are kept to look at: the places that they name may not be right for the copy."""
+    """The settings are copied for reference only, under another name: their paths may be wrong for the copy."""
     return "config.toml.copy" if name == "config.toml" else name
 
 

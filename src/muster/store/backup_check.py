@@ -1,4 +1,4 @@
-"""Reads a backup again, to the last byte, and says what is wrong with it."""
+"""Verifies a backup: reads every byte of it again and reports what is wrong."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from muster.store.backup import MANIFEST, VERSION, Copied, Told, digest_of
 
 
 def verify(folder: Path, told: Told) -> Copied:
-    """Reads every byte of a copy again; `problems` says what is wrong with it."""
+    """Reads every byte of a copy again; `problems` of the result lists what is wrong."""
     manifest = _read_manifest(folder)
     copied = Copied(folder, manifest["files"])
     for name, said in manifest["files"].items():

@@ -1,8 +1,9 @@
-"""The store seam: a durable log folded into a live state, with the rows that reads need written beside it.
+"""The store interface: a durable event log, the live state that it folds into, and the rows that reads need.
 
-`transact` is the one way in. It runs proposals one after another against the live state, each seeing what those before
-it did, and makes all of them durable in one transaction: that is the group commit. A proposal that raises is refused
-alone. If the transaction fails, nothing of it happened: the state is loaded anew and everyone is told.
+`transact` is the only way to write. It runs proposals one after another against the live state, so that each sees the
+effects of those before it, and makes all of them durable in one transaction: the group commit. A proposal that raises
+is refused alone. If the transaction fails, nothing of it is written: the state is loaded again and every proposal gets
+the error.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Column:
 
 @dataclass(slots=True)
 class StreamWrite:
-    """New bytes of one stream: what they hold, and the offset that is acknowledged once this is durable."""
+    """New bytes of one stream: their contents, and the offset that is acknowledged once this is durable."""
 
     job: str
     attempt: int
@@ -43,16 +44,16 @@ class StreamWrite:
     stream: Stream
     start: int
     end: int
-    log: bytes = b""  # of a log stream
-    columns: dict[str, Column] = field(default_factory=dict)  # of a spool or host stream: for who keeps the record
+    log: bytes = b""  # of a log stream: the bytes
+    columns: dict[str, Column] = field(default_factory=dict)  # of a spool or host stream: its metrics, for the record
     shapes: dict[int, tuple[str, ...]] = field(default_factory=dict)  # every shape that the stream has declared so far
     keep: int | None = None  # bytes of a log that are kept: see `log_limit`
-    gap: bool = False  # whether output is missing between what was stored and this; the store finds out
+    gap: bool = False  # whether output is missing between the stored bytes and these; set by the store
 
 
 @dataclass(slots=True)
 class RunPatch:
-    """Facts of a run that change too often to be events: merged, key by key, into its document."""
+    """Values of a run that change too often to be events; merged key by key into its document."""
 
     job: str
     values: dict[str, Any]
@@ -68,7 +69,7 @@ class SecretWrite:
 
 
 # Statements on the tables of the record (`record_tables`), run in the transaction of their entry after its own rows.
-# They may be run twice: when those of another entry fail, all are rolled back and run again without it.
+# They may run twice: when those of another entry fail, all are rolled back and run again without it.
 Record = Callable[["Connection"], None]
 
 
@@ -78,7 +79,7 @@ Rows = Sequence[tuple["Table", dict[str, Any]]]
 
 @dataclass(frozen=True, slots=True)
 class Aside:
-    """Something that could not be written into the record, kept as it came; `muster doctor` reports it."""
+    """Data that could not be written into the record, kept as it came; `muster doctor` reports it."""
 
     source: str  # for people: "spool of rank 3", "event 512"
     run: str = ""
@@ -86,23 +87,23 @@ class Aside:
     data: bytes = b""
     error: str = ""
     time: float = 0.0
-    id: int = 0  # given by the store
+    id: int = 0  # assigned by the store
 
 
 @dataclass(slots=True)
 class Entry:
-    """What one proposal wants written, all of it or nothing."""
+    """What one proposal wants written: all of it or nothing."""
 
     events: Sequence[Event] = ()
     streams: Sequence[StreamWrite] = ()
     patches: Sequence[RunPatch] = ()
     secrets: Sequence[SecretWrite] = ()
-    rollups: Sequence[Rollup] = ()  # each takes the place of the one of its resolution, start and pool
-    forget: Mapping[int, int] = field(default_factory=dict)  # resolution → roll-ups that start before this go
-    rows: Rows = ()  # of the record: added unless they are there
+    rollups: Sequence[Rollup] = ()  # each replaces the one of the same resolution, start and pool
+    forget: Mapping[int, int] = field(default_factory=dict)  # resolution → roll-ups that start before this are deleted
+    rows: Rows = ()  # of the record: inserted unless they exist
     records: Sequence[Record] = ()  # run after the rows
-    # What is set aside when `rows` or `records` fail; everything else of the entry is then written. An entry without
-    # it is refused as a whole, unless it has events that the state follows from.
+    # Returns what is set aside when `rows` or `records` fail; the rest of the entry is still written. An entry without
+    # it is then refused as a whole, unless it has events that change the state.
     origin: Callable[[], Sequence[Aside]] | None = None
     aside: Sequence[Aside] = ()
     marks: Mapping[str, int] = field(default_factory=dict)  # follower → seq of the last event that it has folded
@@ -118,7 +119,7 @@ Proposal = Callable[[State], Entry]
 
 @dataclass(frozen=True, slots=True)
 class StreamState:
-    """How far a stream is stored, and the shapes that its records refer to."""
+    """The stored length of a stream, and the shapes that its records refer to."""
 
     acked: int
     shapes: dict[int, tuple[str, ...]]
@@ -129,8 +130,8 @@ class LogChunk:
     rank: int
     offset: int
     data: bytes
-    id: int  # grows in the order of arrival over all ranks of a job
-    before: int = 0  # where the chunk of the rank before it ends: what is between them was dropped
+    id: int  # increases in the order of arrival over all ranks of a job
+    before: int = 0  # end of the previous chunk of the same rank: what lies between them was dropped
 
     @property
     def end(self) -> int:
@@ -139,7 +140,7 @@ class LogChunk:
 
 @dataclass(frozen=True, slots=True)
 class LogSize:
-    """How much a rank wrote in an attempt, and how much of it is stored; in bytes."""
+    """How many bytes a rank wrote in an attempt, and how many of them are stored."""
 
     attempt: int
     rank: int
@@ -149,7 +150,7 @@ class LogSize:
 
 @dataclass(frozen=True, slots=True)
 class JobFilter:
-    """Which jobs a listing wants. `projects` None means all; `before` pages back from a job number."""
+    """The filter of a job listing. `projects` None means all; `before` pages back from a job number."""
 
     ids: Sequence[str] | None = None
     projects: Sequence[str] | None = None
@@ -163,9 +164,9 @@ class JobFilter:
 
 @dataclass(frozen=True, slots=True)
 class EventFilter:
-    """Which events a listing wants, oldest first, after `after`; with `last`, the newest `limit` of them."""
+    """The filter of an event listing: oldest first, after `after`; with `last`, the newest `limit` events."""
 
-    projects: Sequence[str] | None = None  # events of no project are listed only when this is None
+    projects: Sequence[str] | None = None  # events without a project are listed only when this is None
     job: str | None = None
     actor: str | None = None
     kind: str | None = None  # a whole kind, or a prefix ending in "."
@@ -177,38 +178,40 @@ class EventFilter:
 @dataclass(frozen=True, slots=True)
 class Lease:
     holder: str
-    epoch: int  # grows with every change of holder
-    beat: int  # grows with every renewal
-    urls: tuple[str, ...]  # where the holder listens
+    epoch: int  # increases with every change of holder
+    beat: int  # increases with every renewal
+    urls: tuple[str, ...]  # addresses on which the holder listens
 
 
 class Store(Protocol):
-    """Durable on return; the same behaviour on memory, SQLite and PostgreSQL. Methods may be called from any thread."""
+    """A write is durable on return. Same behaviour on memory, SQLite and PostgreSQL. Methods are thread-safe."""
 
     def open(self) -> None:
-        """Brings the schema up to date and loads the state. Raises ConfigError when it can't."""
+        """Upgrades the schema and loads the state. Raises ConfigError when it can't."""
 
     def close(self) -> None: ...
 
     @property
     def database(self) -> Database | None:
-        """Where the tables of the record can be read; None where there is none, and `Entry.records` are refused."""
+        """The database that holds the tables of the record. None: there is none, and `Entry.records` are refused."""
 
     def state(self) -> State:
         """The live state; only `transact` changes it."""
 
     def reload(self) -> None:
-        """Loads the state anew from what is durable."""
+        """Loads the state again from what is durable."""
 
     def catch_up(self) -> None:
-        """Loads the state anew if another server has written since it was loaded."""
+        """Loads the state again if another server has written since the last load."""
 
     def transact(self, proposals: Sequence[Proposal]) -> list[list[Event] | Exception]:
-        """One result a proposal: its stamped events, or what it raised. Raises Unavailable when nothing could be
-        written, and Conflict when another server has written meanwhile."""
+        """One result for each proposal: its stamped events, or what it raised.
+
+        Raises Unavailable when nothing could be written, and Conflict when another server has written meanwhile.
+        """
 
     def append(self, events: Sequence[Event], expected_version: int | None = None) -> list[Event]:
-        """Appends events if the state's version is still the expected one, else raises Conflict."""
+        """Appends events if the state's version is still the expected one; else raises Conflict."""
 
     # --- reads ---
     def job(self, job_id: str) -> Job | None: ...
@@ -216,7 +219,7 @@ class Store(Protocol):
     def job_by_number(self, number: int) -> Job | None: ...
 
     def jobs_by_key(self, user: str, keys: Sequence[str]) -> dict[str, str]:
-        """The ids of the jobs that this user submitted under these idempotency keys, as far as there are any."""
+        """Idempotency key → id of the job that this user submitted with it; only keys that are known."""
 
     def jobs(self, want: JobFilter) -> list[Job]:
         """Newest first."""
@@ -244,12 +247,13 @@ class Store(Protocol):
         most: int | None = None,
         last: bool = False,
     ) -> list[LogChunk]:
-        """Chunks with an id above `after`, and below `before`, in order of arrival; the newest first with `last`.
+        """Chunks with an id above `after` and below `before`, in order of arrival; newest first with `last`.
 
-        At most `limit` of them, and `most` bytes if there is more than one: nothing beyond is read."""
+        At most `limit` chunks, and at most `most` bytes unless the first chunk is larger. Nothing more is read.
+        """
 
     def log_sizes(self, job_id: str) -> list[LogSize]:
-        """Of each rank that wrote, in the order of attempts and ranks."""
+        """One for each rank that wrote output, ordered by attempt and rank."""
 
     def secret(self, project: str, name: str) -> bytes | None: ...
 
@@ -257,7 +261,7 @@ class Store(Protocol):
 
     # --- followers of the log ---
     def version(self) -> int:
-        """The seq of the last event that is durable."""
+        """The seq of the last durable event."""
 
     def marks(self) -> dict[str, int]:
         """The seq of the last event that each follower has folded."""
@@ -267,22 +271,22 @@ class Store(Protocol):
 
     # --- the past ---
     def rollups(self, resolution: int, pool: str | None, since: int, until: int) -> list[Rollup]:
-        """Those that start from `since` on and before `until`, in the order of their starts; `pool` None means all."""
+        """Roll-ups that start at `since` or later and before `until`, ordered by start; `pool` None means all."""
 
     def rolled_up_until(self, resolution: int) -> int:
-        """Up to when all roll-ups of a resolution go together, in milliseconds since 1970; 0 before the first."""
+        """The end of the last roll-up of a resolution, in milliseconds since 1970; 0 before the first."""
 
     def levels(self, want: LevelFilter) -> list[Level]:
-        """Of every class of work and of priority that had a job, in the order of the targets."""
+        """One for each class of work and of priority that had a job, in the order of the targets."""
 
     # --- the leader's lease ---
     def lease(self) -> Lease | None: ...
 
     def take_lease(self, holder: str, urls: Sequence[str], after: Lease | None) -> Lease | None:
-        """Takes the lease if it is still as it was seen (None: there is none); None when somebody else was faster."""
+        """Takes the lease if it is still `after` (None: there is none); returns None when another server was faster."""
 
     def renew_lease(self, lease: Lease) -> Lease | None:
-        """Renews it; None when it is no longer this holder's."""
+        """Renews the lease; None when this holder no longer has it."""
 
     def drop_lease(self, lease: Lease) -> None:
-        """Gives it up, so that the next server need not wait."""
+        """Releases the lease, so that the next server need not wait."""

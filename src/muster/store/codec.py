@@ -1,4 +1,4 @@
-"""How values become text and bytes in a store, and values again."""
+"""Encodes values as text and bytes for a store, and decodes them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from muster.core.spec import JobSpec
 from muster.core.state import EntityKind, RulesInForce
 from muster.core.state_data import Entity
 
-_WORTH_PACKING: Final = 128  # bytes; below it zlib costs time and saves nothing
+_WORTH_PACKING: Final = 128  # bytes; for less, zlib costs time and saves nothing
 _JOB_FIELDS: Final = (
     "id", "number", "project", "queue", "user", "submitted_at", "phase", "since", "reason", "key", "started_at",
     "finished_at", "attempt", "charges", "not_before", "stop", "checkpoint", "ran", "expect",
@@ -27,7 +27,7 @@ _JOB_FIELDS: Final = (
 
 
 def dumps(value: Any) -> str:
-    """Compact JSON; takes dataclasses as they are, without a copy of them first."""
+    """Compact JSON; encodes dataclasses directly, without copying them first."""
     return to_json(value).decode()
 
 
@@ -36,7 +36,7 @@ def loads(text: str | bytes) -> Any:
 
 
 def seal(data: dict[str, Any]) -> tuple[dict[str, Any], str]:
-    """An event's data with its JSON. What UTF-8 can't hold (half a surrogate pair) becomes `?` in both."""
+    """An event's data and its JSON. What UTF-8 can't encode (half a surrogate pair) becomes `?` in both."""
     try:
         return data, to_json(data).decode()
     except PydanticSerializationError:
@@ -45,7 +45,7 @@ def seal(data: dict[str, Any]) -> tuple[dict[str, Any], str]:
 
 
 def check_text(*values: str | None) -> None:
-    """Refuses what can't stand in a text column: PostgreSQL holds no NUL, and no store half a surrogate pair."""
+    """Rejects what a text column can't hold: PostgreSQL stores no NUL, and no store half a surrogate pair."""
     for value in values:
         if value and ("\0" in value or not (value.isascii() or _encodes(value))):
             raise Invalid(
@@ -55,7 +55,7 @@ def check_text(*values: str | None) -> None:
 
 
 def job_text(job: Job) -> str:
-    """`Job.to_doc` as JSON, several times faster than by way of it."""
+    """`Job.to_doc` as JSON, several times faster than calling it."""
     return to_json({name: getattr(job, name) for name in _JOB_FIELDS}).decode()
 
 
@@ -64,7 +64,7 @@ def job_from(spec: str, doc: str) -> Job:
 
 
 def spec_from(text: str) -> JobSpec:
-    """The spec, without what only repeats a default: then all specs share one copy of it, and take half the memory."""
+    """The spec. Values equal to defaults are dropped first: so all specs share one copy and use half the memory."""
     raw = from_json(text)
     for name, default in _DEFAULTS:
         if name in raw and raw[name] == default:
@@ -89,12 +89,12 @@ def entity_from(kind: EntityKind, doc: str) -> Entity:
     if kind == "account":
         return Account(tuple(raw["used"]), tuple(raw["rate"]), raw["at"])
     if kind == "queue":
-        raw = {name: value for name, value in raw.items() if name in _QUEUE}  # older records said more
+        raw = {name: value for name, value in raw.items() if name in _QUEUE}  # older records have more fields
     return _ENTITIES[kind](**raw)
 
 
 def pack(raw: bytes) -> bytes:
-    """Compressed if that is smaller; `unpack` tells by the length which it is."""
+    """Compressed if that is smaller; `unpack` recognises compression by the length."""
     if len(raw) < _WORTH_PACKING:
         return raw
     packed = zlib.compress(raw, 1)
@@ -117,7 +117,7 @@ def _encodes(value: str) -> bool:
     return True
 
 
-# As they stand in JSON. Not those that are mappings: pydantic gives every spec a copy of its own, at a price.
+# Defaults as JSON values, except mappings: pydantic makes a copy of those for every spec, which costs more.
 _DEFAULTS: Final = tuple(
     (name, from_json(to_json(field.default)))
     for name, field in JobSpec.model_fields.items()

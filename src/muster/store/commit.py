@@ -1,7 +1,7 @@
-"""Group commit: one thread gathers what everybody wants written and makes it durable in one transaction.
+"""Group commit: one thread collects proposals and commits them in one transaction.
 
-While a transaction is on its way to the disk the next one gathers, so a lone proposal waits for nobody and a crowd of
-them shares one flush.
+While a transaction is being written to the disk, the next one collects proposals. So a single proposal does not wait
+for others, and many proposals share one flush.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ Pending = tuple[Proposal, "Future[list[Event]]"]
 
 
 class Commit(Protocol):
-    """Whatever takes proposals and makes them durable."""
+    """Takes proposals and makes them durable."""
 
     def submit(self, proposal: Proposal) -> Future[list[Event]]:
-        """Its events once they are durable; or what the proposal raised, Unavailable or Conflict."""
+        """The proposal's events once they are durable; or what it raised, Unavailable or Conflict."""
 
     def run(self, proposals: Sequence[Proposal]) -> None:
-        """Returns once all of them are durable; raises what the first of them that failed raised."""
+        """Returns once all proposals are durable; raises the error of the first one that failed."""
 
 
 class GroupCommit:
-    """`on_commit` gets a transaction's events, if it has any, before those who wait are told. It must be quick."""
+    """`on_commit` gets the events of a transaction, if it has any, before the futures are resolved. It must be fast."""
 
     def __init__(self, store: Store, on_commit: Callable[[Sequence[Event]], None]) -> None:
         self._store = store
         self._on_commit = on_commit
         self._pending: queue.SimpleQueue[Pending | None] = queue.SimpleQueue()
-        self._gate = threading.Lock()  # so that nothing is let in behind the end
+        self._gate = threading.Lock()  # so that no proposal is queued after the end marker
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="group-commit", daemon=True)
 
@@ -53,11 +53,11 @@ class GroupCommit:
                 self._closed = True
                 self._pending.put(None)
         if self._thread.ident is None:
-            self._thread.start()  # so that those who submitted to one that was never started get their answer
+            self._thread.start()  # resolves the futures of proposals that were submitted although it was never started
         self._thread.join()
 
     def submit(self, proposal: Proposal) -> Future[list[Event]]:
-        """Its events once they are durable; or what the proposal raised, Unavailable or Conflict."""
+        """The proposal's events once they are durable; or what it raised, Unavailable or Conflict."""
         future: Future[list[Event]] = Future()
         with self._gate:
             if self._closed:
@@ -67,7 +67,7 @@ class GroupCommit:
 
     def run(self, proposals: Sequence[Proposal]) -> None:
         futures = [self.submit(proposal) for proposal in proposals]
-        wait(futures)  # those behind one that fails are not left half done
+        wait(futures)  # if one fails, the others are still completed
         for future in futures:
             future.result()
 
@@ -80,7 +80,7 @@ class GroupCommit:
                 self._commit(batch)
 
     def _gather(self) -> tuple[list[Pending], bool]:
-        """Waits for one, then takes all that there are; False when the end was among them."""
+        """Waits for one proposal, then takes all that are queued; False when the end marker was among them."""
         batch: list[Pending] = []
         item = self._pending.get()
         while item is not None:
@@ -111,5 +111,5 @@ class GroupCommit:
         try:
             self._on_commit(events)
         except Exception:
-            # What was committed is committed: a listener's mistake must not look like a failed write.
+            # The events are committed: an error of a listener must not look like a failed write.
             _LOG.exception("a listener failed after a commit of %d events", len(events))

@@ -1,4 +1,4 @@
-"""Connections to SQLite and PostgreSQL, set up so that a commit is durable and what is wrong is said plainly."""
+"""Connections to SQLite and PostgreSQL, configured so that commits are durable and errors are reported clearly."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from sqlalchemy.engine.interfaces import DBAPIConnection
 from muster.core.errors import ConfigError
 from muster.store.trouble import translated
 
-_PATIENCE: Final = 15  # seconds to wait for another process's lock, or for an answer
+_PATIENCE: Final = 15  # seconds to wait for another process's lock, or for a reply
 _READERS: Final = 8
-_STEPS: Final = 100_000  # of SQLite's machine between two looks at the clock: about a millisecond
-# A database that vanished without a word is noticed in seconds rather than in the quarter of an hour that TCP takes.
+_STEPS: Final = 100_000  # SQLite VM instructions between two checks of the clock: about a millisecond
+# A database that disappears silently is noticed in seconds and not after the quarter of an hour that TCP takes.
 _LIVELY: Final = {
     "connect_timeout": 5,
     "tcp_user_timeout": _PATIENCE * 1000,  # milliseconds
@@ -29,7 +29,7 @@ _LIVELY: Final = {
     "keepalives_interval": 5,
     "keepalives_count": 3,
 }
-# File systems where several machines see one file and locks or shared memory can't be relied on.
+# File systems that several machines share, where locks and shared memory are not reliable.
 _SHARED: Final = frozenset({
     "nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "gpfs", "beegfs", "ceph", "afs", "fuse.sshfs", "fuse.glusterfs",
 })  # fmt: skip
@@ -37,17 +37,17 @@ _SHARED: Final = frozenset({
 
 @dataclass(frozen=True, slots=True)
 class Database:
-    """Where reads and writes go. `where` is for people; it holds no password."""
+    """The connections for reads and writes. `where` is for people; it contains no password."""
 
     where: str
     kind: Literal["sqlite", "postgresql"]
     writer: Engine
     reader: Engine
-    driver: type[Exception]  # the root of what the driver raises
+    driver: type[Exception]  # base class of the driver's exceptions
 
     @contextmanager
     def reading(self, limit: float | None = None) -> Iterator[Connection]:
-        """A connection that sees one moment, however many statements it runs; with a `limit`, for so many seconds."""
+        """A connection that reads one snapshot over all its statements; with a `limit`, at most that many seconds."""
         with translated(self.where, self.driver), self.reader.connect() as connection:
             if limit is None:
                 yield connection
@@ -57,7 +57,7 @@ class Database:
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
-        """A transaction that is committed at the end, or rolled back when something is raised."""
+        """A transaction that is committed at the end, or rolled back on an exception."""
         with translated(self.where, self.driver), self.writer.connect() as connection, connection.begin():
             yield connection
 
@@ -67,7 +67,7 @@ class Database:
 
 
 def connect(url: URL) -> Database:
-    """Raises ConfigError for what no waiting would mend; makes no connection yet."""
+    """Raises ConfigError for problems that waiting would not solve. Does not connect yet."""
     return _sqlite(url) if url.get_backend_name() == "sqlite" else _postgres(url)
 
 
@@ -92,7 +92,7 @@ def _sqlite(url: URL) -> Database:
         "pool_timeout": 2 * _PATIENCE,
         "connect_args": {"check_same_thread": False, "timeout": _PATIENCE},
     }
-    # One connection writes; the pool makes a second writer wait here rather than in SQLite's own, unfair, retries.
+    # One connection writes. A second writer waits in the pool and not in SQLite's own retries, which are unfair.
     writer = create_engine(url, pool_size=1, max_overflow=0, **options)
     reader = create_engine(url, pool_size=_READERS, max_overflow=_READERS, **options)
     event.listen(writer, "connect", _set_up_writer)
@@ -104,7 +104,7 @@ def _sqlite(url: URL) -> Database:
 
 @contextmanager
 def _limited(connection: Connection, seconds: float) -> Iterator[None]:
-    """Whatever still runs after so many seconds is ended, and raises."""
+    """Statements that still run after this many seconds are aborted and raise."""
     if connection.dialect.name == "postgresql":
         connection.exec_driver_sql(
             f"SET LOCAL statement_timeout = {round(1000 * seconds)}"
@@ -141,7 +141,7 @@ def _check_file(path: Path) -> None:
             "Put it on a local disk, or use PostgreSQL.",
         )
     if not path.exists():
-        # It holds digests of tokens and encrypted secrets; SQLite gives its other files the same mode.
+        # The file contains digests of tokens and encrypted secrets. SQLite gives its other files the same mode.
         os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
 
 
@@ -155,7 +155,7 @@ def _set_up_writer(connection: DBAPIConnection, _: object) -> None:
         )
     cursor.execute("PRAGMA synchronous = FULL")
     cursor.execute("PRAGMA cache_size = -65536")  # 64 MiB
-    cursor.execute("PRAGMA wal_autocheckpoint = 8000")  # pages, 32 MiB: a burst of jobs writes the same ones many times
+    cursor.execute("PRAGMA wal_autocheckpoint = 8000")  # pages, 32 MiB: a burst of jobs rewrites the same ones often
     cursor.execute("PRAGMA journal_size_limit = 67108864")  # bytes of log that stay on disk after a burst
 
 
@@ -164,7 +164,7 @@ def _set_up_reader(connection: DBAPIConnection, _: object) -> None:
 
 
 def _set_up(connection: DBAPIConnection) -> Any:
-    cast(Any, connection).isolation_level = None  # transactions are begun by us, not by the driver's guess
+    cast(Any, connection).isolation_level = None  # we begin transactions explicitly, not the driver
     cursor = connection.cursor()
     cursor.execute("PRAGMA foreign_keys = OFF")
     return cursor
@@ -195,6 +195,6 @@ def _postgres(url: URL) -> Database:
 def _set_up_session(connection: DBAPIConnection, _: object) -> None:
     cursor = connection.cursor()
     cursor.execute(f"SET lock_timeout = '{_PATIENCE}s'")
-    # A server that hangs in the middle of a write must not keep the next leader out.
+    # A server that hangs during a write must not block the next leader.
     cursor.execute(f"SET idle_in_transaction_session_timeout = '{_PATIENCE}s'")
     connection.commit()

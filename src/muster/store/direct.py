@@ -1,4 +1,4 @@
-"""Committing on the caller's own thread, and a store that keeps the live state alone: what a simulation runs on."""
+"""A commit on the caller's thread, and a store that holds only the live state; both for simulations."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from muster.store.memory import MemoryStore
 
 
 class LiveStore(MemoryStore):
-    """Folds events into the state as every store does, and keeps neither them nor what has ended nor anything else.
+    """Folds events into the state like every store, but keeps neither the events nor finished jobs nor anything else.
 
-    Nothing is encoded, so an event may carry objects where its JSON would have text. What can't be folded can't be
-    taken back either: there is no log to start again from.
+    Nothing is encoded, so an event may carry objects in place of JSON. An event that can't be folded can't be undone:
+    there is no log to reload from.
     """
 
     def open(self) -> None:
-        """There is nothing to load."""
+        """Nothing to load."""
 
     def job(self, job_id: str) -> Job | None:
         return self.state().jobs.get(job_id)
@@ -33,18 +33,18 @@ class LiveStore(MemoryStore):
             for proposal in proposals:
                 try:
                     events = proposal(self._state).events
-                except Exception as error:  # it is the proposer's, who gets it back
+                except Exception as error:  # returned to the proposer
                     results.append(error)
                 else:
                     results.append(self.fold(events) if events else [])
         return results
 
     def fold(self, events: Sequence[Event]) -> list[Event]:
-        """Takes in what a proposal wants written."""
+        """Folds the events of a proposal into the state."""
         state, folded, changes = self._state, [], Changes()
         self._stale = True
         for event in events:
-            if event.seq or event.time < state.time:  # used before, or late: the caller's own is left as it is
+            if event.seq or event.time < state.time:  # already used, or late: the caller's event is not changed
                 event = event.stamped(0)
                 event.time = max(event.time, state.time)
             event.seq = state.version + 1
@@ -58,17 +58,17 @@ class LiveStore(MemoryStore):
 
 
 class DirectCommit:
-    """A `GroupCommit` without a thread: whoever submits commits, so a proposal costs a call and waits for nobody."""
+    """A `GroupCommit` without a thread: `submit` commits at once, so a proposal costs one call and never waits."""
 
     def __init__(self, store: LiveStore, on_commit: Callable[[Sequence[Event]], None]) -> None:
         self._store = store
         self._on_commit = on_commit
 
     def start(self) -> None:
-        """There is nothing to start."""
+        """Nothing to start."""
 
     def close(self) -> None:
-        """Nothing waits."""
+        """Nothing is pending."""
 
     def submit(self, proposal: Proposal) -> Future[list[Event]]:
         future: Future[list[Event]] = Future()
@@ -80,12 +80,12 @@ class DirectCommit:
         return future
 
     def run(self, proposals: Sequence[Proposal]) -> None:
-        """As of `GroupCommit`."""
+        """Like `GroupCommit.run`."""
         state, done, failure = self._store.state(), list[Event](), None
         for proposal in proposals:
             try:
                 events = proposal(state).events
-            except Exception as error:  # the others are committed all the same
+            except Exception as error:  # the other proposals are still committed
                 failure = failure or error
             else:
                 if events:
@@ -96,7 +96,7 @@ class DirectCommit:
             raise failure
 
     def each(self, proposals: Sequence[Proposal]) -> list[list[Event] | Exception]:
-        """One result a proposal: its events, or what it raised."""
+        """One result for each proposal: its events, or what it raised."""
         results = self._store.transact(proposals)
         events = [event for result in results if not isinstance(result, Exception) for event in result]
         if events:

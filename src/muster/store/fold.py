@@ -1,7 +1,7 @@
-"""The part that all stores share: proposals run against the live state, are folded into it and written in one go.
+"""What all stores share: runs proposals against the live state, folds their events, and writes them in one batch.
 
-The state runs ahead of what is durable between the first event of a batch and its write. Whatever goes wrong in
-between, the state is loaded anew before anyone sees it again.
+Between the first event of a batch and its write, the state is ahead of what is durable. If anything fails in between,
+the state is loaded again before it is used.
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ class Batch:
 
     events: list[Event] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
-    specs: dict[str, str] = field(default_factory=dict)  # JSON by job id, of the jobs that are new
+    specs: dict[str, str] = field(default_factory=dict)  # JSON by job id, of new jobs
     changes: Changes = field(default_factory=Changes)
     streams: list[StreamWrite] = field(default_factory=list)
     values: dict[tuple[str, str], str] = field(default_factory=dict)  # (job, key of its run document) → JSON
     secrets: dict[tuple[str, str], bytes | None] = field(default_factory=dict)  # (project, name) → cipher
     rollups: dict[tuple[int, int, str], Rollup] = field(default_factory=dict)  # by resolution, start and pool
     forget: dict[int, int] = field(default_factory=dict)
-    recorded: list[Recorded] = field(default_factory=list)  # of the entries that have records
+    recorded: list[Recorded] = field(default_factory=list)  # entries with records
     aside: list[Aside] = field(default_factory=list)
-    marks: dict[str, int] = field(default_factory=dict)  # of the entries without records
-    failures: list[Failure] = field(default_factory=list)  # found by the write
+    marks: dict[str, int] = field(default_factory=dict)  # marks of entries without records
+    failures: list[Failure] = field(default_factory=list)  # set by the write
 
     def fold(self, state: State, event: Event) -> None:
-        """Applies the event, and gathers what it touched."""
+        """Applies the event and collects what it changed."""
         apply(state, event, self.changes)
         job = self.changes.jobs.get(event.job)
-        if job is not None and job.attempt is not None:  # so that its own row never says less than the job's does
+        if job is not None and job.attempt is not None:  # so that the attempt's own row is never older than the job's
             self.changes.attempts[(job.id, job.attempt.number)] = job.attempt
 
     def take(self, number: int, sealed: Sealed) -> None:
-        """`number`: which of the proposals it is from."""
+        """Adds a sealed entry; `number` is the index of its proposal."""
         self.events += sealed.events
         self.texts += sealed.texts
         self.specs.update(sealed.specs)
@@ -74,7 +74,7 @@ class Batch:
 
 @dataclass(slots=True)
 class Sealed:
-    """An entry that can be written: stamped, encoded and checked."""
+    """An entry that is ready to be written: stamped, encoded and checked."""
 
     entry: Entry
     events: list[Event] = field(default_factory=list)
@@ -84,16 +84,16 @@ class Sealed:
 
 
 class FoldStore(ABC):
-    """`transact`, `append`, `state` and `reload` over three hooks: load the state, load marks, write a batch."""
+    """`transact`, `append`, `state` and `reload`, from three hooks: load the state, load marks, write a batch."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._state = State()
-        self._stale = False  # the state holds what is not durable, and could not be loaded anew yet
+        self._stale = False  # the state holds what is not durable, and could not be loaded again yet
         self._marks = Marks(self._load_marks)
 
     def state(self) -> State:
-        """The live state. Ask again after every transaction: one that fails puts another object in its place."""
+        """The live state. Call it again after every transaction: a failed one replaces the object."""
         if self._stale:
             with self._lock:
                 self._freshen()
@@ -143,7 +143,7 @@ class FoldStore(ABC):
 
     @abstractmethod
     def _load(self) -> State:
-        """The state as it is durable. Raises Unavailable."""
+        """Loads the durable state. Raises Unavailable."""
 
     @abstractmethod
     def _behind(self) -> bool:
@@ -151,23 +151,23 @@ class FoldStore(ABC):
 
     @abstractmethod
     def _load_marks(self, job_id: str, attempt: int) -> Marked:
-        """How far the streams of an attempt are durable. Raises Unavailable."""
+        """The durable lengths of the streams of an attempt. Raises Unavailable."""
 
     @abstractmethod
     def _write(self, batch: Batch) -> None:
-        """All of it or nothing. Raises Unavailable, or Conflict when someone else has written since the last load."""
+        """Writes all or nothing. Raises Unavailable, or Conflict if another server has written since the last load."""
 
     def _consider(self, number: int, proposal: Proposal, batch: Batch) -> list[Event] | Exception:
         try:
             entry = proposal(self._state)
             sealed = _sealed(entry, self._state)
             streams = self._marks.admit(entry.streams, bool(entry.records)) if entry.streams else []
-        except Exception as error:  # it is the proposer's, who gets it back
+        except Exception as error:  # returned to the proposer
             return error
         try:
             for event in sealed.events:
                 batch.fold(self._state, event)
-        except Exception as error:  # an event that makes no sense here; half of the entry is folded
+        except Exception as error:  # an event that is not valid here; half of the entry is folded
             self._undo(batch)
             return error
         batch.take(number, sealed)
@@ -175,7 +175,7 @@ class FoldStore(ABC):
         return sealed.events
 
     def _undo(self, batch: Batch) -> None:
-        """Brings the state back to where the batch stands. Costs a load: only a mistaken proposer makes us pay it."""
+        """Restores the state as of the batch. Costs a load, but only an invalid proposal causes it."""
         self._stale = True
         self._freshen()
         batch.changes = Changes()
@@ -187,14 +187,14 @@ class FoldStore(ABC):
         if not self._stale:
             return
         self._marks.clear()
-        self._state = self._load()  # another object: whoever keeps an index of the state sees that and starts anew
+        self._state = self._load()  # a new object: an index of the state notices that and is rebuilt
         self._stale = False
 
     def _try_to_freshen(self) -> None:
         try:
             self._freshen()
         except MusterError:
-            pass  # the next caller tries again, and is told
+            pass  # the next call tries again, and raises
 
 
 def _sealed(entry: Entry, state: State) -> Sealed:
@@ -203,7 +203,7 @@ def _sealed(entry: Entry, state: State) -> Sealed:
     for event in entry.events:
         data, text = seal(event.data)
         _check(event, data, state)
-        # Times never run backwards along the log, whatever the clock did and whoever was faster in the queue.
+        # Times never decrease along the log, whatever the clock did and in whatever order proposals were queued.
         seq, time = seq + 1, max(time, event.time)
         stamped = Event(event.kind, time, event.actor, event.project, event.job, event.attempt, data, seq)
         sealed.events.append(stamped)
@@ -222,7 +222,7 @@ def _sealed(entry: Entry, state: State) -> Sealed:
 
 
 def _check(event: Event, data: dict[str, Any], state: State) -> None:
-    """What becomes a column of its own must be text that every database holds."""
+    """Texts that get their own column must be valid in every database."""
     own: tuple[str | None, ...] = ()
     if event.kind == "job.submitted":
         if event.job in state.jobs:

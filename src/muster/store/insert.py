@@ -1,4 +1,4 @@
-"""Inserts into the tables of the record, many rows a statement, on either database."""
+"""Inserts into the tables of the record, many rows per statement, for both databases."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from sqlalchemy import Connection, Dialect, Table
 from sqlalchemy.dialects import postgresql, sqlite
 
 Row = dict[str, Any]
-Statement = tuple[str, list[str]]  # SQL, and its columns in the order in which they are bound
+Statement = tuple[str, list[str]]  # SQL, and its columns in binding order
 
 
 def add(connection: Connection, table: Table, rows: Sequence[Row]) -> None:
-    """Inserts rows that have the same columns; one that is there already stays as it is."""
+    """Inserts rows with the same columns; existing rows are not changed."""
     if rows:
         _run(connection, _statement(connection.dialect, table, tuple(rows[0]), None), rows)
 
 
 def put(connection: Connection, table: Table, rows: Sequence[Row], only: Iterable[str] = ()) -> None:
-    """Inserts; of a row that is there already the columns `only`, or all that are given, are replaced."""
+    """Inserts rows; in existing rows the columns `only`, or all given columns, are replaced."""
     if rows:
         _run(connection, _statement(connection.dialect, table, tuple(rows[0]), tuple(only)), rows)
 
 
 def add_all(connection: Connection, rows: Iterable[tuple[Table, Row]]) -> None:
-    """`add` for rows of several tables; those of one table have the same columns."""
+    """`add` for rows of several tables; rows of one table have the same columns."""
     by_table: defaultdict[Table, list[Row]] = defaultdict(list)
     for table, row in rows:
         by_table[table].append(row)
@@ -35,13 +35,13 @@ def add_all(connection: Connection, rows: Iterable[tuple[Table, Row]]) -> None:
 
 
 def _run(connection: Connection, statement: Statement, rows: Sequence[Row]) -> None:
-    """Rows go to the driver as tuples: SQLAlchemy would take longer over each than the database does."""
+    """Rows go to the driver as tuples: SQLAlchemy would take longer for each than the database does."""
     sql, order = statement
     connection.exec_driver_sql(sql, [tuple(row[name] for name in order) for row in rows])
 
 
 def _statement(dialect: Dialect, table: Table, names: tuple[str, ...], only: tuple[str, ...] | None) -> Statement:
-    """The SQL and the order of its columns, compiled once; `only` None leaves rows that are there alone."""
+    """The SQL and its column order, compiled once; with `only` None existing rows are not changed."""
     key = (dialect.name, table.name, names, only)
     if key not in _STATEMENTS:
         make: Any = sqlite.insert if dialect.name == "sqlite" else postgresql.insert

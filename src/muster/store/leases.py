@@ -1,7 +1,7 @@
-"""The leader's lease: in PostgreSQL a row that changes hands by conditional updates; beside SQLite a lock on a file.
+"""The leader's lease: in PostgreSQL a row that is taken by conditional updates; with SQLite a lock on a file.
 
-The servers of one SQLite database are on one machine, so the kernel can tell whether the holder lives: its lock is gone
-in the instant of its death, a renewal costs nothing, and a full disk takes nobody's lease away.
+The servers of one SQLite database run on one machine, so the kernel knows whether the holder is alive: its lock is
+released the moment it dies, a renewal costs nothing, and a full disk does not cost the holder its lease.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _row = table.c
 
 
 class RowLease:
-    """Held for as long as its beat goes on; see `control.lease`."""
+    """Held as long as its beat increases; see `control.lease`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -44,7 +44,7 @@ class RowLease:
         return self._run(update(table).where(*seen).values(_taken(holder, urls)).returning(*_row))
 
     def seize(self, holder: str, urls: Sequence[str]) -> Lease | None:
-        """Takes it whoever had it."""
+        """Takes the lease, whoever holds it."""
         return self._upsert(holder, urls, None)
 
     def renew(self, lease: Lease) -> Lease | None:
@@ -55,7 +55,7 @@ class RowLease:
         self._run(update(table).where(*_held_by(lease)).values(values).returning(*_row))
 
     def close(self) -> None:
-        """It holds nothing open."""
+        """Nothing is open."""
 
     def _upsert(self, holder: str, urls: Sequence[str], where: ColumnElement[bool] | None) -> Lease | None:
         insert = sqlite.insert if self._database.kind == "sqlite" else postgresql.insert
@@ -71,7 +71,7 @@ class RowLease:
 
 
 class FileLease:
-    """Held for as long as this process lives and has not dropped it; the row only counts the epochs."""
+    """Held as long as this process is alive and has not dropped it; the row only counts the epochs."""
 
     def __init__(self, database: Database) -> None:
         self._rows = RowLease(database)
@@ -84,7 +84,7 @@ class FileLease:
         with self._lock:
             if self._mine is not None:
                 return self._mine
-            if self._acquire():  # nobody has it, whatever the row says
+            if self._acquire():  # no process holds it, whatever the row says
                 self._release()
                 return None
         return self._rows.look()
@@ -93,7 +93,7 @@ class FileLease:
         with self._lock:
             mine = self._mine
             if mine is not None and (after is None or (mine.epoch, mine.beat) != (after.epoch, after.beat)):
-                return None  # it is held here, and not as it was seen
+                return None  # this process holds it, but not as `after` says
             if mine is None and not self._acquire():
                 return None
             try:

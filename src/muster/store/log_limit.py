@@ -1,7 +1,7 @@
-"""Which part of a rank's output is stored: all of it up to a limit; past it the first half, and the newest.
+"""Which part of a rank's output is stored: all of it up to a limit; beyond it the first half and the newest part.
 
-Offsets are those of the rank's own stream, so what is missing shows as a gap between two chunks, and nowhere else. Both
-sides of a gap are ends of lines, unless a line is longer than an eighth of the limit.
+Offsets are those of the rank's stream, so missing output shows as a gap between two chunks, and nowhere else. Both
+sides of a gap are at ends of lines, unless a line is longer than an eighth of the limit.
 """
 
 from __future__ import annotations
@@ -14,34 +14,34 @@ from muster.store.base import StreamWrite
 if TYPE_CHECKING:
     from muster.store.marks import Mark
 
-CHUNK: Final = 64 << 10  # bytes of output in one row: what the reader of a single line has to unpack
-_PAGE: Final = 32  # chunks looked at in one go
+CHUNK: Final = 64 << 10  # bytes of output in one row: the amount that is unpacked to read a single line
+_PAGE: Final = 32  # chunks that are looked at together
 _NEWEST: Final = 2**62  # an id that no chunk has
-_LINE_CHUNKS: Final = 16  # chunks in which the end of a line is looked for
+_LINE_CHUNKS: Final = 16  # maximum chunks that are searched for the end of a line
 
 
 class Chunks(Protocol):
-    """The stored chunks of one rank, in the order of their ids, which is that of their offsets."""
+    """The stored chunks of one rank, ordered by id, which is also the order of offsets."""
 
     def last_within(self, offset: int) -> int:
         """The id of the last chunk that ends at this offset or before it; 0 when there is none."""
 
     def after(self, chunk: int, limit: int) -> Sequence[tuple[int, int]]:
-        """Ids and lengths of those after this one, oldest first."""
+        """Ids and lengths of the chunks after this one, oldest first."""
 
     def upto(self, chunk: int, limit: int) -> Sequence[tuple[int, int]]:
-        """Ids and lengths of this one and those before it, newest first."""
+        """Ids and lengths of this chunk and those before it, newest first."""
 
     def data(self, chunk: int) -> bytes: ...
 
     def drop(self, chunks: Sequence[int]) -> None: ...
 
     def shorten(self, chunk: int, start: int, stop: int) -> None:
-        """Leaves these of its bytes."""
+        """Keeps only these bytes of it."""
 
 
 def parts(write: StreamWrite) -> list[tuple[int, bytes]]:
-    """What is stored of a write, with the offset of each part; what the limit would drop at once is left out."""
+    """The parts of a write that are stored, with their offsets; leaves out what the limit would drop at once."""
     data, keep = write.log, write.keep
     if not data:
         return []
@@ -52,7 +52,7 @@ def parts(write: StreamWrite) -> list[tuple[int, bytes]]:
         return _cut(data, write.start, each)
     begins = max(0, head - write.start)  # where the first half ends within this write
     begins = data.rfind(b"\n", max(0, begins - each), begins) + 1 or _whole_character(data, begins)
-    ends = max(begins, len(data) - (keep - head))  # what is before it can't stay
+    ends = max(begins, len(data) - (keep - head))  # earlier bytes can't be kept
     if ends > begins:
         line = data.find(b"\n", ends - 1, ends + each) + 1
         ends = line or _whole_character(data, ends)
@@ -60,17 +60,17 @@ def parts(write: StreamWrite) -> list[tuple[int, bytes]]:
 
 
 def end_line(chunks: Chunks, write: StreamWrite, mark: Mark) -> None:
-    """Before a write that leaves a gap: the line that is stored last is cut short by it, and goes."""
+    """Called before a write that leaves a gap: the last stored line is incomplete then, and is dropped."""
     mark.kept -= _end_with_a_line(chunks, _NEWEST, CHUNK if write.keep is None else _each(write.keep))
 
 
 def is_over(write: StreamWrite, mark: Mark) -> bool:
-    """Whether the stream that this write belongs to is a log past its limit."""
+    """Whether the stream of this write is a log beyond its limit."""
     return write.stream == "log" and write.keep is not None and mark.kept > write.keep
 
 
 def prune(chunks: Chunks, write: StreamWrite, mark: Mark) -> None:
-    """Drops what is past the limit of the log that this write, which is stored, belongs to."""
+    """Drops what is beyond the limit from the log of this write. The write itself is already stored."""
     assert write.keep is not None
     first = mark.edge is None
     head = edge = chunks.last_within(_head(write.keep)) if mark.edge is None else mark.edge
@@ -86,7 +86,7 @@ def prune(chunks: Chunks, write: StreamWrite, mark: Mark) -> None:
             break
         edge = gone[-1]
         if mark.kept <= write.keep:
-            last = gone.pop()  # how it ends tells whether the next one begins a line
+            last = gone.pop()  # its last byte tells whether the next chunk starts with a new line
         chunks.drop(gone)
     mark.edge = edge
     if last:
@@ -98,7 +98,7 @@ def prune(chunks: Chunks, write: StreamWrite, mark: Mark) -> None:
 
 
 def _begin_with_a_line(chunks: Chunks, after: int, most: int) -> int:
-    """Drops the rest of a line at the beginning of the chunks after this one; the bytes that went, at most so many."""
+    """Drops the partial line at the start of the chunks after this one. Returns the bytes dropped, at most `most`."""
     found = chunks.after(after, _LINE_CHUNKS)
     gone: list[int] = []
     freed = 0
@@ -111,7 +111,7 @@ def _begin_with_a_line(chunks: Chunks, after: int, most: int) -> int:
             chunks.shorten(chunk, at, length)
             return freed + at
         if chunk == found[-1][0]:
-            break  # it may be the newest, which stays
+            break  # it may be the newest, which is kept
         gone.append(chunk)
         freed += length
         if at:
@@ -121,7 +121,7 @@ def _begin_with_a_line(chunks: Chunks, after: int, most: int) -> int:
 
 
 def _end_with_a_line(chunks: Chunks, last: int, most: int) -> int:
-    """Drops the beginning of a line at the end of the chunks up to this one; the bytes that went, at most so many."""
+    """Drops the partial line at the end of the chunks up to this one. Returns the bytes dropped, at most `most`."""
     gone: list[int] = []
     freed = 0
     for chunk, length in chunks.upto(last, _LINE_CHUNKS):
@@ -139,7 +139,7 @@ def _end_with_a_line(chunks: Chunks, last: int, most: int) -> int:
 
 
 def _cut(data: bytes, offset: int, each: int) -> list[tuple[int, bytes]]:
-    """Chunks of at most so many bytes, each up to the end of a line where it holds one."""
+    """Chunks of at most `each` bytes; each ends at the end of a line, if it contains one."""
     found, at = [], 0
     while len(data) - at > each:
         stop = data.rfind(b"\n", at, at + each) + 1 or max(at + 1, _whole_character(data, at + each))
@@ -157,7 +157,7 @@ def _each(keep: int) -> int:
 
 
 def _whole_character(data: bytes, at: int) -> int:
-    """This place or the one before it where a UTF-8 character begins."""
+    """`at`, or the start of the UTF-8 character that it is in."""
     for back in range(min(3, at) + 1):
         if at - back >= len(data) or data[at - back] & 0xC0 != 0x80:
             return at - back

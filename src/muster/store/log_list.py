@@ -1,4 +1,4 @@
-"""A rank's stored output as a list in memory: what is pruned of it, and windows of it."""
+"""A rank's stored output as a list in memory: pruning, and windows of it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _id = attrgetter("id")
 
 
 class ListedChunks:
-    """`log_limit.Chunks` over a list, oldest first, that is changed in place."""
+    """`log_limit.Chunks` over a list, oldest first; changes the list in place."""
 
     def __init__(self, chunks: list[LogChunk]) -> None:
         self._chunks = chunks
@@ -36,7 +36,7 @@ class ListedChunks:
         return self._chunks[self._place(chunk)].data
 
     def drop(self, chunks: Sequence[int]) -> None:
-        if chunks:  # they stand side by side
+        if chunks:  # they are adjacent
             first, last = self._place(min(chunks)), self._place(max(chunks))
             del self._chunks[first : last + 1]
 
@@ -50,7 +50,7 @@ class ListedChunks:
 
 
 def window(chunks: Sequence[LogChunk], after: int, before: int | None, last: bool) -> Iterator[LogChunk]:
-    """Those with an id above `after` and below `before`, each with where the one before it ends."""
+    """Chunks with an id above `after` and below `before`, each with the end of the previous one."""
     first = bisect_right(chunks, after, key=_id)
     end = len(chunks) if before is None else bisect_left(chunks, before, key=_id)
     for at in range(end - 1, first - 1, -1) if last else range(first, end):
@@ -58,7 +58,7 @@ def window(chunks: Sequence[LogChunk], after: int, before: int | None, last: boo
 
 
 def within(found: Iterable[T], most: int | None, size: Callable[[T], int]) -> list[T]:
-    """As many of these as have `most` bytes together, but one at least."""
+    """The first items, as many as have `most` bytes together, but at least one."""
     taken: list[T] = []
     total = 0
     for one in found:

@@ -1,4 +1,4 @@
-"""A rank's stored output as rows: what is pruned of it, and pages of it that read no more than they return."""
+"""A rank's stored output as rows: pruning, and pages that read no more than they return."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from muster.store.base import LogChunk, StreamWrite
 from muster.store.codec import pack, unpack
 from muster.store.log_list import within
 
-_AT_ONCE: Final = 500  # ids in one statement
+_AT_ONCE: Final = 500  # maximum ids in one statement
 _chunks = tables.log_chunks.c
 
 
 class StoredChunks:
-    """`log_limit.Chunks` over the rows of the rank that a write belongs to, within the write's transaction."""
+    """`log_limit.Chunks` over the rows of the rank of a write, within the write's transaction."""
 
     def __init__(self, connection: Connection, write: StreamWrite) -> None:
         self._connection = connection
@@ -54,7 +54,7 @@ class StoredChunks:
 def page(
     job: str, attempt: int, rank: int | None, after: int, limit: int, before: int | None, last: bool
 ) -> Select[Any]:
-    """Chunks without what they hold, each with where the chunk of its rank before it ends."""
+    """Chunks without their data, each with the end of the previous chunk of its rank."""
     older = tables.log_chunks.alias().c
     same_rank = (older.job == _chunks.job) & (older.attempt == _chunks.attempt) & (older.rank == _chunks.rank)
     end_before = (
@@ -74,7 +74,7 @@ def page(
 
 
 def read(connection: Connection, query: Select[Any], most: int | None) -> list[LogChunk]:
-    """The first chunks of a page that have `most` bytes together, or the first alone."""
+    """The first chunks of a page that have `most` bytes together, but at least one."""
     rows = within(connection.execute(query), most, lambda row: int(row[3]))
     data: dict[int, bytes] = {}
     for at in range(0, len(rows), _AT_ONCE):

@@ -1,4 +1,4 @@
-"""How far each stream is stored, kept in memory so that a write needs no read, and the rule that stores bytes once."""
+"""The stored length of each stream, in memory so that a write needs no read; ensures that bytes are stored once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from muster.store.codec import check_text
 from muster.store.log_limit import parts
 from muster.wire import Stream
 
-_ATTEMPTS: Final = 16_384  # remembered; those not written to for longest are forgotten, and read again when needed
+_ATTEMPTS: Final = 16_384  # attempts in memory; the least recently written are dropped, and loaded again when needed
 _OFFSET_MAX: Final = 2**63 - 1
 _RANK_MAX: Final = 2**31 - 1
 
@@ -22,23 +22,24 @@ _RANK_MAX: Final = 2**31 - 1
 class Mark:
     acked: int = 0
     kept: int = 0  # bytes of a log that are stored, before compression
-    edge: int | None = None  # id of the last chunk of a log before those that may be dropped; None: not looked for yet
+    edge: int | None = None  # id of the last chunk of a log before those that may be dropped; None: not determined yet
 
 
 Marked = dict[tuple[int, Stream], Mark]
 
 
 class Marks:
-    """Offsets by attempt, loaded when an attempt is first written to."""
+    """Marks by attempt, loaded at the first write to the attempt."""
 
     def __init__(self, load: Callable[[str, int], Marked]) -> None:
         self._load = load
         self._known: OrderedDict[tuple[str, int], Marked] = OrderedDict()
 
     def admit(self, writes: Sequence[StreamWrite], whole: bool = False) -> list[StreamWrite]:
-        """The writes that bring something new, counted as stored; raises Invalid, and counts none, for bad ones.
+        """The writes that contain new bytes, counted as stored. Raises Invalid, and counts none, if one is not valid.
 
-        `whole`: raises Conflict unless all of them do, because something was made from all of them."""
+        `whole`: raises Conflict unless all of them contain new bytes, because something was computed from all of them.
+        """
         acked: dict[tuple[str, int, int, Stream], int] = {}
         fresh = []
         for write in writes:
@@ -58,7 +59,7 @@ class Marks:
         return fresh
 
     def get(self, write: StreamWrite) -> Mark:
-        """The mark of the stream that this writes to."""
+        """The mark of the stream of this write."""
         attempt = (write.job, write.attempt)
         marked = self._known.get(attempt)
         if marked is None:
@@ -67,7 +68,7 @@ class Marks:
         return marked.setdefault((write.rank, write.stream), Mark())
 
     def trim(self) -> None:
-        """Forgets what is not in use. Between transactions only: within one, the marks run ahead of what is stored."""
+        """Drops unused marks. Only between transactions: within one, the marks are ahead of what is stored."""
         while len(self._known) > _ATTEMPTS:
             self._known.popitem(last=False)
 

@@ -1,4 +1,4 @@
-"""The store that forgets everything with the process: for tests and for the simulator. Same behaviour, no database."""
+"""The store in memory, for tests and the simulator: same behaviour, no database; everything ends with the process."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from muster.wire import Stream
 
 
 class MemoryStore(FoldStore):
-    """Jobs and attempts are the live state's own objects, so that a write costs nothing; reads make copies."""
+    """Jobs and attempts are the objects of the live state itself, so that a write costs nothing; reads make copies."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._log: list[tuple[Event, str]] = []  # the text is the truth of an event's data: the dict may be shared
-        self._jobs: dict[str, Job] = {}  # in the order of their numbers
+        self._log: list[tuple[Event, str]] = []  # the text is authoritative for an event's data: the dict may be shared
+        self._jobs: dict[str, Job] = {}  # ordered by number
         self._numbers: dict[int, str] = {}
         self._keys: dict[tuple[str, str], str] = {}
         self._attempts: dict[str, dict[int, Attempt]] = {}
         self._streams: dict[tuple[str, int], dict[tuple[int, Stream], StreamState]] = {}
-        self._logs: dict[tuple[str, int], dict[int, list[LogChunk]]] = {}  # (job, attempt) → rank → oldest first
+        self._logs: dict[tuple[str, int], dict[int, list[LogChunk]]] = {}  # (job, attempt) → rank → chunks in order
         self._last_chunk = 0
         self._runs: dict[str, dict[str, str]] = {}
         self._secrets: dict[tuple[str, str], bytes] = {}
@@ -46,11 +46,11 @@ class MemoryStore(FoldStore):
         self.reload()
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Nothing to close."""
 
     @property
     def database(self) -> None:
-        """There is none: nothing but what this class holds is kept."""
+        """None: there is no database, only what this object holds."""
 
     def job(self, job_id: str) -> Job | None:
         with self._lock:
@@ -82,7 +82,7 @@ class MemoryStore(FoldStore):
 
     def events(self, want: EventFilter) -> list[Event]:
         with self._lock:
-            newest = len(self._log)  # the seq of an event is its place in the log, from 1
+            newest = len(self._log)  # the seq of an event is its position in the log, from 1
             order = range(newest, want.after, -1) if want.last else range(want.after + 1, newest + 1)
             rows = (self._log[seq - 1] for seq in order)
             found = [_event(row) for row in islice((row for row in rows if _wants_event(want, row[0])), want.limit)]
@@ -191,10 +191,10 @@ class MemoryStore(FoldStore):
         return (self._lease.holder, self._lease.epoch) == (lease.holder, lease.epoch)
 
     def _behind(self) -> bool:
-        return False  # nobody else can reach this memory
+        return False  # no other server can access this memory
 
     def _load(self) -> State:
-        """The log alone makes the state, and the jobs and attempts with it."""
+        """Builds the state from the log, and with it the jobs and attempts."""
         state, batch = State(), Batch()
         for row in self._log:
             batch.fold(state, _event(row))

@@ -1,4 +1,4 @@
-"""Brings a database's schema to this version's, in one transaction, or says why it can't."""
+"""Upgrades a database's schema to this version in one transaction, or raises an error that says why it can't."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from muster.core.errors import ConfigError
 from muster.store.connect import Database
 from muster.store.tables import REVISION, revision
 
-_LOCK: Final = 0x6D7573746572  # any number that nobody else would lock
+_LOCK: Final = 0x6D7573746572  # an arbitrary number that no other program should lock
 
 
 def upgrade(database: Database) -> None:
     """Does nothing when another server was faster."""
     with database.writing() as connection:
-        if database.kind == "postgresql":  # SQLite's transaction keeps a second server out by itself
+        if database.kind == "postgresql":  # SQLite's transaction itself keeps a second server out
             connection.execute(select(func.pg_advisory_xact_lock(_LOCK)))
         _upgrade(connection, database.where)
 

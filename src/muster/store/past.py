@@ -1,4 +1,4 @@
-"""What a store keeps and answers about the past beyond the log: roll-ups of use, and how long jobs waited to start."""
+"""What a store keeps about the past in addition to the log: roll-ups of use, and how long jobs waited to start."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from muster.core.job import Job
 from muster.core.rules import HIGH, WORK_CLASSES, Rules, WorkClass
 from muster.core.spec import work_class
 
-UNSTARTED: Final = ("queued", "starting")  # phases in which a job may be that has not started yet
+UNSTARTED: Final = ("queued", "starting")  # possible phases of a job that has not started yet
 LevelKey = tuple[WorkClass, bool]  # a class of work, and whether its priority is high
 
 
 @dataclass(frozen=True, slots=True)
 class Rollup:
-    """One bucket of time of one pool. The store does not look into `data`."""
+    """One time bucket of one pool. The store does not interpret `data`."""
 
     resolution: int  # seconds
     start: int  # seconds since 1970, UTC
     pool: str
-    until: int  # milliseconds since 1970: up to when use is counted
+    until: int  # milliseconds since 1970: use is counted up to here
     data: str
 
 
 @dataclass(frozen=True, slots=True)
 class LevelFilter:
-    """Whose waits are wanted: jobs that first started at `since` or later, and those that have not started by `now`."""
+    """Selects waits of jobs that first started at `since` or later, and of jobs that have not started by `now`."""
 
     since: float
     now: float
@@ -39,17 +39,17 @@ class LevelFilter:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """How one class of work, at one class of priority, fared. Waits are in seconds, from submission to first start."""
+    """The waits of one class of work and priority, in seconds from submission to first start."""
 
     work: WorkClass
     high: bool
     target: float
     started: int = 0
-    within: int = 0  # of those that started, how many waited no longer than the target
+    within: int = 0  # started jobs that waited no longer than the target
     p50: float | None = None
     p90: float | None = None
-    waiting: int = 0  # not started yet
-    late: int = 0  # of those, how many have waited longer than the target already
+    waiting: int = 0  # jobs that have not started yet
+    late: int = 0  # waiting jobs that have already waited longer than the target
 
 
 def targets_of(rules: Rules) -> dict[LevelKey, float]:
@@ -60,7 +60,7 @@ def targets_of(rules: Rules) -> dict[LevelKey, float]:
 
 
 def levels_of(want: LevelFilter, jobs: Iterable[Job]) -> list[Level]:
-    """What a database answers, from the jobs themselves."""
+    """Computes from jobs what a database computes with queries."""
     waits: dict[LevelKey, list[float]] = {key: [] for key in want.targets}
     waiting: dict[LevelKey, list[float]] = {key: [] for key in want.targets}
     for job in jobs:
@@ -80,7 +80,7 @@ def levels_of(want: LevelFilter, jobs: Iterable[Job]) -> list[Level]:
 
 
 def level(key: LevelKey, target: float, waits: Sequence[float], waiting: int, late: int) -> Level:
-    """Percentiles by the nearest rank, so that each is a wait that a job had."""
+    """Percentiles by nearest rank, so that each is the wait of an actual job."""
     ordered = sorted(waits)
     count, within = len(ordered), bisect_right(ordered, target)
     p50, p90 = (ordered[(count * percent + 99) // 100 - 1] if ordered else None for percent in (50, 90))

@@ -1,4 +1,4 @@
-"""Reads of the past from a SQL store: roll-ups by their key, and service levels from one covering index."""
+"""Queries of a SQL store about the past: roll-ups by key, and service levels from one covering index."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _high = case((_jobs.priority >= HIGH, 1), else_=0)
 
 
 class PastReads:
-    """What a SQL store answers about the past."""
+    """The methods of a SQL store that read the past."""
 
     _db: Database
 
@@ -49,7 +49,7 @@ class PastReads:
 
 
 def _waits(connection: Connection, want: LevelFilter) -> dict[LevelKey, array[float]]:
-    """All of them: sorting them here takes a fifth of what a window function over as many rows takes SQLite."""
+    """All waits: sorting them here takes a fifth of the time of a window function over as many rows in SQLite."""
     query = select(_jobs.work, _high, _jobs.started_at - _jobs.submitted_at)
     query = query.where(_jobs.started_at >= want.since, *_terms(want))
     found: dict[LevelKey, array[float]] = {}
@@ -63,7 +63,7 @@ def _waits(connection: Connection, want: LevelFilter) -> dict[LevelKey, array[fl
 
 
 def _waiting(connection: Connection, want: LevelFilter) -> dict[LevelKey, tuple[int, int]]:
-    """How many have not started yet, and how many of them are late."""
+    """How many jobs have not started yet, and how many of them are late."""
     is_late = case((want.now - _jobs.submitted_at > _target(want), 1), else_=0).label("late")
     waiting = (_jobs.phase.in_(UNSTARTED), _jobs.started_at.is_(None), *_terms(want))
     each = select(_jobs.work, _high.label("high"), is_late).where(*waiting).subquery().c
@@ -82,7 +82,7 @@ def _target(want: LevelFilter) -> ColumnElement[float]:
 def _terms(want: LevelFilter) -> list[ColumnElement[bool]]:
     terms: list[ColumnElement[bool]] = []
     if want.projects is not None:
-        # Not by the index of projects: it would lead to every job that they ever had, and to its long row.
+        # Avoids the index of projects: it would lead to every job of the projects, and to its long row.
         terms.append(func.coalesce(_jobs.project, "").in_(want.projects))
     if want.queue is not None:
         terms.append(_jobs.queue == want.queue)

@@ -1,4 +1,4 @@
-"""Reads of a SQL store: always from the rows, so that nobody gets hold of an object of the live state."""
+"""Reads of a SQL store: always from the rows, so that callers never get an object of the live state."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from muster.store.base import Aside, EventFilter, JobFilter, LogChunk, LogSize, 
 from muster.store.connect import Database
 from muster.wire import Stream
 
-_AT_ONCE: Final = 500  # ids in one statement
+_AT_ONCE: Final = 500  # maximum ids in one statement
 
 _job = select(tables.jobs.c.spec, tables.jobs.c.doc)
 
 
 class SqlReads:
-    """What a SQL store answers without a look at the live state."""
+    """The methods of a SQL store that do not use the live state."""
 
     _db: Database
 
@@ -159,7 +159,7 @@ def _event_terms(want: EventFilter) -> list[ColumnElement[bool]]:
     if want.actor is not None:
         terms.append(events.actor == want.actor)
     if want.kind:
-        # Not LIKE: SQLite's takes no notice of case.
+        # Not LIKE: SQLite's ignores case.
         kind = func.substr(events.kind, 1, len(want.kind)) if want.kind.endswith(".") else events.kind
         terms.append(kind == want.kind)
     return terms

@@ -1,19 +1,19 @@
-"""The tables of the record: runs with what was captured, measured, noted and made; `migrations/versions` makes them.
+"""The tables of the record: runs and their parameters, metrics, artifacts and notes; created by `migrations/versions`.
 
-runs            one row a run: of a job (the same id), of a script outside, of an MLflow client, or imported
-run_params, run_tags          names and values; a number beside the text where the text is one
-run_changes     a parameter or tag that was given another value after the fact
-run_attempts    what each attempt brought: its first step, its environment
-metric_tail     points as they arrived, one row a batch: cheap to write
+runs            one row per run: of a job (same id), of an outside script, of an MLflow client, or imported
+run_params, run_tags          names and values as text; also as a number if the text is one
+run_changes     later changes of a parameter or tag
+run_attempts    the first step and the environment of each attempt
+metric_tail     points as they arrived, one row per batch: cheap to write
 metric_blocks   the same points by series, compressed, with buckets of minima and maxima: cheap to read
-metric_series   one row a series: last value, extremes, counts
+metric_series   one row per series: last value, extremes, counts
 media           histograms, images, tables and texts at a step
-blobs, artifacts              content by its digest, and the names that runs gave it
-blob_owners     who uploaded content, and the projects whose snapshots hold it: they may name it
-checkpoints     what was saved, and how to load it
-links           lineage: who was made from what
+blobs, artifacts              content by digest, and the names that runs gave it
+blob_owners     users that uploaded content, and projects whose snapshots contain it: they may refer to it
+checkpoints     saved checkpoints, and how to load them
+links           lineage: what was made from what
 notes           the logbook, by people and by Muster
-experiments, saved_queries    groups of runs, and questions kept
+experiments, saved_queries    groups of runs, and saved queries
 models, model_versions, model_aliases, promotions             the registry
 track_marks     how far the event log is folded into these
 """
@@ -33,15 +33,15 @@ runs = Table(
     Column("name", Text, nullable=False),
     Column("user", Text, nullable=False),
     Column("kind", Text, nullable=False),  # a job's kind
-    Column("source", Text, nullable=False),  # job, sdk, mlflow, or import and from what: `import:wandb`
+    Column("source", Text, nullable=False),  # job, sdk, mlflow, or import with its origin: `import:wandb`
     Column("phase", Text, nullable=False),  # a job's phase
     Column("created_at", Double, nullable=False),
     Column("started_at", Double),
     Column("ended_at", Double),
-    Column("parent", Text),  # a run that this one belongs to
-    Column("deleted_at", Double),  # hidden since then, and not yet purged
+    Column("parent", Text),  # the run that this one belongs to
+    Column("deleted_at", Double),  # hidden since then, but not yet purged
     Column("valid", Boolean, nullable=False),
-    Column("problems", Text, nullable=False),  # JSON list: the required fields that it lacks
+    Column("problems", Text, nullable=False),  # JSON list: required fields that it lacks
     Column("purpose", Text, nullable=False),
     Column("attempts", Integer, nullable=False),
     Column("code_commit", Text, nullable=False),
@@ -64,8 +64,8 @@ run_params = Table(
     Column("run", Text, primary_key=True),
     Column("key", Text, primary_key=True),
     Column("value", Text, nullable=False),
-    Column("number", Double),  # what the text says, when it is a finite number
-    Column("attempt", Integer, nullable=False),  # that gave the value; 0 when none did
+    Column("number", Double),  # the value of the text, if it is a finite number
+    Column("attempt", Integer, nullable=False),  # the attempt that set the value; 0: none
     Index("run_params_by_key", "key", "number", "run"),
     sqlite_with_rowid=False,
 )
@@ -102,8 +102,8 @@ run_attempts = Table(
     Column("run", Text, primary_key=True),
     Column("attempt", Integer, primary_key=True),
     Column("first_step", BigInteger),  # the lowest step that its writer reported: it supersedes from there on
-    Column("writer", Integer),  # the lowest rank that reported: the one that `first_step` is from
-    Column("doc", Text, nullable=False),  # JSON: environment, parameters as this attempt gave them
+    Column("writer", Integer),  # the lowest rank that reported; `first_step` is from it
+    Column("doc", Text, nullable=False),  # JSON: environment, and parameters as this attempt set them
 )
 
 metric_tail = Table(
@@ -132,10 +132,10 @@ metric_blocks = Table(
     Column("time_min", Double, nullable=False),
     Column("time_max", Double, nullable=False),
     Column("points", Integer, nullable=False),
-    Column("buckets", LargeBinary, nullable=False),  # before the data: SQLite reads a row from its front
+    Column("buckets", LargeBinary, nullable=False),  # before the data: SQLite reads a row from its start
     Column("data", LargeBinary, nullable=False),
     Index("metric_blocks_by_series", "run", "name", "rank", "attempt", "id"),
-    # Those that the next points of their series may be added to: 16,384 points are a full block.
+    # Blocks to which the next points of their series may be added: a full block has 16,384 points.
     Index(
         "metric_blocks_unfull",
         "run",
@@ -145,7 +145,7 @@ metric_blocks = Table(
     sqlite_autoincrement=True,
 )
 
-# A NaN is a NULL to SQLite, so a NaN has its column beside the number.
+# SQLite stores a NaN as NULL, so NaN has its own column next to the number.
 metric_series = Table(
     "metric_series",
     metadata,
@@ -178,7 +178,7 @@ media = Table(
     Column("rank", Integer, nullable=False),
     Column("time", Double, nullable=False),
     Column("kind", Text, nullable=False),  # histogram, image, table, text, audio, video, html, file
-    Column("doc", Text, nullable=False),  # JSON: what is small enough to stand here, or `digest` and `bytes`
+    Column("doc", Text, nullable=False),  # JSON: small data inline, or `digest` and `bytes`
     Index("media_by_run", "run", "name", "step"),
     sqlite_autoincrement=True,
 )
@@ -231,7 +231,7 @@ links = Table(
     metadata,
     # `data:c4-en@v3`, `run:gpt-17`, `checkpoint:gpt-17/400`, `artifact:gpt-17/report.html`, `model:gpt/3`
     Column("source", Text, primary_key=True),
-    Column("target", Text, primary_key=True),  # what was made from, or by, the source
+    Column("target", Text, primary_key=True),  # what was made from or by the source
     Column("role", Text, primary_key=True),  # reads, writes, saves, starts_from, evaluates, registers
     Column("time", Double, nullable=False),
     Column("doc", Text, nullable=False),  # JSON
@@ -243,7 +243,7 @@ notes = Table(
     metadata,
     Column("id", RowId, primary_key=True),
     Column("project", Text, nullable=False),
-    Column("run", Text, nullable=False),  # empty: of the project
+    Column("run", Text, nullable=False),  # empty: a note of the project
     Column("time", Double, nullable=False),
     Column("author", Text, nullable=False),
     Column(
@@ -251,7 +251,7 @@ notes = Table(
     ),  # note, purpose, start, restart, preemption, stop, end, change, alert, promotion
     Column("text", Text, nullable=False),  # Markdown
     Column("doc", Text, nullable=False),  # JSON: attachments, diff, step
-    Column("mark", Text),  # of what Muster writes: the same mark is written once
+    Column("mark", Text),  # of notes that Muster writes: a mark is written only once
     Index("notes_by_run", "run", "id"),
     Index("notes_by_project", "project", "id"),
     Index(
@@ -273,7 +273,7 @@ experiments = Table(
     Column("created_at", Double, nullable=False),
     Column("updated_at", Double, nullable=False),
     Column("deleted_at", Double),
-    Column("artifacts", Text, nullable=False),  # where its runs' artifacts go; empty: Muster's own
+    Column("artifacts", Text, nullable=False),  # where its runs' artifacts are stored; empty: in Muster
     Column("tags", Text, nullable=False),  # JSON
     Index("experiments_by_name", "name", unique=True),
 )
@@ -281,7 +281,7 @@ experiments = Table(
 saved_queries = Table(
     "saved_queries",
     metadata,
-    Column("project", Text, primary_key=True),  # empty: of the user alone
+    Column("project", Text, primary_key=True),  # empty: private to the user
     Column("user", Text, primary_key=True),
     Column("name", Text, primary_key=True),
     Column("time", Double, nullable=False),
@@ -304,7 +304,7 @@ model_versions = Table(
     metadata,
     Column("name", Text, primary_key=True),
     Column("version", Integer, primary_key=True, autoincrement=False),
-    Column("run", Text, nullable=False),  # empty when none made it
+    Column("run", Text, nullable=False),  # empty when no run made it
     Column("source", Text, nullable=False),  # an artifact, checkpoint or address
     Column("stage", Text, nullable=False),  # none, staging, production, archived
     Column("user", Text, nullable=False),

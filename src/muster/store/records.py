@@ -1,7 +1,7 @@
-"""The record's statements of one transaction: those of an entry that fail are rolled back alone, and the rest is kept.
+"""Runs the record statements of one transaction. An entry whose statements fail is rolled back alone.
 
-All run under one savepoint. Only if one of them fails, each entry gets a savepoint of its own: a batch in which all
-succeed costs two short statements more.
+All run under one savepoint. Only if one fails, each entry gets its own savepoint: a batch in which all succeed costs
+two short statements more.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ERROR_MAX: Final = 500  # characters
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """An entry with records. `number`: which of the batch's proposals it is from; `events`: its own, stamped."""
+    """An entry with records. `number` is the index of its proposal in the batch; `events` are its stamped events."""
 
     number: int
     entry: Entry
@@ -36,7 +36,7 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """An entry whose records the database did not take."""
+    """An entry whose records the database refused."""
 
     recorded: Recorded
     error: RecordFailed
@@ -47,11 +47,11 @@ class Failure:
 
     @property
     def refused(self) -> bool:
-        """Whether nothing of the entry is written. The state must not depend on its events, and nobody resends it."""
+        """Whether nothing of the entry is written: it has no `origin`, and no events that change the state."""
         return self.recorded.entry.origin is None and all(event.kind in AUDIT for event in self.recorded.events)
 
     def aside(self) -> list[Aside]:
-        """What is kept of the entry: the bytes that it came from, else its rows."""
+        """What is set aside of the entry: the bytes that it came from, or else its rows."""
         entry, events = self.recorded.entry, self.recorded.events
         if entry.origin is not None:
             found = entry.origin()
@@ -61,13 +61,13 @@ class Failure:
         return [replace(one, error=self.error.message) for one in found]
 
     def events(self) -> Iterator[tuple[str, str, int]]:
-        """What takes the place of the events of a refused entry: kind, data and seq."""
+        """Replacements for the events of a refused entry: kind, data and seq."""
         for event in self.recorded.events:
             yield "record.refused", dumps({"kind": event.kind, "error": self.error.message}), event.seq
 
 
 def run_records(connection: Connection, entries: Sequence[Recorded]) -> list[Failure]:
-    """Raises what is no record's own fault, such as a full disk: then nothing of the transaction is written."""
+    """Raises errors that no record caused, such as a full disk: then nothing of the transaction is written."""
     if not entries or _run(connection, entries) is None:
         return []
     found = ((each, _run(connection, [each])) for each in entries)

@@ -1,4 +1,4 @@
-"""Which store a URL means."""
+"""Chooses the store for a URL."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STORES: Final[dict[str, Callable[[str], Store]]] = {
 
 
 def open_store(url: str) -> Store:
-    """The store behind a URL, open: `memory:`, `sqlite:///path` or `postgresql://user@host/database`."""
+    """The opened store of a URL: `memory:`, `sqlite:///path` or `postgresql://user@host/database`."""
     scheme = url.partition(":")[0].partition("+")[0]
     if scheme not in STORES:
         raise ConfigError(

@@ -1,7 +1,8 @@
-"""The durable store: one code for SQLite, which a laptop has, and PostgreSQL, which several servers can share.
+"""The durable store: one implementation for SQLite and for PostgreSQL, which several servers can share.
 
-A transaction first moves the one row of `head` on from the turn that this server last saw. If another server has
-written meanwhile, no row matches and nothing is written; until the transaction ends, nobody else gets past that row.
+Each transaction first updates the single row of `head`, on condition that it still has the turn that this server last
+saw. If another server has written meanwhile, no row matches and nothing is written. Until the transaction ends, the row
+is locked, so that no other server can write.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ from muster.store.trouble import taken_by_another
 from muster.store.writes import Turn, Writes
 
 _ROWS: Final = 2_000  # jobs held as text at a time while loading
-_REMEMBERED: Final = 4_000  # finished jobs whose run times are looked at again after a restart
+_REMEMBERED: Final = 4_000  # finished jobs whose run times are loaded after a restart
 
 
 class SqlStore(SqlReads, PastReads, FoldStore):
-    """`url` as in `sqlite:///path` or `postgresql://user@host/database`. Nothing happens before `open`."""
+    """`url` such as `sqlite:///path` or `postgresql://user@host/database`. Does nothing before `open`."""
 
     def __init__(self, url: str) -> None:
         super().__init__()
@@ -46,12 +47,12 @@ class SqlStore(SqlReads, PastReads, FoldStore):
         self._opened = False
 
     def open(self) -> None:
-        """Opening an open store does nothing."""
+        """Does nothing when the store is already open."""
         if self._opened:
             return
         try:
             self._db = connect(make_url(self._url))
-        except (ArgumentError, ValueError):  # a port that is no number
+        except (ArgumentError, ValueError):  # a port that is not a number
             shown = re.sub(r"(?<=:)[^:@/]*(?=@)", "***", self._url)
             raise ConfigError(
                 f"{shown!r} is no database URL.", "Give `sqlite:///path` or `postgresql://user@host/database`."
@@ -96,7 +97,7 @@ class SqlStore(SqlReads, PastReads, FoldStore):
         with self._db.reading() as connection:
             if tables.revision(connection) == tables.REVISION:
                 return
-        # Only now: Alembic takes longer to load than a server with nothing to migrate takes to open its store.
+        # Imported late: loading Alembic takes longer than opening a store that needs no migration.
         from muster.store.migrate import upgrade  # noqa: PLC0415
 
         upgrade(self._db)
@@ -110,7 +111,7 @@ class SqlStore(SqlReads, PastReads, FoldStore):
                 self._writes.write(connection, batch, self._marks.get)
                 faults.point("store.before_commit")
         except Unavailable:
-            # A connection that breaks during the commit leaves open whether it happened. The token tells.
+            # If the connection breaks during the commit, it is unknown whether the commit succeeded. The token tells.
             if not self._landed(turn):
                 raise
         faults.point("store.after_commit")
@@ -170,7 +171,7 @@ def _load_jobs(connection: Connection, state: State) -> None:
     live = jobs.phase.in_([phase for phase in PHASES if phase not in FINAL])
     rows = connection.execute(select(jobs.number, jobs.spec, jobs.doc).where(live))
     loaded = [_load_job(*row) for part in rows.partitions(_ROWS) for row in part]
-    # Queued ones in the order of their lines, so that each goes to the end; those that run, oldest first.
+    # Queued jobs in the order of their queues, so that each is appended at the end; running ones oldest first.
     loaded.sort(key=lambda job: (-job.spec.priority, job.number))
     loaded.sort(key=lambda job: job.attempt.planned_at if job.active and job.attempt else 0.0)
     for job in loaded:
@@ -182,7 +183,7 @@ def _load_jobs(connection: Connection, state: State) -> None:
 def _load_history(connection: Connection, state: State) -> None:
     """Run times of the newest finished jobs, oldest first."""
     jobs, found = tables.jobs.c, list[Job]()
-    for phase in sorted(FINAL):  # one by one, so that each follows the index
+    for phase in sorted(FINAL):  # one by one, so that each uses the index
         done = select(jobs.spec, jobs.doc).where(jobs.phase == phase).order_by(jobs.number.desc()).limit(_REMEMBERED)
         found += [codec.job_from(spec, doc) for spec, doc in connection.execute(done)]
     for job in sorted(found, key=lambda job: job.number)[-_REMEMBERED:]:
@@ -201,9 +202,9 @@ def _load_job(number: int, spec: str, doc: str) -> Job:
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Nothing that is being loaded is garbage; looking for some, again and again, would take longer than the load.
+    """Disables the garbage collector during a load: nothing is garbage, and looking for it takes longer than the load.
 
-    Nor afterwards: it stays, without cycles, so the collector never needs to look at it again.
+    Freezes the loaded objects afterwards: they stay and have no cycles, so the collector never needs to visit them.
     """
     was = gc.isenabled()
     gc.disable()

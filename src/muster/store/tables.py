@@ -1,17 +1,17 @@
-"""The tables, as SQLAlchemy Core sees them; `migrations/versions` makes them, and a test holds the two together.
+"""The tables, for SQLAlchemy Core. `migrations/versions` creates them; a test checks that both agree.
 
-head            one row: which transaction was the last. Every writer moves it on, and fails if it was moved already
+head            one row: the last transaction. Every writer updates it, and fails if another server has updated it
 events          the log
-jobs, attempts, entities      what the log folds into, as JSON documents, with the columns that listings ask for
-streams         how far each rank's spool and log are stored
-log_chunks      what the logs held; what the spools held is in the tables of the record
+jobs, attempts, entities      what the log folds into, as JSON documents, with the columns that listings filter by
+streams         the stored length of each rank's spool and log
+log_chunks      the contents of the logs; the contents of the spools are in the tables of the record
 run_values      a run's document, one row for each of its top-level keys
 secrets         ciphertext
-follower_marks  how far each follower of the log has come
-outbox          messages that must leave the server
-set_aside       what could not be written into the record, as it came
+follower_marks  the last event that each follower has folded
+outbox          outgoing messages of the server
+set_aside       data that could not be written into the record, as it came
 rollups         use, queue depth and waits of a pool in a minute, a quarter of an hour or a day
-lease           who leads
+lease           the leader's lease
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ from sqlalchemy import (
 )
 
 REVISION: Final = "0006"  # the newest in `migrations/versions`
-VERSION_TABLE: Final = "schema_version"  # not Alembic's default: a database may be shared with other users of Alembic
+VERSION_TABLE: Final = "schema_version"  # not Alembic's default: other users of Alembic may share the database
 
 metadata = MetaData()
 
 
 def revision(connection: Connection) -> str | None:
-    """The revision that a database is at; None when it is empty."""
+    """The revision of a database; None when it is empty."""
     if not inspect(connection).has_table(VERSION_TABLE):
         return None
     return connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}")).scalar()  # noqa: S608  (our own name)
 
 
-# SQLite numbers rows by itself in a column of this very type only.
+# SQLite assigns row ids only in a column of exactly this type.
 RowId = BigInteger().with_variant(Integer, "sqlite")
 
 head = Table(
@@ -54,7 +54,7 @@ head = Table(
     metadata,
     Column("id", Integer, primary_key=True, autoincrement=False),
     Column("turn", BigInteger, nullable=False),  # transactions so far
-    Column("token", Text, nullable=False),  # of the last one, so that a writer can tell whether it was its own
+    Column("token", Text, nullable=False),  # of the last transaction, so that a writer can tell whether it was its own
     Column("version", BigInteger, nullable=False),  # seq of the last event
     Column("time", Double, nullable=False),  # of the last event
 )
@@ -79,7 +79,7 @@ events = Table(
 _KEYED = text("key IS NOT NULL")
 _STARTED = text("started_at IS NOT NULL")
 
-# The number is the key because it grows: new rows go to the end of the table, whatever the ids look like.
+# The number is the primary key because it increases: new rows go to the end of the table, whatever their ids.
 jobs = Table(
     "jobs",
     metadata,
@@ -97,15 +97,15 @@ jobs = Table(
     Column("key", Text),
     Column("spec", Text, nullable=False),
     Column("doc", Text, nullable=False),
-    Column("started_at", Double),  # for the first time
-    Column("work", Text, nullable=False, server_default="single"),  # the class of work whose service level holds
+    Column("started_at", Double),  # first start
+    Column("work", Text, nullable=False, server_default="single"),  # class of work, for its service level
     Index("jobs_by_id", "id", unique=True),
     Index("jobs_by_project", "project", "number"),
     Index("jobs_by_user", "user", "number"),
     Index("jobs_by_name", "name", "number"),
     Index("jobs_by_phase", "phase", "number"),
     Index("jobs_by_key", "user", "key", sqlite_where=_KEYED, postgresql_where=_KEYED),
-    # All that service levels are made from, so that they need none of the long rows.
+    # Covers the queries of service levels, so that they need not read the long rows.
     Index(
         "jobs_by_start",
         "started_at",
@@ -159,7 +159,7 @@ log_chunks = Table(
     Column("data", LargeBinary, nullable=False),
     Index("log_chunks_by_attempt", "job", "attempt", "id"),
     Index("log_chunks_by_rank", "job", "attempt", "rank", "id"),
-    sqlite_autoincrement=True,  # an id is never given twice, even when the newest chunk was pruned
+    sqlite_autoincrement=True,  # an id is never reused, even if the newest chunk was pruned
 )
 
 run_values = Table(
@@ -181,13 +181,13 @@ secrets = Table(
 rollups = Table(
     "rollups",
     metadata,
-    # In the order of time, so that new rows go to the end and old ones from the front.
+    # Ordered by time: new rows go to the end and old ones are deleted from the front.
     Column("resolution", Integer, primary_key=True, autoincrement=False),
     Column("start", BigInteger, primary_key=True, autoincrement=False),
     Column("pool", Text, primary_key=True),
     Column("until", BigInteger, nullable=False),
     Column("data", Text, nullable=False),
-    sqlite_with_rowid=False,  # the key is the table: half the space
+    sqlite_with_rowid=False,  # the table is stored in its key: half the space
 )
 
 follower_marks = Table(
@@ -216,19 +216,19 @@ outbox = Table(
     Column("made_at", Double, nullable=False),
     Column("kind", Text, nullable=False),
     Column("doc", Text, nullable=False),
-    Column("due_at", Double, nullable=False),  # of the next try
+    Column("due_at", Double, nullable=False),  # of the next attempt
     Column("tries", Integer, nullable=False),
-    Column("error", Text, nullable=False),  # of the last try; empty before the first
+    Column("error", Text, nullable=False),  # of the last attempt; empty before the first
     Column("given_up_at", Double),
     Index("outbox_by_due", "due_at"),
-    sqlite_autoincrement=True,  # a number is never given twice: receivers know a repetition by it
+    sqlite_autoincrement=True,  # an id is never reused: receivers detect repetitions by it
 )
 
 lease = Table(
     "lease",
     metadata,
     Column("name", Text, primary_key=True),
-    Column("holder", Text, nullable=False),  # empty when nobody holds it; the epoch stays, so that it only ever grows
+    Column("holder", Text, nullable=False),  # empty: free; the epoch is kept, so that it never decreases
     Column("epoch", BigInteger, nullable=False),
     Column("beat", BigInteger, nullable=False),
     Column("urls", Text, nullable=False),

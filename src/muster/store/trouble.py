@@ -1,4 +1,4 @@
-"""What the drivers raise, turned into the errors that Muster's callers know, with what to do about each."""
+"""Translates errors of the database drivers into Muster's errors, each with a hint."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _SQLITE: Final = {
     sqlite3.SQLITE_CORRUPT: _BROKEN,
     sqlite3.SQLITE_NOTADB: _BROKEN,
 }
-# By SQLSTATE, or by its class of two characters.
+# By SQLSTATE, or by its two-character class.
 _POSTGRES: Final = {
     "53100": _FULL,
     "57014": _SLOW,
@@ -53,14 +53,14 @@ _POSTGRES: Final = {
     "53": _AWAY,
     "57": _AWAY,
 }
-_TAKEN: Final = {"23505", "40001", "40P01"}  # a key that is there already, a serialization failure, a deadlock
+_TAKEN: Final = {"23505", "40001", "40P01"}  # a duplicate key, a serialization failure, a deadlock
 
 
 @contextmanager
 def translated(where: str, driver: type[Exception]) -> Iterator[None]:
-    """Turns errors into Unavailable or Conflict. `where` names the database, without a password.
+    """Translates errors into Unavailable or Conflict. `where` names the database, without a password.
 
-    SQLAlchemy wraps what the `driver` raises, but not when a connection is being set up.
+    SQLAlchemy wraps what the `driver` raises, except while a connection is being set up.
     """
     try:
         yield
@@ -75,7 +75,7 @@ def translate(error: Exception, where: str) -> MusterError:
         taken, known = code == sqlite3.SQLITE_CONSTRAINT, _SQLITE.get(code)
     else:
         state = getattr(cause, "sqlstate", None) or ""
-        lost = not isinstance(cause, SQLAlchemyError) and not state  # the driver says so of a server that is gone
+        lost = not isinstance(cause, SQLAlchemyError) and not state  # the driver sets none for a server that is gone
         taken, known = state in _TAKEN, _POSTGRES.get(state) or _POSTGRES.get(state[:2]) or (_AWAY if lost else None)
     if taken:
         return taken_by_another(where)
@@ -85,8 +85,8 @@ def translate(error: Exception, where: str) -> MusterError:
 
 
 def is_passing(error: Exception) -> bool:
-    """Whether the database is in trouble, so that the same statement may succeed later, rather than the statement."""
-    if isinstance(error, TimeoutError):  # of the pool of connections
+    """Whether the cause is the state of the database, so that the same statement may succeed later."""
+    if isinstance(error, TimeoutError):  # of the connection pool
         return True
     if not isinstance(error, DBAPIError):
         return False
@@ -96,7 +96,7 @@ def is_passing(error: Exception) -> bool:
     if isinstance(cause, sqlite3.Error):
         return getattr(cause, "sqlite_errorcode", 0) & 0xFF in _SQLITE
     state = getattr(cause, "sqlstate", None) or ""
-    if not state:  # the driver says so of a server that is gone, and of values that it can't send
+    if not state:  # no SQLSTATE: a server that is gone, or values that the driver can't send
         return isinstance(error, OperationalError | InterfaceError | InternalError)
     return state in _POSTGRES or state[:2] in _POSTGRES or state[:2] == "40"
 

@@ -1,7 +1,7 @@
-"""One batch as rows: the statements of a transaction, made once for a database and run with plain tuples.
+"""Writes one batch: the statements of a transaction, compiled once for a database and run with plain tuples.
 
-SQLAlchemy writes the SQL; the rows then go to the driver as they are, because a thousand jobs a batch leave no time for
-a dictionary and a bind processor per row.
+SQLAlchemy generates the SQL. The rows go directly to the driver: with a thousand jobs per batch, a dictionary and a
+bind processor for each row would take too long.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Row = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """Where the log stands after a transaction; `token` is its own, and no other's."""
+    """The head of the log after a transaction; `token` is unique to the transaction."""
 
     number: int
     token: str
@@ -64,7 +64,7 @@ class Writes:
         self._replace_event = self._update(tables.events, ["kind", "data"], ["seq"])
 
     def move_head(self, connection: Connection, turn: Turn) -> bool:
-        """Whether nobody else has written since the turn before this one. Holds off other writers until the end."""
+        """Whether no other server has written since the previous turn. Blocks other writers until the commit."""
         values = (turn.number, turn.token, turn.version, turn.time, 1, turn.number - 1)
         return connection.exec_driver_sql(self._move_head, values).rowcount == 1
 
@@ -76,7 +76,7 @@ class Writes:
         begun = {event.job for event in batch.events if event.kind == "attempt.running"}
         run(self._add_job, [_job_row(job, batch.specs[job.id]) for job in new])
         run(self._set_job, [(job.phase, job.finished_at, job_text(job), job.number) for job in old])
-        # Apart from the other columns, and once: a statement that names it moves the job in the index of starts.
+        # Separate from the other columns, and once: a statement that sets it moves the job in the index of starts.
         run(self._set_start, [(job.started_at, job.number) for job in old if job.id in begun])
         run(self._set_attempt, [(*key, dumps(attempt)) for key, attempt in batch.changes.attempts.items()])
         entities = batch.changes.entities.items()
@@ -84,7 +84,7 @@ class Writes:
         run(self._drop_entity, [key for key, entity in entities if entity is None])
         rows: list[Row] = []
         for write in batch.streams:
-            if write.gap:  # what came before it in this batch is there first: its last line may be the one cut short
+            if write.gap:  # earlier rows of this batch first: the line that is cut may be in them
                 run(self._add_log, rows)
                 rows = []
                 end_line(StoredChunks(connection, write), write, mark(write))

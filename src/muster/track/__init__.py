@@ -1,1 +1,1 @@
-"""The record of every run: what was captured, measured, noted and made, over all of its attempts, and how to ask it."""
+"""The record of runs: captured environment, metrics, notes and artifacts of all attempts, and queries over them."""

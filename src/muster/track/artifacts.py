@@ -1,4 +1,4 @@
-"""Artifacts: the names that runs give to content, as a tree of paths."""
+"""Artifacts: files of runs, a tree of paths that refer to blobs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _DOC_BYTES: Final = 64 << 10
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """A file that a run has."""
+    """A file of a run."""
 
     run: str
     path: str
@@ -38,7 +38,7 @@ class Artifact:
     kind: str
     time: float
     attempt: int
-    doc: dict[str, Any] = field(default_factory=dict)  # mime, step, about; of a checkpoint: how to load it
+    doc: dict[str, Any] = field(default_factory=dict)  # mime, step, about; for a checkpoint: how to load it
 
     @property
     def name(self) -> str:
@@ -51,7 +51,7 @@ class Artifact:
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """What is under one path: how many files, and how large they are together."""
+    """A folder, with the number and total size of the files in it."""
 
     path: str
     files: int
@@ -81,10 +81,10 @@ class Artifacts:
         doc: Mapping[str, Any] | None = None,
         events: Sequence[Event] = (),
     ) -> Artifact:
-        """Names content that is there already; another content at the same path takes its place. `events` say who.
+        """Adds an artifact for a blob that exists; it replaces an artifact with the same path. `events` name the actor.
 
-        Raises Invalid for a path or kind that can't be, NotFound when the content is not there, Conflict where a
-        folder and a file would have one name, and Refused when the project has no room for it.
+        Raises Invalid for an invalid path or kind, NotFound if the blob doesn't exist, Conflict if a folder and a file
+        would have the same name, and Refused if the project's storage quota is used up.
         """
         made = self.make(run, path, digest, bytes, kind, attempt=attempt, doc=doc)
         with self.db.holding(run):
@@ -98,7 +98,7 @@ class Artifacts:
                 self.db.write(self.record(made), events=events)
             found = self.get(run, path)
         if found is None or found.digest != digest:
-            raise unknown(digest)  # it was collected between the look and the write
+            raise unknown(digest)  # the blob was collected between the check and the write
         return found
 
     def make(
@@ -113,7 +113,7 @@ class Artifacts:
         doc: Mapping[str, Any] | None = None,
         time: float | None = None,
     ) -> Artifact:
-        """Checked, and not yet kept: hand it to `record` in a transaction of your own."""
+        """A checked artifact that is not stored yet: pass it to `record` in a transaction."""
         check_text(run)
         if kind not in KINDS:
             raise Invalid(f"{kind!r} is no kind of artifact.", f"There are: {', '.join(KINDS)}.")
@@ -123,7 +123,7 @@ class Artifacts:
         return Artifact(run, check_path(path), check_digest(digest), bytes or 0, kind, when, attempt, dict(doc or {}))
 
     def record(self, made: Artifact) -> Record:
-        """Writes it if its content is there, and nothing else; the size is the content's."""
+        """Writes the artifact if its blob exists, else nothing. Its size is the blob's."""
         statement = _upsert(self.db.database.kind)
         row = {name: getattr(made, name) for name in ("run", "path", "digest", "kind", "time", "attempt")}
         row["doc"] = dumps(made.doc)
@@ -141,7 +141,7 @@ class Artifacts:
         return _artifact(row) if row is not None else None
 
     def list(self, run: str, prefix: str = "", *, kinds: Sequence[str] = ()) -> Files:
-        """All files at or under a path, in the order of their paths."""
+        """All files at or under a path, sorted by path."""
         found = select(artifacts).where(artifacts.c.run == run, _under(prefix))
         if kinds:
             found = found.where(artifacts.c.kind.in_(kinds))
@@ -150,7 +150,7 @@ class Artifacts:
         return sorted(map(_artifact, rows), key=lambda one: one.path)
 
     def children(self, run: str, prefix: str = "") -> Level:
-        """What one folder holds: its files, and its folders with what is in them summed up."""
+        """The files and folders of one folder; a folder with number and size of the files in it."""
         start = f"{check_path(prefix)}/" if prefix else ""
         files: Level = []
         folders: dict[str, Folder] = {}
@@ -164,7 +164,7 @@ class Artifacts:
         return sorted([*folders.values(), *files], key=lambda one: one.path)
 
     def remove(self, run: str, path: str, events: Sequence[Event] = ()) -> Files:
-        """A file, or all that is under a folder; what went. The content goes when nobody else names it."""
+        """Removes a file, or all files under a folder. Returns them. A blob is deleted once nothing refers to it."""
         check_path(path)
         with self.db.holding(run):
             found = self.list(run, path)
@@ -185,19 +185,19 @@ class Artifacts:
         return self.blobs.blob_store.read(one.digest, start, one.bytes if stop is None else min(stop, one.bytes))
 
     def runs_with(self, digest: str) -> set[str]:
-        """The runs that name this content as an artifact."""
+        """The runs that have this blob as an artifact."""
         with self.db.reading() as connection:
             return set(connection.scalars(select(artifacts.c.run).where(artifacts.c.digest == digest)))
 
     def totals(self, run: str) -> Folder:
-        """How many artifacts a run has, and their size."""
+        """The number of a run's artifacts and their total size."""
         sums = select(func.count(), func.coalesce(func.sum(artifacts.c.bytes), 0))
         with self.db.reading() as connection:
             row = connection.execute(sums.where(artifacts.c.run == run)).one()
         return Folder("", int(row[0]), int(row[1]))
 
     def _check_place(self, run: str, path: str) -> None:
-        """A file can't stand where a folder is, nor the other way round: nobody could download the two."""
+        """Raises Conflict if a path would be both a file and a folder: they could not be downloaded together."""
         parts = path.split("/")
         above = ["/".join(parts[:count]) for count in range(1, len(parts))]
         clash = or_(artifacts.c.path.in_(above), _inside(path))
@@ -212,7 +212,7 @@ class Artifacts:
 
 @cache
 def _upsert(kind: str) -> Insert:
-    """Made once for a database: making it costs more than running it."""
+    """Built once for each kind of database: building it costs more than running it."""
     make = sqlite.insert if kind == "sqlite" else postgresql.insert
     columns: list[ColumnElement[Any]] = [
         blobs.c.bytes if column.name == "bytes" else bindparam(f"new_{column.name}", type_=column.type)
@@ -229,7 +229,7 @@ def _under(prefix: str) -> ColumnElement[bool]:
 
 
 def _inside(folder: str) -> ColumnElement[bool]:
-    # Not LIKE: to SQLite that takes `A` for `a`.
+    # Not LIKE, which ignores case in SQLite.
     return func.substr(artifacts.c.path, 1, len(folder) + 1) == f"{folder}/"
 
 

@@ -1,4 +1,4 @@
-"""What refers to content: artifacts, media, notes, registered models, and the files of code snapshots."""
+"""Finds the blobs that are referred to: by artifacts, media, notes, registered models, and code snapshots."""
 
 from __future__ import annotations
 
@@ -14,23 +14,24 @@ from muster.track.blobs import Blobs
 from muster.track.snapshots import read_manifest
 
 _DIGEST: Final = re.compile(r"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
-# Documents that may name content. Whatever looks like a digest in them counts: rather too much is kept than too little.
+# Documents that may refer to blobs. Any text in them that looks like a digest counts: keeping too much is the safe
+# side.
 _DOCS: Final = (media.c.doc, notes.c.doc, artifacts.c.doc, runs.c.doc, model_versions.c.doc, promotions.c.doc)
 
 
 def in_use(blobs: Blobs) -> set[str]:
-    """Every digest that anything refers to, at this moment."""
+    """The digests of all blobs that something refers to now."""
     with blobs.db.reading() as connection:
         found = set(connection.scalars(select(artifacts.c.digest).distinct()))
         for column in _DOCS:
             found.update(_in_docs(connection, column))
         kept = trees(connection)
-    # Not while the database is being read: manifests may come from far away, and never change.
+    # After the database transaction: manifests may be in remote storage, and never change.
     return found | set(_of_snapshots(blobs, kept))
 
 
 def trees(connection: Connection) -> list[str]:
-    """The manifests of all code snapshots."""
+    """The digests of the manifests of all code snapshots."""
     kept = select(artifacts.c.digest).where(artifacts.c.kind == "code")
     folded = select(runs.c.code_tree).where(runs.c.code_tree != "")
     return list(connection.scalars(union(kept, folded)))
@@ -42,7 +43,7 @@ def _in_docs(connection: Connection, column: Column[str]) -> Iterator[str]:
 
 
 def _of_snapshots(blobs: Blobs, trees: Iterable[str]) -> Iterator[str]:
-    """A manifest that is damaged keeps nothing; one that can't be read now ends the search with what was raised."""
+    """The digests in manifests. A damaged manifest yields only its own digest; any other read error is raised."""
     for tree in blobs.has(trees):
         yield tree
         try:

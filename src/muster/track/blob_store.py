@@ -1,4 +1,4 @@
-"""Where content lies, by its digest: staged, its digest checked, and only then there, whole and durable."""
+"""Blob stores: blobs are staged, their digest is checked, and only then they are stored, complete and durable."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class Stage:
-    """Content on its way in, in a file that nobody takes for content yet. Its digest grows with what is written."""
+    """A blob that is being written, in a temporary file. The digest is updated with each write."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -39,21 +39,21 @@ class Stage:
             if self._file is None:
                 self._file = os.fdopen(os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb", 0)
             rest = memoryview(data)
-            while len(rest):  # an unbuffered file may take less than it is given
+            while len(rest):  # an unbuffered file may write less than it was given
                 rest = rest[self._file.write(rest) or 0 :]
         self._sum.update(data)
         self.size += len(data)
 
     def finish(self) -> None:
-        """Flushes it to the disk and closes it."""
-        self.write(b"")  # so that there is a file, also for nothing
+        """Flushes the file to disk and closes it."""
+        self.write(b"")  # creates the file, also for an empty blob
         assert self._file is not None
         with told(self.path.parent):
             os.fsync(self._file.fileno())
             self._file.close()
 
     def drop(self) -> None:
-        """Leaves nothing behind; does nothing once the content was kept."""
+        """Deletes the temporary file; does nothing once the blob was stored."""
         if self._file is not None:
             with suppress(OSError):
                 self._file.close()
@@ -61,36 +61,36 @@ class Stage:
 
 
 class BlobStore(Protocol):
-    """What keeps content. Methods may be called from any thread; the caller orders those of one digest."""
+    """A store of blobs. Methods are thread-safe; the caller serialises calls for the same digest."""
 
-    where: str  # for people
+    where: str  # shown to users
 
     def stage(self) -> Stage:
-        """Room for new content."""
+        """A new stage."""
 
     def keep(self, stage: Stage) -> None:
-        """Makes finished content durable under its digest; nothing happens when it is there already."""
+        """Stores a finished stage durably under its digest; does nothing if the blob exists already."""
 
     def keep_many(self, stages: Sequence[Stage]) -> None:
-        """The same for many small ones, in less time than one after the other."""
+        """Stores many small blobs, faster than one after the other."""
 
     def read(self, digest: str, start: int, stop: int) -> Iterator[bytes]:
-        """The bytes from `start` up to `stop`, in blocks. Raises NotFound when it is not there."""
+        """The bytes from `start` up to `stop`, in blocks. Raises NotFound if the blob doesn't exist."""
 
     def size(self, digest: str) -> int | None:
-        """In bytes; None when it is not there."""
+        """The blob's size in bytes; None if it doesn't exist."""
 
     def delete(self, digest: str) -> None: ...
 
     def digests(self) -> Iterator[tuple[str, float]]:
-        """All that lies there, each with its age in seconds."""
+        """The digests of all stored blobs, each with its age in seconds."""
 
     def tidy(self, age: float) -> int:
-        """Removes what was staged and then left so many seconds ago; how many there were."""
+        """Deletes abandoned stages that are older than `age` seconds. Returns their number."""
 
 
 class LocalBlobs:
-    """Content in a folder: `ab/abcd...` by the first two characters of the digest, so that no folder grows large."""
+    """Blobs in a folder, at `ab/abcd...` by the first two characters of the digest, so that no folder gets large."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -109,7 +109,7 @@ class LocalBlobs:
             if len(stages) == 1:
                 changed = {self._put(stages[0])}
             else:
-                with ThreadPoolExecutor(_LANES, "muster-keep") as lanes:  # the disk flushes many at once
+                with ThreadPoolExecutor(_LANES, "muster-keep") as lanes:  # the disk flushes many files at once
                     changed = set(lanes.map(self._put, stages))
             for parent in filter(None, changed):
                 sync_folder(parent)
@@ -144,7 +144,7 @@ class LocalBlobs:
         return self.folder / digest[:2] / digest
 
     def _put(self, stage: Stage) -> Path | None:
-        """The folder that has a new name in it."""
+        """Stores a stage. Returns the folder that has a new entry, or None if the blob exists already."""
         stage.finish()
         target = self.path(stage.digest)
         if self.size(stage.digest) == stage.size:
@@ -155,7 +155,7 @@ class LocalBlobs:
 
 
 class told:
-    """Turns what a disk refuses into an error that says where and what to do."""
+    """Context manager that turns an OSError into an error with the folder and a hint."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -189,7 +189,7 @@ def tidy_stages(folder: Path, age: float) -> int:
 
 
 def blocks(file: BinaryIO, start: int, stop: int) -> Iterator[bytes]:
-    """Closes the file at the end, and when nobody reads on."""
+    """Reads the file in blocks. Closes it at the end, or when the iterator is dropped."""
     with file:
         file.seek(start)
         left = stop - start
@@ -210,7 +210,7 @@ def make_folder(folder: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Makes new names in it durable."""
+    """Makes new entries of the folder durable."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)
@@ -219,7 +219,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def local_folder(setting: str, home: Path) -> Path:
-    """The folder that `artifacts` of the settings names; a relative one starts from the home folder."""
+    """The folder that the setting `artifacts` names; a relative path starts at the home folder."""
     folder = home / Path(setting).expanduser() if setting else home / "blobs"
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"artifacts is {setting!r}: {folder} is no folder.", "Name a folder, or s3://bucket/prefix.")

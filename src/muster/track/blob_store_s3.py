@@ -1,4 +1,4 @@
-"""Content in S3-compatible object storage: staged on this machine's disk, checked, then put there under its digest."""
+"""Blob store in S3-compatible object storage. Blobs are staged on the local disk, checked, and uploaded by digest."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from muster.core.errors import ConfigError, Unavailable
 from muster.objects.s3 import Client, S3Error, account
 from muster.track.blob_store import Stage, gone, new_stage, tidy_stages
 
-PART_BYTES: Final = 32 << 20  # of a multipart upload; 5 MB at least, but for the last
+PART_BYTES: Final = 32 << 20  # bytes of a part in a multipart upload; at least 5 MB, except for the last
 PARTS_MAX: Final = 10_000
-READ_BYTES: Final = 8 << 20  # of one request
+READ_BYTES: Final = 8 << 20  # bytes of one request
 _LANES: Final = 8
 _STAGES: Final = "incoming"
 _NAMESPACE: Final = re.compile(rb' xmlns="[^"]*"')
 
 
 class S3Blobs:
-    """A prefix in a bucket. `folder` is where content is staged before it goes there."""
+    """Blobs under a prefix of a bucket. `folder` is where they are staged."""
 
     def __init__(self, client: Client, prefix: str, folder: Path, part_bytes: int = PART_BYTES) -> None:
         self._client, self._prefix, self._folder, self._part_bytes = client, prefix, folder, part_bytes
@@ -35,7 +35,7 @@ class S3Blobs:
         return new_stage(self._folder / _STAGES)
 
     def keep(self, stage: Stage) -> None:
-        """Always sends it: an object that a crash had left becomes young again."""
+        """Uploads in any case, even if the object exists: this resets the age of an object that a crash left behind."""
         stage.finish()
         key = self._key(stage.digest)
         try:
@@ -52,7 +52,7 @@ class S3Blobs:
             list(lanes.map(self.keep, stages))
 
     def read(self, digest: str, start: int, stop: int) -> Iterator[bytes]:
-        """The first block is asked for at once, so that what is not there is known before anything is sent."""
+        """Requests the first block at once, so that a missing blob is found before the caller sends anything."""
         first = self._range(digest, start, min(stop, start + READ_BYTES)) if start < stop else b""
 
         def blocks() -> Iterator[bytes]:
@@ -97,7 +97,7 @@ class S3Blobs:
         return reply.body
 
     def _multipart(self, key: str, file: BinaryIO, size: int) -> None:
-        """It is there when the last request says so, or not at all."""
+        """Uploads in parts. The object exists once the last request succeeds, or not at all."""
         upload = _parse(self._client.request("POST", key, {"uploads": ""}).body).findtext("UploadId", "")
         part = max(self._part_bytes, -(-size // PARTS_MAX))
         try:
@@ -111,7 +111,7 @@ class S3Blobs:
             )
             body = f"<CompleteMultipartUpload>{listed}</CompleteMultipartUpload>".encode()
             reply = self._client.request("POST", key, {"uploadId": upload}, body=body, accept=(404,))
-            # A second try may find no upload, because the first had joined it; and a refusal may come with a 200.
+            # A retry may get 404 because the first try has completed the upload. An error may come with status 200.
             joined = self._client.request("HEAD", key, accept=(404,))
             if b"<Error>" in reply.body and joined.headers.get("content-length") != str(size):
                 raise S3Error(f"{self.where}: {reply.body[:300].decode(errors='replace')}")
@@ -132,7 +132,7 @@ class S3Blobs:
 
 
 def open_s3(setting: str, home: Path) -> S3Blobs:
-    """From `s3://bucket/prefix`; keys and endpoint come from the environment."""
+    """Opens `s3://bucket/prefix`; keys and endpoint come from the environment."""
     bucket, _, prefix = setting.removeprefix("s3://").partition("/")
     if not bucket:
         raise ConfigError(f"artifacts is {setting!r}.", "Write it as s3://bucket/prefix.")
@@ -145,7 +145,7 @@ def open_s3(setting: str, home: Path) -> S3Blobs:
 
 
 def _read(file: BinaryIO, size: int) -> bytes:
-    """Exactly so many bytes: an unbuffered file may give fewer at a time."""
+    """Reads exactly `size` bytes: an unbuffered file may return fewer at a time."""
     found = bytearray()
     while len(found) < size and (data := file.read(size - len(found))):
         found += data

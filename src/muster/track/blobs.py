@@ -1,8 +1,8 @@
-"""Content by its SHA-256: each is kept once, however many runs name it, and goes when none does any more.
+"""Blobs: content by its SHA-256. Each blob is stored once, however many runs refer to it, and deleted when none does.
 
-What nobody refers to is collected once it is older than the grace. Whoever is about to refer to content that is there
-already asks for it first (`missing`), which makes it young again, so nothing vanishes between the question and the use.
-To whoever may not name it, it is missing: see `holders`.
+A blob without references is collected once it is older than the grace period. Before a caller refers to an existing
+blob, it calls `missing`, which resets the blob's age, so that the blob isn't collected between the check and the use. A
+blob that a project may not use counts as missing: see `holders`.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from muster.track.blob_store import BLOCK, BlobStore, Stage
 from muster.track.holders import Holder, held_by, owning
 from muster.track.record_db import RecordDb
 
-GRACE: Final = 86_400.0  # seconds that content nobody refers to is kept
-_VOUCHED: Final = 3_600.0  # seconds for which an answer "it is there" holds against `release`
+GRACE: Final = 86_400.0  # seconds that a blob without references is kept
+_VOUCHED: Final = 3_600.0  # seconds for which `vouch` protects a blob from `release`
 _PAGE: Final = 500  # digests in one statement
-_LOCKS: Final = 256  # shared by digests
+_LOCKS: Final = 256  # locks, each shared by many digests
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 
 
@@ -40,15 +40,15 @@ class Collected:
 
 
 class Blobs:
-    """`blob_store` has the bytes, the table `blobs` says what is there. `in_use` finds what anything refers to."""
+    """The record's blobs. `blob_store` has the bytes, the table `blobs` is the index, `in_use` finds references."""
 
     def __init__(self, db: RecordDb, blob_store: BlobStore, in_use: Callable[[Blobs], set[str]]) -> None:
         self.db, self.blob_store = db, blob_store
         self._in_use = in_use
-        self._held = tuple(threading.Lock() for _ in range(_LOCKS))  # of a digest: the bytes and the row go together
+        self._held = tuple(threading.Lock() for _ in range(_LOCKS))  # by digest: bytes and row change together
         self._collecting = threading.Lock()
-        self.turn = 0  # grows before anything is deleted
-        self._vouched: dict[str, float] = {}  # digest → when somebody was told that it is there, by a steady clock
+        self.turn = 0  # incremented before every deletion
+        self._vouched: dict[str, float] = {}  # digest → when a caller was told that it exists (monotonic clock)
 
     def put(
         self,
@@ -57,7 +57,7 @@ class Blobs:
         expected_bytes: int | None = None,
         owner: str = "",
     ) -> tuple[str, int]:
-        """Keeps it, durably, and gives its digest and size. Raises Invalid when it is not what was expected."""
+        """Stores a stream durably. Returns digest and size. Raises Invalid if they are not the expected ones."""
         stage = self.stage()
         try:
             for data in iter(lambda: stream.read(BLOCK), b"") if hasattr(stream, "read") else stream:
@@ -67,13 +67,13 @@ class Blobs:
             stage.drop()
 
     def stage(self) -> Stage:
-        """For content that comes in pieces: write them, then `keep`; `drop` it in any case."""
+        """A stage for a blob that arrives in pieces: write them, then call `keep`, and `drop` in any case."""
         return self.blob_store.stage()
 
     def keep(
         self, stage: Stage, expected_digest: str | None = None, expected_bytes: int | None = None, owner: str = ""
     ) -> tuple[str, int]:
-        """What was staged; `owner` (see `holders`) has shown to have it, and may name it from now on."""
+        """Stores a staged blob. From now on `owner` (see `holders`) may refer to it, because it sent the content."""
         digest, size = stage.digest, stage.size
         if expected_bytes is not None and size != expected_bytes:
             raise Invalid(f"The content has {size} bytes; {expected_bytes} were expected.", "Send all of it again.")
@@ -89,7 +89,7 @@ class Blobs:
         return digest, size
 
     def put_many(self, items: Sequence[tuple[str, bytes]], owner: str = "") -> None:
-        """Many small ones, each with its digest, made durable together."""
+        """Stores many small blobs, given with their digests, and makes them durable together."""
         for digest, data in items:
             if sha256(data).hexdigest() != digest:
                 raise Invalid(f"The content given as {digest} is another.", "It was changed on its way: send it again.")
@@ -98,7 +98,7 @@ class Blobs:
         new = {digest: data for digest, data in items if digest in absent}
         for lock in set(map(_lock, new)):
             with self._held[lock]:
-                pass  # whoever deleted such a row has deleted its bytes by now, and nobody begins to
+                pass  # waits until a deletion of such a row has deleted its bytes; `vouch` prevents new ones
         stages = [self.stage() for _ in new]
         try:
             for stage, data in zip(stages, new.values(), strict=True):
@@ -119,14 +119,14 @@ class Blobs:
         return self.blob_store.read(digest, start, size if stop is None else min(stop, size))
 
     def read(self, digest: str, most: int) -> bytes:
-        """All of what is small. Raises Invalid when it has more than `most` bytes."""
+        """The whole of a small blob. Raises Invalid if it has more than `most` bytes."""
         size = self.size(digest)
         if size is not None and size > most:
             raise Invalid(f"The content {digest} has {size} bytes; at most {most} were expected.", "Name another.")
         return b"".join(self.open(digest))
 
     def size(self, digest: str) -> int | None:
-        """In bytes; None when it is not there."""
+        """The blob's size in bytes; None if it doesn't exist."""
         with self.db.reading() as connection:
             found = connection.scalar(select(blobs.c.bytes).where(blobs.c.digest == digest))
         return None if found is None else int(found)
@@ -136,13 +136,13 @@ class Blobs:
             return {digest for digest, _ in self._ages(connection, list(digests), holder)}
 
     def missing(self, digests: Iterable[str], holder: Holder | None = None) -> list[str]:
-        """Those that are not there, in the order given. The others stay for at least half the grace from now on.
+        """The digests that don't exist, in the given order. The others are kept for at least half the grace period.
 
-        With a holder, what it may not name is missing, too.
+        If a holder is given, a blob that it may not refer to is missing too.
         """
         wanted = list(dict.fromkeys(digests))
         there = self.has(wanted, holder)
-        self.vouch(there)  # nothing is remembered of the others, and what went before that shows in the second look
+        self.vouch(there)  # only existing ones; the query below shows which of them were deleted before this
         with self.db.reading() as connection:
             ages = dict(self._ages(connection, list(there), holder))
         old = [digest for digest, created in ages.items() if created < self.db.now() - GRACE / 2]
@@ -150,23 +150,23 @@ class Blobs:
         return [digest for digest in wanted if digest not in ages or (digest in old and digest not in renewed)]
 
     def vouch(self, digests: Collection[str]) -> None:
-        """Spares them from `release` for a while."""
+        """Protects blobs from `release` for a while."""
         now = time.monotonic()
         if len(self._vouched) > 200_000:
             self._vouched = {digest: then for digest, then in list(self._vouched.items()) if then > now - _VOUCHED}
         self._vouched.update(dict.fromkeys(digests, now))
 
     def release(self, digests: Iterable[str]) -> Collected:
-        """Deletes those that nothing refers to now, without waiting for the grace: for what must be gone.
+        """Deletes those of the blobs that nothing refers to, without the grace period. For content that must be gone.
 
-        What somebody was just told to be there stays for now; the daily collection gets it.
+        Blobs whose existence was just reported to a caller stay; the daily collection deletes them.
         """
         wanted = set(digests)
         with self._collecting:
             return self._delete(wanted, self.db.now(), spare=self._lately) if wanted else Collected(0, 0)
 
     def collect(self, grace: float = GRACE, dry_run: bool = False) -> Collected:
-        """Deletes what nothing refers to and is older than the grace, and what a crash left half done."""
+        """Deletes blobs without references that are older than the grace period, and remains of crashes."""
         with self._collecting:
             before = self.db.now() - grace
             with self.db.reading() as connection:
@@ -194,12 +194,12 @@ class Blobs:
         return Collected(count, size)
 
     def _sweep(self, grace: float) -> None:
-        """What a kill left between the disk and the table: staged files, and content without a row."""
+        """Deletes what a crash left between store and table: abandoned stages, and stored blobs without a row."""
         self.blob_store.tidy(max(grace, GRACE))
         for page in pages([digest for digest, age in self.blob_store.digests() if age > grace], _PAGE):
             for digest in set(page) - self.has(page):
                 with self._held[_lock(digest)]:
-                    if not self.has([digest]) and not self._lately(digest):  # else it is just being kept
+                    if not self.has([digest]) and not self._lately(digest):  # else it is being stored right now
                         self.blob_store.delete(digest)
 
     def _lately(self, digest: str) -> bool:
@@ -263,7 +263,7 @@ def _first(pair: tuple[int, str]) -> int:
 
 
 def _forget(digests: Sequence[str], before: float, gone: list[tuple[str, int]]) -> Record:
-    """Takes the rows away unless somebody has come to need them since it was found that nobody does."""
+    """Deletes the rows, unless references were added since `in_use` was computed."""
     named = exists(select(artifacts.c.run).where(artifacts.c.digest == blobs.c.digest))
     loose = delete(blobs).where(blobs.c.digest.in_(digests), blobs.c.created_at <= before, ~named)
 

@@ -1,4 +1,4 @@
-"""How two code snapshots differ: files that came, went and changed, and on request the lines."""
+"""Compares two code snapshots: added, removed and changed files, and optionally the changed lines."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from muster.core.errors import MusterError
 from muster.track.blobs import Blobs
 from muster.track.snapshots import read_manifest
 
-LARGEST_FILE: Final = 200_000  # bytes of a file whose lines are compared
+LARGEST_FILE: Final = 200_000  # bytes of the largest file whose lines are compared
 MOST_LINES: Final = 4000  # of all files together
-MOST_FILES: Final = 1000  # named in one list
+MOST_FILES: Final = 1000  # per list
 
 Files = dict[str, Any]
 
 
 def changed_files(blobs: Blobs, base: str, other: str, lines: bool) -> Files:
-    """{"added", "removed", "changed": paths, "diff": text or None, "problem": what could not be read}."""
+    """{"added", "removed", "changed": paths, "diff": text or None, "problem": error text}."""
     try:
         before, after = read_manifest(blobs, base).files, read_manifest(blobs, other).files
     except MusterError as error:
@@ -57,7 +57,7 @@ def _diff(blobs: Blobs, texts: list[tuple[str, _Entry, _Entry]]) -> str:
 
 
 def _lines(blobs: Blobs, entry: _Entry) -> list[str] | None:
-    """None for what is large, no text, or gone."""
+    """The lines of a file; None if it is large, not text, or missing."""
     if entry is None:
         return []
     digest, size, _ = entry

@@ -1,4 +1,4 @@
-"""Runs side by side: what differs in parameters, configuration, environment, code and data; then their metrics."""
+"""Compares runs: differences in parameters, configuration, environment, code and data, and their metrics."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from muster.track.search import Search
 MOST: Final = 200  # runs in one comparison
 SPACES: Final = ("params", "configuration", "environment", "packages", "code", "data")
 _OF_CODE: Final = ("commit", "branch", "dirty", "tree", "remote")
-# Of the spec: what says who and how it is called, and not how it is trained.
+# Fields of the spec that identify or describe the run but don't affect training.
 _LEFT_OUT: Final = ("name", "purpose", "tags", "data", "workdir")
 Values = Mapping[str, str]
 
@@ -44,10 +44,11 @@ class Comparer:
         everything: bool = False,
         lines: bool = False,
     ) -> View:
-        """`everything`: the values that are the same, too; `lines`: the changed lines of files of the snapshots.
+        """Compares runs. `everything` adds equal values; `lines` adds the changed lines of snapshot files.
 
-        Groups of runs that differ in the parameters `by` alone, or by the field `group`, are tested on the `metric`
-        for more than chance; `mode` says whether "min" or "max" is better. Raises Invalid and QueryError.
+        Runs are grouped by the field `group`, or so that the runs of a group differ only in the parameters `by`. Groups
+        are tested for a significant difference in the `metric`; `mode` says whether "min" or "max" is better. Raises
+        Invalid and QueryError.
         """
         ids = list(dict.fromkeys(ids))
         if not 1 < len(ids) <= MOST:
@@ -71,7 +72,7 @@ class Comparer:
         }
 
     def _metrics(self, ids: Sequence[str]) -> list[View]:
-        """One row a metric, those that most runs have first; what the platform measures itself last."""
+        """One row per metric. Metrics that most runs have come first, metrics that the platform measures come last."""
         with self.db.reading() as connection:
             found = summaries(connection, ids)
         names = {name for one in ids for name in found[one]}
@@ -82,7 +83,7 @@ class Comparer:
         return [{"name": name, "runs": [found[one].get(name) for one in ids]} for name in sorted(names, key=place)]
 
     def _files(self, runs: Sequence[Run], lines: bool) -> View | None:
-        """How the snapshots of the others differ from the first run's; None when it has none or all are the same."""
+        """How other snapshots differ from the first run's; None if the first run has none or all are equal."""
         base = runs[0].code_tree
         others = [run for run in runs[1:] if run.code_tree and run.code_tree != base]
         if not base or not others:
@@ -95,10 +96,10 @@ class Comparer:
 
 
 def _rows(space: str, sides: Sequence[Values], same: bool) -> list[View]:
-    """One row a name: the value in each run, None where it has none; those that differ, or those that don't."""
+    """One row per name with each run's value, None if it has none. `same` selects the equal rows or the others."""
     names = sorted({name for values in sides for name in values})
     rows = [{"name": name, "values": [values.get(name) for values in sides]} for name in names]
-    # 3e-4 and 0.0003 are one learning rate, but the versions 2.1 and 2.10 are two.
+    # 3e-4 and 0.0003 are the same learning rate, but 2.1 and 2.10 are different versions.
     alike = _same_number if space in ("params", "configuration") else signs.eq
     return [row for row in rows if all(alike(row["values"][0], one) for one in row["values"][1:]) == same]
 
@@ -119,7 +120,7 @@ def _configuration(run: Run, view: View) -> Values:
 
 
 def _environment(run: Run, view: View) -> Values:
-    """All but the packages; of the machine, what can make a difference."""
+    """The environment without packages and without machine details that can't make a difference."""
     found = dict(run.doc.get("environment") or {})
     found.pop("packages", None)
     return {name: value for name, value in flat(found).items() if name not in ("type", "time", "python.prefix")}
@@ -135,7 +136,7 @@ def _code(run: Run, view: View) -> Values:
 
 
 def _data(run: Run, view: View) -> Values:
-    """Name → version, so that two versions of one data set stand in one row."""
+    """Data set name → version, so that two versions of one data set are in one row."""
     found: dict[str, str] = {}
     for one in view["data"]:
         name, _, version = one.partition("@")

@@ -1,4 +1,4 @@
-"""How one attempt differs from the one before it: parameters and environment, as one entry with a diff."""
+"""Compares an attempt with the one before: parameters and environment, as a logbook note with a diff."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from muster.track.facts import flat, same_value
 from muster.track.rows import Doc, Run, note_row
 
 _DIFF_MAX: Final = 20_000  # characters
-# Of the environment, what can change a result; where it ran is told by the entry of its start.
+# Parts of the environment that can change a result. The nodes are in the note about the attempt's start.
 _ENVIRONMENT: Final = ("python.version", "image", "driver", "cuda", "devices", "packages.", "env.", "seeds.")
 _PLACE: Final = ("env.CUDA_VISIBLE_DEVICES", "env.NVIDIA_VISIBLE_DEVICES", "env.ROCR_VISIBLE_DEVICES", "env.SLURM_")
 
 
 def told_difference(connection: Connection, run: Run, attempt: int, old: Doc, new: Doc, now: float) -> None:
-    """Writes the entry, or writes it anew when more is known by now."""
+    """Writes the note, or updates it if more is known by now."""
     diff = difference(attempt, old, new)
     if not diff:
         return
@@ -37,15 +37,15 @@ def told_difference(connection: Connection, run: Run, attempt: int, old: Doc, ne
 
 
 def difference(attempt: int, old: Doc, new: Doc) -> str:
-    """A unified diff of what both attempts have said so far; empty when nothing differs."""
+    """A unified diff of what both attempts have reported so far; empty if nothing differs."""
     before, after = dict[str, str](), dict[str, str]()
     for space, one, other in (
         ("params", old.get("params") or {}, new.get("params") or {}),
         ("environment", _environment(old), _environment(new)),
     ):
         if not one or not other:
-            continue  # nothing is known of one of them
-        # A parameter that the new attempt has not given may still come.
+            continue  # one of them has reported nothing yet
+        # A parameter that the new attempt has not reported may still come.
         keys = other if space == "params" else {**one, **other}
         before |= {f"{space}.{key}": one[key] for key in keys if key in one}
         after |= {f"{space}.{key}": other[key] for key in keys if key in other}

@@ -1,6 +1,6 @@
-"""The documents of a batch, read and checked before the transaction, and written in it.
+"""Writes a batch's documents to the record. They are read and checked before the transaction, and written in it.
 
-A document can't be refused any more when it is here: what makes no sense becomes one of the run's problems.
+A document can't be refused at this point: one that makes no sense becomes one of the run's problems.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from muster.track.rank_notes import add_rank_note
 from muster.track.rows import Doc, Run, chunks, link_row, patch_run, read_run
 from muster.track.values import params_record, tags_record
 
-_PROBLEMS_MAX: Final = 50  # of one run
+_PROBLEMS_MAX: Final = 50  # per run
 _STEP_MAX: Final = 2**63
-_FILES: Final = ("file", "media", "checkpoint", "model")  # of artifacts: code is tied to its run by the submission
+_FILES: Final = ("file", "media", "checkpoint", "model")  # kinds of artifacts; code comes with the submission
 _MEDIA: Final = ("histogram", "image", "table", "text", "audio", "video", "html", "file")
-_NAME_MAX: Final = 500  # characters of the name of a medium or a data set
+_NAME_MAX: Final = 500  # characters in the name of a medium or data set
 
 
 def read_documents(
     artifacts: Artifacts, origins: Origins, run: str, attempt: int, docs: Sequence[tuple[int, Doc]]
 ) -> DocumentRows | None:
-    """Reads what the documents say, and what they refer to; None when they say nothing for the record."""
+    """Reads the documents and resolves their references; None if none of them concerns the record."""
     if all(doc["type"] not in _READERS for _, doc in docs):
         return None
     speaker = origins.speaker(run)
@@ -67,12 +67,12 @@ class DocumentRows:
     run: str
     attempt: int
     artifacts: Artifacts
-    seen: set[str] = field(default_factory=set)  # the references among names of data that the run may speak of
+    seen: set[str] = field(default_factory=set)  # references among the names of data sets that the run may see
     params: dict[int, dict[str, str]] = field(default_factory=lambda: defaultdict(dict))  # by rank
     tags: dict[int, dict[str, str | None]] = field(default_factory=lambda: defaultdict(dict))
     notes: list[tuple[int, float, str]] = field(default_factory=list)
     links: list[Row] = field(default_factory=list)
-    sources: list[str] = field(default_factory=list)  # what its parameters say that it starts from
+    sources: list[str] = field(default_factory=list)  # references that its parameters name as its start
     checkpoints: list[Row] = field(default_factory=list)
     media: list[Row] = field(default_factory=list)
     files: list[Artifact] = field(default_factory=list)
@@ -80,14 +80,14 @@ class DocumentRows:
     problems: list[str] = field(default_factory=list)
 
     def record(self, now: float, holder: Holder | None = None) -> Record:
-        """`holder` is who names the content; unless given, whoever runs it in its project."""
+        """Writes the documents. `holder` is the one that refers to the blobs; by default the run's project."""
 
         def record(connection: Connection) -> None:
             run = read_run(connection, self.run)
             if run is None:
                 return
             self._write_attempt(connection, run, now)
-            for rank in sorted(self.tags, reverse=True):  # the lowest rank has the last word
+            for rank in sorted(self.tags, reverse=True):  # the lowest rank is written last and wins
                 tags_record(run.id, self.tags[rank], actor=run.user, now=now, attempt=self.attempt)(connection)
             for rank, time, text in self.notes:
                 add_rank_note(connection, run, self.attempt, rank, time, text)
@@ -101,7 +101,7 @@ class DocumentRows:
         return record
 
     def _write_attempt(self, connection: Connection, run: Run, now: float) -> None:
-        """Parameters and environment as this attempt gave them, and how they differ from the one before."""
+        """Writes the attempt's parameters and environment, and how they differ from the attempt before."""
         if not self.params and not self.environments:
             return
         docs = _attempt_docs(connection, run.id, self.attempt)
@@ -168,7 +168,7 @@ def _data(documents: DocumentRows, rank: int, doc: Doc) -> None:
     if not name or len(name) > _NAME_MAX:
         raise ValueError(f"the name of a data set has {len(name)} characters")
     output = doc.get("role") == "output"
-    # What a run makes are data and files of its own: no other run, and no model.
+    # A run writes data sets and its own files, but neither other runs nor models.
     known = name in documents.seen and (not output or (run_in(name) == documents.run and not name.startswith("run:")))
     ref = name if known else data_ref(name, str(doc["version"]) if doc.get("version") else None)
     about = {key: doc[key] for key in ("digest", "uri", "rows", "bytes", "about") if doc.get(key)}
@@ -219,7 +219,7 @@ def _environment_doc(documents: DocumentRows, rank: int, doc: Doc) -> None:
 
 
 def _dropped(documents: DocumentRows, rank: int, doc: Doc) -> None:
-    """It stands for a document that could not be read; see `muster.control.decode`."""
+    """Stands for a document that could not be read; see `muster.control.decode`."""
     documents.problems.append(f"a document from rank {rank} was not kept: {doc['why']}"[:500])
 
 
@@ -252,7 +252,7 @@ def _size(doc: Mapping[str, Any]) -> int:
 
 
 def _attempt_docs(connection: Connection, run: str, attempt: int) -> dict[int, Doc]:
-    """Of this attempt and of the one before it."""
+    """The documents of this attempt and the one before."""
     table = tables.run_attempts.c
     query = select(table.attempt, table.doc).where(table.run == run, table.attempt.in_([attempt - 1, attempt]))
     return {number: loads(doc) for number, doc in connection.execute(query)}
@@ -263,7 +263,7 @@ def _attempt_row(run: str, attempt: int, doc: Doc) -> Row:
 
 
 def _known_media(connection: Connection, row: Row) -> bool:
-    """Whether it was delivered before."""
+    """Whether the medium was delivered before."""
     media = tables.media.c
     same = (media.run == row["run"]) & (media.name == row["name"]) & (media.step == row["step"])
     docs = connection.execute(select(media.doc).where(same, media.attempt == row["attempt"])).scalars()

@@ -1,4 +1,4 @@
-"""Folds the event log into the record: every job's run, its attempts, checkpoints, data and what happened to it."""
+"""Folds the event log into the record: every job's run, its attempts, checkpoints, data sets and logbook notes."""
 
 from __future__ import annotations
 
@@ -37,14 +37,18 @@ class EventFold:
         return Entry(records=[rows.record(), *(self._required.judge(run, rows.judged[run]) for run in judged)])
 
     def _concerns(self, event: Event, missing: Collection[str]) -> bool:
-        """The rows of a submitted job were written with it: it matters only if its project requires fields."""
+        """Whether an event matters.
+
+        The rows of a submitted job are written with it, so its event matters only if the run is missing or its project
+        requires fields.
+        """
         if event.kind == "job.submitted":
             return event.job in missing or bool(self._required.wanted(event.project))
         return event.kind in HANDLED
 
 
 def _missing(connection: Connection, jobs: Sequence[str]) -> set[str]:
-    """Those that have no run."""
+    """The jobs that have no run."""
     runs, found = tables.runs.c.id, set[str]()
     for part in chunks(jobs):
         found.update(connection.execute(select(runs).where(runs.in_(part))).scalars())

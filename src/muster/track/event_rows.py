@@ -1,4 +1,4 @@
-"""Some events of the log as rows of the record, gathered run by run and written with few statements."""
+"""Rows of the record that events produce, grouped by run and written with few statements."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ from muster.track.rows import Doc, chunks, merged, note_row
 from muster.track.submitted import SubmittedJobs
 from muster.track.values import PURGED, pairs
 
-_SHOWN: Final = 8  # nodes that an entry of the logbook names
+_SHOWN: Final = 8  # nodes that a logbook note names
 
 
 class EventRows:
-    """`judged` names the runs, with their projects, whose required fields must be looked at again.
+    """Collects the rows. `judged` has the runs, with their projects, whose required fields must be checked again.
 
-    `missing`: the jobs that are submitted by these events and have no run in the record.
+    `missing` are the jobs that these events submit and that have no run in the record.
     """
 
     def __init__(self, jobs: JobRows, submitted: SubmittedJobs, missing: Collection[str]) -> None:
         self._job_rows, self._submitted, self._missing = jobs, submitted, missing
         self.judged: dict[str, str] = {}
-        self._runs: dict[str, None] = {}  # all that are touched, in order
-        self._new: dict[str, str] = {}  # runs that were missing, and their projects
+        self._runs: dict[str, None] = {}  # all runs with events, in order
+        self._new: dict[str, str] = {}  # missing runs → their projects
         self._attempts: dict[tuple[str, int], None] = {}
-        self._rows: defaultdict[Table, list[tuple[str, Row]]] = defaultdict(list)  # with the run of each
+        self._rows: defaultdict[Table, list[tuple[str, Row]]] = defaultdict(list)  # each with its run
         self._purged: list[Row] = []
         self._resumed: set[str] = set()
 
     def take(self, event: Event) -> None:
-        """An event of one of the kinds in `HANDLED`."""
+        """Takes an event of a kind in `HANDLED`."""
         self._runs[event.job] = None
         _HANDLERS[event.kind](self, event)
 
     def record(self) -> Record:
-        """Writes it all, except of runs that were purged."""
+        """Writes all rows, except those of purged runs."""
         docs = {key: doc for key in self._attempts if (doc := self._attempt_doc(*key))}
         jobs = [self._job_rows.jobs[run] for run in self._runs if run in self._job_rows.jobs]
 
@@ -61,7 +61,7 @@ class EventRows:
     # --- events -----------------------------------------------------------------------------------------------------
 
     def submitted(self, event: Event) -> None:
-        """Its rows were written with it, unless the record is younger."""
+        """Adds the run's rows if they are missing: they are written with the job, unless the record is newer."""
         self.judged[event.job] = event.project
         if event.job in self._missing:
             for table, row in self._submitted.rows_of_event(event, self._new):
@@ -75,7 +75,7 @@ class EventRows:
     def running(self, event: Event) -> None:
         self.touched(event)
         attempt = self._job_rows.attempts.get((event.job, event.attempt))
-        if attempt is None or attempt.running_at != event.time:  # a late report, which nobody heeds
+        if attempt is None or attempt.running_at != event.time:  # a late report, which is ignored
             return
         nodes, start = [worker.node for worker in attempt.workers], attempt.from_step
         text = f"Attempt {event.attempt} runs on {_some(nodes)}{f', from step {start:,}' if start is not None else ''}."
@@ -135,7 +135,7 @@ class EventRows:
 
 
 def _write_runs(connection: Connection, jobs: Sequence[Doc], resumed: Collection[str]) -> None:
-    """Where the runs of these jobs stand."""
+    """Updates the runs of these jobs to the jobs' current state."""
     runs = tables.runs
     rows = [_run_columns(job) for job in jobs]
     names = ("phase", "started_at", "ended_at", "attempts")
@@ -179,7 +179,7 @@ def _write_attempts(connection: Connection, docs: Mapping[tuple[str, int], Doc])
 
 
 def _gone(connection: Connection, runs: Sequence[str]) -> set[str]:
-    """Those that were purged."""
+    """The runs that were purged."""
     marks, found = tables.track_marks.c, set[str]()
     for part in chunks(runs):
         query = select(marks.name).where(marks.name.in_([PURGED + run for run in part]))

@@ -1,4 +1,4 @@
-"""Experiments: groups of runs, as MLflow knows them; each belongs to a project, and each project has one of its own."""
+"""Experiments: groups of runs, as in MLflow. Each belongs to a project, and each project has a default experiment."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from muster.track.facts import NAME_MAX, checked
 from muster.track.record_db import RecordDb
 from muster.track.values import void
 
-_LOCK: Final = "experiments"  # they are made one at a time, so that a name is given once
-_DEFAULT: Final = "default"  # the project whose experiment has the id 0 and MLflow's name for it
+_LOCK: Final = "experiments"  # lock for creating and renaming, so that names stay unique
+_DEFAULT: Final = "default"  # the project whose experiment has the id 0 and MLflow's default name
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +30,14 @@ class Experiment:
     created_at: float
     updated_at: float
     deleted_at: float | None
-    artifacts: str  # where its runs' artifacts go; empty: Muster's own
+    artifacts: str  # where its runs' artifacts go; empty: Muster's own store
     tags: dict[str, str]
 
 
 class Experiments:
     def __init__(self, db: RecordDb) -> None:
         self._db = db
-        self._own: dict[str, int] = {}  # project → its own experiment
+        self._own: dict[str, int] = {}  # project → its default experiment
 
     def create(
         self,
@@ -48,7 +48,7 @@ class Experiments:
         tags: Mapping[str, str] | None = None,
         actor: str = SYSTEM,
     ) -> Experiment:
-        """Raises Conflict when there is one of that name, hidden or not."""
+        """Raises Conflict if an experiment has this name already, hidden or not."""
         _check_name(name)
         check_text(project, artifacts)
         kept = checked("tag", tags or {})
@@ -64,7 +64,7 @@ class Experiments:
         return next(iter(self._find(tables.experiments.c.name == name)), None)
 
     def list(self, projects: Sequence[str] | None = None, *, hidden: bool | None = False) -> Sequence[Experiment]:
-        """Newest first; `hidden` None lists both sorts."""
+        """Newest first. With `hidden` None, lists hidden and visible ones."""
         table = tables.experiments.c
         where: tuple[ColumnElement[bool], ...] = ()
         if projects is not None:
@@ -82,7 +82,7 @@ class Experiments:
             return self._set(found, self._told("experiment.changed", actor, found, fields=["name"]), name=name)
 
     def delete(self, experiment: int, actor: str = SYSTEM) -> Experiment:
-        """Hides it; its runs stay, and are not listed with it any more."""
+        """Hides the experiment. Its runs stay, but are no longer listed with it."""
         with self._db.holding(_LOCK):
             found = self._need(experiment)
             return self._set(found, self._told("experiment.hidden", actor, found), deleted_at=self._db.now())
@@ -102,7 +102,7 @@ class Experiments:
             return self._set(found, told, tags={key: value for key, value in both.items() if value is not None})
 
     def of_project(self, project: str) -> int:
-        """The project's own experiment, made when it is first asked for."""
+        """The project's default experiment. It is created on first use."""
         known = self._own.get(project)
         if known is not None:
             return known
@@ -119,7 +119,7 @@ class Experiments:
         )
 
     def _make(self, name: str, project: str, artifacts: str, tags: Mapping[str, str], actor: str | None) -> Experiment:
-        """`actor` None: nobody asked for it, it comes with its project."""
+        """`actor` None: created automatically for its project, without an event."""
         now = self._db.now()
         with self._db.reading() as connection:
             newest = connection.execute(select(func.max(tables.experiments.c.id))).scalar()

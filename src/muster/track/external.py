@@ -1,7 +1,7 @@
-"""Runs of scripts outside Muster's jobs: opened once however often they ask, and written by one of them at a time.
+"""Runs of scripts outside Muster's jobs: opening is idempotent, and a run has one writer at a time.
 
-The key that tells a script's repeated requests from others' is kept as a digest in `track_marks`, where no view shows
-it: whoever has the key and may write the run is given the run's token again.
+A key identifies repeated requests of one script. It is stored as a digest in `track_marks`, which no view shows: a
+caller that has the key and may write the run gets the run's token again.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from muster.track.runs import Runs
 from muster.track.values import OPENED, params_record, tags_record
 
 SOURCE: Final = "sdk"
-ALIVE: Final = 30.0  # seconds after its last word that a writer counts as alive
+ALIVE: Final = 30.0  # seconds after its last message that a writer counts as alive
 _KEYS: Final = 1000  # attempts of one run
 
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What a script asks for. `key` tells its repeated requests from those of another script.
+    """A script's request to open a run. `key` distinguishes its repeated requests from those of another script.
 
-    `admin`: of the project, who may go on with what others opened.
+    `admin`: whether the user is an admin of the project, who may continue runs that others opened.
     """
 
     id: str
@@ -53,16 +53,16 @@ class Opening:
 
 
 class External:
-    """Who writes is known to this server's memory alone: every writer says every few seconds that it lives."""
+    """Opens and resumes such runs. Writers are known only in memory: each sends a heartbeat every few seconds."""
 
     def __init__(self, db: RecordDb, runs: Runs) -> None:
         self._db, self._runs = db, runs
-        self._heard: dict[str, float] = {}  # run: monotonic time of its writer's last word
+        self._heard: dict[str, float] = {}  # run → monotonic time of its writer's last message
         self._since = time.monotonic()
         self._lock = threading.Lock()
 
     def start(self, asked: Opening) -> int:
-        """A new run; its attempt, which is the first. Raises Conflict when another script's run has the id."""
+        """Creates a run and returns its first attempt. Raises Conflict if another script's run has the id."""
         with self._db.holding(asked.id):
             found = self._runs.get(asked.id)
             if found is not None:
@@ -79,7 +79,7 @@ class External:
             return 1
 
     def resume(self, asked: Opening) -> int:
-        """A run that has ended goes on; the number of its new attempt. Raises Conflict while its writer lives."""
+        """Continues a run and returns its new attempt. Raises Conflict while its writer is alive."""
         with self._db.holding(asked.id):
             found = self._runs.get(asked.id)
             if found is None:
@@ -98,7 +98,7 @@ class External:
             return attempt
 
     def beat(self, run: str) -> None:
-        """Its writer lives."""
+        """Takes a heartbeat of the run's writer."""
         self._hear(run)
 
     def _opened(self, asked: Opening) -> int | None:
@@ -148,7 +148,7 @@ class External:
 
 
 def writer(run: Run, attempt: int) -> str:
-    """Who opened an attempt, and so has its token."""
+    """The user that opened an attempt, and so has its token."""
     users = (run.doc.get("external") or {}).get("users") or {}
     return str(users.get(str(attempt), run.user))
 
@@ -158,12 +158,12 @@ def _may(asked: Opening, owner: str) -> bool:
 
 
 def _attempts(run: Run) -> int:
-    """How many were opened, whether they have reported or not."""
+    """The number of opened attempts, whether they have reported or not."""
     return int((run.doc.get("external") or {}).get("attempts") or 0)
 
 
 def _written(asked: Opening, users: dict[str, str], attempts: int) -> dict[str, Any]:
-    """`users`: who opened attempts of another's run."""
+    """`users`: attempt → user, where it isn't the run's own user."""
     kept = {"users": users} if users else {}
     return {"host": asked.host, "pid": asked.pid, "attempts": attempts, **kept}
 

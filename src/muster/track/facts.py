@@ -1,4 +1,4 @@
-"""What can be read off a job without running it, and how values of parameters become text and numbers."""
+"""Parameters and other facts that a job's spec contains, and the conversion of parameter values to text and numbers."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from typing import Any, Final
 from muster.core.errors import Invalid
 from muster.store.codec import check_text
 
-KEY_MAX: Final = 250  # characters of a parameter's or tag's name
+KEY_MAX: Final = 250  # characters in the name of a parameter or tag
 VALUE_MAX: Final = 8000  # characters of its value
-NAME_MAX: Final = 500  # characters of a run's name
-_NUMBER_MAX: Final = 400  # characters of a text that may be a number
+NAME_MAX: Final = 500  # characters in a run's name
+_NUMBER_MAX: Final = 400  # characters of a text that is parsed as a number
 _FLATTEN: Final = 8  # levels of nested mappings that become dotted names
 _COMMANDS: Final = re.compile(r"\s*(?:\n|;|&&|\|\|?)\s*")
 _ENV: Final = re.compile(r"\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))")
@@ -28,16 +28,16 @@ _SETTING: Final = re.compile(r"\+{0,2}([A-Za-z_][\w.\-/@]*)=(.*)\Z", re.DOTALL)
 
 
 def text_of(value: Any) -> str:
-    """A parameter's value as it is kept: text as given, numbers as Python writes them, the rest as JSON."""
+    """A parameter's value as it is stored: text unchanged, numbers as Python writes them, the rest as JSON."""
     if isinstance(value, str):
         return value
     if value is None or isinstance(value, bool | int | float):
         return str(value)
-    return json.dumps(value, separators=(",", ":"), default=str)  # escapes what UTF-8 can't hold
+    return json.dumps(value, separators=(",", ":"), default=str)  # escapes what UTF-8 can't encode
 
 
 def number_of(text: str) -> float | None:
-    """What the text says when it is a finite number; `True` and `nan` are text."""
+    """The text's value if it is a finite number; `True` and `nan` are text."""
     if len(text) > _NUMBER_MAX or not _NUMBER.match(text):
         return None
     number = float(text)
@@ -45,7 +45,7 @@ def number_of(text: str) -> float | None:
 
 
 def same_value(one: str, other: str) -> bool:
-    """`3e-4` and `0.0003` are the same value, written twice."""
+    """Whether two texts are the same value: `3e-4` and `0.0003` are."""
     if one == other:
         return True
     first = number_of(one)
@@ -53,7 +53,7 @@ def same_value(one: str, other: str) -> bool:
 
 
 def flat(values: Mapping[str, Any], level: int = 0) -> dict[str, str]:
-    """Nested mappings as dotted names."""
+    """Nested mappings as one mapping with dotted names."""
     found: dict[str, str] = {}
     for key, value in values.items():
         if isinstance(value, Mapping) and value and level < _FLATTEN:
@@ -64,7 +64,7 @@ def flat(values: Mapping[str, Any], level: int = 0) -> dict[str, str]:
 
 
 def checked(what: str, values: Mapping[str, str]) -> dict[str, str]:
-    """The values, or Invalid that names the first that can't be kept; `what` is "parameter" or "tag"."""
+    """The values unchanged. Raises Invalid for the first that can't be stored; `what` is "parameter" or "tag"."""
     for key, value in values.items():
         check_text(key, value)
         if not key or len(key) > KEY_MAX:
@@ -80,12 +80,12 @@ def checked(what: str, values: Mapping[str, str]) -> dict[str, str]:
 
 
 def fitted(values: Mapping[str, str]) -> dict[str, str]:
-    """The values as far as they can be kept: what arrives from a rank can't be refused any more."""
+    """The values, cut to the limits: values that a rank has sent can't be refused any more."""
     return {key[:KEY_MAX]: value[:VALUE_MAX] for key, value in values.items() if key}
 
 
 def command_params(command: str, envs: Mapping[str, str]) -> dict[str, str]:
-    """What a command line sets: `--lr 3e-4`, `--lr=3e-4` and `lr=3e-4`, with the job's own variables filled in."""
+    """The parameters in a command line: `--lr 3e-4`, `--lr=3e-4` and `lr=3e-4`. Substitutes the job's own variables."""
     found: dict[str, str] = {}
     for arguments in _split(command):
         found |= dict(_settings([_filled(word, envs) for word in arguments]))
@@ -103,22 +103,22 @@ def code_columns(code: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def data_ref(name: str, version: str | None = None) -> str:
-    """`data:c4-en@v3`, the name of a data set in links; `name` may hold the version already."""
+    """`data:c4-en@v3`, the reference of a data set in lineage links. `name` may contain the version already."""
     return f"data:{name}@{version}" if version else f"data:{name}"
 
 
-@lru_cache(1000)  # thousands of jobs have the same command, and other variables
+@lru_cache(1000)  # thousands of jobs share a command and differ in their variables
 def _split(command: str) -> tuple[tuple[str, ...], ...]:
-    """The arguments of each of its commands."""
+    """The arguments of each command in a command line."""
     found = []
     for one in _COMMANDS.split(command):
-        with suppress(ValueError):  # a quote that is never closed: the shell will say so
+        with suppress(ValueError):  # an unclosed quote: the shell will report it
             found.append(tuple(_arguments(shlex.split(one, comments=True))))
     return tuple(found)
 
 
 def _arguments(words: list[str]) -> list[str]:
-    """What follows the program: a script, or a module after `-m`; else the first word that is no variable."""
+    """The words after the program: a script, a module after `-m`, or else the first word that sets no variable."""
     for at, word in enumerate(words):
         if word.endswith((".py", ".sh")) and not word.startswith("-"):
             return words[at + 1 :]
@@ -137,7 +137,7 @@ def _filled(word: str, envs: Mapping[str, str]) -> str:
 
 
 def _settings(words: list[str]) -> Iterator[tuple[str, str]]:
-    taken = False  # the word was the value of the flag before it
+    taken = False  # whether the word was the value of the flag before it
     for word, after in pairwise([*words, ""]):
         if taken:
             taken = False
@@ -157,7 +157,7 @@ def _is_value(word: str) -> bool:
 
 
 def _name(flag: str) -> str:
-    """As argparse names what it read, so that a script that reports its own arguments says the same."""
+    """The name that argparse uses, so that a script that reports its arguments has the same names."""
     return flag.replace("-", "_")
 
 

@@ -1,12 +1,12 @@
-"""The fields that a project may require of a run: which of them a submission has, and how to give those it lacks."""
+"""Fields that a project may require of a run: which ones a submission has, and hints for the missing ones."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from typing import Final
 
-SEEDS: Final = ("seed", "random_seed", "manual_seed")  # parameters under which a seed is given
-# What to do about a field that is not there; anything else is a tag.
+SEEDS: Final = ("seed", "random_seed", "manual_seed")  # names of parameters that are seeds
+# Hints for missing fields. Any other field is a tag.
 HINTS: Final[Mapping[str, str]] = {
     "owner": "submit it with a token of your own",
     "purpose": "say why in `purpose`",
@@ -17,7 +17,7 @@ HINTS: Final[Mapping[str, str]] = {
 
 
 def lacking(wanted: Collection[str], has: Collection[str]) -> list[str]:
-    """The fields that are not there; `has` names fields, parameters and tags alike, tags also as `tags.NAME`."""
+    """The wanted fields that are missing. `has` contains fields, parameters and tags; tags also as `tags.NAME`."""
     return [name for name in wanted if name not in has]
 
 
@@ -28,7 +28,7 @@ def hint_of(name: str) -> str:
 def given_by_spec(
     user: str, purpose: str | None, data: Collection[str], tags: Mapping[str, str], params: Mapping[str, str]
 ) -> set[str]:
-    """Names of the fields that a submission brings."""
+    """Names of the fields that a submission has."""
     has = {name for name, value in (("owner", user), ("purpose", purpose), ("data", data)) if value}
     if any(name in params for name in SEEDS):
         has.add("seed")

@@ -1,4 +1,4 @@
-"""Who may name content: those who can read it already, and those who uploaded it, which shows that they have it."""
+"""Which blobs a caller may refer to: those it can read already, and those it uploaded, since it has their content."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from muster.track.rows import adding
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """`owner` is whose its uploads are; `projects` those whose content it may read, None for all."""
+    """A caller that refers to blobs. `owner` owns its uploads; it may read blobs of `projects`, None for all."""
 
     owner: str
     projects: tuple[str, ...] | None
 
 
 def of_project(project: str) -> Holder:
-    """A worker: it acts for the project of its run."""
+    """The holder for a worker, which acts for its run's project."""
     return Holder(f"project:{project}", (project,))
 
 
@@ -30,7 +30,7 @@ def of_user(user: str, projects: Iterable[str] | None) -> Holder:
 
 
 def held_by(holder: Holder) -> ColumnElement[bool]:
-    """Of rows of `blobs`: that the holder may name them."""
+    """Condition on rows of `blobs`: the holder may refer to them."""
     if holder.projects is None:
         return true()
     owners = [holder.owner, *(f"project:{project}" for project in holder.projects)]
@@ -41,5 +41,5 @@ def held_by(holder: Holder) -> ColumnElement[bool]:
 
 
 def owning(digests: Iterable[str], owner: str, now: float) -> Record:
-    """Notes that the owner has these."""
+    """Records that the owner has these blobs."""
     return adding(blob_owners, [{"digest": digest, "owner": owner, "time": now} for digest in digests])

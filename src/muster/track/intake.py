@@ -1,4 +1,4 @@
-"""What the record makes of a worker's batch: points, documents and, for a run that is no job, its end."""
+"""Writes a worker's batch to the record: points, documents and, for a run that isn't a job, its end."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from muster.track.rows import Doc, note_row, patch_attempt, patch_run, read_run
 from muster.track.values import PURGED
 from muster.wire import Batch, WorkerExit
 
-_KNOWN: Final = 8192  # attempts that are remembered
+_KNOWN: Final = 8192  # attempts that are cached
 
 
 class Gone(Protocol):
-    """Who knows which runs were deleted for good."""
+    """Knows which runs were purged."""
 
     def __contains__(self, run: object) -> bool: ...
 
 
 @dataclass(slots=True)
 class Purged:
-    """The runs that were purged: a set in memory, of what `track_marks` holds."""
+    """The purged runs: a set in memory, loaded from `track_marks`."""
 
     db: RecordDb
     _runs: set[str] | None = None
@@ -74,19 +74,19 @@ class Intake:
         self._db, self._metrics, self._artifacts = db, metrics, artifacts
         self._required, self._purged = required, purged
         self._origins = origins
-        self._known: OrderedDict[tuple[str, int], bool] = OrderedDict()  # → whether it is a job's
+        self._known: OrderedDict[tuple[str, int], bool] = OrderedDict()  # → whether the run is a job's
         self._lock = threading.Lock()
 
     def open(self, run: str) -> str | None:
-        """The project of a run that is no job and may be written to; None when there is none."""
+        """The project of an existing run that isn't a job; None if there is none. "" if it was purged."""
         if self.gone(run):
-            return ""  # what still comes is taken and dropped
+            return ""  # later data is accepted and dropped
         with self._db.reading() as connection:
             found = read_run(connection, run)
         return None if found is None or found.of_job else found.project
 
     def gone(self, run: str) -> bool:
-        """Whether it was purged: then whatever still comes of it is acknowledged, and dropped."""
+        """Whether the run was purged: then later data is acknowledged and dropped."""
         return run in self._purged
 
     def records(
@@ -120,7 +120,7 @@ class Intake:
         return records
 
     def _meet(self, run: str, attempt: int) -> tuple[bool, bool]:
-        """Whether the run is a job's, and whether the attempt is met for the first time since the server started."""
+        """Whether the run is a job's, and whether this is the attempt's first batch since the server started."""
         key = (run, attempt)
         with self._lock:
             if key in self._known:
@@ -140,7 +140,7 @@ class Intake:
 
 
 def _begun(run: str, attempt: int, now: float) -> Record:
-    """A run outside of Muster reports for the first time in this attempt."""
+    """Records the first batch of an attempt of a run outside Muster."""
 
     def record(connection: Connection) -> None:
         found = read_run(connection, run)
@@ -162,7 +162,7 @@ def _begun(run: str, attempt: int, now: float) -> Record:
 
 
 def _ended(run: str, attempt: int, exit: WorkerExit) -> Record:
-    """A run outside of Muster is over, once."""
+    """Records the end of a run outside Muster, once."""
     kind = REASONS.get(exit.reason)
     message = exit.detail.strip().splitlines()[-1] if exit.detail.strip() else kind.summary if kind else exit.reason
     reason = {"code": exit.reason, "message": message[:1000], "hint": kind.hint if kind else "", "data": {}}

@@ -1,4 +1,4 @@
-"""Where jobs stand by now, read for many of them at once."""
+"""Reads the current state of many jobs at once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from muster.track.rows import Doc, chunks
 
 @dataclass(frozen=True, slots=True)
 class JobRows:
-    """Events alone would tell of late reports, too, which nobody heeds."""
+    """The state of jobs. Events alone would include late reports, which are ignored."""
 
     jobs: dict[str, Doc] = field(default_factory=dict)  # `Job.to_doc` by id
     attempts: dict[tuple[str, int], Attempt] = field(default_factory=dict)

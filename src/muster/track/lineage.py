@@ -1,4 +1,6 @@
-"""Lineage: what was made from what, both ways and across projects, as trees that name only what one may see."""
+"""Lineage: trees of what was made from what, in both directions and across projects, filtered by the caller's
+rights.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,9 @@ from muster.track.rows import Doc, chunks, link_row
 
 ROLES: Final = ("reads", "writes", "saves", "starts_from", "evaluates", "registers")
 KINDS: Final = ("data", "run", "checkpoint", "artifact", "model")
-DEPTH: Final = 20  # links that a tree follows
-_NODES_MAX: Final = 2000  # of one tree
-_KEPT: Final = 3  # of the checkpoints of a run that lead nowhere, the newest that are shown
+DEPTH: Final = 20  # links that a tree follows from its root
+_NODES_MAX: Final = 2000  # per tree
+_KEPT: Final = 3  # newest checkpoints of a run that are shown although nothing was made from them
 HIDDEN: Final = "something in another project"
 
 Way = Literal["up", "down"]
@@ -38,15 +40,15 @@ class Link:
 
 @dataclass(slots=True)
 class Node:
-    """One thing in a tree, with what it was made from, or what was made from it."""
+    """A node of a tree, with the nodes that it was made from, or that were made from it."""
 
-    ref: str  # `run:gpt-17`; `hidden` for what may not be seen
-    role: str = ""  # of the link that leads here
-    about: Doc = field(default_factory=dict)  # what is known of it: name, phase, project, metrics' names, digest
+    ref: str  # `run:gpt-17`; `hidden` if the caller may not see it
+    role: str = ""  # of the link that leads to it
+    about: Doc = field(default_factory=dict)  # known facts: name, phase, project, metrics' names, digest
     nodes: list[Node] = field(default_factory=list)
-    left_out: int = 0  # checkpoints that lead nowhere, beyond the newest few
-    seen: bool = False  # it stands elsewhere in the tree, with what belongs to it
-    cut: bool = False  # there is more
+    left_out: int = 0  # older checkpoints from which nothing was made
+    seen: bool = False  # whether it is also elsewhere in the tree, with its nodes
+    cut: bool = False  # whether there are more nodes
 
     def to_dict(self) -> Doc:
         return {
@@ -68,7 +70,7 @@ class Lineage:
         self._db.write(self.record(source, target, role, doc))
 
     def record(self, source: str, target: str, role: str, doc: Mapping[str, Any] | None = None) -> Record:
-        """Raises Invalid for what is no link."""
+        """Raises Invalid for an invalid link."""
         check_text(source, target)
         if role not in ROLES:
             raise Invalid(f"There is no link of the role {role!r}.", f"Use one of {', '.join(ROLES)}.")
@@ -78,7 +80,7 @@ class Lineage:
         return lambda connection: add(connection, tables.links, [row])
 
     def upstream(self, ref: str, *, visible: Collection[str] | None = None, depth: int = DEPTH) -> Node:
-        """What it was made from. `visible`: the projects that may be seen; None: all."""
+        """What it was made from. `visible`: the projects that the caller may see; None: all."""
         return self._tree(ref, "up", visible, depth)
 
     def downstream(self, ref: str, *, visible: Collection[str] | None = None, depth: int = DEPTH) -> Node:
@@ -86,7 +88,7 @@ class Lineage:
         return self._tree(ref, "down", visible, depth)
 
     def known(self, ref: str, visible: Collection[str] | None) -> bool:
-        """Whether a link between it, or a version of it, and something that may be seen is there."""
+        """Whether it, or a version of it, is linked to something that the caller may see."""
         ways = (self._tree(ref, way, visible, 2) for way in _WAYS)
         return any(_leads_to(tree.nodes) for tree in ways)
 
@@ -117,7 +119,7 @@ def check_ref(ref: str) -> None:
 
 
 def run_in(ref: str) -> str | None:
-    """The run that something belongs to, or is."""
+    """The run that a reference is, or belongs to."""
     kind, _, name = ref.partition(":")
     if kind == "run":
         return name
@@ -125,16 +127,16 @@ def run_in(ref: str) -> str | None:
 
 
 class _Walk:
-    """Goes from level to level with a few statements each."""
+    """Builds a tree level by level, with a few statements per level."""
 
     def __init__(self, connection: Connection, way: Way, visible: Collection[str] | None) -> None:
         self._connection, self._way, self._visible = connection, way, visible
-        self._met: dict[str, Doc | None] = {}  # what is known of each; None for what may not be seen
+        self._met: dict[str, Doc | None] = {}  # reference → known facts; None if the caller may not see it
         self._placed: set[str] = set()
         self._count = 0
 
     def know(self, nodes: Sequence[Node]) -> None:
-        """Fills in what is known of each node; what may not be seen loses its name."""
+        """Fills in the known facts of each node. A node that the caller may not see loses its name."""
         self._describe([node.ref for node in nodes if node.ref not in self._met])
         for node in nodes:
             about = self._met.get(node.ref)
@@ -144,7 +146,7 @@ class _Walk:
                 node.about = {**about, **node.about}
 
     def further(self, level: Sequence[Node]) -> list[Node]:
-        """The next level, hung into the tree."""
+        """The next level, added to the tree."""
         open_: list[Node] = []
         for node in level:
             if node.ref == "hidden":
@@ -181,7 +183,7 @@ class _Walk:
         return found
 
     def _implied(self, ref: str, known: Collection[str]) -> list[tuple[str, str, Doc]]:
-        """What no link says: a run made its own files; a name without a version stands for all of its versions."""
+        """Links that are not stored: a run made its own files; a name without a version stands for all its versions."""
         run, found = run_in(ref), list[tuple[str, str, Doc]]()
         if self._way == "up" and run is not None and not ref.startswith("run:") and f"run:{run}" not in known:
             found.append((f"run:{run}", "saves" if ref.startswith("checkpoint:") else "writes", {}))
@@ -196,7 +198,7 @@ class _Walk:
         return found
 
     def _seen(self, ends: Sequence[Sequence[str]]) -> Iterator[Sequence[str]]:
-        """Of pairs, those whose other end may be seen: a name that others alone use is theirs."""
+        """The pairs whose other end is visible: a name that only other projects use is not shown."""
         self._describe([other for _, other in ends if other not in self._met])
         return (pair for pair in ends if self._met.get(pair[1]) is not None)
 
@@ -232,20 +234,20 @@ class _Walk:
 
 
 def _leads_to(nodes: Sequence[Node]) -> bool:
-    """Whether more than names of data is among these and what is right under them."""
+    """Whether any of the nodes or their children is more than the name of a data set."""
     own = (node.ref != "hidden" and not node.ref.startswith("data:") for node in nodes)
     return any(own) or any(_leads_to(node.nodes) for node in nodes)
 
 
 def _versions(ref: str) -> str:
-    """What stands between a name and its version, for a name that has none."""
+    """The separator between name and version if the reference has no version, else ""."""
     if ref.startswith("data:") and "@" not in ref:
         return "@"
     return "/" if ref.startswith("model:") and "/" not in ref else ""
 
 
 def _once_hidden(nodes: list[Node]) -> list[Node]:
-    """Several hidden things under one node are told as one, with their number."""
+    """Merges the hidden nodes under one node into one, with their number."""
     hidden = [node for node in nodes if node.ref == "hidden"]
     if len(hidden) > 1:
         hidden[0].about["count"] = len(hidden)
@@ -253,7 +255,7 @@ def _once_hidden(nodes: list[Node]) -> list[Node]:
 
 
 def _thin(node: Node) -> None:
-    """Leaves out the older checkpoints of a run that lead nowhere."""
+    """Removes a run's older checkpoints from which nothing was made."""
     for below in node.nodes:
         _thin(below)
     bare = [one for one in node.nodes if one.role == "saves" and not one.nodes and not one.seen]

@@ -1,4 +1,4 @@
-"""The logbook: what people note and what Muster notes for them, of a run and of a project, and as one document."""
+"""The logbook: notes of users and of Muster on runs and projects, and their export as one document."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from muster.track.rows import Doc, Run, note_row, read_run
 TEXT_MAX: Final = 100_000  # characters of a note
 ATTACHMENTS_MAX: Final = 100
 KINDS: Final = ("note", "purpose", "start", "restart", "preemption", "stop", "end", "change", "alert", "promotion")
-_PAGE: Final = 1000  # entries read at a time
+_PAGE: Final = 1000  # notes read at a time
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One entry. `doc` may hold `attachments` (paths of the run's artifacts), `step`, `attempt`, `diff`, `reason`."""
+    """A note. `doc` may have `attachments` (paths of the run's artifacts), `step`, `attempt`, `diff`, `reason`."""
 
     id: int
     project: str
-    run: str  # empty: of the project
+    run: str  # empty: a note on the project
     time: float
     author: str
     kind: str
@@ -54,7 +54,7 @@ class Logbook:
         doc: Doc | None = None,
         at: float | None = None,
     ) -> Entry:
-        """Kept as it was written. The same `mark` is written once: then the first entry is returned.
+        """Adds a note; its text is stored unchanged. A `mark` is written once: a repeated call returns the first note.
 
         `attachments` are artifacts of the run: paths, or mappings with `path`, `digest` and `bytes`.
         """
@@ -87,7 +87,7 @@ class Logbook:
 
     def _check_there(self, run: str) -> None:
         with self._db.reading() as connection:
-            if read_run(connection, run) is None:  # deleted since it was looked at
+            if read_run(connection, run) is None:  # deleted since the caller looked it up
                 raise NotFound(f"There is no run {run!r} any more.", "See `muster runs`.")
 
     def entries(
@@ -101,7 +101,7 @@ class Logbook:
         kinds: Iterable[str] = (),
         last: bool = False,
     ) -> list[Entry]:
-        """In the order of their ids, after `after`; with `last` the newest. `search`: a text, whatever its case."""
+        """Notes with ids after `after`, sorted by id; with `last`, the newest. `search` is a text, case-insensitive."""
         notes = tables.notes
         where: list[ColumnElement[bool]] = [notes.c.id > after]
         if run is not None:
@@ -119,7 +119,7 @@ class Logbook:
         return found[::-1] if last else found
 
     def export(self, *, run: Run | None = None, project: str | None = None) -> str:
-        """All of it as a Markdown document: facts first, then the entries by day."""
+        """The whole logbook as a Markdown document: facts first, then the notes by day."""
         found: list[Entry] = []
         while page := self.entries(
             run=run.id if run else None,

@@ -1,4 +1,4 @@
-"""Aliases of model versions: names that move from one version to the next."""
+"""Aliases of model versions: names that can be moved from one version to another."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _VERSION_LIKE: Final = re.compile(r"v?\d+\Z", re.IGNORECASE)
 
 
 class Aliases:
-    """The part of `Models` that knows them."""
+    """The methods of `Models` for aliases."""
 
     _db: RecordDb
 
@@ -31,7 +31,7 @@ class Aliases:
         raise NotImplementedError
 
     def set_alias(self, name: str, alias: str, version: int, actor: str = SYSTEM) -> None:
-        """The alias leaves the version that had it."""
+        """Sets the alias; it is removed from the version that had it."""
         if not _ALIAS.match(alias) or _VERSION_LIKE.match(alias) or alias == "latest":
             raise Invalid(
                 f"{alias[:60]!r} can't be an alias.",
@@ -44,7 +44,7 @@ class Aliases:
             self._db.write(lambda connection: put(connection, tables.model_aliases, [row]), events=[told])
 
     def delete_alias(self, name: str, alias: str, actor: str = SYSTEM) -> None:
-        """Nothing happens when there is none."""
+        """Deletes the alias, if it exists."""
         table = tables.model_aliases
         gone = delete(table).where(table.c.name == name, table.c.alias == alias)
         told = self._db.event("alias.removed", actor, self.need(name).project, name=name, alias=alias)

@@ -1,4 +1,4 @@
-"""Models and their versions as rows."""
+"""Rows of models and model versions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from muster.store.codec import dumps, loads
 from muster.store.insert import Row
 from muster.track.rows import Doc
 
-LOCK: Final = "models"  # the registry changes rarely: one change at a time keeps names and numbers apart
+LOCK: Final = "models"  # one lock for the registry, which changes rarely; keeps names and version numbers unique
 STAGES: Final = ("none", "staging", "production", "archived")
 _OURS: Final = re.compile(r"(checkpoint|artifact|run):[^\s/][^\s]*\Z")
 _MLFLOW: Final = re.compile(r"runs:/+([^/]+)/(.+)\Z")
@@ -39,7 +39,7 @@ class Model:
 class Version:
     name: str
     version: int
-    run: str  # empty when none made it
+    run: str  # empty if no run made it
     source: str
     stage: str
     user: str
@@ -100,12 +100,12 @@ def put_version(name: str, version: int, **columns: Any) -> Record:
 
 
 def link_of(version: Version) -> str | None:
-    """What the version was made from, by its name in the lineage."""
+    """The lineage reference of what the version was made from."""
     return source_ref(version.source) or (f"run:{version.run}" if version.run else None)
 
 
 def source_ref(source: str) -> str | None:
-    """What an address says that a version is made from, by its name in the lineage; None for a place elsewhere."""
+    """The lineage reference that a source names; None for a location elsewhere."""
     if _OURS.match(source):
         return source
     found = _MLFLOW.match(source)
@@ -113,7 +113,7 @@ def source_ref(source: str) -> str | None:
 
 
 def version_gone(name: str, version: int) -> Record:
-    """Deletes a version with all that hangs on it; what it was made from stays."""
+    """Deletes a version with its aliases, promotions and links. What it was made from stays."""
     versions, aliases, promotions = tables.model_versions, tables.model_aliases, tables.promotions
 
     def record(connection: Connection) -> None:

@@ -1,4 +1,4 @@
-"""The model registry: names, versions that runs made, aliases, and stages with the evidence for each promotion."""
+"""The model registry: models, their versions, aliases, and stages with the evidence for each promotion."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ from muster.track.record_db import RecordDb
 from muster.track.rows import Doc, link_row
 
 NAME_MAX: Final = 250
-TEXT_MAX: Final = 100_000  # characters of a description
+TEXT_MAX: Final = 100_000  # characters in a description
 
 __all__ = ["STAGES", "Model", "Models", "Promotion", "Version"]
 
 
 class Models(Aliases):
-    """`promotions` has the stages; everything else is here."""
+    """`promotions` handles the stages, this class everything else."""
 
     def __init__(self, db: RecordDb, promotions: Promotions) -> None:
         self._db, self.promotions = db, promotions
@@ -57,7 +57,7 @@ class Models(Aliases):
         tags: Mapping[str, str] | None = None,
         actor: str = SYSTEM,
     ) -> Model:
-        """Raises Conflict when there is one of that name, in whatever project."""
+        """Raises Conflict if any project has a model with this name."""
         _check_name(name)
         _check_text(project, description)
         kept = checked("tag", tags or {})
@@ -82,7 +82,7 @@ class Models(Aliases):
     def search(
         self, projects: Sequence[str] | None = None, *, contains: str = "", tags: Mapping[str, str] | None = None
     ) -> list[Model]:
-        """By name; only of these projects, with this in the name, and with these tags."""
+        """Models sorted by name; filtered by projects, by a part of the name, and by tags."""
         where: list[Any] = []
         if projects is not None:
             where.append(tables.models.c.project.in_(list(projects)))
@@ -100,7 +100,10 @@ class Models(Aliases):
         new: str | None = None,
         actor: str = SYSTEM,
     ) -> Model:
-        """What is None stays, a tag whose value is None goes; `new` is another name. All of it or nothing."""
+        """Changes a model, completely or not at all. None leaves a value unchanged; a tag with value None is removed.
+
+        `new` is a new name.
+        """
         _check_text(description or "")
         checked("tag", {key: value or "" for key, value in (tags or {}).items()})
         if new is not None:
@@ -119,7 +122,7 @@ class Models(Aliases):
         return self.need(new or name)
 
     def delete(self, name: str, actor: str = SYSTEM) -> None:
-        """With every version; what they were made from stays."""
+        """Deletes the model with every version. What they were made from stays."""
         with self._db.holding(LOCK):
             project = self.need(name).project
             records = [version_gone(name, one.version) for one in self.versions(name)]
@@ -146,9 +149,9 @@ class Models(Aliases):
         status: str = "READY",
         doc: Doc | None = None,
     ) -> Version:
-        """The next version: from `checkpoint:RUN/STEP`, `artifact:RUN/PATH`, a run, or any address.
+        """Creates the next version, from `checkpoint:RUN/STEP`, `artifact:RUN/PATH`, a run, or any address.
 
-        With a `project`, a model that is not there is made in it.
+        If `project` is given and the model doesn't exist, it is created in that project.
         """
         _check_text(source, run, user, description)
         kept = checked("tag", tags or {})
@@ -159,7 +162,7 @@ class Models(Aliases):
                 self.create(name, project, actor=user)
             model = self.need(name)
             now = self._db.now()
-            number = max(self._newest(name), model.doc.get("last", 0)) + 1  # a deleted one's is not given again
+            number = max(self._newest(name), model.doc.get("last", 0)) + 1  # numbers of deleted versions are not reused
             beside = {**(doc or {}), "tags": kept, "status": status}
             made = Version(name, number, run, source or f"run:{run}", "none", user, now, now, description, beside)
             ref = link_of(made)
@@ -188,7 +191,7 @@ class Models(Aliases):
         return found
 
     def versions(self, name: str | None = None, *, run: str | None = None) -> list[Version]:
-        """Of a model, oldest first, or those that a run made."""
+        """The versions of a model, oldest first, or those that a run made."""
         table = tables.model_versions.c
         where = [table.name == name] if name is not None else []
         where += [table.run == run] if run is not None else []
@@ -211,7 +214,7 @@ class Models(Aliases):
         doc: Doc | None = None,
         actor: str = SYSTEM,
     ) -> Version:
-        """What is None stays; a tag whose value is None goes."""
+        """Changes a version. None leaves a value unchanged; a tag with value None is removed."""
         _check_text(description or "")
         checked("tag", {key: value or "" for key, value in (tags or {}).items()})
         with self._db.holding(LOCK):
@@ -243,7 +246,7 @@ class Models(Aliases):
 
 
 def taken(name: str) -> Conflict:
-    """The same whether one may see it or not."""
+    """The same error whether the caller may see the model or not."""
     return Conflict(
         f"The name {name!r} is taken.", "Register a version of that model if it is yours, or choose another."
     )
@@ -270,7 +273,7 @@ def _given(changes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _fields(**given: Any) -> list[str]:
-    """The names of what was given."""
+    """The names of the given arguments."""
     return [name for name, value in given.items() if value is not None and value != {}]
 
 

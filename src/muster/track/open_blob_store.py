@@ -1,4 +1,4 @@
-"""Where content is kept, as the setting `artifacts` says: a folder of this machine, or S3."""
+"""Opens the blob store that the setting `artifacts` names: a local folder, or S3."""
 
 from __future__ import annotations
 

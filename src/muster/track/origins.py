@@ -1,7 +1,7 @@
-"""What a run says that it was made from, by path or by name in the lineage, as far as it may speak of that.
+"""Resolves what a run was made from: paths and lineage references in its parameters and data sets.
 
-Whoever writes a name need not know what it stands for: a reference counts only where its project is the run's own, or
-one that the run's user is in. Any other is a name like that of a data set, and links to nothing.
+A reference counts only if it belongs to the run's own project or to a project that the run's user is in, since anyone
+can write any name. Otherwise it is treated like the name of a data set, and links to nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PATH: Final = re.compile(r"(/|s3://)[^\s,]{3,1000}\Z")
 
 @dataclass(frozen=True, slots=True)
 class Speaker:
-    """Whose run it is. `new` has runs, with their projects, that are not in the record yet."""
+    """Project and user of the run that names references. `new`: runs not yet in the record → their projects."""
 
     project: str
     user: str
@@ -35,11 +35,11 @@ class Speaker:
 
 class Origins:
     def __init__(self, db: RecordDb, projects: Callable[[str], Collection[str] | None]) -> None:
-        """`projects` gives those that a user is in; None: all."""
+        """`projects` returns the projects that a user is in; None: all."""
         self._db, self._projects = db, projects
 
     def find(self, values: Sequence[str], speaker: Speaker) -> list[str]:
-        """What these values refer to, in the order found."""
+        """The references in these values, in the order found."""
         named = [value for value in values if _REFERENCE.match(value)]
         paths = list({place for value in values if _PATH.match(value) for place in _above(value.rstrip("/"))})
         found = list(dict.fromkeys([*named, *self._checkpoints(paths)]))
@@ -47,13 +47,13 @@ class Origins:
         return [ref for ref in found if ref in seen]
 
     def names(self, texts: Iterable[str], speaker: Speaker) -> dict[str, str]:
-        """What each of these names of data is in the lineage."""
+        """Each name of a data set → its lineage reference."""
         given = list(texts)
         seen = self.visible([text for text in given if _REFERENCE.match(text)], speaker)
         return {text: text if text in seen else data_ref(text) for text in given}
 
     def visible(self, refs: Sequence[str], speaker: Speaker) -> set[str]:
-        """Those of these references that the run may speak of; what is not there is not among them."""
+        """The references that the run may use. References to objects that don't exist are left out."""
         if not refs:
             return set()
         homes = self._homes(refs, speaker.new)
@@ -67,7 +67,7 @@ class Origins:
         return Speaker(*found) if found is not None else Speaker("", "")
 
     def _homes(self, refs: Sequence[str], new: Mapping[str, str]) -> dict[str, str]:
-        """The project of each that is there."""
+        """The project of each reference that exists."""
         runs, models = tables.runs.c, tables.models.c
         by_run = {ref: run for ref in refs if (run := run_in(ref)) is not None}
         by_model = {ref: ref[6:].rpartition("/")[0] or ref[6:] for ref in refs if ref.startswith("model:")}
@@ -92,18 +92,18 @@ class Origins:
 
 
 def projects_of(state: State, user: str) -> set[str] | None:
-    """Those that a user is in; None for an administrator of all."""
+    """The projects that a user is in; None for a superuser, who is in all."""
     if any(one.user == user and one.superuser and one.revoked_at is None for one in list(state.tokens.values())):
         return None
     return {name for name, project in list(state.projects.items()) if user in project.members}
 
 
 def reference(text: str) -> str | None:
-    """The text itself when it names something: `checkpoint:gpt-17/400`, `model:gpt/3`."""
+    """The text itself if it is a reference, such as `checkpoint:gpt-17/400` or `model:gpt/3`; else None."""
     return text if _REFERENCE.match(text) else None
 
 
 def _above(path: str) -> list[str]:
-    """The path and the folders right above it: a checkpoint may be named by a file in it."""
+    """The path and up to two folders above it: a checkpoint may be given by a file in it."""
     parts = path.split("/")
     return ["/".join(parts[:count]) for count in range(len(parts), max(len(parts) - 3, 2), -1)]

@@ -1,4 +1,4 @@
-"""Paths of artifacts and of files in snapshots: relative, and never out of where they belong."""
+"""Checks paths of artifacts and snapshot files: they must be relative and must not lead elsewhere."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _HALF: Final = re.compile("[\ud800-\udfff]")  # of a surrogate pair
 
 
 def check_path(path: str) -> str:
-    """Raises Invalid for what could lead anywhere else than under the run, or can't be a file's name."""
+    """Raises Invalid for a path that could lead outside the run's folder, or can't be a file name."""
     wrong = _wrong(path)
     if wrong:
         hint = "Give a relative path such as `plots/loss.png`."

@@ -1,4 +1,4 @@
-"""Stages of model versions: who moved one where, why, and on what evidence, as it was at that moment."""
+"""Stages of model versions: each promotion with its actor, reason, and evidence at that time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from muster.track.rows import Doc, link_row, note_row
 
 WHY_MAX: Final = 10_000  # characters
 EVIDENCE_MAX: Final = 100  # runs
-_METRICS_MAX: Final = 200  # of one run
+_METRICS_MAX: Final = 200  # per run
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +53,10 @@ class Promotions:
         force: bool = False,
         archive_others: bool = False,
     ) -> Promotion:
-        """Moves a version to a stage. `evidence`: runs whose metrics, or only `metrics`, are read now and kept.
+        """Moves a version to a stage. `evidence`: runs whose metrics, or only `metrics`, are read now and stored.
 
-        To production nothing goes without evidence, unless `force` is given with a reason. `archive_others` archives
-        the versions that were in that stage.
+        Production needs evidence, unless `force` is given with a reason. `archive_others` archives the versions that
+        were in that stage.
         """
         check_text(why, *evidence, *metrics)
         if stage not in STAGES:
@@ -101,7 +101,7 @@ class Promotions:
         return versions, models[0].project
 
     def _evidence(self, runs: Sequence[str], metrics: Sequence[str]) -> list[Doc]:
-        """What the runs say at this moment."""
+        """The current metrics of the runs."""
         table = tables.runs.c
         with self._db.reading() as connection:
             query = select(table.id, table.project, table.phase).where(table.id.in_(list(runs)))
@@ -148,7 +148,7 @@ def _values(found: Mapping[str, Any], wanted: Sequence[str]) -> Doc:
 
 
 def _plain(value: float) -> float | str:
-    """As JSON can say it."""
+    """The value as JSON can represent it."""
     return value if math.isfinite(value) else "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 

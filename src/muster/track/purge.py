@@ -1,4 +1,4 @@
-"""Deleting a run for good: its rows in every table, content that nothing else refers to, and its checkpoints."""
+"""Purges a run: deletes its rows in every table, its checkpoints, and blobs that nothing else refers to."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ _BY_RUN: Final[Mapping[Table, str]] = {
     tables.log_chunks: "job",
     tables.streams: "job",
 }
-_PATIENCE: Final = 200  # milliseconds that the write-ahead log is waited for
+_PATIENCE: Final = 200  # milliseconds to wait for the write-ahead log
 
 
 class Purge:
-    """`folders` are those that hold one folder a job, made by Muster: what a run left there goes with it."""
+    """`folders` contain one folder per job, created by Muster: the run's folder in each is deleted too."""
 
     def __init__(
         self,
@@ -65,13 +65,16 @@ class Purge:
         self._purged, self._phase, self._folders = purged, phase, folders
 
     def purge(self, run: str, actor: str) -> dict[str, int]:
-        """How many rows went, by table. Raises Conflict for a job that is not over, and when a model came of it."""
+        """Purges a run. Returns the number of deleted rows by table.
+
+        Raises Conflict if its job has not ended, or if a model was made from it.
+        """
         with self._db.holding(run):
             found = self._runs.need(run)
             self._refuse(found)
             counts, digests = self._count(run), self._digests(found)
             event = Event("run.purged", self._db.now(), actor, found.project, run, data={"rows": counts})
-            self._purged.add(run)  # first, so that nothing of it can be written behind the deletion
+            self._purged.add(run)  # first, so that nothing of it can be written after the deletion
             try:
                 self._db.write(_deleted(run), events=[event])
             except BaseException:
@@ -102,7 +105,7 @@ class Purge:
         return counts
 
     def _digests(self, run: Run) -> set[str]:
-        """All content that the run refers to."""
+        """The digests of all blobs that the run refers to."""
         found = {run.code_tree} - {""}
         with self._db.reading() as connection:
             columns = (record.artifacts.c.digest, record.artifacts.c.doc, record.media.c.doc, record.notes.c.doc)
@@ -121,7 +124,9 @@ class Purge:
                 return
 
     def _clear(self, run: str, digests: set[str]) -> None:
-        """What is not in the database. The run is gone by now: what fails here is collected later, or told."""
+        """Deletes data outside the database. The rows are gone already: what fails here is collected later, or
+        logged.
+        """
         for folder in self._folders:
             shutil.rmtree(folder / run, ignore_errors=True)
         try:
@@ -150,7 +155,7 @@ def _named(column: Any, run: str) -> Iterator[ColumnElement[bool]]:
 def _deleted(run: str) -> Record:
     def write(connection: Connection) -> None:
         sqlite = connection.dialect.name == "sqlite"
-        if sqlite:  # overwrites what is deleted with zeros
+        if sqlite:  # overwrites deleted data with zeros
             connection.exec_driver_sql("PRAGMA secure_delete = ON")
         for table, where in _places(run):
             connection.execute(delete(table).where(where))
@@ -162,7 +167,7 @@ def _deleted(run: str) -> Record:
 
 
 def _empty_log(db: RecordDb) -> None:
-    """Takes what was deleted out of the write-ahead log, too, unless somebody reads just now."""
+    """Removes the deleted data from the write-ahead log too, unless a reader is active."""
     connection = db.database.writer.raw_connection()
     try:
         cursor = connection.cursor()

@@ -1,4 +1,4 @@
-"""What ranks say of the same run: the lowest rank's word holds, and what the others say otherwise is told."""
+"""Merges parameters and environments that ranks report: the lowest rank's value wins, and differences are reported."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from muster.track.rows import Doc, Run, note_row
 
 
 def take_params(doc: Doc, rank: int, given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """What is taken from this rank, and what is not because a lower rank says otherwise. Changes the document."""
+    """Adds a rank's parameters to the document.
+
+    Returns the values taken, and texts about those not taken because a lower rank has another value.
+    """
     known, writer = doc.setdefault("params", {}), doc.get("params_rank")
     lowest = writer is None or rank <= writer
     taken = {key: value for key, value in given.items() if lowest or key not in known}
@@ -26,7 +29,7 @@ def take_params(doc: Doc, rank: int, given: Mapping[str, str]) -> tuple[dict[str
 
 
 def take_environment(doc: Doc, rank: int, new: Doc) -> None:
-    """The lowest rank's is the attempt's; of the others only what is different is kept. Changes the document."""
+    """Adds a rank's environment to the document: the lowest rank's is the attempt's, others only as differences."""
     first = doc.get("environment_rank")
     if first is None or rank <= first:
         if first is not None and rank < first:

@@ -1,4 +1,4 @@
-"""Notes that ranks write: one entry, though every rank of a gang may write the same."""
+"""Notes that ranks write: stored once, even if every rank of a gang writes the same note."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from muster.track.rows import Run, note_row
 
 
 def add_rank_note(connection: Connection, run: Run, attempt: int, rank: int, time: float, text: str) -> None:
-    """The same text of the same attempt is one entry, of the lowest rank; a rank that repeats itself is heard again."""
+    """Adds a note. Ranks that write the same text in an attempt share one note, of the lowest rank.
+
+    If one rank repeats the text, that is another note.
+    """
     notes = tables.notes
     mark = f"{run.id}:{attempt}:{hashlib.sha256(text.encode()).hexdigest()[:32]}"
     doc = {"attempt": attempt, "rank": rank}

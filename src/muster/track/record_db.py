@@ -1,4 +1,4 @@
-"""What every part of the record shares: where it is read, the one way to write it, and a lock for each run."""
+"""Access to the record's database: reading, the only way to write, and a lock for each run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from muster.store.connect import Database
 
 _NAMED: Final = 20  # keys that an event names
 _NAME_MAX: Final = 200  # characters of each
-_LOCKS: Final = 256  # runs share them: enough that two runs rarely wait for each other
+_LOCKS: Final = 256  # shared by runs: enough that two runs rarely wait for each other
 
 
 def _locks() -> tuple[threading.RLock, ...]:
@@ -27,7 +27,7 @@ def _locks() -> tuple[threading.RLock, ...]:
 
 @dataclass(frozen=True, slots=True)
 class RecordDb:
-    """Only the server that leads has one, so whoever holds a run's lock may read, decide and write."""
+    """Exists only in the leading server, so the holder of a run's lock may read, decide and write."""
 
     database: Database
     commit: Commit
@@ -36,27 +36,27 @@ class RecordDb:
 
     @contextmanager
     def reading(self, limit: float | None = None) -> Iterator[Connection]:
-        """A connection that sees one moment; what still runs after `limit` seconds is ended."""
+        """A connection that sees one consistent state; a statement still running after `limit` seconds is cancelled."""
         with self.database.reading(limit) as connection:
             yield connection
 
     def write(self, *records: Record, events: Sequence[Event] = ()) -> list[Event]:
-        """All of it or nothing; durable on return. Many callers share one flush."""
+        """Writes all records or none; durable on return. Many callers share one flush."""
         return self.commit.submit(lambda state: Entry(events, records=records)).result()
 
     def event(self, kind: str, actor: str, project: str, run: str = "", **names: Any) -> Event:
-        """What somebody did, to be written with what it changed: names and ids, never a value, a text or a secret."""
+        """An event about an action, to be written with the change: names and ids, never a value, a text or a secret."""
         return Event(kind, self.now(), actor, project, run, data={key: _cut(value) for key, value in names.items()})
 
     @contextmanager
     def holding(self, run: str) -> Iterator[None]:
-        """Nobody else changes the run meanwhile."""
+        """Holds the run's lock, so that no other thread changes the run."""
         with self._held[crc32(run.encode("utf-8", "replace")) % _LOCKS]:
             yield
 
 
 def named(keys: Iterable[str]) -> dict[str, Any]:
-    """What an event says about many names: the first of them, and how many there are."""
+    """Event data about many names: the first of them, and their number."""
     found = list(keys)
     return {"keys": [_cut(key) for key in found[:_NAMED]], "count": len(found)}
 

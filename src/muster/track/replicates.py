@@ -1,4 +1,4 @@
-"""Runs that differ in their seed alone, as groups; and whether one group is better than another by more than chance."""
+"""Groups runs that differ only in their seed, and tests whether groups differ significantly in a metric."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from muster.track.significance import FEW, Difference, compare_groups, estimate
 SEEDS: Final = ("seed", "random_seed", "random_state", "rng_seed", "global_seed", "manual_seed", "data_seed")
 MOST_GROUPS: Final = 50
 _GUESSES: Final = ("val_loss", "eval_loss", "valid_loss", "test_loss", "val/loss", "eval/loss", "loss", "train_loss")
-# A metric whose name holds one of these is better when it is higher.
+# A metric is better when higher if its name contains one of these.
 _HIGHER: Final = (
     "acc", "f1", "auc", "bleu", "rouge", "reward", "score", "iou", "precision", "recall", "r2", "throughput", "per_sec",
 )  # fmt: skip
@@ -34,7 +34,7 @@ def significance(
     group: str | None,
     by: Sequence[str],
 ) -> View | None:
-    """None where there is no metric to compare; see `compare`."""
+    """The test's result; None if there is no metric to compare. See `compare`."""
     name = metric or _guess(metrics, len(views))
     if name is None:
         return None
@@ -68,7 +68,7 @@ def significance(
 
 
 def _metric_field(name: str) -> Field:
-    """`val_loss` or `val_loss.min`; a name with odd characters needs no quotes here."""
+    """Parses `val_loss` or `val_loss.min`; special characters in the name need no quotes here."""
     if not any(letter in name for letter in " `'\"()<>=!~,"):
         return parse_field(f"metrics.{name}")
     base, _, part = name.rpartition(".")
@@ -76,7 +76,7 @@ def _metric_field(name: str) -> Field:
 
 
 def _guess(metrics: Sequence[View], count: int) -> str | None:
-    """One that every run has, by the names that people use for what they look at first."""
+    """A metric that every run has, preferably one of the usual names."""
     shared = [row["name"] for row in metrics if all(row["runs"]) and not row["name"].startswith("system/")]
     return next((name for name in _GUESSES if name in shared), shared[0] if shared and count else None)
 
@@ -98,7 +98,7 @@ def _number(summary: View | None, field: Field) -> float | None:
 
 
 def _groups(search: Search, views: Sequence[View], group: str | None, by: Sequence[str]) -> list[tuple[str, list[int]]]:
-    """Label and places of the runs of each group, in the order in which they come."""
+    """Label and indexes of the runs of each group, in order of appearance."""
     if group is not None:
         field = parse_field(group)
         cells = search.views([view["id"] for view in views], [field])
@@ -119,13 +119,13 @@ def _groups(search: Search, views: Sequence[View], group: str | None, by: Sequen
 
 
 def _value(text: str) -> tuple[float, str]:
-    """So that 3e-4 and 0.0003 are one group."""
+    """A sort key, so that 3e-4 and 0.0003 are in one group."""
     number = number_of(text)
     return (0.0, text) if number is None else (number, "")
 
 
 def _without(params: Mapping[str, str], by: Sequence[str]) -> dict[str, str]:
-    """`trainer.seed` is a seed, too."""
+    """The parameters without seeds; `trainer.seed` is a seed too."""
     seeds = {name.lower() for name in by}
     return {k: v for k, v in params.items() if k.lower() not in seeds and k.lower().rpartition(".")[2] not in seeds}
 
@@ -145,7 +145,7 @@ def _told(one: Difference, groups: Sequence[tuple[str, list[int]]]) -> View:
 
 
 def _notes(groups: Sequence[tuple[str, list[int]]], sides: Sequence[Sequence[float]], by: Sequence[str]) -> list[str]:
-    """What keeps the answer from meaning much."""
+    """Reasons why the result means little."""
     if len(groups) < 2:
         return [
             f"All runs are one group: they differ in nothing but {' or '.join(by[:2])}, so there is nothing to test."

@@ -1,4 +1,4 @@
-"""What is known of a run that bears on doing it again: its environment, seeds, data, code and how it went."""
+"""Facts for reproducing a run: its environment, seeds, data sets, code and outcome."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SEED: Final = re.compile(r"(^|[._/-])seeds?$|^(seed|random_state)", re.IGNORECA
 
 
 def known(db: RecordDb, run: Run) -> dict[str, Any]:
-    """`environment` of its last attempt, `seeds`, `data` with what became of each, `code` and `attempts`."""
+    """`environment` of its last attempt, `seeds`, `data` with later digests, `code` and `attempts`."""
     with db.reading() as connection:
         environment = _environment(connection, run)
         return {
@@ -46,7 +46,7 @@ def _seeds(connection: Connection, run: str) -> dict[str, str]:
 
 
 def _data(connection: Connection, run: str) -> list[dict[str, Any]]:
-    """What it read, each with its digest then and, where another run has read it since, the newest one."""
+    """The data sets it read, each with its digest and, if another run has read it since, the newest digest."""
     target = f"run:{run}"
     read = select(links.c.source, links.c.time, links.c.doc).where(
         links.c.target == target, links.c.role == "reads", links.c.source.startswith("data:")

@@ -1,4 +1,4 @@
-"""Required fields: what a project wants of every run, and what a run lacks of it."""
+"""Required fields: those that a project requires of every run, and those that a run lacks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from muster.track.values import pairs, void
 
 
 class Required:
-    """`rules` gives the rules in force."""
+    """`rules` returns the current rules."""
 
     def __init__(self, rules: Callable[[], Rules]) -> None:
         self._rules = rules
@@ -26,7 +26,7 @@ class Required:
         return self._rules().project(project).require
 
     def judge(self, run: str, project: str) -> Record:
-        """A record that says anew whether the run has what its project requires."""
+        """Checks again whether the run has the fields that its project requires, and writes the result."""
         wanted = self.wanted(project)
         if not wanted:
             return _valid(run)
@@ -60,7 +60,7 @@ def _facts(connection: Connection, run: str, doc: Mapping[str, Any]) -> set[str]
 
 
 def _valid(run: str) -> Record:
-    """For a project that requires nothing, or not any more."""
+    """Marks the run valid, for a project that requires nothing (any more)."""
     runs = tables.runs
 
     def record(connection: Connection) -> None:
@@ -74,4 +74,4 @@ def _valid(run: str) -> Record:
     return record
 
 
-_PREFIX: Final = "required: "  # before a field's name among the problems of a run
+_PREFIX: Final = "required: "  # prefix of a field's name in the problems of a run

@@ -1,6 +1,6 @@
-"""Retention: artifacts go when their project's rules let them, and content when nobody refers to it any more.
+"""Retention: deletes artifacts by their project's rules, and blobs that nothing refers to any more.
 
-What a registered model, a promotion, or anything that a registered model was made from refers to always stays.
+Artifacts are kept in any case if a registered model or a promotion refers to their run, or was made from it.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from muster.track.record_db import RecordDb
 from muster.track.rows import note_row
 
 _LOG: Final = logging.getLogger(__name__)
-_FIRST: Final = 3_600.0  # seconds after the start: launchers that were cut off deliver first
+_FIRST: Final = 3_600.0  # seconds after the start: launchers that were disconnected deliver first
 _EVERY: Final = 86_400.0
-_NAMED: Final = 100  # paths that an entry of the logbook names
+_NAMED: Final = 100  # paths that a logbook note names
 _LOST: Final = ("failed", "stopped")
-_KIND: Final = {"diff": "code"}  # kinds that follow another's rule
+_KIND: Final = {"diff": "code"}  # kinds that follow the rule of another
 
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """What went of one project, or would."""
+    """What was removed in one project, or would be."""
 
     project: str
     runs: int
@@ -61,7 +61,7 @@ class _Due:
 
 
 class Retention:
-    """`rules` gives the rules in force. Once started it works by itself, once a day."""
+    """`rules` returns the current rules. Once started, it runs once a day."""
 
     def __init__(self, db: RecordDb, blobs: Blobs, rules: Callable[[], Rules]) -> None:
         self._db, self._blobs, self._rules = db, blobs, rules
@@ -78,7 +78,7 @@ class Retention:
             self._thread.join()
 
     def apply(self, dry_run: bool = False, only: Iterable[str] | None = None) -> Outcome:
-        """Of all projects, or `only` of these; then what nobody refers to. `dry_run` only counts."""
+        """Applies the rules of all projects, or `only` of these; then collects unused blobs. `dry_run` only counts."""
         with self._applying:
             wanted = None if only is None else set(only)
             found = []
@@ -114,7 +114,7 @@ class Retention:
 
 
 def protected(connection: Connection) -> set[str]:
-    """Runs that registered models, or the evidence of promotions, lead back to."""
+    """Runs that registered models, or the evidence of promotions, were made from, directly or indirectly."""
     versions = connection.execute(
         select(model_versions.c.name, model_versions.c.version, model_versions.c.run, model_versions.c.source)
     ).all()
@@ -134,23 +134,23 @@ def protected(connection: Connection) -> set[str]:
 
 
 def _above(connection: Connection, targets: list[str]) -> Iterator[str]:
-    """What these were made from, or by. Not what evaluated or reads them: that is made from them."""
+    """What these were made from, or by. Not what evaluates or reads them: such links point away from them."""
     return iter(connection.scalars(select(links.c.source).where(links.c.target.in_(targets))).all())
 
 
 def _run_of(ref: str) -> str:
-    """`run:gpt-17`, `checkpoint:gpt-17/400` and `artifact:gpt-17/a/b` all belong to gpt-17."""
+    """The run of a reference: `run:gpt-17`, `checkpoint:gpt-17/400` and `artifact:gpt-17/a/b` belong to gpt-17."""
     kind, _, rest = ref.partition(":")
     return rest.partition("/")[0] if kind in ("run", "checkpoint", "artifact") else ""
 
 
 def _reference(source: str) -> str:
-    """`runs:/ID/path`, as MLflow writes it, is an artifact; other references are in our own form already."""
+    """The lineage reference of a source: MLflow's `runs:/ID/path` is an artifact, others are references already."""
     return f"artifact:{source.removeprefix('runs:/')}" if source.startswith("runs:/") else source
 
 
 def _evidence(doc: Any) -> Iterator[str]:
-    """Runs that a document names under `run` or `runs`, wherever in it."""
+    """Runs that a document names under `run` or `runs`, at any depth."""
     if isinstance(doc, dict):
         for key, value in doc.items():
             if key == "run" and isinstance(value, str):
@@ -186,7 +186,7 @@ def _due(connection: Connection, project: str, keep: Keep, now: float) -> Iterat
 
 
 def _removal(project: str, run: str, files: list[_Due], now: float) -> Record:
-    """Takes them away unless they were replaced since, and says so in the logbook."""
+    """Removes the artifacts, unless they were replaced since, and adds a logbook note."""
     size = sum(one.bytes for one in files)
     text = f"Retention removed {len(files)} artifacts ({size / 1e6:.1f} MB), as the rules of {project} say."
     doc = {"removed": [one.path for one in files[:_NAMED]], "files": len(files), "bytes": size}

@@ -1,4 +1,4 @@
-"""Rows of the record as dataclasses, and the few statements that every part writes them with, on either database."""
+"""Rows of the record as dataclasses, and helpers for writing them, for both databases."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ Doc = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A row of `runs`. `doc` holds the rest of what was captured.
+    """A row of `runs`. `doc` has the rest of the captured data.
 
-    Its keys, each there only when known: `number` (of the job), `queue`, `spec`, `command`, `workdir`, `data`,
+    Its keys, each present only if known: `number` (of the job), `queue`, `spec`, `command`, `workdir`, `data`,
     `template`, `code` (commit, branch, dirty, tree, diff, remote, files, bytes, notes), `environment` (of the first
-    attempt), `reason` (behind its end), `origin` (of an import); MLflow's own are under `mlflow`.
+    attempt), `reason` (of its end), `origin` (of an import); MLflow's own data is under `mlflow`.
     """
 
     id: str
@@ -76,7 +76,7 @@ def read_run(connection: Connection, run: str) -> Run | None:
 
 
 def patch_run(connection: Connection, run: str, doc: Mapping[str, Any] | None = None, **columns: Any) -> None:
-    """Changes columns of a run, and keys of its document; a key given as None goes. Nothing for a run that is gone."""
+    """Changes columns of a run and keys of its document; None removes a key. Does nothing if the run doesn't exist."""
     runs = tables.runs
     if doc:
         old = connection.execute(select(runs.c.doc).where(runs.c.id == run)).scalar_one_or_none()
@@ -88,7 +88,7 @@ def patch_run(connection: Connection, run: str, doc: Mapping[str, Any] | None = 
 
 
 def patch_attempt(connection: Connection, run: str, attempt: int, doc: Mapping[str, Any]) -> Doc:
-    """Merges keys into the document of an attempt, and returns it as it then is."""
+    """Merges keys into the document of an attempt. Returns the new document."""
     attempts = tables.run_attempts
     here = (attempts.c.run == run) & (attempts.c.attempt == attempt)
     old = connection.execute(select(attempts.c.doc).where(here)).scalar_one_or_none()
@@ -135,7 +135,7 @@ def adding(table: Table, rows: Sequence[Row]) -> Record:
 
 
 def chunks(items: Sequence[T], size: int = _CHUNK) -> Iterator[Sequence[T]]:
-    """As many as one statement may name."""
+    """Parts that are small enough for one statement."""
     for start in range(0, len(items), size):
         yield items[start : start + size]
 

@@ -1,4 +1,4 @@
-"""Ids of runs, and what a run may be called."""
+"""Ids of runs, and checks of their names and other facts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from muster.track.facts import NAME_MAX
 PURPOSE_MAX: Final = 32_000  # characters, as in a job file
 KINDS: Final = ("train", "eval", "data", "sweep", "session")
 _ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")
-# What a job may be called by, now or some day: its id, or its number.
+# Names that a job has or may get: its id, or its number.
 _OF_JOB: Final = re.compile(r"([a-z]([a-z0-9-]*[a-z0-9])?-)?\d+\Z")
 
 

@@ -1,4 +1,4 @@
-"""Runs as searches show them: the facts of each, with its parameters, tags, last metrics and data, or some columns."""
+"""Views of runs for search results: facts, and parameters, tags, last metrics and data sets, or chosen columns."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _DATA: Final = (
 
 
 def json_number(value: float | None) -> float | str | None:
-    """JSON has no NaN and no infinity: they go as text, as everywhere in the API."""
+    """A number for JSON, which has no NaN and no infinity: they become texts, as everywhere in the API."""
     if value is None or not isinstance(value, float) or math.isfinite(value):
         return value
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
@@ -65,7 +65,7 @@ def summaries(connection: Connection, ids: Sequence[str]) -> dict[str, dict[str,
 
 
 def _metrics_statement(parts: Sequence[str]) -> Any:
-    """Of every name the series of the lowest rank, as in conditions."""
+    """Selects for every name the series of the lowest rank, as conditions do."""
     lower = metric_series.alias()
     own = metric_series.c
     is_lowest = ~exists().where(lower.c.run == own.run, lower.c.name == own.name, lower.c.rank < own.rank)
@@ -89,7 +89,7 @@ def _facts(row: Sequence[Any]) -> View:
 def _add_everything(connection: Connection, here: dict[str, View], ids: Sequence[str]) -> None:
     for view in here.values():
         view |= {"params": {}, "tags": {}, "metrics": {}, "data": []}
-    # Whole lists at once: taken one by one, several thousand rows cost twice the time.
+    # Whole lists at once: fetched one by one, several thousand rows take twice the time.
     for name, statement in (("params", _PARAMS), ("tags", _TAGS)):
         for run, key, value in connection.execute(statement, {"ids": ids}).all():
             if run in here:
@@ -108,7 +108,7 @@ def _add_cells(
 ) -> None:
     names = [str(column) for column in columns]
     values = [compiler.value(column).label(f"c{i}") for i, column in enumerate(columns)]
-    # A NaN is NULL in its column, and only the mark beside it tells it from nothing.
+    # A NaN is NULL in its column; only the flag distinguishes it from a missing value.
     nans = [compiler.is_nan(column).label(f"n{i}") for i, column in enumerate(columns)]
     for run, *cells in connection.execute(select(runs.c.id, *values, *nans).where(runs.c.id.in_(ids))):
         both = zip(names, cells[: len(names)], cells[len(names) :], strict=True)

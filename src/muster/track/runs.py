@@ -1,4 +1,4 @@
-"""Runs: the one logical record each, made, changed, hidden and read; parameters and tags that keep what they were."""
+"""Runs: create, change, hide and read them; parameters and tags with the history of their changes."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ __all__ = ["Change", "Run", "Runs"]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A parameter or tag that was given another value after the fact; None: it was not there, or is gone."""
+    """A changed parameter or tag. `old` None: it didn't exist; `new` None: it was removed."""
 
     id: int
     run: str
     time: float
     actor: str
-    attempt: int  # that gave the new value; 0 when none did
+    attempt: int  # attempt that set the new value; 0 for none
     space: str  # params or tags
     key: str
     old: str | None
@@ -40,7 +40,7 @@ class Change:
 
 
 class Runs:
-    """`judge` makes the record that says anew what required fields a run lacks; see `required.py`."""
+    """`judge` returns a record that checks the required fields of a run again; see `required.py`."""
 
     def __init__(self, db: RecordDb, experiments: Experiments) -> None:
         self._db, self._experiments = db, experiments
@@ -69,7 +69,7 @@ class Runs:
         doc: Doc | None = None,
         records: Iterable[Record] = (),
     ) -> Run:
-        """A run that is no job's; `records` are written with it. Raises Conflict when the id is taken."""
+        """Creates a run that isn't a job's; `records` are written with it. Raises Conflict if the id is taken."""
         given, labels = checked("parameter", flat(params or {})), checked("tag", tags or {})
         check_facts(name=name, kind=kind, phase=phase, purpose=purpose)
         check_text(project, user, source, parent)
@@ -110,7 +110,7 @@ class Runs:
         return found
 
     def many(self, runs: Sequence[str]) -> dict[str, Run]:
-        """By id; those that are not there are left out."""
+        """Runs by id; those that don't exist are left out."""
         found: dict[str, Run] = {}
         with self._db.reading() as connection:
             for part in chunks(runs):
@@ -131,7 +131,7 @@ class Runs:
         experiment: int | None = None,
         doc: Doc | None = None,
     ) -> Run:
-        """What is None stays; a key of `doc` that is None goes. The phase of a job's run follows the job's."""
+        """None leaves a value unchanged; a key of `doc` with None is removed. A job's run has the phase of the job."""
         check_facts(name=name, phase=phase, purpose=purpose)
         with self._db.holding(run):
             old = self.need(run)
@@ -152,7 +152,7 @@ class Runs:
             return self.need(run)
 
     def hide(self, run: str, actor: str) -> Run:
-        """Out of every list, until it is restored or purged; it still takes in what is reported."""
+        """Hides the run from every list, until it is restored or purged. It still accepts reported data."""
         return self._hidden(run, actor, self._db.now())
 
     def restore(self, run: str, actor: str) -> Run:
@@ -163,7 +163,9 @@ class Runs:
     def set_params(
         self, run: str, given: Mapping[str, Any], *, attempt: int = 0, actor: str, refuse_change: bool = False
     ) -> None:
-        """A parameter that has another value is kept as a change; with `refuse_change` that raises Conflict."""
+        """Sets parameters. A new value of an existing one is stored as a change; `refuse_change` raises Conflict
+        instead.
+        """
         flattened = checked("parameter", flat(given))
         with self._db.holding(run):
             found = self.need(run)
@@ -188,7 +190,7 @@ class Runs:
             )
 
     def params(self, runs: Sequence[str]) -> dict[str, dict[str, str]]:
-        """By run, for every run that was asked for."""
+        """By run; every requested run has an entry."""
         return self._values(tables.run_params, runs)
 
     def tags(self, runs: Sequence[str]) -> dict[str, dict[str, str]]:
@@ -255,7 +257,7 @@ class Runs:
                 )
 
     def _judged(self, run: Run) -> list[Record]:
-        """What is lacking may just have been given."""
+        """Checks required fields again if some were missing: they may be set now."""
         return [] if run.valid else [self.judge(run.id, run.project)]
 
     def _values(self, table: Table, runs: Sequence[str]) -> dict[str, dict[str, str]]:
@@ -273,7 +275,7 @@ class Runs:
 
 
 def created(run: Run) -> Record:
-    """The row of a new run, and its purpose as the first entry of its logbook."""
+    """Writes a new run's row, and its purpose as the first note of its logbook."""
 
     def record(connection: Connection) -> None:
         add(connection, tables.runs, [run_row(run)])

@@ -1,4 +1,4 @@
-"""Questions kept under a name: one's own, or a project's, which all of its members share."""
+"""Saved queries: named queries of a user, or of a project, which all of its members share."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")
 
 @dataclass(frozen=True, slots=True)
 class SavedQuery:
-    """`project` is empty for one that is its user's alone."""
+    """`project` is empty for a query of a user."""
 
     project: str
     user: str
@@ -46,7 +46,7 @@ class SavedQueries:
     def save(
         self, user: str, name: str, query: str, *, project: str = "", sort: str = "", columns: Sequence[str] = ()
     ) -> SavedQuery:
-        """Takes the place of one of the same name. Raises QueryError for what could not be asked."""
+        """Saves a query; replaces one with the same name. Raises QueryError for an invalid query."""
         if not _NAME.match(name):
             hint = "Use letters, digits, `.`, `_` and `-`, at most 100, and begin with a letter or digit."
             raise Invalid(f"A query can't be saved as {name[:120]!r}.", hint)
@@ -60,7 +60,7 @@ class SavedQueries:
             parse_field(column)
         made = SavedQuery(project, user, name, now, query, sort, tuple(columns))
         doc = dumps({"query": query, "sort": sort, "columns": list(columns)})
-        # A project has one query of a name, whoever saved it last.
+        # In a project a name is unique: the user who saves it last replaces it.
         row = {"project": project, "user": "" if project else user, "name": name, "time": now}
         row["doc"] = doc if not project else dumps({**loads(doc), "by": user})
         told = self._db.event("query.saved", user, project, name=name)
@@ -68,14 +68,14 @@ class SavedQueries:
         return made
 
     def list(self, user: str, projects: Sequence[str] | None) -> Sequence[SavedQuery]:
-        """One's own, and those of these projects (None: of all)."""
+        """The user's own queries, and those of these projects (None: of all)."""
         with self._db.reading() as connection:
             order = (saved_queries.c.project, saved_queries.c.name)
             rows = connection.execute(select(saved_queries).where(_seen(user, projects)).order_by(*order)).all()
         return [_of(row) for row in rows]
 
     def get(self, user: str, projects: Sequence[str] | None, name: str) -> SavedQuery:
-        """One's own before a project's; `project/name` is that project's. Raises NotFound."""
+        """The user's own query before a project's; `project/name` is a project's. Raises NotFound."""
         project, slash, rest = name.partition("/")
         found = [
             one

@@ -1,4 +1,4 @@
-"""Finding runs: a query in, pages of run ids out, in any order and the same on SQLite and PostgreSQL."""
+"""Search over runs: turns a query into pages of run ids, sorted by any field, equally on SQLite and PostgreSQL."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ from muster.track.query.sql import Compiler
 from muster.track.record_db import RecordDb
 from muster.track.run_views import View, views
 
-MOST: Final = 10_000  # runs of one page
-_PATIENCE: Final = 30.0  # seconds that a question may take
-_NEAR: Final = 1000  # runs that are looked at before all are
-_HINTED: Final = 2000  # names that are looked at for one that is near
+MOST: Final = 10_000  # runs per page
+_PATIENCE: Final = 30.0  # seconds that a query may take
+_NEAR: Final = 1000  # runs that are tried before all are
+_HINTED: Final = 2000  # names that are searched for a similar one
 _MOST_HINTS: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """`cursor` goes on after it, None when this was all; `total` only when it was asked for."""
+    """`cursor` continues after this page, None if it is the last; `total` only if requested."""
 
     ids: list[str]
     cursor: str | None = None
     total: int | None = None
-    hints: tuple[str, ...] = ()  # of an empty page: names in the query that no run has
+    hints: tuple[str, ...] = ()  # for an empty page: names in the query that no run has
 
 
 @dataclass(frozen=True, slots=True)
 class _Key:
     value: ColumnElement[Any]
     down: bool
-    always: bool = False  # every run has one: then an index may give the order
+    always: bool = False  # whether every run has a value: then an index can provide the order
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,19 +54,19 @@ class _Asked:
 
     @property
     def mark(self) -> int:
-        """So that a cursor is used with the order that it was made for."""
+        """Hash of the sort keys, so that a cursor is only used with the order it was made for."""
         return crc32(repr(self.sorts).encode())
 
 
 @dataclass(frozen=True, slots=True)
 class _Edge:
-    """An index that has runs in the wanted order: `values` reads it from where the order begins."""
+    """An index with the runs in the wanted order: `values` reads it from the start of the order."""
 
     values: Select[Any]
     column: ColumnElement[Any]
     down: bool
-    joined: tuple[FromClause, ColumnElement[bool]] | None = None  # the table of the column, and how it belongs to a run
-    spoiled: Select[Any] | None = None  # finds something when runs are missing in the index
+    joined: tuple[FromClause, ColumnElement[bool]] | None = None  # the column's table, and its join condition with runs
+    spoiled: Select[Any] | None = None  # finds a row if the index lacks some runs
 
     @classmethod
     def of(cls, asked: _Asked) -> _Edge | None:
@@ -76,7 +76,7 @@ class _Edge:
         field, down = asked.sorts[0].field, asked.sorts[0].down
         if len(asked.sorts) > 1 or field.kind != "metric" or field.part != "last":
             return None
-        table = metric_series.alias()  # apart from those that conditions look into
+        table = metric_series.alias()  # an alias, since conditions use the table too
         series = table.c
         here = and_(series.name == field.name, series.rank == 0, series.last.is_not(None))
         ordered = select(series.last).where(here).order_by(series.last.desc() if down else series.last)
@@ -100,10 +100,10 @@ class Search:
         experiments: Sequence[int] | None = None,
         count: bool = False,
     ) -> Page:
-        """Runs of these projects (None: of all) that the query means; without `sort`, the newest first.
+        """Runs of these projects (None: all) that match the query; without `sort`, newest first.
 
-        `hidden`: False leaves hidden runs out, True wants them alone, None takes both. `after` is a page's cursor.
-        Runs without a value in what they are sorted by come last. Raises QueryError, and Invalid for a wrong cursor.
+        `hidden`: False leaves hidden runs out, True selects only them, None takes both. `after` is a page's cursor.
+        Runs without a value in the sort field come last. Raises QueryError, and Invalid for a wrong cursor.
         """
         now = self._db.now()
         asked = _Asked(
@@ -125,16 +125,18 @@ class Search:
         return Page(ids, cursor, total, () if ids or after else self._hints(asked.node, projects))
 
     def views(self, ids: Sequence[str], columns: Sequence[Field] | None = None) -> list[View]:
-        """The runs in the order given: facts, and either `params`, `tags`, `metrics` and `data`, or only the `cells`
-        of these columns. An id that is no run's is left out."""
+        """The runs in the given order, with their facts. An id without a run is left out.
+
+        A view has either `params`, `tags`, `metrics` and `data`, or only the `cells` of the given columns.
+        """
         with self._db.reading(_PATIENCE) as connection:
             register(connection)
             return views(connection, self._compiler(), ids, columns)
 
     def _near(self, connection: Connection, asked: _Asked) -> Sequence[Row[Any]] | None:
-        """A whole page from the runs that come first in the order, whatever they are; None when they don't fill it.
+        """A page from only the first runs in the order; None if they don't fill it.
 
-        Most questions find many runs: then a look at the first thousand is enough, however many there are.
+        Most queries match many runs: then checking the first thousand is enough, however many there are.
         """
         edge = _Edge.of(asked)
         if edge is None or asked.limit > _NEAR // 4:
@@ -145,7 +147,7 @@ class Search:
             return None
         compiler = self._compiler(few=True)
         keys = _keys(compiler, asked.sorts)
-        # Strictly before the edge: those that share its value may stand on both sides of it.
+        # Strictly before the edge: runs that share its value may be on both sides of it.
         inside = edge.column > reach if edge.down else edge.column < reach
         statement = _selected(compiler, asked, keys).where(inside)
         if edge.joined is not None:
@@ -158,9 +160,9 @@ class Search:
         keys = _keys(compiler, asked.sorts)
         statement = _selected(compiler, asked, keys)
         if after is not None:
-            blob_store = statement.subquery()
-            keys = [_Key(blob_store.c[f"k{i}"], key.down, key.always) for i, key in enumerate(keys)]
-            statement = select(blob_store).where(_beyond(keys, _read_cursor(after, asked.mark, len(keys))))
+            found = statement.subquery()
+            keys = [_Key(found.c[f"k{i}"], key.down, key.always) for i, key in enumerate(keys)]
+            statement = select(found).where(_beyond(keys, _read_cursor(after, asked.mark, len(keys))))
         return connection.execute(statement.order_by(*_order(keys)).limit(asked.limit + 1)).all()
 
     def _count(self, connection: Connection, asked: _Asked) -> int:
@@ -171,7 +173,7 @@ class Search:
         return Compiler(self._db.database.kind, self._db.now(), few)
 
     def _hints(self, node: Node, projects: Sequence[str] | None) -> tuple[str, ...]:
-        """Names of the query that no run has, with the nearest one that some have."""
+        """Names in the query that no run has, each with the most similar existing one."""
         spaces = {"param": run_params.c.key, "metric": metric_series.c.name, "tag": run_tags.c.key}
         found: list[str] = []
         for field in dict.fromkeys(_fields(node)):
@@ -188,7 +190,7 @@ class Search:
 def _nearest(
     connection: Connection, column: ColumnElement[str], name: str, projects: Sequence[str] | None
 ) -> str | None:
-    """The name itself if a run that may be seen has it, else one like it, else None."""
+    """The name itself if a visible run has it, else a similar name, else None."""
     table: Any = column.table
     seen = select(column).join(runs, runs.c.id == table.c.run).where(*_within(projects, False, None))
 
@@ -197,7 +199,7 @@ def _nearest(
 
     if known(name):
         return name
-    # One step of the index a name, rather than one a row.
+    # One index step per name, instead of one per row.
     first = select(func.min(column).label("name")).cte("names", recursive=True)
     further = select(func.min(column)).where(column > first.c.name).scalar_subquery()
     names = first.union_all(select(further).where(first.c.name.is_not(None)))
@@ -229,11 +231,11 @@ def _order(keys: Sequence[_Key]) -> list[ColumnElement[Any]]:
 
 
 def _keys(compiler: Compiler, wanted: Sequence[Sort]) -> list[_Key]:
-    """What pages are ordered by, down to what no two runs share."""
+    """The sort keys of pages, ending with a unique one."""
     keys: list[_Key] = []
     for sort in wanted:
         if sort.field.kind in ("param", "tag"):
-            # Numbers in the order of numbers, and after them what is none.
+            # Numbers are sorted as numbers; other values follow.
             keys.append(_Key(compiler.number(sort.field), sort.down))
         value = compiler.value(sort.field)
         textual = sort.field.kind not in ("metric", "number", "duration", "time", "flag")
@@ -242,7 +244,7 @@ def _keys(compiler: Compiler, wanted: Sequence[Sort]) -> list[_Key]:
 
 
 def _beyond(keys: Sequence[_Key], marks: Sequence[Any]) -> ColumnElement[bool]:
-    """After the row that had these values, where NULL comes last."""
+    """Rows after the row with these values; NULL sorts last."""
     found: list[ColumnElement[bool]] = []
     same: list[ColumnElement[bool]] = []
     for key, mark in zip(keys, marks, strict=True):

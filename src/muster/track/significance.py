@@ -1,4 +1,4 @@
-"""Whether groups of runs differ by more than their seeds: means with confidence intervals, Welch's t-test, Holm."""
+"""Statistics of groups of runs: means with confidence intervals, Welch's t-test, Holm's correction."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Final
 
-FEW: Final = 5  # runs in a group below which a test says little, and we say so
-MOST_PAIRED: Final = 8  # groups of which every pair is tested; of more, each against the best
+FEW: Final = 5  # runs in a group; with fewer, a test means little, and the result says so
+MOST_PAIRED: Final = 8  # groups up to which every pair is tested; with more, each against the best
 _TINY: Final = 1e-300
 _ENOUGH: Final = 1e-15
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """`low` and `high`: the confidence interval of the mean; None with fewer than two values."""
+    """`low` and `high` are the confidence interval of the mean; None with fewer than two values."""
 
     count: int
     mean: float | None
@@ -27,9 +27,9 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Mean of the first minus mean of the second, with its interval; no `p` where no test is possible."""
+    """Mean of the first minus mean of the second, with its interval; `p` is None if no test is possible."""
 
-    first: int  # of the groups, by their place
+    first: int  # index of the group
     second: int
     difference: float | None
     low: float | None
@@ -37,8 +37,8 @@ class Difference:
     t: float | None
     freedom: float | None
     p: float | None
-    adjusted: float | None  # by Holm, over all that were tested
-    why: str = ""  # there is no test, or little in it
+    adjusted: float | None  # p with Holm's correction over all tests
+    why: str = ""  # why there is no test, or why it means little
 
 
 def estimate(values: Sequence[float], level: float = 0.95) -> Estimate:
@@ -54,7 +54,7 @@ def estimate(values: Sequence[float], level: float = 0.95) -> Estimate:
 
 
 def compare_groups(groups: Sequence[Sequence[float]], best: int = 0, level: float = 0.95) -> list[Difference]:
-    """Every pair of groups, or with many groups each against the one at `best`; corrected for how many are tested."""
+    """Tests every pair of groups, or with many groups each against `best`; p is corrected for the number of tests."""
     places = range(len(groups))
     pairs = list(combinations(places, 2)) if len(groups) <= MOST_PAIRED else [(best, i) for i in places if i != best]
     tested = [welch(groups[a], groups[b], level, (a, b)) for a, b in pairs]
@@ -66,7 +66,7 @@ def compare_groups(groups: Sequence[Sequence[float]], best: int = 0, level: floa
 def welch(
     first: Sequence[float], second: Sequence[float], level: float = 0.95, places: tuple[int, int] = (0, 1)
 ) -> Difference:
-    """Welch's t-test, which does not take the groups for equally spread."""
+    """Welch's t-test, which doesn't assume equal variances."""
     one, other = estimate(first, level), estimate(second, level)
     if one.mean is None or other.mean is None:
         return Difference(*places, None, None, None, None, None, None, None, "a group has no value")
@@ -88,7 +88,7 @@ def welch(
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's step-down correction, in the order given: the chance of one false finding among all stays below p."""
+    """Holm's step-down correction, in the given order: bounds the probability of any false positive among all tests."""
     order = sorted(range(len(p_values)), key=lambda i: p_values[i])
     adjusted = [0.0] * len(p_values)
     highest = 0.0
@@ -99,12 +99,12 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def t_two_sided(t: float, freedom: float) -> float:
-    """The chance of a |t| at least this large under Student's distribution."""
+    """The probability of a |t| at least this large under Student's distribution."""
     return incomplete_beta(freedom / 2, 0.5, freedom / (freedom + t * t))
 
 
 def t_quantile(chance: float, freedom: float) -> float:
-    """The t that Student's distribution stays below with this chance, for chances from 0.5 up to 1."""
+    """The quantile of Student's distribution, for probabilities from 0.5 up to 1."""
     tail = 2 * (1 - chance)
     low, high = 0.0, 1.0
     while t_two_sided(high, freedom) > tail:
@@ -128,7 +128,7 @@ def incomplete_beta(a: float, b: float, x: float) -> float:
 
 
 def _fraction(a: float, b: float, x: float) -> float:
-    """Lentz's method: numerator and denominator are kept apart from zero."""
+    """Lentz's method: numerator and denominator are kept away from zero."""
     c, d = 1.0, 1.0 / _apart(1 - (a + b) * x / (a + 1))
     total = d
     for m in range(1, 10_000):

@@ -1,4 +1,4 @@
-"""Code snapshots as the server has them: a manifest of files by digest, and what a submission says about its code."""
+"""Code snapshots on the server: manifests of files by digest, and the code section of a submission."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from muster.track.record_db import RecordDb
 MANIFEST_BYTES: Final = 16 << 20
 TREE_PATH: Final = "muster/code.json"
 DIFF_PATH: Final = "muster/code.diff"
-_PARSED: Final = 16  # manifests held in memory
-_REMEMBERED: Final = 10_000  # manifests that were seen to be whole
+_PARSED: Final = 16  # manifests cached in memory
+_REMEMBERED: Final = 10_000  # manifests known to be complete
 
 Digest = Annotated[str, Field(pattern=r"^([0-9a-f]{64})?$")]
 Line = Annotated[str, Field(max_length=500, pattern=r"^[^\x00]*$")]
 
 
 class Code(BaseModel):
-    """What a submission says about its code; see `muster.client.snapshot`."""
+    """The code section of a submission; see `muster.client.snapshot`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -40,8 +40,8 @@ class Code(BaseModel):
     branch: Line = ""
     dirty: bool = False
     remote: Line = ""
-    tree: Digest = ""  # of the manifest
-    diff: Digest = ""  # of the changes against the commit
+    tree: Digest = ""  # digest of the manifest
+    diff: Digest = ""  # digest of the diff against the commit
     files: Annotated[int, Field(ge=0)] = 0
     bytes: Annotated[int, Field(ge=0)] = 0
     notes: Annotated[tuple[Line, ...], Field(max_length=100)] = ()  # what could not be captured
@@ -60,8 +60,8 @@ class Manifest:
 class Snapshots:
     def __init__(self, artifacts: Artifacts) -> None:
         self._artifacts, self._blobs = artifacts, artifacts.blobs
-        self._parsed: dict[str, Manifest] = {}  # content never changes
-        # manifest, and for whom → turn of the blobs, and when it was seen whole
+        self._parsed: dict[str, Manifest] = {}  # a blob never changes
+        # (manifest, holder) → value of `Blobs.turn`, and when it was found complete
         self._whole: dict[tuple[str, Holder], tuple[int, float]] = {}
 
     def manifest(self, tree: str) -> Manifest:
@@ -74,26 +74,26 @@ class Snapshots:
         return known
 
     def of_run(self, run: str) -> Manifest | None:
-        """The files of a run's snapshot; None when it has none."""
+        """The files of a run's snapshot; None if it has none."""
         kept = self._artifacts.get(run, TREE_PATH)
         return self.manifest(kept.digest) if kept is not None and kept.kind == "code" else None
 
     def refers(self, run: str, digest: str) -> bool:
-        """Whether a run has this content: as an artifact, in its media, or in its snapshot."""
+        """Whether a run refers to this blob: as an artifact, in its media, or in its snapshot."""
         if run in self._artifacts.runs_with(digest) or in_media(self._artifacts.db, run, digest):
             return True
         manifest = self.of_run(run)
         return manifest is not None and digest in manifest.digests()
 
     def whole(self, tree: str, holder: Holder) -> bool:
-        """Whether all of it is there and may be named; then it stays for long enough to be submitted."""
+        """Whether all its blobs exist and the holder may refer to them; then they stay long enough for a submission."""
         if not self._blobs.has([tree], holder):
             return False
         digests = [*self.manifest(tree).digests(), tree]
         turn, seen = self._whole.get((tree, holder), (-1, 0.0))
         if turn == self._blobs.turn and time.monotonic() - seen < GRACE / 4:
             self._blobs.vouch(digests)
-            if turn == self._blobs.turn:  # nothing was deleted before that
+            if turn == self._blobs.turn:  # nothing was deleted before `vouch`
                 return True
         turn = self._blobs.turn
         if self._blobs.missing(digests, holder):
@@ -104,7 +104,7 @@ class Snapshots:
         return True
 
     def accept(self, code: Code, holder: Holder) -> Code:
-        """The same, without what is not there for its user: a submission is never refused for its snapshot."""
+        """The code without blobs that the holder lacks: a submission is never refused because of its snapshot."""
         notes, changed = list(code.notes), dict[str, Any]()
         if code.tree and (why := self._lacks(code.tree, holder)):
             notes.append(f"the snapshot was left out: {why}")
@@ -115,7 +115,7 @@ class Snapshots:
         return code.model_copy(update={**changed, "notes": tuple(notes[:100])}) if changed else code
 
     def records(self, code: Code, project: str, now: float) -> Callable[[str], list[Record]]:
-        """By the run: what ties accepted content to it and its project, in the transaction that accepts the job."""
+        """For a run: records that tie the blobs to it and its project, in the transaction that accepts the job."""
         about = {"commit": code.commit, "files": code.files, "bytes": code.bytes}
         named = ((TREE_PATH, code.tree, "code", about), (DIFF_PATH, code.diff, "diff", {"mime": "text/x-diff"}))
         shared = [_shared(code.tree, self.manifest(code.tree), project, now)] if code.tree else []
@@ -137,7 +137,7 @@ class Snapshots:
 
 
 def _shared(tree: str, manifest: Manifest, project: str, now: float) -> Record:
-    """Lets everybody in the project name the files of a snapshot; the manifest stands for all of them."""
+    """Lets the whole project refer to the files of a snapshot. If it owns the manifest already, it owns all files."""
     owner = of_project(project).owner
     known = select(blob_owners.c.time).where(blob_owners.c.digest == tree, blob_owners.c.owner == owner)
 
@@ -149,14 +149,14 @@ def _shared(tree: str, manifest: Manifest, project: str, now: float) -> Record:
 
 
 def in_media(db: RecordDb, run: str, digest: str) -> bool:
-    """Whether a medium is this content. That its text holds the digest says nothing: anybody may write one."""
+    """Whether a medium of the run is this blob. Other digests in its document don't count: any user can write one."""
     with db.reading() as connection:
         docs = connection.scalars(select(media.c.doc).where(media.c.run == run, media.c.doc.contains(digest)))
         return any(loads(doc).get("digest") == digest for doc in docs)
 
 
 def read_manifest(blobs: Blobs, tree: str) -> Manifest:
-    """Raises Invalid when it is none, and NotFound when it is not there."""
+    """Raises Invalid if it isn't a manifest, and NotFound if it doesn't exist."""
     return parse_manifest(blobs.read(tree, MANIFEST_BYTES), tree)
 
 

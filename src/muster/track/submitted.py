@@ -1,7 +1,7 @@
-"""The rows of a job that was accepted: its run, what it was given, and what it says that it was made from.
+"""Rows of an accepted job: its run, its parameters and tags, and its lineage links.
 
-They are written in the transaction that accepts the job. Of a database that is older than the record, the follower of
-the log writes them.
+They are written in the transaction that accepts the job. If the database is older than the record, the follower of the
+event log writes them.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from muster.track.rows import Run, link_row, merged, note_row, run_row
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What is looked up before the transaction."""
+    """Data that is looked up before the transaction."""
 
     experiment: int
     params: Mapping[str, str]
-    data: Sequence[str]  # references of the data that it reads
-    sources: Sequence[str]  # references of what its parameters say that it starts from
+    data: Sequence[str]  # references of the data sets that it reads
+    sources: Sequence[str]  # references that its parameters name as its start
 
 
 class SubmittedJobs:
-    """`origins` tells what names and values of parameters refer to."""
+    """`origins` resolves references in names and parameter values."""
 
     def __init__(self, experiments: Experiments, origins: Origins) -> None:
         self._experiments, self._origins = experiments, origins
 
     def rows_of(self, spec: JobSpec, user: str) -> Callable[[Event], Rows]:
-        """Asked before the commit; the event is made within it."""
+        """Called before the commit; the event is made within it."""
         found = self._find(Speaker(spec.project, user), spec.run, spec.envs, spec.data)
         return lambda event: list(_rows(event, found))
 
     def rows_of_event(self, event: Event, new: Mapping[str, str]) -> Rows:
-        """`new` has runs, with their projects, that are not in the record yet."""
+        """`new`: runs that are not in the record yet → their projects."""
         spec = event.data["spec"]
         speaker = Speaker(event.project, event.data["user"], new)
         return list(_rows(event, self._find(speaker, spec["run"], spec.get("envs") or {}, spec.get("data") or ())))

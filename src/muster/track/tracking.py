@@ -1,4 +1,4 @@
-"""All parts of the record, made once for the server that leads."""
+"""All parts of the record, created once in the leading server."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from muster.track.usage import LimitOf, Usage
 
 
 class Tracking:
-    """`home` is the server's folder; what is too large for the database is kept under it unless told otherwise."""
+    """`home` is the server's folder; what is too large for the database is stored under it by default."""
 
     def __init__(self, db: RecordDb, store: Store, home: Path, artifacts: str, limit_of: LimitOf | None) -> None:
         self.db, self.home = db, home
@@ -62,7 +62,7 @@ class Tracking:
         self.purge = Purge(db, self.runs, self.blobs, self.purged, _phases(store), _folders(home))
 
     def start(self) -> None:
-        """Begins the work that goes on beside the requests."""
+        """Starts the background work."""
         self.metrics.start()
         self.retention.start()
 
@@ -80,7 +80,7 @@ def _phases(store: Store) -> Callable[[str], str | None]:
 
 
 def _folders(home: Path) -> list[Path]:
-    """Where the engine of this machine keeps one folder a job."""
+    """Folders in which the local engine keeps one folder per job."""
     return [home / "local" / name for name in ("checkpoints", "attempts")]
 
 
@@ -92,8 +92,10 @@ def open_tracking(
     artifacts: str = "",
     limit_of: LimitOf | None = None,
 ) -> Tracking | None:
-    """None where the store has no database to keep a record in. `artifacts` as in the settings; `limit_of`: the most
-    bytes that a project's artifacts may have."""
+    """Opens the record; None if the store has no database. `artifacts` is the setting.
+
+    `limit_of` returns the most bytes that a project's artifacts may have.
+    """
     if store.database is None:
         return None
     return Tracking(RecordDb(store.database, commit, now), store, home, artifacts, limit_of)

@@ -1,7 +1,7 @@
-"""How many bytes the artifacts of each project have, against its limit: summed up once, then counted on in memory.
+"""Bytes of each project's artifacts, against its limit: summed once, then counted in memory.
 
-Only the server that leads writes, so what it has counted is all there is. What was removed meanwhile is seen when
-something would be refused: then the project is summed up anew.
+Only the leading server writes, so its counter includes every new artifact. Removals are not counted: before a request
+is refused, the project is summed again.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from muster.store.record_tables import artifacts, experiments, runs
 from muster.track.record_db import RecordDb
 
 LimitOf = Callable[[str], int | None]
-# How the owners begin of artifacts that belong to an experiment and to no run: `mlflow:EXPERIMENT/models/ID`.
+# Prefix of owners of artifacts that belong to an experiment and not to a run: `mlflow:EXPERIMENT/models/ID`.
 BESIDE_RUNS: Final = "mlflow:"
-_AGAIN: Final = 10.0  # seconds before a full project is summed up anew
+_AGAIN: Final = 10.0  # seconds before a full project is summed again
 
 
 class Usage:
-    """`limit_of`: the most bytes of a project; None where no project has a limit, which costs nothing."""
+    """`limit_of` returns the most bytes of a project; None if no project has a limit, which costs nothing."""
 
     def __init__(self, db: RecordDb, limit_of: LimitOf | None = None) -> None:
         self._db, self._limit_of = db, limit_of
         self._used: dict[str, int] = {}
-        self._summed: dict[str, float] = {}  # when
-        self._pending: Counter[str] = Counter()  # counted, and perhaps not yet written
+        self._summed: dict[str, float] = {}  # project → time of its last sum
+        self._pending: Counter[str] = Counter()  # counted, but perhaps not written yet
         self._lock = threading.Lock()
 
     def check(self, project: str, size: int) -> None:
-        """Raises Refused when so much more would be too much."""
+        """Raises Refused if so many more bytes would exceed the limit."""
         limit = self._limit_of(project) if self._limit_of is not None else None
         if limit is not None:
             with self._lock:
@@ -45,7 +45,7 @@ class Usage:
 
     @contextmanager
     def room(self, owner: str, size: int) -> Iterator[None]:
-        """For what a run, a model or a trace is given meanwhile. Raises Refused where its project has no room."""
+        """Counts bytes that a run, model or trace gets in the block. Raises Refused above its project's limit."""
         project = self._project(owner) if self._limit_of is not None else None
         limit = self._limit_of(project) if self._limit_of is not None and project is not None else None
         if project is None or limit is None:
@@ -97,6 +97,6 @@ class Usage:
 
 
 def _experiment(owner: str) -> int | None:
-    """Which one it belongs to; None for a run."""
+    """The experiment that owns it; None for a run."""
     number = owner.removeprefix(BESIDE_RUNS).partition("/")[0] if owner.startswith(BESIDE_RUNS) else ""
     return int(number) if number.isascii() and number.isdigit() else None

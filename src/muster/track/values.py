@@ -1,4 +1,4 @@
-"""Parameters and tags as records: what stood there before is kept as a change, in the transaction that changes it."""
+"""Records that write parameters and tags: the old value is stored as a change, in the same transaction."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from muster.store.insert import Row, add, put
 from muster.track.facts import number_of, same_value
 from muster.track.rows import Doc, chunks, note_row
 
-PURGED: Final = "purged:"  # before a run's id, in track_marks: nothing of it comes back
-OPENED: Final = "opened:"  # before a run's id and the digest of a script's key: the attempt that it was given
-Judge = Callable[[str, str], Record]  # of a run and its project
-_SHOWN: Final = 200  # characters of a value in an entry of the logbook
+PURGED: Final = "purged:"  # prefix of a run's id in track_marks: nothing of it may come back
+OPENED: Final = "opened:"  # prefix of a run's id and the digest of a script's key: the attempt that the key opened
+Judge = Callable[[str, str], Record]  # for a run and its project
+_SHOWN: Final = 200  # characters of a value in a logbook note
 
 
 def params_record(
     run: str, given: Mapping[str, str], *, attempt: int, actor: str, now: float, noted: bool = True
 ) -> Record:
-    """Sets parameters. `noted`: a change is told in the logbook; one between two attempts is told as their diff."""
+    """Sets parameters. `noted`: a change gets a logbook note; one between two attempts is in their diff instead."""
 
     def record(connection: Connection) -> None:
         project = project_of(connection, run)
@@ -66,7 +66,7 @@ def tags_record(run: str, given: Mapping[str, str | None], *, actor: str, now: f
 
 
 def project_of(connection: Connection, run: str) -> str | None:
-    """None for a run that is not there: nothing is written of it."""
+    """The run's project; None if the run doesn't exist: then nothing is written for it."""
     return connection.execute(select(tables.runs.c.project).where(tables.runs.c.id == run)).scalar_one_or_none()
 
 
@@ -81,12 +81,12 @@ def loaded(text: str) -> Doc:
 
 
 def pairs(rows: Iterable[Sequence[Any]]) -> dict[str, str]:
-    """Of a query for two columns of text."""
+    """The result of a query for two text columns, as a mapping."""
     return {row[0]: row[1] for row in rows}
 
 
 def void(_: object) -> None:
-    """A statement's result that nobody reads: a record returns nothing."""
+    """Discards a statement's result: a record returns nothing."""
 
 
 def _known_params(connection: Connection, run: str, keys: list[str]) -> dict[str, tuple[str, int]]:

@@ -1,4 +1,4 @@
-"""The checks that a job passes before it is accepted, in order. A new one: a file here and a line below."""
+"""The admission checks that a job passes before it is accepted, in order. To add one: a file here and a line below."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an admission check is given and what it answers."""
+"""The input and the result of an admission check."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from muster.core.spec import JobSpec
 from muster.core.state import State
 
 Growth = Mapping[str, tuple[Resources, int]]
-Objections = Callable[[JobSpec, str], Sequence[Problem]]  # of the engine that has the pool
+Objections = Callable[[JobSpec, str], Sequence[Problem]]  # objections of the engine that has the pool
 
 
 def no_objections(spec: JobSpec, pool: str) -> Sequence[Problem]:
@@ -22,7 +22,7 @@ def no_objections(spec: JobSpec, pool: str) -> Sequence[Problem]:
 
 
 class Site(TypedDict, total=False):
-    """What a server tells of itself, whatever the job: see `Context`."""
+    """What a server passes to every check, independent of the job; see `Context`."""
 
     growth: Growth
     objections: Objections
@@ -33,20 +33,20 @@ class Site(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """The world that a job wants to enter."""
+    """What the checks look at, beside the job's spec."""
 
     state: State
     user: str
     has_secret: Callable[[str, str], bool]  # (project, name)
-    local: bool  # jobs run on this machine: folders and commands of those that do can be looked at now
-    # Pools that grow when somebody waits → what a node of theirs is like, and how many there may be in all.
+    local: bool  # jobs run on this machine: their folders and commands can be checked now
+    # Pools that grow on demand → the resources of one of their nodes, and the maximum number of nodes.
     growth: Growth = field(default_factory=dict)
     objections: Objections = no_objections
-    log_limit_max: int | None = None  # bytes of output of a rank that a job may ask to be kept; None: any number
-    quota: Quota = UNLIMITED  # of whoever the job belongs to
-    refusal: str = ""  # why a member's job can't be kept apart on this machine; "" when it can
-    python: str = ""  # the path of the interpreter that submits, on the machine where that runs
-    trusted: bool = False  # an administrator asks
+    log_limit_max: int | None = None  # maximum bytes of output per rank that a job may ask to keep; None: no maximum
+    quota: Quota = UNLIMITED  # of the user and the project of the job
+    refusal: str = ""  # why a member's job can't be isolated on this machine; "" when it can
+    python: str = ""  # path of the interpreter that submits, on the machine where it runs
+    trusted: bool = False  # an administrator submits the job
 
 
 Check = Callable[[JobSpec, Context], Reason | None]

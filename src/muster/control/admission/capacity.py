@@ -1,4 +1,4 @@
-"""A job that no set of nodes could ever hold is refused at once, with the nearest shape that would fit."""
+"""Refuses a job that no set of nodes could ever hold, and names the nearest shape that would fit."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def check(spec: JobSpec, context: Context) -> Reason | None:
     state, wanted, fewest = context.state, ask(spec), fewest_nodes(spec)
     pools = open_pools(context, spec)
     if (state.kinds or context.growth) and not pools:
-        return None  # that is another check's
+        return None  # another check refuses it
     fits = fitting(context, pools, wanted)
-    # A gang never spans pools, so what counts is the one with the most nodes that could hold a worker.
+    # A gang never spans pools, so the pool with the most nodes that could hold a worker decides.
     most = max(fits.values(), default=0)
     if most >= fewest:
         return None
@@ -37,7 +37,7 @@ def check(spec: JobSpec, context: Context) -> Reason | None:
 
 
 def kinds(context: Context) -> dict[tuple[str, Resources], int]:
-    """Pool and what a node of it is like → how many there are or, where a pool grows, may be."""
+    """Pool and resources of a node → number of such nodes that exist or, where a pool grows, may exist."""
     found = dict(context.state.kinds)
     for pool, (total, most) in context.growth.items():
         there = sum(count for (name, _), count in context.state.kinds.items() if name == pool)
@@ -46,7 +46,7 @@ def kinds(context: Context) -> dict[tuple[str, Resources], int]:
 
 
 def fitting(context: Context, pools: set[str], wanted: Resources) -> Counter[str]:
-    """Nodes of each pool that would hold a worker if nobody else were there."""
+    """Number of nodes of each pool that would hold a worker if they were empty."""
     found: Counter[str] = Counter()
     for (pool, total), count in kinds(context).items():
         if pool in pools and total.holds(wanted):
@@ -54,14 +54,14 @@ def fitting(context: Context, pools: set[str], wanted: Resources) -> Counter[str
     for pool, slots in found.items():
         known = context.state.pools.get(pool)
         if known is not None and known.machines:
-            # A cluster with a queue of its own has more slots than machines, alike in number for each kind of machine.
+            # A cluster with its own queue has more slots than machines, by the same factor for each kind of machine.
             all_slots = sum(count for (name, _), count in context.state.kinds.items() if name == pool)
             found[pool] = min(slots, ceil(slots * known.machines / max(all_slots, 1)))
     return found
 
 
 def _too_large(kinds: set[Resources], wanted: Resources) -> tuple[str, str, dict[str, Any]]:
-    """No node holds one worker: what is missing on the nearest, and a worker that it would hold."""
+    """For a worker that no node holds: what the nearest node lacks, and a shape that it would hold."""
     nearest = min(kinds, key=lambda total: (len(total.lacks(wanted)), -total.accelerators, -total.milli_cpus))
     shape: dict[str, Any] = {}
     if wanted.accelerators and nearest.accelerators:

@@ -1,4 +1,4 @@
-"""Where jobs run on this machine, a plain command that can't be found is refused before it costs a launch."""
+"""Refuses a plain command that can't be found, before it costs a launch. Only for jobs that run on this machine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from muster.control.admission.pools import here
 from muster.core.reasons import Reason, reason
 from muster.core.spec import JobSpec
 
-# Only a first word that the shell would take as it stands is judged; anything cleverer is left to the shell.
+# Checks only a first word that the shell would use unchanged; anything more complex is left to the shell.
 _PLAIN = re.compile(r"[\w./+@%-]+\Z")
 _SHELL_WORDS = re.compile(
     r"(?:[.:]|\[\[?|alias|bg|break|builtin|case|cd|command|compgen|continue|declare|dirs|echo|enable|eval|exec|exit|export"
@@ -23,7 +23,7 @@ _SHELL_WORDS = re.compile(
 )
 
 _PYTHON = re.compile(r"/(?:[^\0]*/)?python[\d.]*")  # a path that an interpreter may have
-_SHOWN = 200  # characters of a command
+_SHOWN = 200  # characters of a command that a hint shows
 
 
 def check(spec: JobSpec, context: Context) -> Reason | None:
@@ -46,10 +46,10 @@ def check(spec: JobSpec, context: Context) -> Reason | None:
 
 
 def _instead(word: str, path: str | None, python: str) -> str:
-    """What to write for a program that is not on the PATH; "" where nothing is known that would work.
+    """What to write instead of a program that is not on the PATH; "" if nothing is known to work.
 
-    The interpreter that submits has the packages that its user means, so it goes before others. It may be on another
-    machine: only what is found here counts.
+    The interpreter that submits has the packages that the user expects, so it is preferred. It may be on another
+    machine: only what exists on this one counts.
     """
     mine = Path(python) if _PYTHON.fullmatch(python) and os.access(python, os.X_OK) else None
     if word not in ("python", "python3"):
@@ -62,7 +62,7 @@ def _instead(word: str, path: str | None, python: str) -> str:
 
 
 def _same(one: Path, other: Path) -> bool:
-    """A virtual environment's interpreter is a link to another's, and yet not the same: the folder counts too."""
+    """Whether both are the same interpreter, in the same folder: a virtual environment's is a link to another's."""
     return one.parent.resolve() == other.parent.resolve() and one.samefile(other)
 
 

@@ -1,4 +1,4 @@
-"""A job that asks an engine for what the engine's settings don't allow is refused before anything is launched."""
+"""Refuses a job whose options for an engine are not allowed by the engine's settings, before anything is launched."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from muster.core.spec import JobSpec
 
 
 def check(spec: JobSpec, context: Context) -> Reason | None:
-    """Every pool counts that it may go to: a job that would fail in one of them has to name another."""
+    """Checks every pool that the job may go to: a job that would fail in one of them has to name another."""
     found = {pool: context.objections(spec, pool) for pool in sorted(open_pools(context, spec))}
     pools = [pool for pool, problems in found.items() if problems]
     if not pools:

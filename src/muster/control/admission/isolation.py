@@ -1,4 +1,4 @@
-"""Where jobs run on this machine, those of anybody but an administrator must be kept apart from the server."""
+"""Refuses a job on this machine that can't be isolated from the server, unless an administrator submits it."""
 
 from __future__ import annotations
 

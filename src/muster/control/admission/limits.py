@@ -1,4 +1,4 @@
-"""A gang that is larger than its queue, its project or its user may ever be is refused: it would wait for ever."""
+"""Refuses a gang that is larger than its queue, project or user may ever use: it would wait forever."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _limited(state: State) -> bool:
 
 
 def _limits(spec: JobSpec, context: Context) -> Iterator[tuple[float, str, str]]:
-    """The most accelerators, of whom, and where."""
+    """Each limit as: maximum number of accelerators, to whom it applies, and where."""
     rules = context.state.rules
     queue, project = rules.queue(spec.queue), rules.project(spec.project)
     if queue.max_accelerators_per_user is not None:
@@ -49,7 +49,7 @@ def _limits(spec: JobSpec, context: Context) -> Iterator[tuple[float, str, str]]
 
 
 def _by_pool(context: Context, spec: JobSpec) -> dict[str, float]:
-    """What the queue may ever use of each pool: with all that it may borrow, and without what others never lend."""
+    """The maximum that the queue may use of each pool: with all that it may borrow, without what others never lend."""
     rules, pools, there = context.state.rules, open_pools(context, spec), Counter[str]()
     for (pool, total), count in kinds(context).items():
         there[pool] += total.accelerators * count if pool in pools and total.holds(ask(spec)) else 0

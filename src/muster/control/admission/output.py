@@ -1,4 +1,4 @@
-"""A job may ask for more output to be kept than usual, up to the server's maximum."""
+"""Refuses a job that asks for more output to be kept than the server's maximum."""
 
 from __future__ import annotations
 

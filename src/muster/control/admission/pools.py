@@ -1,4 +1,4 @@
-"""The pools that a job may go to: the one it names must exist, and the rules must let it into one at least."""
+"""The pools that a job may go to: a pool that it names must exist, and the rules must allow at least one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from muster.core.reasons import Reason, reason
 from muster.core.spec import JobSpec
 from muster.core.state import State
 
-_HERE: Final = ("local", "sim")  # engines that start workers on this machine, or pretend to
+_HERE: Final = ("local", "sim")  # engines that start workers on this machine, or simulate it
 
 
 def check(spec: JobSpec, context: Context) -> Reason | None:
@@ -31,7 +31,7 @@ def check(spec: JobSpec, context: Context) -> Reason | None:
 
 
 def open_pools(context: Context, spec: JobSpec) -> set[str]:
-    """Pools that have nodes, or may have some, and that the job and the rules allow."""
+    """Pools that have or may get nodes, and that the job and the rules allow."""
     return set(_open(context.state, spec, context.growth))
 
 

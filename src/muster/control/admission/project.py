@@ -1,4 +1,4 @@
-"""The project must exist. Whether the user may submit to it is the server's question, asked before."""
+"""The project must exist. Whether the user may submit to it was checked by the server before."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A user, and a project, may have so many jobs that are not over: whatever more comes is refused at once."""
+"""Refuses a job when its user or its project has reached the limit of live jobs, jobs that have not ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job that lacks what its project requires of every run is refused, where the policy says so."""
+"""Refuses a job that lacks what its project requires of every run, if the policy says to refuse."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from muster.core.spec import JobSpec
 from muster.track.facts import command_params
 from muster.track.fields import given_by_spec, hint_of, lacking
 
-# What the run itself may bring: the code is captured as it is submitted, the seed and the data reported as it runs.
+# What the run may report later: the code is captured at submission, the seed is reported while the job runs.
 _LATER: Final = ("code", "seed")
 
 

@@ -1,4 +1,4 @@
-"""A gang whose nodes must share a label is refused where no nodes that share one are enough of them."""
+"""Refuses a gang whose nodes must share a label if no group of nodes with one label value is large enough."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def check(spec: JobSpec, context: Context) -> Reason | None:
     state = context.state
     pools = open_pools(context, spec)
     if max(fitting(context, pools, wanted).values(), default=0) < fewest:
-        return None  # there are not even so many nodes: that is another check's
+        return None  # there are too few nodes in any case: the capacity check refuses it
     if any(pool in context.growth for pool in pools):
-        return None  # nobody knows what labels nodes have that do not exist yet
+        return None  # the labels of nodes that don't exist yet are unknown
     sizes: Counter[tuple[str, str]] = Counter()
     for node in state.nodes.values():
         value = node.name if label == "node" else node.labels.get(label)

@@ -1,4 +1,4 @@
-"""A queue that runs jobs in turns takes those of one node only."""
+"""A queue that runs jobs in turns accepts only jobs of one node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where jobs run on this machine, the working directory must be there."""
+"""The working directory must exist. Only for jobs that run on this machine."""
 
 from __future__ import annotations
 

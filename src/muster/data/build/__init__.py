@@ -1,4 +1,4 @@
-"""Makes datasets from what people have: text and JSONL."""
+"""Builds datasets from text and JSONL files."""
 
 from muster.data.build.text import Progress, tokens
 

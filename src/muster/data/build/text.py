@@ -14,17 +14,17 @@ from numpy.typing import NDArray
 from muster.data.errors import DataError
 from muster.data.formats.tokens import Writer
 
-END: Final = 256  # the token that ends a document: the first that is no byte
+END: Final = 256  # the token that ends a document: the first value that is no byte
 VOCAB: Final = 257
-_PART: Final = 4 << 20  # characters read at once from a text file: bytes may be cut anywhere, words may not
-_EVERY: Final = 1000  # documents between two words on progress
+_PART: Final = 4 << 20  # characters read at once from a text file: bytes may be split anywhere, words may not
+_EVERY: Final = 1000  # documents between two progress reports
 
 Tokenizer = Callable[[str], Iterable[int]]
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a build is."""
+    """The progress of a build."""
 
     file: Path
     files: int  # files begun
@@ -33,7 +33,7 @@ class Progress:
 
 
 def byte_tokens(text: str) -> bytes:
-    """The bytes of a text: every text has them, and no other tokenizer is needed to go back."""
+    """The UTF-8 bytes of a text. Every text has them, and they can be decoded without a tokenizer."""
     return text.encode()
 
 
@@ -48,8 +48,11 @@ def tokens(
     shard: int = 64 << 20,
     progress: Callable[[Progress], None] = lambda state: None,
 ) -> Progress:
-    """Writes all documents, each closed by the token `end`, to the folder `out`: a text file is one document, a line of
-    a .jsonl file is one with its text under `field`. Refuses a file that is missing before it writes anything."""
+    """Writes all documents to the folder `out`, each followed by the token `end`.
+
+    A text file is one document. Each line of a .jsonl file is one document, with its text under `field`. A missing file
+    is refused before anything is written.
+    """
     files = [Path(path) for path in paths]
     _check(files, vocab, end)
     documents = count = 0
@@ -87,7 +90,7 @@ def _row(found: Iterable[int]) -> NDArray[np.integer]:
 
 
 def _pieces(file: Path, field: str, part: int) -> Iterator[tuple[str, bool]]:
-    """Stretches of text of at most `part` characters (-1: whole documents), and whether a document ends with each."""
+    """Parts of text of at most `part` characters (-1: whole documents), and whether each one ends a document."""
     try:
         with file.open(encoding="utf-8", newline="\n") as stream:
             if file.suffix == ".jsonl":

@@ -1,4 +1,4 @@
-"""Data formats by name. To add one: a module with `write` and `open` (see base.py), and a line here."""
+"""The data formats by name. To add one: a module with `write` and `open` (see base.py), and a line here."""
 
 from __future__ import annotations
 

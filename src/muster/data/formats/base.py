@@ -1,4 +1,4 @@
-"""What a data format is: a way to write samples into a folder, and to open such a folder for random access."""
+"""The interface of a data format: writes samples into a folder, and opens such a folder for random access."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from muster.data.dataset import Stored
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """The two functions of a format's module. Options, by keyword, are the format's own.
+    """The two functions of a format's module. Each format has its own keyword options.
 
-    `write(folder, samples, **options)`: the dataset exists when it returns; cut off before, `open` refuses it.
-    `open(folder, **options)`: raises DataError, with the file and the bytes, unless every shard is there with its size.
-    What it opens gives `len`, `read(index)` in any order from any thread, `verify()` of the checksums, and `close()`.
+    `write(folder, samples, **options)`: the dataset is complete when it returns; if it was interrupted, `open` refuses
+    it.
+
+    `open(folder, **options)`: raises DataError, with the file and the bytes, unless every shard exists and has its
+    size. It returns an object with `len`, `read(index)` in any order from any thread, `verify()` of the checksums, and
+    `close()`.
     """
 
     write: Callable[..., None]

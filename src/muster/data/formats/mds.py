@@ -1,4 +1,4 @@
-"""MosaicML's MDS shards (version 2): columns by name, offsets at the head of each shard, `index.json` over all."""
+"""MosaicML's MDS shards (version 2): named columns, offsets at the head of each shard, one `index.json` for all."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from muster.data.errors import DataError
 from muster.data.files import INDEX, Maps, check_size, fresh, read_index, write_file, write_json
 from muster.data.formats.mds_codec import Codec, codec
 
-_UNPACKED: Final = 4  # compressed shards that are held unpacked at once
+_UNPACKED: Final = 4  # compressed shards that are kept unpacked at once
 
 
 def write(folder: Path, samples: Iterable[Sample], *, columns: dict[str, str], limit: int = 1 << 26) -> None:
-    """`columns` names each part's encoding: `{"image": "ndarray:uint8", "name": "str"}`; `limit` in bytes a shard."""
+    """`columns` gives each part's encoding: `{"image": "ndarray:uint8", "name": "str"}`; `limit`: bytes per shard."""
     folder = Path(folder)
     fresh(folder)
     codecs = [(name, codec(name, columns[name])) for name in sorted(columns)]
@@ -48,7 +48,7 @@ def write(folder: Path, samples: Iterable[Sample], *, columns: dict[str, str], l
 
 
 def open(folder: Path) -> MdsShards:
-    """Raises DataError unless every shard is there with its size and every column can be read."""
+    """Raises DataError unless every shard exists with its size and every column can be read."""
     folder = Path(folder)
     raw = read_index(folder)
     try:
@@ -64,7 +64,7 @@ def open(folder: Path) -> MdsShards:
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file as the index lists it."""
+    """A file as listed in the index."""
 
     path: Path
     size: int  # bytes
@@ -73,12 +73,12 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class MdsShard:
-    """One shard: its columns, and its file as it is or packed."""
+    """One shard: its columns, and its file, plain or compressed."""
 
     samples: int
-    columns: tuple[tuple[str, int | None, Codec], ...]  # name, fixed size in bytes if it has one, codec
+    columns: tuple[tuple[str, int | None, Codec], ...]  # name, size in bytes if it is fixed, codec
     raw: File
-    packed: File | None  # when only the compressed file is there
+    packed: File | None  # if only the compressed file exists
     compression: str
 
 
@@ -112,7 +112,7 @@ class MdsShards:
         return _sample(shard, place, data[begin:end].tobytes())
 
     def verify(self) -> None:
-        """Compares each file with those of its checksums in the index that Python can compute (not xxhash's)."""
+        """Compares each file with its checksums in the index, as far as Python can compute them (not xxhash)."""
         for shard in self.shards:
             file = shard.packed or shard.raw
             check_size(file.path, file.size)
@@ -161,7 +161,7 @@ def _file(folder: Path, entry: dict[str, Any]) -> File:
 
 
 def _sample(shard: MdsShard, place: int, data: bytes) -> Sample:
-    """The sizes of the columns that vary stand first, then all columns."""
+    """Decodes a sample: the sizes of the variable columns come first, then all columns."""
     varying = sum(size is None for _, size, _ in shard.columns)
     sizes = iter(np.frombuffer(data, "<u4", varying).tolist())
     at = 4 * varying

@@ -1,4 +1,4 @@
-"""The column encodings of MosaicML's MDS format, with NumPy alone: images stay bytes, and pickles are refused."""
+"""The column encodings of MosaicML's MDS format, with NumPy only: images stay bytes, and pickles are refused."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from muster.data.errors import DataError
 
-# Code of each value type in an array that carries its own; the names are those that `ndarray:<name>` takes.
+# Type codes in arrays whose type the encoding doesn't fix; the names are those of `ndarray:<name>`.
 _TYPES: Final = {
     8: "uint8",
     9: "int8",
@@ -28,12 +28,12 @@ _TYPES: Final = {
     66: "float64",
 }
 _CODES: Final = {name: code for code, name in _TYPES.items()}
-_BANDS: Final = {"L": 1, "RGB": 3, "RGBA": 4}  # modes of an image whose bands are bytes
+_BANDS: Final = {"L": 1, "RGB": 3, "RGBA": 4}  # image modes with one byte per band
 
 
 @dataclass(frozen=True, slots=True)
 class Codec:
-    """How one column is stored. `size` is the number of bytes where every value takes the same."""
+    """The encoding of one column. `size`: bytes per value, if all values have the same size."""
 
     size: int | None
     encode: Callable[[Any], bytes]
@@ -41,7 +41,7 @@ class Codec:
 
 
 def codec(column: str, encoding: str) -> Codec:
-    """Raises DataError for an encoding that isn't known, or that would run code from the data."""
+    """The codec of an encoding. Raises DataError if it is unknown or would run code from the data."""
     name, _, detail = encoding.partition(":")
     if encoding == "pkl":
         raise DataError(
@@ -66,7 +66,7 @@ def _scalar(name: str) -> Codec:
 
 
 def _array(column: str, detail: str) -> Codec:
-    """Type and shape may each be fixed by the encoding; what isn't stands before the values."""
+    """The encoding may fix type and shape; what it doesn't fix is stored before the values."""
     name, _, sides = detail.partition(":")
     if name and name not in _CODES:
         raise DataError(f"column {column!r}: an array of type {name!r}; expected one of {', '.join(_CODES)}.")
@@ -107,7 +107,7 @@ def _array_value(raw: bytes, name: str, shape: tuple[int, ...] | None) -> NDArra
 
 
 def _image(raw: bytes) -> NDArray[np.uint8]:
-    """A raw image: width, height, length of its mode, mode, bytes → u8[height, width(, bands)]."""
+    """Decodes a raw image: width, height, length of its mode, mode, bytes → u8[height, width(, bands)]."""
     width, height, length = (int(each) for each in np.frombuffer(raw, "<u4", 3))
     mode = raw[12 : 12 + length].decode()
     if mode not in _BANDS:

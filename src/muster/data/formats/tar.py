@@ -1,7 +1,8 @@
-"""WebDataset tar shards, read at random: a shard's headers are read once, and remembered in a small file beside it.
+"""WebDataset tar shards with random access: a shard's headers are read once and cached in a small file beside it.
 
-A sample is a run of files that share their path up to the first dot of the name: `n0001.jpg` and `n0001.cls` are one,
-with the parts `jpg` and `cls`, and `__key__`. Text, numbers, JSON and .npy are decoded; images and the rest stay bytes.
+A sample is a run of files with the same path up to the first dot of the name: `n0001.jpg` and `n0001.cls` are one
+sample, with the parts `jpg` and `cls`, and `__key__`. Text, numbers, JSON and .npy are decoded; images and the rest
+stay bytes.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from muster.data.errors import DataError
 from muster.data.files import INDEX, Maps, check_size, crc32, fresh, write_json
 from muster.data.formats.tar_index import TarShard, find_shard, remember, scan
 
-_SHARD: Final = 10_000  # samples in a shard that we write
+_SHARD: Final = 10_000  # samples per shard that is written here
 
 
 def write(folder: Path, samples: Iterable[Sample], *, shard: int = _SHARD) -> None:
-    """Each sample needs `__key__`; its other parts are named by their kind: `txt`, `cls`, `json`, `npy`, `jpg`, …"""
+    """Each sample needs `__key__`; its other parts are named by their type: `txt`, `cls`, `json`, `npy`, `jpg`, …"""
     folder = Path(folder)
     fresh(folder)
     if shard < 1:
@@ -44,14 +45,14 @@ def write(folder: Path, samples: Iterable[Sample], *, shard: int = _SHARD) -> No
         paths.append(_write_shard(folder, len(paths), held))
     if not paths:
         raise DataError(f"{folder}: no sample was written.")
-    # The index comes first: until every shard that it names has its name, `open` refuses the folder.
+    # The index is written first: until every shard that it lists has its final name, `open` refuses the folder.
     write_json(folder / INDEX, {"format": "muster-tar", "shards": [path.name for path in paths]})
     for path in paths:
         _part(path).replace(path)
 
 
 def open(folder: Path, *, decode: bool = True) -> TarShards:
-    """A folder of .tar files, in the order of their names, or one .tar file. Every header is checked, once."""
+    """Opens a folder of .tar files, in the order of their names, or one .tar file. Every header is checked once."""
     paths = _paths(Path(folder))
     shards = tuple(find_shard(path) for path in paths)
     if not any(len(shard.table) for shard in shards):
@@ -89,7 +90,7 @@ class TarShards:
         return sample
 
     def verify(self) -> None:
-        """Reads every header again, and every byte of a shard whose checksum is known."""
+        """Reads every header again, and every byte of the shards with a known checksum."""
         for shard in self.shards:
             check_size(shard.path, shard.size)
             if not scan(shard.path).same(shard.table):
@@ -119,7 +120,7 @@ def _paths(place: Path) -> list[Path]:
 
 
 def _missing(folder: Path, found: list[Path]) -> str | None:
-    """A shard that our own index names and that isn't there. Other writers leave no index."""
+    """A shard that our own index lists and that doesn't exist. Other writers leave no index."""
     try:
         raw = json.loads((folder / INDEX).read_text("utf-8"))
         named = raw["shards"] if raw["format"] == "muster-tar" else []
@@ -161,7 +162,7 @@ def _write_shard(folder: Path, number: int, samples: list[Sample]) -> Path:
 
 
 def _part(path: Path) -> Path:
-    """The name of a shard while the dataset isn't finished."""
+    """The name of a shard until the dataset is finished."""
     return path.with_name(path.name + ".part")
 
 

@@ -1,4 +1,4 @@
-"""Where the samples of a tar stand: read from its headers once, and remembered in a small file beside it."""
+"""The index of the samples in a tar: read from its headers once, and cached in a small file beside it."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from muster.data.errors import DataError
 from muster.data.files import check_size, write_json
 
 _SIDECAR: Final = ".muster.json"
-_BLOCK: Final = 512  # bytes: the unit of a tar
+_BLOCK: Final = 512  # bytes: the block size of a tar
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """The samples of a tar, as arrays: a hundred bytes or so a sample, as there may be millions."""
+    """The samples of a tar, as arrays: about a hundred bytes per sample, because there may be millions."""
 
-    names: tuple[str, ...]  # of parts, each once
+    names: tuple[str, ...]  # names of parts, each once
     starts: NDArray[np.int64]  # [samples + 1]: the first row of each sample
     rows: NDArray[np.int64]  # [parts, 3]: number of the name, offset and size in bytes
     keys: NDArray[np.bytes_]  # [samples], UTF-8
@@ -46,16 +46,16 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class TarShard:
-    """One tar and where its samples stand in it."""
+    """One tar and the positions of its samples."""
 
     path: Path
     size: int  # bytes
-    crc32: int | None  # of the whole file, where its writer left it
+    crc32: int | None  # of the whole file, if its writer recorded it
     table: Table
 
 
 def find_shard(path: Path) -> TarShard:
-    """From the sidecar if it is of this very file, else from the headers."""
+    """Reads the sidecar if it belongs to this version of the file, else the headers."""
     stat = path.stat()
     crc: int | None = None
     try:
@@ -69,14 +69,14 @@ def find_shard(path: Path) -> TarShard:
     except DataError:
         raise
     except (OSError, KeyError, TypeError, ValueError):
-        pass  # there is none, or it is no such file: the headers say it all
+        pass  # there is no sidecar, or it is invalid: the headers contain everything
     shard = TarShard(path, stat.st_size, crc, scan(path))
     remember(shard, stat.st_mtime_ns)
     return shard
 
 
 def remember(shard: TarShard, changed: int) -> None:
-    """Writes the sidecar. `changed` is when the tar was, in ns since 1970."""
+    """Writes the sidecar. `changed`: modification time of the tar in ns since 1970."""
     table = shard.table
     arrays = {"names": table.names, "starts": table.starts.tolist(), "rows": table.rows.tolist()}
     keys = [table.key(place) for place in range(len(table))]
@@ -84,11 +84,11 @@ def remember(shard: TarShard, changed: int) -> None:
     try:
         write_json(_sidecar(shard.path), content)
     except OSError:
-        pass  # a folder that we may not write to: the headers are read again next time
+        pass  # the folder is not writable: the headers are read again next time
 
 
 def scan(path: Path) -> Table:
-    """Reads every header of a tar; raises DataError for one that isn't whole."""
+    """Reads every header of a tar; raises DataError for a tar that isn't complete."""
     names: dict[str, int] = {}
     keys: list[str] = []
     starts: list[int] = []
@@ -97,7 +97,7 @@ def scan(path: Path) -> Table:
         folder, slash, base = name.rpartition("/")
         stem, dot, part = base.partition(".")
         if not stem or not dot:
-            continue  # such as .DS_Store, or a file without a kind: WebDataset leaves these out as well
+            continue  # such as .DS_Store, or a file without an extension: WebDataset ignores these too
         key = folder + slash + stem
         if not keys or keys[-1] != key:
             keys.append(key)
@@ -119,7 +119,7 @@ def _table(keys: list[str], names: list[str], starts: list[int], rows: Sequence[
 
 
 def _members(path: Path) -> Iterator[tuple[str, int, int]]:
-    """Name, offset and size in bytes of each file, once the whole tar has been seen to be whole."""
+    """Name, offset and size in bytes of each file, after checking that the tar is complete."""
     found = path.stat().st_size
     try:
         with tarfile.open(path, "r:") as tar:

@@ -1,8 +1,8 @@
-"""Token shards: one long row of tokens cut into files, of which every window can be read at once.
+"""Token shards: one long row of tokens in several files, with direct access to every window.
 
-A shard is a header of 64 bytes (magic, version, bytes a token, vocabulary, count, CRC-32 of the tokens) and then the
-tokens, little-endian, as u16 where the vocabulary allows it, else u32. `index.json` lists them and is written last.
-Sample i is tokens [i * length, i * length + length + 1): inputs and targets together, wherever shards end.
+A shard is a header of 64 bytes (magic, version, bytes per token, vocabulary, count, CRC-32 of the tokens) and then the
+tokens, little-endian, as u16 if the vocabulary allows it, else u32. `index.json` lists the shards and is written last.
+Sample i is tokens [i * length, i * length + length + 1): inputs and targets together, across shard boundaries.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from muster.data.files import INDEX, Maps, check_size, crc32, fresh, read_index,
 Tokens = NDArray[np.unsignedinteger]  # u16 or u32
 _FORMAT, _VERSION = "muster-tokens", 1
 _MAGIC: Final = b"MUSTERTK"
-_HEADER: Final = struct.Struct("<8sIIQQI28x")  # 64 bytes, so that the tokens stand aligned
-_SHARD: Final = 64 << 20  # tokens in a shard: 128 MB as u16
+_HEADER: Final = struct.Struct("<8sIIQQI28x")  # 64 bytes, so that the tokens are aligned
+_SHARD: Final = 64 << 20  # tokens per shard: 128 MB as u16
 
 
 def write(folder: Path, samples: Iterable[Sample], *, vocab: int, shard: int = _SHARD) -> None:
@@ -40,7 +40,7 @@ def write(folder: Path, samples: Iterable[Sample], *, vocab: int, shard: int = _
 
 
 def open(folder: Path, *, length: int) -> TokenShards:
-    """Raises DataError unless every shard is there, has its size and its header, and there is one whole sample."""
+    """Raises DataError unless every shard exists with its size and header, and there is at least one whole sample."""
     folder = Path(folder)
     if length < 1:
         raise DataError(f"{folder}: samples of {length} tokens were asked for; give 1 or more.")
@@ -58,7 +58,7 @@ def open(folder: Path, *, length: int) -> TokenShards:
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """One file, as index.json lists it."""
+    """One file, as listed in index.json."""
 
     file: str
     tokens: int
@@ -67,7 +67,7 @@ class Shard:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """What index.json says."""
+    """The content of index.json."""
 
     dtype: np.dtype[np.unsignedinteger]
     vocab: int
@@ -101,19 +101,19 @@ class TokenShards:
         return {"tokens": self.row(start, start + self.length + 1)}
 
     def row(self, start: int, end: int) -> Tokens:
-        """Tokens [start, end) of the whole row: a view where one shard holds them, else a copy."""
+        """Tokens [start, end) of the whole row: a view if one shard holds them, else a copy."""
         number = bisect_right(self._ends, start)
         pieces: list[Tokens] = []
         while start < end:
             begin = self._ends[number] - self.index.shards[number].tokens
             stop = min(end, self._ends[number])
-            if stop > start:  # an empty shard gives nothing
+            if stop > start:  # an empty shard has none
                 pieces.append(self._shard(number)[start - begin : stop - begin])
             start, number = stop, number + 1
         return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
     def verify(self) -> None:
-        """Reads every shard; raises DataError for one whose tokens aren't those that were written."""
+        """Reads every shard; raises DataError if its tokens aren't those that were written."""
         for shard in self.index.shards:
             path = self.folder / shard.file
             _check_shard(path, shard, self.index)
@@ -133,11 +133,11 @@ class TokenShards:
 
 @dataclass(eq=False)
 class Writer:
-    """Appends tokens. The dataset exists once `close`, or a `with` block that ends well, wrote its index."""
+    """Appends tokens. The dataset is complete after `close`, or after a `with` block without an error."""
 
     folder: Path
     vocab: int
-    shard: int = _SHARD  # the most tokens of one file
+    shard: int = _SHARD  # maximum tokens per file
     shards: list[Shard] = field(default_factory=list, init=False)
     _file: BinaryIO | None = field(default=None, init=False, repr=False)
     _count: int = field(default=0, init=False, repr=False)  # tokens in the open file
@@ -151,7 +151,7 @@ class Writer:
             raise DataError(f"{self.folder}: shards of {self.shard} tokens; give 1 or more.")
 
     def append(self, tokens: NDArray[np.integer] | list[int]) -> None:
-        """A document or any stretch of tokens, of any length."""
+        """Appends a document or any sequence of tokens, of any length."""
         given = np.asarray(tokens)
         if given.size == 0:
             return
@@ -171,7 +171,7 @@ class Writer:
             plain = plain[room:]
 
     def close(self) -> None:
-        """Finishes the last shard and puts the index in place."""
+        """Finishes the last shard and writes the index."""
         self._finish_shard()
         if not self.shards:
             raise DataError(f"{self.folder}: no token was written.")

@@ -1,1 +1,1 @@
-"""MLflow under /mlflow: the calls that Muster answers itself, and MLflow's own server and UI behind them."""
+"""MLflow under /mlflow: calls that Muster answers itself, and MLflow's own server and UI for the rest."""

@@ -1,4 +1,4 @@
-"""Who asks under /mlflow, by bearer token or by Basic with the token as the password, and what they may do."""
+"""The caller under /mlflow and its rights. Accepts a bearer token, or Basic with the token as the password."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from muster.track.mlflow.context import MlflowContext
 
 @dataclass(frozen=True, slots=True)
 class ServerAsker:
-    """`writing`: only projects that they may write in are seen, so that nothing else can be changed."""
+    """`writing`: only projects that the caller may write to are visible, so that nothing else can be changed."""
 
     identity: Identity
     state: State
@@ -39,7 +39,7 @@ class ServerAsker:
 
     @property
     def may_write(self) -> bool:
-        """In any project."""
+        """Whether the caller may write to any project."""
         found = self.identity.projects(self.state)
         if found is None:
             return at_least(self.identity.token.role, "member")
@@ -68,7 +68,7 @@ class ServerAsker:
 
 
 def context_for(service: Service, authorization: str | None, *, writing: bool) -> MlflowContext:
-    """Raises Unauthenticated, and Unavailable where this server does not lead or keeps no record."""
+    """Raises Unauthenticated; Unavailable if this server does not lead or keeps no record."""
     leader = leader_of(service)
     asking = authenticate(bearer(authorization), leader.store.state(), leader.clock.now())
     if leader.track is None:
@@ -77,7 +77,7 @@ def context_for(service: Service, authorization: str | None, *, writing: bool) -
 
 
 def need_member(context: MlflowContext) -> None:
-    """What writes is for those who may write in some project; in which, each call looks for itself."""
+    """Raises NotAllowed unless the caller may write to some project. Each call checks the project itself."""
     if not getattr(context.asker, "may_write", False):
         raise NotAllowed("This needs the role member in a project.", "Ask an admin of a project.")
 
@@ -94,12 +94,12 @@ def leader_of(service: Service) -> Leader:
 
 
 def bearer(header: str | None) -> str | None:
-    """What `authenticate` reads: MLflow's clients send Basic when they are given a user and a password."""
+    """The header for `authenticate`: MLflow's clients send Basic when they are given a user and a password."""
     scheme, _, given = (header or "").partition(" ")
     if scheme.lower() != "basic":
         return header
     try:
         user, _, password = base64.b64decode(given.strip(), validate=True).decode().partition(":")
-    except ValueError:  # no Base64, no ASCII or no UTF-8
+    except ValueError:  # not Base64, not ASCII or not UTF-8
         return None
     return f"Bearer {password or user}"

@@ -1,4 +1,4 @@
-"""Which writes that MLflow's own server answers leave an event of their own, since the record writes none of them."""
+"""Decides which writes that MLflow's own server handles get an audit event here, since the record writes none."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from muster.core.event import Event
 from muster.track.mlflow.context import MlflowContext
 
 _PART: Final = re.compile(r"/(?:ajax-)?api/\d\.\d/mlflow/([^/]+)")
-# Their stores are the record's (`track/mlflow/plugin.py`, `registry.py`): the write leaves its event there.
+# Their stores are in the record (`track/mlflow/plugin.py`, `registry.py`), which writes their events.
 _OF_RECORD: Final = frozenset({"experiments", "runs", "registered-models", "model-versions", "upload-artifact"})
-# What programs log while they run: data, and much of it.
+# What programs log while they run: data, and a lot of it.
 _LOGGED: Final = frozenset({"traces"})
 _OTLP: Final = "/v1/traces"
 
 
 def event_for(context: MlflowContext, method: str, path: str) -> Event | None:
-    """The event of a forwarded request, which is written before it is forwarded; None for what leaves none."""
+    """The event of a forwarded request, written before it is forwarded; None if it gets none."""
     if not getattr(context.asker, "writing", False) or path.startswith(_OTLP):
         return None
     found = _PART.match(path)

@@ -1,4 +1,4 @@
-"""The door of /mlflow: says who asks, answers what Muster answers itself, and hands the rest to MLflow's own server."""
+"""The entry point of /mlflow: authenticates, answers Muster's own calls, and forwards the rest to MLflow's server."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ log = logging.getLogger("muster.server")
 _APIS: Final = ("/api/2.0/mlflow/", "/ajax-api/2.0/mlflow/")
 _SAFE: Final = ("GET", "HEAD", "OPTIONS")
 _HEADERS: Final = {"X-Content-Type-Options": "nosniff"}
-# What is sent as it is: a file, and what administrators alone may send. Every other body but spans is JSON.
+# Bodies that are not parsed: files, and paths for administrators only. All other bodies except spans are JSON.
 _RAW: Final = re.compile(r"/ajax-api/2\.0/mlflow/upload-artifact|/gateway/.*")
-# Its pages have no script of their own; charts compile theirs, which needs `unsafe-eval`, and styles stand in elements.
+# MLflow's pages have no inline scripts. Charts compile code, which needs `unsafe-eval`; styles are inline.
 _POLICY: Final = (
     "default-src 'self'; script-src 'self' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; "
     "img-src 'self' data: blob:; font-src 'self' data:; media-src 'self' data: blob:; connect-src 'self' data: blob:; "
     "worker-src 'self' blob:; frame-src 'self' blob:; object-src 'none'; base-uri 'self'; form-action 'self'; "
     "frame-ancestors 'self'"
 )
-_PAGE: Final = {  # beside what every answer has
+_PAGE: Final = {  # in addition to the headers of every answer
     b"content-security-policy": _POLICY.encode(),
     b"x-frame-options": b"SAMEORIGIN",
     b"referrer-policy": b"same-origin",
@@ -51,7 +51,7 @@ _PAGE: Final = {  # beside what every answer has
 
 
 class Gate:
-    """An application to mount; which server it belongs to is found with each request."""
+    """An ASGI application to mount; it finds its server with each request."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -77,7 +77,7 @@ class Gate:
         await self._forward(scope, receive, send, request)
 
     async def _answer(self, request: Request, path: str) -> Response | None:
-        """None for what MLflow's own server answers."""
+        """The answer; None if MLflow's own server must answer."""
         if path in ("/health", "/version"):
             return Response("OK" if path == "/health" else mount.version(), media_type="text/html")
         _check_origin(request)
@@ -128,25 +128,25 @@ def _note(context: MlflowContext, method: str, path: str) -> None:
 
 
 def _path(scope: Scope) -> str:
-    """As it is under /mlflow."""
+    """The path under /mlflow."""
     path: str = scope["path"]
     return path[len(scope.get("root_path", "")) :] or "/"
 
 
 async def _check_forwarded(request: Request, path: str) -> None:
-    """No address that is not Muster's goes on to MLflow's server, in a query or a body."""
+    """Refuses requests with an address that is not Muster's, in the query or the body, before they are forwarded."""
     check_places(path, parse_qs(request.url.query, keep_blank_values=True))
     if _RAW.fullmatch(path):
         return
     if path == spans.PATH:
         await _unpack_spans(request)
-    elif body := await request.body():  # of a GET, too: MLflow reads it where there is no query
+    elif body := await request.body():  # also of a GET: MLflow reads it if there is no query
         _check_json(request)
         await to_thread.run_sync(lambda: check_places(path, _json(body)))
 
 
 async def _unpack_spans(request: Request) -> None:
-    """Leaves the request with a body that has no encoding."""
+    """Replaces the body by its unpacked form, without an encoding."""
     json = _kind(request) == "application/json"
     encoding = ", ".join(request.headers.getlist("content-encoding"))
     body = await to_thread.run_sync(spans.unpacked, await request.body(), encoding, json)
@@ -158,7 +158,7 @@ async def _unpack_spans(request: Request) -> None:
 
 
 def _check_origin(request: Request) -> None:
-    """A browser that remembers Basic credentials sends them for other sites, too: those may not write."""
+    """Blocks writes from other sites: a browser that remembers Basic credentials sends them with those, too."""
     origin = request.headers.get("origin")
     if origin and request.method not in _SAFE and urlsplit(origin).netloc != request.headers.get("host"):
         raise Fault("Cross-origin request blocked", "PERMISSION_DENIED")
@@ -194,7 +194,7 @@ def _kind(request: Request) -> str:
 
 
 def _json(text: bytes) -> Any:
-    """Some old clients encode twice, and MLflow decodes twice. For a thread: megabytes of it take a while."""
+    """Parses JSON, twice for old clients that encode twice, as MLflow does. Run it in a thread: it may take a while."""
     try:
         found = parse(text)
         return parse(found) if isinstance(found, str) else found
@@ -210,7 +210,7 @@ def _refusal(fault: Fault) -> Response:
 
 
 def _again(body: bytes, receive: Receive) -> Receive:
-    """The body once more, for whoever reads it after us."""
+    """A `receive` that returns a body again that was already read."""
     sent = False
 
     async def again() -> Any:

@@ -1,4 +1,4 @@
-"""MLflow's own server, loaded in a thread when something first needs it, over the plug-in stores of this record."""
+"""Loads MLflow's own server in a thread when it is first needed, with plug-in stores on Muster's record."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from muster.store.record_tables import experiments
 from muster.track.mlflow.faults import Fault
 from muster.track.tracking import Tracking
 
-COMPATIBLE: Final = "3.17.2"  # the version whose calls are answered here, told where none is installed
+COMPATIBLE: Final = "3.17.2"  # the version whose calls are answered here; reported if MLflow is not installed
 _LOCK: Final = threading.Lock()
-# Read by MLflow's handlers with every request. It proxies artifacts, to a repository that keeps them in the record.
+# MLflow's handlers read these with every request. It proxies artifacts to a repository in the record.
 _ENVIRONMENT: Final = {
     "_MLFLOW_SERVER_SERVE_ARTIFACTS": "true",
     "_MLFLOW_SERVER_ARTIFACT_ROOT": "mlflow-artifacts:/",
@@ -30,7 +30,7 @@ _ENVIRONMENT: Final = {
 
 @dataclass(slots=True)
 class _Loaded:
-    """MLflow's server has one of everything in a process; it works for the record that asked last."""
+    """The state of MLflow's server, of which a process has only one; it works for the record that was loaded last."""
 
     app: ASGIApp | None = None
     url: str = ""
@@ -42,7 +42,7 @@ _LOADED: Final = _Loaded()
 
 
 def version() -> str:
-    """Of what is installed, without loading it."""
+    """The installed version, without loading it."""
     try:
         return metadata.version("mlflow")
     except metadata.PackageNotFoundError:
@@ -50,9 +50,9 @@ def version() -> str:
 
 
 def load(track: Tracking, passphrase: str) -> ASGIApp:
-    """The application of MLflow's server; the first call takes seconds. Raises Fault where it is not installed.
+    """The application of MLflow's server; the first call takes seconds. Raises Fault if it is not installed.
 
-    `passphrase` is what it seals the gateway's keys with.
+    `passphrase`: MLflow encrypts the gateway's keys with it.
     """
     url = database_url(track)
     with _LOCK:
@@ -66,7 +66,7 @@ def load(track: Tracking, passphrase: str) -> ASGIApp:
 
 
 def database_url(track: Tracking) -> str:
-    """Where MLflow keeps what only it has: a file in the home folder, or a schema of the same PostgreSQL."""
+    """The database for data that only MLflow has: a file in the home folder, or a schema of the same PostgreSQL."""
     database = track.db.database
     if database.kind == "sqlite":
         return f"sqlite:///{track.home / 'mlflow.db'}"
@@ -75,7 +75,7 @@ def database_url(track: Tracking) -> str:
 
 
 def _make_place(track: Tracking) -> None:
-    """A schema, or a file that its owner alone reads; what SQLite puts beside it has the file's mode."""
+    """Creates the schema, or a file that only its owner can read. SQLite gives its side files the same mode."""
     database = track.db.database
     if database.kind == "sqlite":
         path = track.home / "mlflow.db"
@@ -87,7 +87,7 @@ def _make_place(track: Tracking) -> None:
 
 
 def _import() -> ASGIApp:
-    # Muster says who may ask, from wherever; MLflow's own check of the Host header knows local addresses only.
+    # Muster checks every caller. MLflow's own check of the Host header would allow local addresses only.
     extra = {"MLFLOW_SERVER_DISABLE_SECURITY_MIDDLEWARE": "true", "MLFLOW_DISABLE_TELEMETRY": "true"}
     before = {name: os.environ.get(name) for name in extra}
     os.environ |= {**_ENVIRONMENT, **extra}
@@ -110,7 +110,7 @@ def _import() -> ASGIApp:
 
 
 def _set_up(url: str, passphrase: str) -> None:
-    """Gives MLflow's handlers their stores, where they would make them from an address for themselves."""
+    """Sets the stores of MLflow's handlers, which would otherwise create them from a URL."""
     handlers: Any = importlib.import_module("mlflow.server.handlers")
     plugin: Any = importlib.import_module("muster.track.mlflow.plugin")
     registry: Any = importlib.import_module("muster.track.mlflow.registry")
@@ -126,7 +126,7 @@ def _set_up(url: str, passphrase: str) -> None:
 
 
 def _mirror(track: Tracking) -> None:
-    """Experiments that are new, deleted or restored since the last request; MLflow expects its default one."""
+    """Mirrors experiments that were created, deleted or restored since the last request, and the default one."""
     track.experiments.of_project("default")
     with track.db.reading() as connection:
         rows = connection.execute(select(experiments.c.id, experiments.c.deleted_at)).all()

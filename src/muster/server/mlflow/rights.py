@@ -1,7 +1,7 @@
-"""What one must be to use a route of MLflow's: its readers are listed here, and whatever is not is a writer.
+"""The right that each MLflow route needs. Routes that read are listed here; all others count as writes.
 
-A route is its method and its path. What a path holds (a tag's key, a model's name) says nothing about the route, and a
-route that a later MLflow adds is a writer until it is listed.
+A route is its method and its path. Values in a path (a tag's key, a model's name) don't change the route. A route that
+a later MLflow adds counts as a write until it is listed.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _GETS: Final = (
     "traces/get",
     "ui-telemetry",
 )
-# Questions too long for an address.
+# Reads whose arguments are too long for a URL.
 _POSTS: Final = (
     "artifacts/presigned-download-url",
     "datasets/search",
@@ -68,7 +68,7 @@ _POSTS: Final = (
     "traces/metrics",
     "traces/search",
 )
-# Parts that hold other services' keys, call out, run code or spend money: they know nothing of projects.
+# Parts that hold keys of other services, make outgoing calls, run code or cost money. They don't know projects.
 _ADMIN: Final = re.compile(
     r"/gateway(/.*)?"
     r"|/api/\d\.\d/jobs(/.*)?"
@@ -94,9 +94,9 @@ _READ_BY_POST: Final = _pattern(_POSTS)
 
 
 def right_for(method: str, path: str) -> Right:
-    """`path` as it is under /mlflow. The browser's /ajax-api is the same as /api.
+    """The right for a path under /mlflow. The browser's /ajax-api is the same as /api.
 
-    However many slashes stand where one is meant, administrators' parts stay theirs; only the usual spelling is read.
+    A path with repeated slashes still matches the administrators' parts. Reads match only the normal spelling.
     """
     if _ADMIN.fullmatch(_as_api(_SLASHES.sub("/", path))):
         return "admin"

@@ -1,8 +1,8 @@
-"""The keys that MLflow's gateway and webhooks seal secrets with: they follow from this server's key file.
+"""Keys with which MLflow's gateway and webhooks encrypt secrets: derived from this server's key file.
 
-MLflow's own default is a passphrase that everybody can read in its source, and for webhooks a key that is gone with the
-process. They are replaced in MLflow's classes and not in the environment, which the processes that this server starts
-would see.
+MLflow's default is a passphrase that is public in its source, and for webhooks a key that is lost with the process.
+They are replaced in MLflow's classes and not in the environment, because processes that this server starts would see
+that.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _WEBHOOKS: Final = "MLFLOW_WEBHOOK_SECRET_ENCRYPTION_KEY"
 
 
 def seal_with(own: str) -> None:
-    """From now on MLflow seals with this passphrase, unless its own variables say otherwise."""
+    """Makes MLflow encrypt with this passphrase, unless MLflow's own variables are set."""
     crypto: Any = importlib.import_module("mlflow.utils.crypto")
     if not hasattr(crypto, "_muster_init"):
         crypto._muster_init = crypto.KEKManager.__init__
@@ -40,7 +40,7 @@ def seal_with(own: str) -> None:
 
 
 def seal_anew(store: Any) -> int:
-    """Wraps the keys of secrets that MLflow's public default sealed with this server's; how many there were."""
+    """Re-encrypts the keys of secrets that were encrypted with MLflow's public default; returns how many there were."""
     crypto: Any = importlib.import_module("mlflow.utils.crypto")
     models: Any = importlib.import_module("mlflow.store.tracking.dbmodels.models")
     with store.ManagedSessionMaker(read_only=False) as session:
@@ -70,6 +70,6 @@ def seal_anew(store: Any) -> int:
 def _opens(crypto: Any, wrapped: bytes, manager: Any) -> bool:
     try:
         crypto.unwrap_dek(wrapped, manager.get_kek())
-    except Exception:  # MLflow's, or the library's under it
+    except Exception:  # an error of MLflow, or of the library below it
         return False
     return True

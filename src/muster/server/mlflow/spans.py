@@ -1,4 +1,4 @@
-"""OpenTelemetry's spans on their way to MLflow's server: unpacked here within a bound, since MLflow has none."""
+"""Unpacks OpenTelemetry spans for MLflow's server, within a size limit, because MLflow has none."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from muster.server.sizes import LARGE, MANY_VALUES, Values
 from muster.track.mlflow.faults import Fault
 
 PATH: Final = "/v1/traces"
-# What zlib calls them; raw deflate is sent by some clients under the name of the other.
+# zlib's window sizes. Some clients send raw deflate under the name `deflate`.
 _WINDOWS: Final = {"gzip": (31,), "deflate": (15, -15)}
 
 
 def unpacked(body: bytes, encoding: str, json: bool) -> bytes:
-    """What a body with this Content-Encoding holds. Raises Fault for what is too large, and for what can't be read."""
+    """The decoded body for this Content-Encoding. Raises Fault if it is too large or can't be read."""
     name = encoding.strip().lower()
     if name in ("", "identity"):
         return body
@@ -33,7 +33,7 @@ def unpacked(body: bytes, encoding: str, json: bool) -> bytes:
 
 
 def _inflated(body: bytes, window: int) -> bytes | None:
-    """None where it is no such stream, is cut off or goes on after its end: members one by one would take for ever."""
+    """None for a stream of another type, cut off, or with data after its end: unpacking many members takes too long."""
     stream = zlib.decompressobj(window)
     try:
         plain = stream.decompress(body, LARGE + 1)

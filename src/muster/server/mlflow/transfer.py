@@ -1,4 +1,4 @@
-"""Artifacts of MLflow's proxied scheme over HTTP: streamed both ways, with nothing of MLflow's installed."""
+"""Artifacts of MLflow's proxied scheme over HTTP: streamed both ways, without MLflow installed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _SERVER: Final = {
 
 
 def route(request: Request, path: str) -> Answer | None:
-    """Who answers a request for artifacts; None when it is none."""
+    """The handler of a request for artifacts; None for any other request."""
     if path == "/get-artifact" and request.method == "GET":
         return lambda context: _download(request, context, files.find_of_run, _query(request))
     if path in _INFO and request.method == "GET":

@@ -102,7 +102,7 @@ def remove_member(project: Name, user: User, leader: Leading, asking: Asking) ->
 
 @router.get("/projects/{project}/secrets")
 def list_secrets(project: Name, leader: Leading, asking: Asking) -> View:
-    """Names only: a value that was set is never shown again."""
+    """The names of the secrets. A value that was set is never shown again."""
     asking.need(leader.store.state(), project, "member")
     _exists(leader.store.state(), project)
     return {"names": leader.store.secret_names(project)}
@@ -131,7 +131,7 @@ def list_tokens(leader: Leading, asking: Asking) -> View:
 
 @router.post("/tokens", status_code=201)
 def create_token(body: TokenBody, leader: Leading, asking: Asking) -> View:
-    """The token itself is in this answer and nowhere else. It is never stronger than the one that made it."""
+    """Creates a token. It is shown in this answer only, and never allows more than the token that created it."""
     user = body.user or asking.user
     _check_name(user)
     if not asking.superuser and (user != asking.user or body.superuser):
@@ -154,7 +154,7 @@ def create_token(body: TokenBody, leader: Leading, asking: Asking) -> View:
 
 @router.delete("/tokens/{token}")
 def revoke_token(token: TokenId, leader: Leading, asking: Asking) -> View:
-    """One's own, if it allows no more than the one that asks; an administrator revokes any."""
+    """Revokes a token of your own that allows no more than the one you use; an administrator revokes any."""
 
     def propose(state: State) -> Entry:
         found = state.tokens.get(token)

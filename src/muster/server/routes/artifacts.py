@@ -1,4 +1,4 @@
-"""Artifacts of runs: list, download, upload, remove; and the code that a run was submitted with."""
+"""Artifacts of runs: list, download, upload and remove; and the code that a run was submitted with."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Kind = Literal["file", "media", "checkpoint", "model"]
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What can be said of an artifact."""
+    """The description of an artifact."""
 
     step: Annotated[int | None, Query(ge=-(2**63), lt=2**63)] = None
     about: Annotated[str | None, Query(max_length=2000, pattern=_TEXT, description="a sentence")] = None
@@ -47,7 +47,7 @@ class About:
 def list_artifacts(
     ref: RunRef, leader: Leading, track: Tracked, asking: Asking, prefix: Prefix = "", flat: bool = False
 ) -> View:
-    """What one folder holds, its folders summed up; with `flat`, all files under it."""
+    """The files of one folder, with its subfolders summed up; with `flat`, all files below it."""
     run = find_run(leader, track, asking, ref)
     prefix = check_path(prefix.strip("/")) if prefix.strip("/") else ""
     found = track.artifacts.list(run.id, prefix) if flat else track.artifacts.children(run.id, prefix)
@@ -85,7 +85,7 @@ async def put_artifact(
     ] = None,
     kind: Kind = "file",
 ) -> View:
-    """Keeps the body, or names content that is there, at this path; what stood there before is replaced."""
+    """Stores the body at this path, or links existing content to it. Replaces what was there before."""
     run = await run_in_threadpool(find_run, leader, track, asking, ref, "member")
     check_path(path)
     sent = request.headers.get("content-type", "application/octet-stream")[:200]
@@ -107,7 +107,7 @@ async def put_artifact(
 
 @router.delete("/artifacts/{path:path}")
 def delete_artifact(ref: RunRef, path: FilePath, leader: Leading, track: Tracked, asking: Asking) -> View:
-    """A file, or a folder with all that is in it."""
+    """Removes a file, or a folder with everything in it."""
     run = find_run(leader, track, asking, ref, "member")
     told = track.db.event("artifact.removed", asking.user, run.project, run.id, path=path)
     gone = track.artifacts.remove(run.id, path, [told])
@@ -116,7 +116,7 @@ def delete_artifact(ref: RunRef, path: FilePath, leader: Leading, track: Tracked
 
 @router.get("/code")
 def get_code(ref: RunRef, leader: Leading, track: Tracked, asking: Asking) -> View:
-    """The snapshot that the run was submitted with: {path: [sha256, bytes, mode]}; each by /v1/blobs/SHA256?run=RUN."""
+    """The code snapshot of the run: {path: [sha256, bytes, mode]}. Download each file by /v1/blobs/SHA256?run=RUN."""
     run = find_run(leader, track, asking, ref)
     tree, diff = track.artifacts.get(run.id, TREE_PATH), track.artifacts.get(run.id, DIFF_PATH)
     manifest = track.snapshots.of_run(run.id)

@@ -1,4 +1,4 @@
-"""Content by its digest: what is missing, upload, and download for those who may see a run that refers to it."""
+"""Content by its digest: query what is missing, upload, and download for users who may see a run that refers to it."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ class MissingBody(BaseModel):
 
 @router.post("/blobs/missing")
 def missing(body: MissingBody, leader: Leading, track: Tracked, asking: Asking) -> View:
-    """Which of these are to be uploaded: what is not there, and what the asker has neither uploaded nor can read.
+    """Which of these must be uploaded: content that is missing, or that you have neither uploaded nor can read.
 
-    The others stay there for hours, whoever refers to them.
+    The others are kept for hours, even if nothing refers to them.
     """
     _need_member(leader, asking)
     holder = holder_of(leader, asking)
@@ -55,7 +55,7 @@ def missing(body: MissingBody, leader: Leading, track: Tracked, asking: Asking) 
 
 @router.post("/artifacts/collect")
 def collect(track: Tracked, asking: Asking, dry_run: bool = False) -> View:
-    """Applies every project's retention now, and deletes content that nobody refers to; or counts what would go."""
+    """Applies every project's retention now, and deletes content that nothing refers to; or counts what would go."""
     asking.need_superuser()
     if not dry_run:
         track.db.write(events=[track.db.event("content.collected", asking.user, "")])
@@ -64,7 +64,7 @@ def collect(track: Tracked, asking: Asking, dry_run: bool = False) -> View:
 
 @router.post("/blobs/bundle", status_code=201)
 async def put_bundle(request: Request, leader: Leading, track: Tracked, asking: Asking) -> View:
-    """Many small ones in one body: for each 64 characters of its digest, 8 of its size in hex, and its bytes."""
+    """Uploads many small blobs in one body. Each is 64 characters of digest, 8 of size in hex, and the bytes."""
     _need_member(leader, asking)
     items = await run_in_threadpool(_unbundled, await request.body())
     await run_in_threadpool(track.blobs.put_many, items, holder_of(leader, asking).owner)
@@ -73,7 +73,7 @@ async def put_bundle(request: Request, leader: Leading, track: Tracked, asking: 
 
 @router.put("/blobs/{digest}", status_code=201)
 async def put_blob(digest: Digest, request: Request, leader: Leading, track: Tracked, asking: Asking) -> View:
-    """Keeps the body, if that is its digest. Content that no run refers to within a day goes again."""
+    """Stores the body if it has this digest. Content that no run refers to within a day is deleted."""
     _need_member(leader, asking)
     _, size = await receive(request, track.blobs, digest, holder_of(leader, asking).owner)
     return {"digest": digest, "bytes": size}
@@ -83,7 +83,7 @@ async def put_blob(digest: Digest, request: Request, leader: Leading, track: Tra
 def get_blob(
     digest: Digest, request: Request, leader: Leading, track: Tracked, asking: Asking, run: Run = None
 ) -> Response:
-    """The content, or a range of it. `run` names a run that refers to it; its artifacts are found without."""
+    """The content, or a range of it. `run` names a run that refers to it; not needed for artifacts."""
     return send(request, _served(leader, track, asking, digest, run))
 
 
@@ -96,7 +96,7 @@ def head_blob(
 
 @router.head("/ingest/blobs/{digest}", response_class=Response)
 def head_of_launcher(digest: Digest, leader: Leading, track: Tracked, speaking: Speaking) -> Response:
-    """Whether its project has it, so that a launcher can spare itself the upload: 200, and then it stays, or 404."""
+    """Whether the attempt's project has the content, so that a launcher can skip the upload: 200 (kept) or 404."""
     holder = _worker(leader, track, speaking[0])
     return Response(status_code=404 if holder is None or track.blobs.missing([digest], holder) else 200)
 
@@ -108,7 +108,7 @@ def head_of_launcher(digest: Digest, leader: Leading, track: Tracked, speaking: 
 async def put_of_launcher(
     digest: Digest, request: Request, leader: Leading, track: Tracked, speaking: Speaking
 ) -> Response:
-    """What a launcher uploads for its attempt; a document on its stream names it afterwards."""
+    """Stores content that a launcher uploads for its attempt. A document in its stream refers to it later."""
     holder = await run_in_threadpool(_worker, leader, track, speaking[0])
     if holder is None:
         return Response(f"There is no run {speaking[0]}.", status_code=410)
@@ -136,7 +136,7 @@ def _unbundled(body: bytes) -> list[tuple[str, bytes]]:
 
 
 def _served(leader: Leader, track: Tracking, asking: Identity, digest: str, ref: str | None) -> Served:
-    """Raises NotFound alike for what is not there and for what belongs to others."""
+    """Raises the same NotFound for content that doesn't exist and for content of others."""
     size = track.blobs.size(digest)
     if size is None or not _readable(leader, track, asking, digest, ref):
         raise NotFound(
@@ -160,7 +160,7 @@ def _worker(leader: Leader, track: Tracking, run: str) -> Holder | None:
 
 
 def _need_member(leader: Leader, asking: Identity) -> None:
-    """Content has no project before a run refers to it: whoever may write in any project may upload."""
+    """Content has no project before a run refers to it: a member of any project may upload."""
     state = leader.store.state()
     projects = asking.projects(state)
     roles = [asking.token.role] if projects is None else [asking.role(state, project) for project in projects]

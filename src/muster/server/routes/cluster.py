@@ -1,4 +1,4 @@
-"""Queues and nodes: whose share, and what there is to share."""
+"""Queues and nodes."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def list_queues(leader: Leading, asking: Asking) -> View:
 
 @router.post("/queues", status_code=201)
 def set_queue(body: QueueBody, leader: Leading, asking: Asking) -> View:
-    """Creates a queue, or changes it."""
+    """Creates or changes a queue."""
     if body.min_priority > body.max_priority:
         raise Invalid(
             f"min_priority is {body.min_priority}, above max_priority {body.max_priority}.", "Swap or change them."
@@ -72,7 +72,7 @@ def set_queue(body: QueueBody, leader: Leading, asking: Asking) -> View:
 
 @router.get("/queues/{name}/line")
 def queue_line(name: Name, leader: Leading, asking: Asking, limit: Annotated[int, Query(ge=1, le=1000)] = 50) -> View:
-    """Its queued jobs in the order in which they would start."""
+    """The queued jobs of a queue in the order in which they would start."""
 
     def look(state: State) -> list[str]:
         queue = state.queues.get(name)
@@ -88,7 +88,7 @@ def queue_line(name: Name, leader: Leading, asking: Asking, limit: Annotated[int
 
 @router.get("/nodes")
 def list_nodes(leader: Leading, asking: Asking) -> View:
-    """Every machine that can be told from another: not the places in the queue of an engine that chooses machines."""
+    """All nodes and machines, without the queue slots of engines that choose the machines themselves."""
     visible = asking.projects(leader.store.state())
 
     def look(state: State) -> list[View]:
@@ -103,7 +103,7 @@ def list_nodes(leader: Leading, asking: Asking) -> View:
 
 @router.post("/nodes/{name}/health")
 def set_health(name: NodeName, body: HealthBody, leader: Leading, asking: Asking) -> View:
-    """Nothing is started on a node that is not healthy; what runs there goes on. The engine that has it is told."""
+    """Sets a node's health and informs its engine. An unhealthy node gets no new work; what runs there goes on."""
     asking.need_superuser()
 
     def propose(state: State) -> Entry:

@@ -1,4 +1,4 @@
-"""Runs side by side."""
+"""Compares runs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Short = Annotated[str, Field(min_length=1, max_length=500, pattern=r"^[^\x00]*$"
 
 
 class CompareBody(BaseModel):
-    """Runs by reference, or those that a query finds."""
+    """Runs by reference, or the runs that a query finds."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -40,7 +40,7 @@ class CompareBody(BaseModel):
 
 @router.post("", response_class=Response, responses=_JSON, dependencies=HEAVY)
 def compare(body: CompareBody, leader: Leading, track: Tracked, asking: Asking) -> Response:
-    """What differs first: parameters, configuration, environment, code, data; then metrics, and significance."""
+    """Compares runs: differences of parameters, configuration, environment, code and data; metrics; significance."""
     ids = [find_run(leader, track, asking, ref).id for ref in body.runs]
     if body.query is not None:
         page = find(leader, track, asking, SearchBody(query=body.query, limit=MOST, columns=[]))

@@ -1,4 +1,4 @@
-"""Engines: what jobs run on beyond this machine, how each is doing, and what its own books say."""
+"""Engines: their state and abilities, their diagnosis, and their own accounting."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _HERE: Final = ("places gangs by itself", "starts workers at once", "keeps them 
 
 @router.get("")
 def list_engines(leader: Leading, asking: Asking) -> View:
-    """What is configured, how it is doing, and what it can do; only superusers are told what is wrong."""
+    """The configured engines, their state and what they can do. Only superusers see what is wrong."""
     views = leader.look(lambda state: [_view(leader, state, name) for name in leader.engine.members()])
     return {"engines": [_shown(view, asking.superuser) for view in views]}
 
@@ -45,7 +45,7 @@ def get_engine(name: EngineName, leader: Leading, asking: Asking) -> View:
 
 @router.get("/{name}/doctor", response_class=StreamingResponse)
 def diagnose(name: EngineName, leader: Leading, asking: Asking) -> StreamingResponse:
-    """Looks at the engine now; a JSON object a line, each a finding, as they are made."""
+    """Checks the engine now. Streams the findings, one JSON object per line."""
     asking.need_superuser()
     member: object = leader.engine.member(name)
     found: Iterable[Finding] = [Finding("ok", "engine", "this machine: see `muster doctor`")]
@@ -56,7 +56,7 @@ def diagnose(name: EngineName, leader: Leading, asking: Asking) -> StreamingResp
 
 @router.get("/{name}/usage")
 def usage(name: EngineName, leader: Leading, asking: Asking, since: Since = _WEEK) -> View:
-    """What the engine's own books say that attempts used."""
+    """What attempts used, according to the engine's own accounting."""
     asking.need_superuser()
     now = leader.clock.now()
     return {"engine": name, "since": now - since, "usage": [asdict(one) for one in books(leader, name, now - since)]}
@@ -64,7 +64,7 @@ def usage(name: EngineName, leader: Leading, asking: Asking, since: Since = _WEE
 
 @router.get("/{name}/reconcile")
 def reconcile(name: EngineName, leader: Leading, asking: Asking, since: Since = _WEEK) -> View:
-    """Where the engine's own books and Muster's differ by more than a little."""
+    """Where the engine's accounting and Muster's record differ by more than the tolerance."""
     asking.need_superuser()
     began = leader.clock.now() - since
     theirs = list(books(leader, name, began))
@@ -81,7 +81,7 @@ def books(leader: Leader, name: str, since: float) -> Iterable[Usage]:
 
 
 def _kept(leader: Leader, engine: str, since: float, named: set[str]) -> Iterator[Attempted]:
-    """Attempts of jobs that ran on the engine and ended since then, or run; of those that its books name, too."""
+    """Attempts on the engine that ended since then or still run, also those of older jobs that its accounting names."""
     pools = {pool.name for pool in leader.store.state().pools.values() if pool.engine == engine}
     for job in _jobs(leader, since, named):
         for one in leader.store.attempts(job.id):
@@ -100,14 +100,14 @@ def _jobs(leader: Leader, since: float, named: set[str]) -> Iterator[Job]:
         yield from recent
         before = page[-1].number
         if not recent:
-            break  # those before them ended earlier still, but for what the engine's books name
+            break  # earlier jobs ended before `since`, except those that the engine's accounting names
     for name in sorted(named - seen):
         if (job := leader.store.job(name)) is not None:
             yield job
 
 
 def _lines(found: Iterable[Finding]) -> Iterator[str]:
-    """What breaks the diagnosis off is a finding too: the answer has begun by then."""
+    """Findings as JSON lines. An error in the middle becomes a finding too, because the answer has already begun."""
     try:
         for one in found:
             yield json.dumps(asdict(one)) + "\n"
@@ -139,7 +139,7 @@ def _view(leader: Leader, state: State, name: str) -> View:
 
 
 def _gangs(state: State, pools: set[str]) -> dict[str, int]:
-    """Those that the engine has: running, and waiting in a queue of its own."""
+    """Number of gangs on the engine: running, and waiting in its own queue."""
     found = {"running": 0, "waiting": 0}
     for job_id in state.active:
         job = state.jobs[job_id]

@@ -1,4 +1,4 @@
-"""The event log: who did what, and when."""
+"""The event log."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def list_events(
     last: bool = False,
     limit: Annotated[int, Query(ge=1, le=10_000)] = 100,
 ) -> View:
-    """Oldest first; `next` pages on with `after`."""
+    """Events, oldest first. For the next page, pass `next` as `after`."""
     found = leader.store.events(_want(leader, asking, project, job, actor, kind, after, last, limit))
     return {"events": [event_view(event) for event in found], "next": found[-1].seq if found else after}
 
@@ -50,7 +50,7 @@ def stream_events(
     after: Annotated[int | None, Query(ge=0, le=2**53)] = None,
     last_event_id: Annotated[str | None, Header(max_length=20)] = None,
 ) -> StreamingResponse:
-    """Events as they are committed; from now on unless `after` or Last-Event-ID says where to begin."""
+    """Streams events as they are committed, from now on or from `after` or Last-Event-ID."""
     begin = after if after is not None else leader.store.state().version
     seen = whole_number(last_event_id)
     at = [begin if seen is None else seen]

@@ -1,4 +1,4 @@
-"""Scripts outside Muster's jobs: they open a run, say that they live, and ship to /v1/ingest as launchers do."""
+"""Runs of scripts outside Muster's jobs: they open a run, send heartbeats, and ship to /v1/ingest like launchers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class OpenBody(BaseModel):
 
 @router.post("", status_code=201)
 def open_run(body: OpenBody, leader: Leading, track: Tracked, asking: Asking) -> View:
-    """The run's id, its attempt and the token with which it ships. The same `key` again answers the same."""
+    """Opens a run. Returns its id, attempt and shipping token; the same `key` again returns the same."""
     state, run, project = leader.store.state(), body.id, body.project
     if body.resume:
         found = find_run(leader, track, asking, run, "member")
@@ -56,7 +56,7 @@ def open_run(body: OpenBody, leader: Leading, track: Tracked, asking: Asking) ->
 
 @router.post("/beat", status_code=204, response_class=Response)
 def beat(leader: Leading, track: Tracked, speaking: Speaking) -> Response:
-    """The script that writes to a run lives."""
+    """Heartbeat of the script that writes to a run."""
     leader.ingest.check_open(*speaking)
     track.external.beat(speaking[0])
     return Response(status_code=204)

@@ -1,4 +1,4 @@
-"""When jobs will start, and how good such forecasts have been."""
+"""Forecasts of when jobs will start, and how accurate they have been."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ QueueName = Annotated[str | None, Query(min_length=1, max_length=63, pattern=r"^
 def forecasts(
     leader: Leading, asking: Asking, queue: QueueName = None, limit: Annotated[int, Query(ge=1, le=200)] = 20
 ) -> View:
-    """When those who are next will start, in the order in which they are served."""
+    """When the next queued jobs will start, in the order in which they are served."""
     shot, names = leader.look(lambda state: _next(leader, asking, state, queue, limit))
     found = foretell(shot, names)
     known = {job.id: job for job in shot.jobs}
@@ -43,7 +43,7 @@ def scores(
     queue: QueueName = None,
     since: Annotated[float, Query(ge=60, le=315_360_000, description="seconds back from now")] = _MONTH,
 ) -> View:
-    """How many jobs started before the P50 and the P90 that was said of them, by queue and by size."""
+    """The shares of jobs that started before the P50 and the P90 of their forecast, by queue and by size."""
     now = leader.clock.now()
     visible = asking.projects(leader.store.state())
     return calibration(leader.store, now - since, now, visible, queue)
@@ -51,7 +51,7 @@ def scores(
 
 @router.get("/jobs/{ref}/forecast")
 def job_forecast(ref: Ref, leader: Leading, asking: Asking) -> View:
-    """When a queued job will start; nothing for one that does not wait."""
+    """When a queued job will start; `forecast` is null for a job that does not wait."""
     job = find_job(leader, asking, ref)
     shot = leader.look(lambda state: _shot(leader, state, job.id))
     answer: View = {"id": job.id, "phase": job.phase, "started_at": job.started_at, "forecast": None, "offers": []}

@@ -1,4 +1,4 @@
-"""Whether the server lives, whether it may be asked, and what it is."""
+"""Liveness, readiness and status of the server."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from muster.server.views import View
 
 router = APIRouter(tags=["server"])
 
-SHOWN: Final = 100  # of what was set aside
+SHOWN: Final = 100  # entries that were set aside
 
 
 @router.get("/healthz")
@@ -37,7 +37,7 @@ async def readyz(service: Serving, response: Response) -> View:
 
 @router.get("/v1/health")
 def health(leader: Leading, asking: Asking) -> View:
-    """How far behind the followers of the log are, what was set aside, and what waits to be delivered."""
+    """How far the followers are behind the event log, what was set aside, and what waits to be delivered."""
     aside = leader.store.set_aside(SHOWN) if asking.superuser else []
     return {
         "version": leader.store.version(),

@@ -1,4 +1,4 @@
-"""The past: what pools were used for and how long jobs waited, and whether they waited longer than they should have."""
+"""History: use of pools and waits of jobs over time, and whether waits met their targets."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ router = APIRouter(prefix="/v1", tags=["history"])
 
 _QUARTER_YEAR: Final = 90 * 86_400.0
 _WEEK: Final = 7 * 86_400.0
-_MOST: Final = 5_000  # buckets of a pool in one answer
+_MOST: Final = 5_000  # buckets per pool in one answer
 Span = Annotated[float, Query(ge=60, le=3_153_600_000, description="seconds back from now")]
 Name = Annotated[str | None, Query(min_length=1, max_length=63, pattern=r"^[^\x00]*$")]
 Step = Annotated[
@@ -41,7 +41,7 @@ def nodes_history(
 ) -> View:
     """Use, queue depth, waits and fragmentation of each pool over time; buckets start at multiples of `every`, UTC.
 
-    The pool "" is all pools together. There are no buckets of times that nobody recorded, or that are kept no longer.
+    The pool "" is all pools together. There are no buckets for times that were not recorded or are no longer kept.
     """
     now = leader.clock.now()
     if every is None:
@@ -62,7 +62,7 @@ def nodes_history(
 
 @router.get("/slo", dependencies=HEAVY)
 def service_levels(leader: Leading, asking: Asking, queue: Name = None, since: Span = _WEEK) -> View:
-    """Whether jobs that started since, and those that wait now, were held to their targets, which are today's."""
+    """Whether jobs that started since then, and jobs that wait now, met their wait targets. Uses today's targets."""
     now = leader.clock.now()
     targets, visible = leader.look(lambda state: _allowed(state, asking, queue))
     want = LevelFilter(now - since, now, targets, visible, queue)
@@ -72,13 +72,13 @@ def service_levels(leader: Leading, asking: Asking, queue: Name = None, since: S
 
 
 def _first(leader: Leader, pool: str | None, since: float) -> float:
-    """When the record begins, if that is later: a picture of its first hour is not to be one bar for a day."""
+    """The start of the record, if that is later: otherwise its first hour would be shown as one bar for a day."""
     days = leader.store.rollups(DAY, pool, start_of(since, DAY), start_of(leader.clock.now(), DAY) + 1)
     return max(since, days[0].start) if days else since
 
 
 def _check_pool(leader: Leader, pool: str, now: float) -> None:
-    """Raises NotFound for one that is not there and never was."""
+    """Raises NotFound for a pool that doesn't exist and never did."""
 
     def there(state: State) -> bool:
         return pool in state.pools or any(node.pool == pool for node in state.nodes.values())

@@ -1,4 +1,4 @@
-"""Jobs: submit, list, look, stop, resume."""
+"""Jobs: submit, list, show, stop and resume."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from muster.track.snapshots import Code
 
 router = APIRouter(prefix="/v1", tags=["jobs"])
 
-# A header and no field: a server that does not know it passes it by.
+# A header and not a field: a server that does not know it ignores it.
 Python = Annotated[
     str, Header(alias="Muster-Python", max_length=4096, description="the path of the interpreter that submits, quoted")
 ]
@@ -86,7 +86,7 @@ def submit_job(
     idempotency_key: Annotated[str | None, Header(min_length=1, max_length=200)] = None,
     python: Python = "",
 ) -> View:
-    """Accepts a job, durably, or refuses it with every reason."""
+    """Accepts a job durably, or refuses it with every reason."""
     if (body.spec is None) == (body.yaml is None):
         raise Invalid("A submission holds either `spec` or `yaml`.", "Send one of the two.")
     given: Any = body.spec if body.spec is not None else body.yaml
@@ -108,7 +108,7 @@ def submit_job(
 
 @router.post("/jobs/batch")
 def submit_batch(body: BatchBody, leader: Leading, asking: Asking, python: Python = "") -> View:
-    """Accepts or refuses each job by itself; what is accepted is durable on return."""
+    """Accepts or refuses each job on its own; accepted jobs are durable on return."""
     state, now, site = leader.store.state(), leader.clock.now(), leader.site(asking, trusted=asking.superuser)
     known = earlier(leader.store, asking.user, [item.key for item in body.jobs if item.key])
     results: list[View | None] = [None] * len(body.jobs)
@@ -148,7 +148,7 @@ def list_jobs(
     before: Number = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> View:
-    """Newest first; `next` pages on with `before`."""
+    """Jobs, newest first. For the next page, pass `next` as `before`."""
     projects = asking.projects(leader.store.state())
     if project is not None:
         projects = [project] if projects is None or project in projects else []
@@ -170,7 +170,7 @@ def get_job(ref: Ref, leader: Leading, asking: Asking) -> View:
 
 @router.get("/jobs/{ref}/spec")
 def get_spec(ref: Ref, leader: Leading, asking: Asking) -> View:
-    """The spec as it was accepted, and a job file that gives the same one."""
+    """The spec as it was accepted, and a job file that results in the same spec."""
     spec = find_job(leader, asking, ref).spec
     return {"spec": spec.model_dump(mode="json"), "yaml": dump_job(spec)}
 
@@ -183,7 +183,7 @@ def get_attempts(ref: Ref, leader: Leading, asking: Asking) -> View:
 
 @router.post("/jobs/{ref}/stop")
 def stop_job(ref: Ref, body: StopBody, leader: Leading, asking: Asking) -> View:
-    """Ends a queued job; asks a running one to save and leave."""
+    """Ends a queued job; asks a running job to save and exit."""
     job = find_job(leader, asking, ref, "member")
     grace = 0.0 if body.force else body.grace
     leader.propose(stop(job.id, asking.user, leader.clock.now(), grace))
@@ -196,7 +196,7 @@ def resume_job(ref: Ref, leader: Leading, asking: Asking) -> View:
     job = find_job(leader, asking, ref, "member")
     if leader.track is not None and job.id in leader.track.purged:
         raise Invalid(f"The run of {job.id} was deleted, with its checkpoints.", "Submit it again.")
-    now, site = leader.clock.now(), leader.site(asking, trusted=False)  # whether it is, the commit sees
+    now, site = leader.clock.now(), leader.site(asking, trusted=False)  # the proposal decides whether it is
     leader.propose(resume(leader.store, job.id, asking.user, now, leader.local, asking.superuser, **site))
     return view_of(leader, asking, job.id)
 
@@ -210,7 +210,7 @@ def _submission(
     checked: dict[Code, Code],
     python: str,
 ) -> Submission:
-    """With its code, as far as its content is here; `checked` has what was looked at before."""
+    """A submission, with its code if its content is stored. `checked`: code that was already looked at."""
     submission = Submission(spec, asking.user, key, trusted=asking.superuser, python=unquote(python))
     if leader.track is None:
         return submission
@@ -226,7 +226,7 @@ def _submission(
 
 
 def _submit(leader: Leader, asking: Identity, proposal: Proposal) -> View | None:
-    """The job's view, with why it waits as the transaction that accepts it sees it; None when nothing was new."""
+    """The accepted job's view, with its reason to wait at the time of the commit; None if its key was used before."""
     entries: list[Entry] = []
     waits: list[dict[str, Reason]] = []
 
@@ -248,7 +248,7 @@ def _submit(leader: Leader, asking: Identity, proposal: Proposal) -> View | None
 
 
 def _dry(leader: Leader, asking: Identity, submission: Submission, site: Site) -> View:
-    """Raises Refused, or says what would become of the job: thought through here, not between two commits."""
+    """Raises Refused, or predicts what would happen to the job. Computed in this thread, not between two commits."""
     now = leader.clock.now()
 
     def has_secret(project: str, name: str) -> bool:
@@ -268,7 +268,7 @@ def _known(leader: Leader, submission: Submission) -> bool:
 
 
 def _earlier(leader: Leader, asking: Identity, submission: Submission) -> View:
-    """The job that was submitted under the same key before; the same key for another job is a mistake."""
+    """The job that was submitted under the same key before. Raises Conflict if that was a different job."""
     assert submission.key is not None
     job = leader.store.job(earlier(leader.store, submission.user, [submission.key])[submission.key])
     assert job is not None

@@ -37,7 +37,7 @@ def lineage(
     way: Annotated[Literal["up", "down", "both"], Query(description="what it came from, or what came of it")] = "both",
     depth: Annotated[int, Query(ge=1, le=100, description="links that are followed")] = DEPTH,
 ) -> View:
-    """Trees. What is in a project that the asker can't see has no name in them."""
+    """Lineage as trees. Items in projects that you can't see have no name."""
     name = resolve(leader, track, asking, ref)
     visible = asking.projects(leader.store.state())
     answer: View = {"ref": name}
@@ -49,7 +49,7 @@ def lineage(
 
 
 def resolve(leader: Leader, track: Tracking, asking: Identity, ref: str) -> str:
-    """The name in the lineage, if the one who asks may see what it means."""
+    """The name in the lineage, if the caller may see what it means."""
     kind, colon, rest = ref.partition(":")
     if not colon or kind == "run":
         return f"run:{find_run(leader, track, asking, rest if colon else ref).id}"

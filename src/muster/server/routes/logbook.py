@@ -1,4 +1,4 @@
-"""The logbook of a run and of a project: read, search, write, and as a document."""
+"""The logbook of a run and of a project: read, search, write and export."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def run_notes(
     kinds: Kinds = None,
     last: Last = False,
 ) -> View:
-    """Entries in the order in which they were written; `next` pages on with `after`."""
+    """Entries in the order in which they were written. For the next page, pass `next` as `after`."""
     run = find_run(leader, track, asking, ref)
     found = track.logbook.entries(run=run.id, after=after, limit=limit, search=search, kinds=kinds or (), last=last)
     return {"run": run.id, **_page(found, limit)}
@@ -71,7 +71,7 @@ def add_note(ref: RunRef, body: NoteBody, leader: Leading, track: Tracked, askin
     "/runs/{ref}/logbook", response_class=Response, responses={200: {"content": {_MARKDOWN: {}}}}, dependencies=HEAVY
 )
 def run_logbook(ref: RunRef, leader: Leading, track: Tracked, asking: Asking) -> Response:
-    """All of it as one Markdown document."""
+    """The whole logbook as one Markdown document."""
     run = find_run(leader, track, asking, ref)
     return Response(track.logbook.export(run=run), media_type=_MARKDOWN)
 
@@ -88,7 +88,7 @@ def project_notes(
     kinds: Kinds = None,
     last: Last = False,
 ) -> View:
-    """Entries of the project itself and of all of its runs."""
+    """Entries of the project itself and of all its runs."""
     _see(leader, asking, project, "viewer")
     leader.record.reach()
     found = track.logbook.entries(

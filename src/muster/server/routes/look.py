@@ -1,4 +1,4 @@
-"""Looking into a job: its output, its curves and what its restarts cost."""
+"""Details of a job: its output, its metrics and the cost of its restarts."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def logs(
     limit: Annotated[int, Query(ge=1, le=8 << 20, description="bytes, roughly")] = 1 << 20,
     tail: Tail = None,
 ) -> View:
-    """Output in the order of arrival; where a chunk has `dropped`, so many bytes are missing, and its text says why."""
+    """Output in the order of arrival. `dropped` in a chunk is the number of missing bytes; its text says why."""
     job = find_job(leader, asking, ref)
     reader = LogReader(leader, job, attempt, rank, after)
     if tail is not None:
@@ -77,7 +77,7 @@ def logs_stream(
     tail: Tail = None,
     last_event_id: Annotated[str | None, Header(max_length=20)] = None,
 ) -> StreamingResponse:
-    """Output as it comes, changes of phase between it, and `end` when the job is over and everything was sent."""
+    """Streams output, changes of phase, and `end` when the job has ended and everything was sent."""
     job = find_job(leader, asking, ref)
     resumed = whole_number(last_event_id) or 0
     reader = LogReader(leader, job, attempt, rank, max(after, resumed))
@@ -86,7 +86,7 @@ def logs_stream(
 
     def look(asking: Identity) -> tuple[list[bytes], bool]:
         asking.need(leader.store.state(), job.project, "viewer")
-        # The job is looked at before its output: when it is over by then, what is read next is all there is.
+        # The job is read before its output: if it has ended by then, the output that is read next is complete.
         view = view_of(leader, asking, job.id)
         parts = [_log_frame(view) for lines in begin for view in reader.tail(lines)]
         begin.clear()
@@ -108,7 +108,7 @@ def logs_stream(
 
 @router.get("/stream", response_class=StreamingResponse)
 def job_stream(ref: Ref, leader: Leading, asking: Asking, service: Serving, watching: Watching) -> StreamingResponse:
-    """The job's view whenever it changes, at most ten times a second."""
+    """Streams the job's view whenever it changes, at most ten times a second."""
     job = find_job(leader, asking, ref)
     shown: list[View | None] = [None]
 
@@ -138,7 +138,7 @@ def metric(
     points: Annotated[int | None, Query(ge=1, le=1_000_000)] = None,
     rank: Small = None,
 ) -> View:
-    """The curve, attempt by attempt, with what was superseded; `/v1/runs/RUN/metrics` has more ways to ask."""
+    """A metric's points by attempt, including superseded ones. `/v1/runs/RUN/metrics` has more options."""
     job = find_job(leader, asking, ref)
     found = _columns(track, job.id, name, rank)
     attempts = [{"attempt": number, **column_view(column, points)} for number, column in found.items()]
@@ -147,7 +147,7 @@ def metric(
 
 @router.get("/summary", dependencies=HEAVY)
 def summary(ref: Ref, leader: Leading, track: Tracked, asking: Asking) -> View:
-    """What the run took, and what its restarts cost."""
+    """The run's time and steps, and the cost of its restarts."""
     job = find_job(leader, asking, ref)
     names = [name for name in _names(track, job.id) if not name.startswith(SYSTEM)]
     columns = _columns(track, job.id, "loss" if "loss" in names else names[0]) if names else {}
@@ -174,7 +174,7 @@ def summary(ref: Ref, leader: Leading, track: Tracked, asking: Asking) -> View:
 
 
 def _log_frame(view: View) -> bytes:
-    """What stands for missing output has no id: whoever comes back after it goes on where they were."""
+    """A frame for missing output has no id: a client that reconnects after it continues from the frame before."""
     return frame("log", view, None if "dropped" in view else view["id"])
 
 

@@ -1,4 +1,4 @@
-"""Metrics of a run: its series with their summaries, and curves of as many buckets as a screen has room for."""
+"""Metrics of a run: its series with their summaries, and curves with a limited number of buckets."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _JSON: dict[int | str, dict[str, Any]] = {200: {"content": {"application/json": 
 
 @router.get("", response_class=Response, responses=_JSON, dependencies=HEAVY)
 def series(ref: RunRef, leader: Leading, track: Tracked, asking: Asking, rank: Rank = None) -> Response:
-    """Every series with its last value, extremes and counts; those of the run first."""
+    """Every series with its last value, extremes and counts; the series of the run itself come first."""
     run = find_run(leader, track, asking, ref)
     found = track.metrics.series(run.id, rank)
     return _answer({"id": run.id, "series": [{"name": s.name, "rank": s.rank, **asdict(s.summary)} for s in found]})
@@ -48,9 +48,10 @@ def curve(
     attempt: Attempt = None,
     superseded: Annotated[bool, Query(description="with what a restart went back behind")] = False,
 ) -> Response:
-    """At most `buckets` buckets in the order of the axis, as arrays of one length; a bucket of one is the point.
+    """At most `buckets` buckets in the order of the axis, as arrays of equal length; a bucket of one is the point
+    itself.
 
-    A number that JSON can't say is a text: "NaN", "Infinity", "-Infinity".
+    Numbers that JSON does not have are text: "NaN", "Infinity", "-Infinity".
     """
     run = find_run(leader, track, asking, ref)
     found = track.metrics.curve(
@@ -87,5 +88,5 @@ def _check_there(series: list[Series], name: str, rank: int | None) -> None:
 
 
 def _answer(body: dict[str, Any]) -> Response:
-    """Written in one go: FastAPI's own way looks at every number by itself."""
+    """Encodes the whole body at once: FastAPI would look at every number separately."""
     return Response(to_json(body, inf_nan_mode="strings"), media_type="application/json")

@@ -40,7 +40,7 @@ class ModelBody(BaseModel):
 
 
 class ModelChange(BaseModel):
-    """What is null stays; a tag given as null goes."""
+    """Null fields don't change; a tag with null is removed."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -99,7 +99,7 @@ def create_model(body: ModelBody, leader: Leading, track: Tracked, asking: Askin
 
 @router.get("/{name}")
 def get_model(name: ModelName, leader: Leading, track: Tracked, asking: Asking) -> View:
-    """With all of its versions, oldest first."""
+    """A model with all its versions, oldest first."""
     model = _find(leader, track, asking, name)
     versions = [_version_view(track, one) for one in track.models.versions(model.name)]
     return {**_model_view(track, model), "versions": versions}
@@ -125,13 +125,13 @@ def delete_model(name: ModelName, leader: Leading, track: Tracked, asking: Askin
 
 @router.post("/{name}/versions", status_code=201)
 def register(name: ModelName, body: VersionBody, leader: Leading, track: Tracked, asking: Asking) -> View:
-    """The next version of a model; with `project`, also its first."""
+    """Registers the next version of a model. With `project`, creates the model if it doesn't exist."""
     known = track.models.get(name)
     if body.project is None or (known is not None and asking.role(leader.store.state(), known.project) is not None):
         _find(leader, track, asking, name, "member")
     else:
         _project(leader, asking, body.project)
-        if known is not None:  # as `create_model` has it: names are given once in a server
+        if known is not None:  # as in `create_model`: names are unique in a server
             raise taken(name)
     source, run = body.source, body.run and find_run(leader, track, asking, body.run).id
     if ref := source_ref(source):
@@ -149,7 +149,7 @@ def register(name: ModelName, body: VersionBody, leader: Leading, track: Tracked
 
 @router.get("/{name}/versions/{version}")
 def get_version(name: ModelName, version: Number, leader: Leading, track: Tracked, asking: Asking) -> View:
-    """With every promotion and the evidence for it."""
+    """A version with all its promotions and their evidence."""
     _find(leader, track, asking, name)
     found = track.models.need_version(name, version)
     promotions = [asdict(one) for one in track.models.promotions.promotions(name, version)]
@@ -176,7 +176,7 @@ def delete_version(name: ModelName, version: Number, leader: Leading, track: Tra
 
 @router.post("/{name}/versions/{version}/stage")
 def promote(name: ModelName, version: Number, body: StageBody, leader: Leading, track: Tracked, asking: Asking) -> View:
-    """Moves a version to a stage, and keeps what spoke for it. Production wants evidence."""
+    """Moves a version to a stage and stores the evidence. Production requires evidence."""
     _find(leader, track, asking, name, "member")
     evidence = [find_run(leader, track, asking, ref).id for ref in body.evidence]
     given = body.model_dump(exclude={"stage", "evidence"})
@@ -214,7 +214,7 @@ def _project(leader: Leader, asking: Identity, project: str) -> None:
 
 
 def _exists(track: Tracking, source: str) -> None:
-    """A checkpoint or artifact that a version is to be made of must be there."""
+    """Raises NotFound unless the checkpoint or artifact of a new version exists."""
     kind, _, rest = source.partition(":")
     run, _, inner = rest.partition("/")
     if kind == "artifact" and not track.artifacts.list(run, inner):

@@ -1,4 +1,4 @@
-"""What it takes to do a run again: its job file, its code, and what was known of where it ran."""
+"""What is needed to reproduce a run: its job file, its code, and its recorded environment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The policy: the rules in force, in plain language and as a file, and setting them."""
+"""The policy: get the rules in force, in plain language and as a file, and set them."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class RulesBody(BaseModel):
 
 @router.get("/rules")
 def get_rules(leader: Leading, asking: Asking) -> View:
-    """The rules in force; those of other projects only for who may see these."""
+    """The rules in force; without those of projects that you can't see."""
     return leader.look(lambda state: _view(state, asking))
 
 
 @router.put("/rules")
 def put_rules(body: RulesBody, leader: Leading, asking: Asking) -> View:
-    """Puts a policy in force, all of it or nothing, and says in plain language what that changes."""
+    """Sets a policy, all of it or nothing, and describes in plain language what changes."""
     asking.need_superuser()
     before = leader.look(_described)
     if body.dry_run:
@@ -85,7 +85,7 @@ def _described(state: State) -> list[dict[str, Any]]:
 
 
 def _changes(before: Sequence[dict[str, Any]], after: Sequence[dict[str, Any]]) -> list[View]:
-    """What no longer holds and what newly does, section by section."""
+    """The lines that were removed and added, by section."""
     old, new = ({section["title"]: section["lines"] for section in sections} for sections in (before, after))
     found = []
     for title in {**new, **old}:

@@ -1,4 +1,4 @@
-"""Runs: make, look, change, hide, restore and delete; their parameters, tags, changes and attempts."""
+"""Runs: create, show, change, hide, restore and delete; their parameters, tags, changes and attempts."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class RunBody(BaseModel):
 
 
 class ChangeBody(BaseModel):
-    """What is null stays."""
+    """Null fields don't change."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -75,7 +75,7 @@ class TagsBody(BaseModel):
 
 @router.post("", status_code=201)
 def create_run(body: RunBody, leader: Leading, track: Tracked, asking: Asking) -> View:
-    """A run that is no job's: of a script, of another tool, or of the past."""
+    """Creates a run that is not a job's: of a script, of another tool, or of the past."""
     state = leader.store.state()
     asking.need(state, body.project, "member")
     if body.project not in state.projects:
@@ -88,8 +88,7 @@ def create_run(body: RunBody, leader: Leading, track: Tracked, asking: Asking) -
 
 @router.get("/{ref}")
 def get_run(ref: RunRef, leader: Leading, track: Tracked, asking: Asking) -> View:
-    """Everything that was captured of it, its parameters, tags, data and the summary of every metric; of a job, how
-    much of its output is kept."""
+    """All that was recorded of a run, with parameters, tags, data and metric summaries; for a job, its output size."""
     run = find_run(leader, track, asking, ref)
     job = leader.store.job(run.id)
     return {**run_view(track, run), "output": output_view(leader, job) if job is not None else None}
@@ -110,7 +109,7 @@ def delete_run(
     asking: Asking,
     purge: Annotated[bool, Query(description="for good: nothing of it is left but who deleted it, and when")] = False,
 ) -> View:
-    """Hides it, or deletes it for good; that needs the role admin unless the run is one's own."""
+    """Hides a run, or deletes it for good. Deleting a run of another user needs the role admin."""
     run = find_run(leader, track, asking, ref, "member")
     if not purge:
         return run_view(track, track.runs.hide(run.id, asking.user))
@@ -121,14 +120,14 @@ def delete_run(
 
 @router.post("/{ref}/restore")
 def restore_run(ref: RunRef, leader: Leading, track: Tracked, asking: Asking) -> View:
-    """Takes a hidden run back into every list; it is named by its whole id."""
+    """Restores a hidden run to all lists. The run is given by its whole id."""
     run = find_run(leader, track, asking, ref, "member")
     return run_view(track, track.runs.restore(run.id, asking.user))
 
 
 @router.put("/{ref}/params")
 def set_params(ref: RunRef, body: ParamsBody, leader: Leading, track: Tracked, asking: Asking) -> View:
-    """A parameter that has another value already keeps it as a change."""
+    """Sets parameters. If a parameter had another value, that is recorded as a change."""
     run = find_run(leader, track, asking, ref, "member")
     track.runs.set_params(run.id, body.values, actor=asking.user, refuse_change=body.refuse_change)
     return {"id": run.id, "params": track.runs.params([run.id])[run.id]}
@@ -143,21 +142,21 @@ def set_tags(ref: RunRef, body: TagsBody, leader: Leading, track: Tracked, askin
 
 @router.get("/{ref}/changes")
 def changes(ref: RunRef, leader: Leading, track: Tracked, asking: Asking) -> View:
-    """Parameters and tags that were given another value after the fact, oldest first."""
+    """Parameters and tags that were changed afterwards, oldest first."""
     run = find_run(leader, track, asking, ref)
     return {"id": run.id, "changes": [asdict(change) for change in track.runs.changes(run.id)]}
 
 
 @router.get("/{ref}/attempts")
 def attempts(ref: RunRef, leader: Leading, track: Tracked, asking: Asking) -> View:
-    """What each attempt brought: nodes, times, how it ended, its environment and its parameters."""
+    """The attempts: nodes, times, outcome, environment and parameters."""
     run = find_run(leader, track, asking, ref)
     return {"id": run.id, "attempts": track.runs.attempts(run.id)}
 
 
 @router.get("/{ref}/checkpoints")
 def checkpoints(ref: RunRef, leader: Leading, track: Tracked, asking: Asking) -> View:
-    """What it saved, and how to load it, in the order of the steps."""
+    """The checkpoints in the order of the steps, and how to load them."""
     run = find_run(leader, track, asking, ref)
     table = tables.checkpoints
     query = select(table).where(table.c.run == run.id).order_by(table.c.step, table.c.attempt)
@@ -192,7 +191,7 @@ def _check_experiment(track: Tracking, experiment: int | None, project: str) -> 
 
 
 def _plain(summary: View) -> View:
-    """JSON has no NaN and no infinity: they go as text."""
+    """JSON has no NaN and no infinity: they are sent as text."""
     return {name: _said(value) if isinstance(value, float) else value for name, value in summary.items()}
 
 

@@ -1,4 +1,4 @@
-"""Asking for runs by a query, and the queries that people keep."""
+"""Search for runs by a query, and saved queries."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Short = Annotated[str, Field(max_length=2000, pattern=_NO_NUL)]
 
 
 class SearchBody(BaseModel):
-    """`query` may be `@name` of a saved one, whose order and columns hold where none are given."""
+    """`query` may be `@name` of a saved query; its order and columns are used if none are given."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -66,26 +66,26 @@ def list_runs(
     limit: Annotated[int, Query(ge=1, le=MOST)] = 100,
     after: Annotated[str | None, Query(max_length=10_000)] = None,
 ) -> Response:
-    """As `search`, for what fits into an address."""
+    """Same as `search`, for queries that fit into a URL."""
     return _answer(find(leader, track, asking, SearchBody(query=query, sort=sort, limit=limit, after=after)))
 
 
 @router.post("/runs/search", response_class=Response, responses=_JSON, dependencies=HEAVY)
 def search(body: SearchBody, leader: Leading, track: Tracked, asking: Asking) -> Response:
-    """Runs that the query means, the newest first unless sorted, with their parameters, tags, metrics and data."""
+    """Runs that match the query, newest first unless sorted, with their parameters, tags, metrics and data."""
     return _answer(find(leader, track, asking, body))
 
 
 @router.get("/queries")
 def saved_queries(leader: Leading, track: Tracked, asking: Asking) -> View:
-    """Your own, and those of your projects."""
+    """Your saved queries, and those of your projects."""
     found = track.saved.list(asking.user, asking.projects(leader.store.state()))
     return {"queries": [one.to_dict() for one in found]}
 
 
 @router.put("/queries/{name}")
 def save_query(name: Name, body: SaveBody, leader: Leading, track: Tracked, asking: Asking) -> View:
-    """Keeps a query under a name; one of the same name is replaced."""
+    """Saves a query under a name; replaces one of the same name."""
     if body.project:
         asking.need(leader.store.state(), body.project, "member")
     saved = track.saved.save(asking.user, name, body.query, project=body.project, sort=body.sort, columns=body.columns)
@@ -94,7 +94,7 @@ def save_query(name: Name, body: SaveBody, leader: Leading, track: Tracked, aski
 
 @router.delete("/queries/{name:path}")
 def remove_query(name: Name, leader: Leading, track: Tracked, asking: Asking) -> View:
-    """`project/name` is that project's; a bare name is your own first."""
+    """Removes a saved query. `project/name` is that project's; a plain name is yours if you have one of that name."""
     state = leader.store.state()
     saved = track.saved.get(asking.user, asking.projects(state), name)
     if saved.project:
@@ -104,7 +104,7 @@ def remove_query(name: Name, leader: Leading, track: Tracked, asking: Asking) ->
 
 
 def find(leader: Leader, track: Tracking, asking: Identity, body: SearchBody) -> View:
-    """A page of runs with the question as it was understood."""
+    """A page of runs, with the query as it was interpreted."""
     visible = asking.projects(leader.store.state())
     saved = _saved(track, asking, visible, body.query)
     query = saved.query if saved else body.query
@@ -113,7 +113,7 @@ def find(leader: Leader, track: Tracking, asking: Identity, body: SearchBody) ->
     columns = [parse_field(name) for name in names] if names is not None else None
     if body.projects is not None:
         visible = [one for one in body.projects if visible is None or one in visible]
-    leader.record.reach()  # a job that was submitted a moment ago is a run
+    leader.record.reach()  # so that a job that was just submitted is found as a run
     page = track.search.find(
         query, projects=visible, sort=sort, limit=body.limit, after=body.after, hidden=body.hidden, count=body.count
     )
@@ -138,5 +138,5 @@ def _saved(track: Tracking, asking: Identity, visible: list[str] | None, query: 
 
 
 def _answer(view: View) -> Response:
-    """Made here: FastAPI's own way looks at every value of it in Python first."""
+    """Encodes the body here: FastAPI would look at every value in Python first."""
     return Response(to_json(view), media_type="application/json")

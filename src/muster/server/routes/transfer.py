@@ -1,4 +1,4 @@
-"""Runs from and to other tools: begin an import, take in its stream, and hand out every point and medium."""
+"""Import and export of runs: begins an import, stores its stream, and returns all points and media."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ SOURCE: Final = "import:"
 Text = Annotated[str, Field(pattern=r"^[^\x00]*$", max_length=500)]
 Name = Annotated[str, Path(min_length=1, max_length=256, pattern=r"^[^\x00]*$")]
 Small = Annotated[int | None, Query(ge=0, le=2**31 - 1)]
-_PAGE: Final = 200  # media in one answer
+_PAGE: Final = 200  # media per answer
 
 
 class ImportBody(BaseModel):
-    """`key` names the run in the tool that it comes from; another `fingerprint` than before reads it anew."""
+    """`key` identifies the run in the tool that it comes from. A different `fingerprint` imports it again."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -51,7 +51,7 @@ class ImportBody(BaseModel):
 
 @router.post("/import")
 def begin_import(body: ImportBody, leader: Leading, track: Tracked, asking: Asking) -> View:
-    """The run that this is, or becomes: a run that was imported before is the same one."""
+    """Begins the import of a run and returns it. A run that was imported before is the same run."""
     check_text(body.key, body.project, body.name, body.purpose, body.place)
     state = leader.store.state()
     asking.need(state, body.project, "member")
@@ -72,7 +72,7 @@ def begin_import(body: ImportBody, leader: Leading, track: Tracked, asking: Aski
                 f"Restore it, or `muster runs rm {run}` first.",
             )
         elif found.doc["origin"]["fingerprint"] != body.fingerprint:
-            # It has grown or changed since: all of it is read again, and takes the place of what was read before.
+            # It has changed since: all of it is read again and replaces what was read before.
             origin = _origin(body, found.doc["origin"]["attempt"] + 1, done=False)
             found = track.runs.update(run, actor=asking.user, phase="running", doc={"origin": origin})
     origin = found.doc["origin"]
@@ -113,7 +113,7 @@ def points(
     start: Annotated[int | None, Query(ge=-(2**63), lt=2**63, description="from this step on")] = None,
     stop: Annotated[int | None, Query(ge=-(2**63), lt=2**63, description="before this step")] = None,
 ) -> Response:
-    """Every point of a series in little-endian arrays end to end: step i64, time f64, value f64, attempt i32."""
+    """All points of a series as little-endian arrays in sequence: step i64, time f64, value f64, attempt i32."""
     run = find_run(leader, track, asking, ref)
     found = track.metrics.points(run.id, name, rank=rank, start=start, stop=stop, superseded=part != "standing")
     keep = np.ones(len(found), np.bool_)
@@ -138,7 +138,7 @@ def list_media(
     after: Annotated[int, Query(ge=0, lt=2**63)] = 0,
     limit: Annotated[int, Query(ge=1, le=_PAGE)] = _PAGE,
 ) -> View:
-    """Histograms, images, tables and texts in the order of their arrival: `data`, or `digest` of /v1/blobs/DIGEST."""
+    """Histograms, images, tables and texts in the order of arrival: `data`, or `digest` for /v1/blobs/DIGEST."""
     run = find_run(leader, track, asking, ref)
     query = select(media).where(media.c.run == run.id, media.c.id > after).order_by(media.c.id).limit(limit)
     if name is not None:
@@ -150,7 +150,7 @@ def list_media(
 
 
 def _run_id(track: Tracking, body: ImportBody) -> str:
-    """The same for the same origin and project, but for a run that was purged: then it is one that never was."""
+    """The same id for the same origin and project; if that run was purged, an id that was never used."""
     for turn in range(1000):
         mark = hashlib.sha256(f"{body.project}\0{body.key}\0{turn}".encode()).hexdigest()[:11]
         run = f"{body.tool}-i{mark}"  # not its name, which may be that of a folder

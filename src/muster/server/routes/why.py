@@ -1,4 +1,4 @@
-"""Why a job is where it is, what would change it, and when it will start."""
+"""Why a job is in its current state, what would change that, and when it will start."""
 
 from __future__ import annotations
 
@@ -32,8 +32,7 @@ _EVENTS: Final = 1000
 def why(
     ref: Ref, leader: Leading, asking: Asking, forecast: Annotated[bool, Query(description="say when, too")] = True
 ) -> View:
-    """The dominant reason, those behind it, who is ahead, what would unblock it, when it will start, and how it came
-    to where it is."""
+    """Why a job waits: the main reason and others, the jobs ahead, what would unblock it, its start and timeline."""
     job = find_job(leader, asking, ref)
     found, shot, explainer = leader.look(lambda state: _look(leader, asking, state, job, forecast))
     view = job_views(leader, asking, [job])[0]
@@ -49,7 +48,7 @@ def why(
         "timeline": _timeline(leader, job),
     }
     if shot is not None:
-        # On a copy, and in this thread: nobody who commits waits for it.
+        # Computed on a copy in this thread, so that no commit waits for it.
         there = Explainer.of(shot.world(), shot.now, sees=explainer.sees)
         answer["unblock"] = [one.to_dict() for one in unblock(there, there.board.queued[job.id])]
         answer["forecast"] = foretell(shot, [job.id])[job.id].to_dict()
@@ -84,7 +83,7 @@ def _look(
 
 
 def _timeline(leader: Leader, job: Job) -> list[View]:
-    """Its phases, and what it waited for while it was queued; the same reason twice in a row is told once."""
+    """The job's phases, and its reasons while it was queued; a repeated reason is listed once."""
     steps: list[View] = []
     for event in leader.store.events(EventFilter(job=job.id, limit=_EVENTS)):
         step = _step(event)

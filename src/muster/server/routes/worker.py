@@ -1,4 +1,4 @@
-"""The worker's side: launchers ship what their ranks reported and fetch their job's secrets and its code."""
+"""Routes for launchers: they ship what their ranks reported, and fetch their job's secrets and code."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ router = APIRouter(prefix="/v1/ingest", tags=["workers"])
 
 
 def attempt(leader: Leading, authorization: Annotated[str | None, Header(max_length=500)] = None) -> tuple[str, int]:
-    """The attempt that the launcher's token speaks for."""
+    """The attempt that the launcher's token is for."""
     found = leader.keyring.attempt_of((authorization or "").removeprefix("Bearer ").strip())
     if found is None:
         raise Unauthenticated("The attempt's token is not valid.")
@@ -37,7 +37,7 @@ def attempt(leader: Leading, authorization: Annotated[str | None, Header(max_len
 
 
 def _check_writer(leader: Leader, track: Tracking, run_id: str, number: int) -> None:
-    """The token of a run outside Muster's jobs is in a person's hands: it ends when they leave the project."""
+    """A user holds the token of a run outside Muster's jobs. It becomes invalid when the user leaves the project."""
     run = track.runs.get(run_id)
     if run is None or run.of_job:
         return
@@ -70,7 +70,7 @@ async def ingest(request: Request, leader: Leading, service: Serving, speaking: 
 
 @router.get("/secrets")
 def secrets(leader: Leading, speaking: Speaking) -> dict[str, str]:
-    """The values of the secrets that the job names, while its attempt is the current one and nowhere near its end."""
+    """The values of the secrets that the job names, while its attempt is the current one and has not ended."""
     job = _running(leader, speaking)
     if not still_member(leader.store.state(), job.user, job.project, leader.clock.now()):
         raise NotFound(f"{job.user} is no longer a member of project {job.project!r}: no secrets are given out.")
@@ -85,14 +85,15 @@ def secrets(leader: Leading, speaking: Speaking) -> dict[str, str]:
 
 @router.get("/code", response_class=Response)
 def code(leader: Leading, track: Tracked, speaking: Speaking) -> Response:
-    """The manifest of the job's snapshot, {path: [sha256, bytes, mode]}: for nodes that don't have its folder."""
+    """The manifest of the job's code snapshot, {path: [sha256, bytes, mode]}, for nodes that don't have its folder."""
     return Response(track.blobs.read(_tree(leader, speaking), MANIFEST_BYTES), media_type="application/json")
 
 
 @router.post("/code/bundle", response_class=StreamingResponse)
 async def code_bundle(request: Request, leader: Leading, track: Tracked, speaking: Speaking) -> Response:
-    """Files of the job's snapshot, by a JSON list of digests: for each 64 characters of its digest, 8 of its size in
-    hex, and its bytes."""
+    """Files of the job's code snapshot, by a JSON list of digests. Each is 64 characters of digest, 8 of size in hex,
+    and the bytes.
+    """
     try:
         wanted = _DIGESTS.validate_json(await request.body())
     except ValidationError as error:
@@ -109,7 +110,7 @@ def _batch(body: bytes) -> Batch:
 
 
 def _sizes(leader: Leader, track: Tracking, speaking: tuple[str, int], wanted: Sequence[str]) -> dict[str, int]:
-    """Of the files of the job's snapshot, which these must be among."""
+    """Sizes of the files in the job's snapshot. Raises NotFound unless it contains all wanted files."""
     files = track.snapshots.manifest(_tree(leader, speaking)).files.values()
     sizes = {digest: size for digest, size, _ in files}
     if not sizes.keys() >= set(wanted) or track.blobs.missing(wanted):

@@ -1,1 +1,1 @@
-"""The Alembic environment: how the schema grew, one file a step."""
+"""The Alembic environment: one file for each step of the schema."""

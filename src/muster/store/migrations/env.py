@@ -1,4 +1,4 @@
-"""Run by Alembic for every upgrade: uses the connection, and so the transaction, of `store.migrate`."""
+"""Run by Alembic at every upgrade; uses the connection, and thus the transaction, of `store.migrate`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an exporter is given: runs as they are outside of any database, and what it says about what it wrote."""
+"""Interface of exporters: the runs they get, independent of a database, and the result they return."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from urllib.parse import quote
 import numpy as np
 from numpy.typing import NDArray
 
-_LONGEST_NAME: Final = 200  # bytes of a file's name that a run or a metric may take
+_LONGEST_NAME: Final = 200  # bytes of a file name that come from a run or metric
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """A run, without its curves."""
+    """A run without its series."""
 
     id: str
     project: str
@@ -32,14 +32,14 @@ class Facts:
     ended_at: float | None = None
     params: Mapping[str, str] = field(default_factory=dict)
     tags: Mapping[str, str] = field(default_factory=dict)
-    metrics: Mapping[str, float] = field(default_factory=dict)  # the last value of each
+    metrics: Mapping[str, float] = field(default_factory=dict)  # the last value of each metric
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Points of one metric of one rank, by step. `rank` is None for the run's own series.
+    """Points of one metric of one rank, sorted by step. `rank` is None for the run's own series.
 
-    A superseded one holds what a later attempt reported anew; otherwise it is the curve that counts.
+    A superseded series has the points that a later attempt reported again. Otherwise it is the current curve.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Medium:
-    """A histogram, image, table or text at a step: small ones are `data`, the others `content`."""
+    """A histogram, image, table or text at a step. Small ones are in `data`, others in `content`."""
 
     name: str
     kind: str
@@ -67,13 +67,13 @@ class Medium:
 
 
 class ExportedRun(Protocol):
-    """Read as it is written, so that a run needs not fit into memory."""
+    """A run that is read while it is written, so that it need not fit into memory."""
 
     @property
     def facts(self) -> Facts: ...
 
     def series(self, superseded: bool = False) -> Iterator[Series]:
-        """Every curve that counts; with `superseded` the parts that were reported anew as well."""
+        """Every current curve; with `superseded` also the points that a later attempt reported again."""
         ...
 
     def media(self) -> Iterator[Medium]: ...
@@ -81,7 +81,7 @@ class ExportedRun(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What became of one run."""
+    """What was written for one run."""
 
     run: str
     path: Path
@@ -90,17 +90,17 @@ class Written:
 
 
 class Exporter(Protocol):
-    """Writes runs into a folder. Written again, they take the place of what was there before."""
+    """Writes runs into a folder. A repeated export replaces the earlier one."""
 
-    about: str  # for people: what it makes
+    about: str  # shown to users: what it writes
 
     def export(self, runs: Iterable[ExportedRun], folder: Path, superseded: bool = False) -> Iterator[Written]:
-        """Run by run; the export is whole when the iterator is at its end."""
+        """Exports one run after the other. The export is complete when the iterator is exhausted."""
         ...
 
 
 def file_name(text: str) -> str:
-    """A name that every file system takes, and that differs where the text does."""
+    """A file name that is valid on every file system. Different texts have different names."""
     safe = quote(text, safe=" +,=@()-_.", errors="replace")
     if safe.startswith("."):
         safe = "%2E" + safe[1:]
@@ -108,7 +108,7 @@ def file_name(text: str) -> str:
 
 
 def hash_of(text: str) -> int:
-    """The same in every process, which Python's own is not (FNV-1a)."""
+    """A hash that is the same in every process, unlike Python's (FNV-1a)."""
     value = 0xCBF29CE484222325
     for byte in text.encode("utf-8", "replace"):
         value = (value ^ byte) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF
@@ -116,7 +116,7 @@ def hash_of(text: str) -> int:
 
 
 def columns_of(facts: Facts) -> dict[str, Any]:
-    """One row of a table of runs, with the names that MLflow's users know."""
+    """One row of a table of runs, with the column names of MLflow."""
     own = (
         "id",
         "project",
@@ -137,7 +137,7 @@ def columns_of(facts: Facts) -> dict[str, Any]:
 
 
 def json_line(medium: Medium, path: str | None) -> str:
-    """A medium for a file of JSON lines; `path` is where its content lies."""
+    """A medium as a line of a JSON lines file; `path` is the file with its content."""
     about = {"name": medium.name, "kind": medium.kind, "step": medium.step, "time": medium.time}
     about |= {"rank": medium.rank, "attempt": medium.attempt}
     if path is not None:

@@ -1,4 +1,4 @@
-"""CSV: a table of runs, and for each run a table of its points."""
+"""CSV export: a table of runs, and for each run a table of its points."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from muster.track.exporters.base import ExportedRun, Series, Written, columns_of
 from muster.track.exporters.files import whole_file, write_media
 
 COLUMNS: Final = ("name", "rank", "attempt", "step", "time", "value", "superseded")
-_CHUNK: Final = 65_536  # points turned into Python objects at a time
+_CHUNK: Final = 65_536  # points converted to Python objects at a time
 
 
 class CsvExporter:

@@ -1,4 +1,4 @@
-"""Files of an export: each is complete or not there, and media lie beside the curves."""
+"""Files of an export: each is written completely or not at all. Media are stored beside the series."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from muster.track.exporters.base import Medium, file_name, json_line
 
 @contextmanager
 def whole_file(path: Path, mode: str = "wb", **options: Any) -> Iterator[IO[Any]]:
-    """A file that takes its name when the block ends well, and leaves nothing behind otherwise."""
+    """A file that gets its name when the block succeeds; otherwise it is deleted."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name[:200]}.part")
     try:
@@ -26,7 +26,7 @@ def whole_file(path: Path, mode: str = "wb", **options: Any) -> Iterator[IO[Any]
 
 
 def write_media(media: Iterable[Medium], folder: Path) -> int:
-    """`media.jsonl` with one line for each, contents in files under `media/`; how many there were."""
+    """Writes `media.jsonl` with a line per medium, and contents as files under `media/`. Returns their number."""
     listed = iter(media)
     first = next(listed, None)
     if first is None:

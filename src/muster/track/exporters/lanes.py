@@ -1,4 +1,4 @@
-"""CRC-32C of many records, or of a long one, at once: NumPy works on all lanes side by side."""
+"""CRC-32C of many records, or of a long one, computed in parallel lanes with NumPy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from muster.foreign.crc32c import TABLE, crc32c
 
 _TABLE: Final = np.array(TABLE, np.uint32)
 _LANES: Final = 1024
-_WORTH: Final = 4096  # bytes; below it a loop is faster
+_WORTH: Final = 4096  # bytes; for less, a loop is faster
 _MASK_DELTA: Final = np.uint32(0xA282EAD8)
 
 
@@ -22,16 +22,16 @@ def crc32c_rows(rows: NDArray[np.uint8]) -> NDArray[np.uint32]:
 
 
 def masked_rows(crc: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """As `crc32c.masked`, for many."""
+    """Like `crc32c.masked`, for many checksums."""
     return ((crc >> np.uint32(15)) | (crc << np.uint32(17))) + _MASK_DELTA
 
 
 def crc32c_long(data: bytes) -> int:
-    """The checksum of one record: its lanes are computed side by side and then put together."""
+    """The checksum of one record: its parts are computed in parallel lanes and then combined."""
     if len(data) < _WORTH:
         return crc32c(data)
-    # The checksum's start value is the same as its complement put onto the first four bytes; then zeros may stand
-    # before them, which change nothing, so that all lanes are of one length.
+    # Instead of starting with all ones, the first four bytes are inverted, which is equivalent. Then leading zeros
+    # don't change the result, so the data can be padded until all lanes have the same length.
     width = -(-len(data) // _LANES)
     padded = np.zeros(_LANES * width, np.uint8)
     body = padded[len(padded) - len(data) :]
@@ -59,7 +59,7 @@ def _through(rows: NDArray[np.uint8], start: np.uint32) -> NDArray[np.uint32]:
 
 @lru_cache(64)
 def _ahead(zeros: int) -> list[list[int]]:
-    """Four tables that say what a register's bytes become when so many zero bytes have passed."""
+    """Four tables, one per byte of a register: the byte's contribution after this many zero bytes."""
     values = np.arange(256, dtype=np.uint32)
     register = np.concatenate([values << np.uint32(shift) for shift in (0, 8, 16, 24)])
     for _ in range(zeros):

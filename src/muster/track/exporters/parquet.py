@@ -1,4 +1,4 @@
-"""Parquet: a table of runs, and for each run a table of its points; needs pyarrow."""
+"""Parquet export: a table of runs, and for each run a table of its points. Needs pyarrow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TensorBoard's log folders: `tensorboard --logdir FOLDER` shows what was exported, without Muster or TensorFlow."""
+"""TensorBoard export: `tensorboard --logdir FOLDER` shows the runs, without Muster or TensorFlow."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from muster.track.exporters.files import whole_file
 from muster.track.exporters.lanes import crc32c_long, crc32c_rows, masked_rows
 
 _CHUNK: Final = 32_768  # points encoded at a time
-_MOST_ROWS: Final = 200  # of a table shown as text
+_MOST_ROWS: Final = 200  # of a table that is shown as text
 
 
 class TensorBoardExporter:
@@ -40,7 +40,7 @@ class TensorBoardExporter:
 
 
 class _Files:
-    """The event files of one run, opened when something is to stand in them."""
+    """The event files of one run. A file is opened when something is written to it."""
 
     def __init__(self, folder: Path, facts: Facts, stack: ExitStack) -> None:
         self._folder, self._facts, self._stack = folder, facts, stack
@@ -76,10 +76,10 @@ class _Files:
 
 
 def encoded(tag: str, steps: NDArray[Any], times: NDArray[Any], values: NDArray[Any]) -> bytes:
-    """Framed events of one scalar each, in this order: what `tbevent.scalar` makes, thousands at a time."""
+    """Framed events with one scalar each, in this order. Same as `tbevent.scalar`, but thousands at a time."""
     with np.errstate(over="ignore"):
         singles = values.astype("<f4")
-    # The step's varint alone has no fixed size: runs of steps whose numbers are of one length are encoded together.
+    # Only the varint of the step has no fixed size: neighbouring steps with varints of one size are encoded together.
     sizes = _varint_sizes(steps)
     cuts = [0, *(np.flatnonzero(np.diff(sizes)) + 1).tolist(), len(steps)]
     parts = []
@@ -118,7 +118,7 @@ def _varint_sizes(steps: NDArray[Any]) -> NDArray[np.int64]:
 
 
 def _about(facts: Facts, began: float) -> bytes:
-    """The run's parameters for the page of hyperparameters, and what is known of it as a text."""
+    """The run's parameters for the hyperparameter page, and its description as a text."""
     params = {name: _param(value) for name, value in facts.params.items()}
     events = [tbevent.event(began, 0, tbevent.session_start(params, facts.id, began))]
     lines = [f"**{name}**: {text}  " for name, text in (("run", facts.id), ("purpose", facts.purpose)) if text]
@@ -140,7 +140,7 @@ def _param(text: str) -> tbevent.Param:
 
 
 def _value(medium: Medium) -> bytes | None:
-    """None for what TensorBoard has no page for."""
+    """The medium as a TensorBoard value; None if TensorBoard has no page for its kind."""
     if medium.kind == "image" and medium.content is not None:
         width, height = _png_size(medium.content)
         return tbevent.image(medium.name, medium.content, width, height)
@@ -155,7 +155,7 @@ def _value(medium: Medium) -> bytes | None:
 
 
 def histogram_of(data: Any) -> tuple[list[float], list[float]] | None:
-    """The edges and counts of a histogram's document; None when it is none."""
+    """The edges and counts of a histogram document; None if it is malformed."""
     if not isinstance(data, dict):
         return None
     edges, counts = data.get("edges"), data.get("counts")
@@ -165,7 +165,7 @@ def histogram_of(data: Any) -> tuple[list[float], list[float]] | None:
 
 
 def _png_size(content: bytes) -> tuple[int, int]:
-    """Width and height as a PNG's header has them; TensorBoard only shows them, so 0 does where there is none."""
+    """Width and height from a PNG header. 0 for other formats: TensorBoard only displays the numbers."""
     if content[:8] != b"\x89PNG\r\n\x1a\n" or len(content) < 24:
         return 0, 0
     width, height = struct.unpack_from(">II", content, 16)
@@ -173,7 +173,7 @@ def _png_size(content: bytes) -> tuple[int, int]:
 
 
 def _table(data: dict[str, Any]) -> str:
-    """Markdown, which TensorBoard draws."""
+    """A table in Markdown, which TensorBoard renders."""
     columns, rows = data.get("columns") or [], data.get("rows") or []
     lines = [_line(columns), _line("---" for _ in columns), *(_line(row) for row in rows[:_MOST_ROWS])]
     if len(rows) > _MOST_ROWS:

@@ -1,4 +1,4 @@
-"""The importers by name. A new one: a file here and a line below."""
+"""The importers by name. To add one: a file here and a line below."""
 
 from __future__ import annotations
 

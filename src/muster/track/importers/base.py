@@ -1,7 +1,6 @@
-"""What an importer finds in another tool's files: runs, and each of them as a stream of neutral items.
+"""Interface of importers: they find runs in another tool's files, and read each as a stream of tool-independent items.
 
-The items of a run must come out the same whenever its files are the same: an import that was cut off goes on in the
-midst of them.
+The same files must always give the same items: an interrupted import continues in the middle of them.
 """
 
 from __future__ import annotations
@@ -14,24 +13,24 @@ from typing import Any, Final, Literal, Protocol
 
 from muster.foreign.tfrecord import Damage
 
-REVISION: Final = 1  # of the items below and of what readers make of files: another number reads everything anew
+REVISION: Final = 1  # version of the items and their readers; a new number makes every run be imported again
 _CHUNK: Final = 1 << 20  # bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One run. `key` names it for ever, wherever its files are moved to."""
+    """One run. `key` identifies it permanently, even if its files are moved."""
 
     key: str
     tool: str  # wandb or tensorboard
     name: str
     path: Path
-    files: tuple[Path, ...]  # what is read, in this order
+    files: tuple[Path, ...]  # the files to read, in this order
     created_at: float
     purpose: str = ""
 
     def fingerprint(self) -> str:
-        """Of all that is read; another one means that the run has changed since."""
+        """Hash of all files that are read; it differs if the run has changed since."""
         digest = hashlib.sha256(f"{REVISION}\0{self.key}".encode())
         for path in self.files:
             digest.update(f"\0{path.name}\0{path.stat().st_size}\0".encode("utf-8", "replace"))
@@ -43,17 +42,17 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Values of some metrics, in the order of the names, at each step."""
+    """Values of some metrics at each step, in the order of `names`."""
 
     names: tuple[str, ...]
     steps: Sequence[int]
     times: Sequence[float]  # Unix seconds
-    values: Sequence[Sequence[float]]  # a row for each step
+    values: Sequence[Sequence[float]]  # one row per step
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What becomes known of the run: parameters as they are, tags as text, the environment as `wire` has it."""
+    """Facts about the run: parameters unchanged, tags as text, the environment in the format of `wire`."""
 
     params: Mapping[str, Any] = field(default_factory=dict)
     tags: Mapping[str, str] = field(default_factory=dict)
@@ -63,7 +62,7 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A histogram, image, table, text or the like at a step; what is large or no JSON is `content`."""
+    """A histogram, image, table, text or other medium at a step. Large or non-JSON data is in `content`."""
 
     name: str
     kind: str
@@ -77,7 +76,7 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A file of the run, under the path that it has there."""
+    """A file of the run, with its path in the run's folder."""
 
     path: str
     file: Path
@@ -92,7 +91,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """Something that could not be taken over, in words."""
+    """Something that could not be imported, as a text."""
 
     what: str
 
@@ -101,17 +100,17 @@ Item = Rows | Facts | Shown | Kept | Ended | LeftOut | Damage
 
 
 class Importer(Protocol):
-    about: str  # for people: what it reads
+    about: str  # shown to users: what it reads
 
     def find(self, path: Path) -> list[Found]:
-        """Every run at this place or below it, the oldest first; none when it is not of this tool."""
+        """All runs at or below this path, oldest first. Empty if it isn't of this tool."""
         ...
 
     def read(self, found: Found) -> Iterator[Item]: ...
 
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested mappings as one, with dots between the names."""
+    """Nested mappings as one mapping with dotted names."""
     made: dict[str, Any] = {}
     for key, value in values.items():
         name = f"{prefix}.{key}" if prefix else str(key)

@@ -1,6 +1,6 @@
-"""Turns what an importer read into the stream that a rank would have written, so that the server takes it in as usual.
+"""Encodes imported items as the stream that a rank would have written, so that the server takes it in as usual.
 
-The same items make the same bytes: an import that was cut off goes on at the offset that the server has.
+The same items give the same bytes: an interrupted import continues at the offset that the server has.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from muster import wire
 from muster.foreign.tfrecord import Damage
 from muster.track.importers.base import Ended, Facts, Item, Kept, LeftOut, Rows, Shown
 
-_INLINE: Final = 200_000  # bytes of JSON that stand in a document; what is larger goes as content
+_INLINE: Final = 200_000  # bytes of JSON inside a document; larger data is uploaded as a blob
 _CHUNK: Final = 1 << 20  # bytes
-_LONGEST_NAME: Final = 250  # characters of a parameter, a tag or a medium
-_LONGEST_VALUE: Final = 8000  # characters of a parameter or a tag
+_LONGEST_NAME: Final = 250  # characters in the name of a parameter, tag or medium
+_LONGEST_VALUE: Final = 8000  # characters in the value of a parameter or tag
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """Bytes that a record names, to be uploaded before it: a file's, or those that are given."""
+    """A blob that a record refers to, to be uploaded before it: the bytes in `given`, or a file."""
 
     digest: str
     size: int
@@ -38,24 +38,24 @@ class Content:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Whole records, and what they refer to."""
+    """Complete records, and the blobs that they refer to."""
 
     data: bytes
     points: int = 0
-    apart: bool = False  # changes what an earlier record said: in one batch with it the change would not be seen
+    apart: bool = False  # changes an earlier record: needs its own batch, else the change would not be visible
     contents: tuple[Content, ...] = ()
 
 
 @dataclass(slots=True)
 class Encoder:
-    """One run's stream. `problems` says in words what was not taken over, `ended` how the run ended."""
+    """Encodes the stream of one run. `problems` has texts about what was not imported, `ended` how the run ended."""
 
-    time: float  # of documents that have none of their own
+    time: float  # for documents without a time
     shapes: dict[tuple[str, ...], int] = field(default_factory=dict)
     problems: Counter[str] = field(default_factory=Counter)
     ended: Ended | None = None
-    count: int = 0  # of media and files: part of their ids
-    params: dict[str, Any] = field(default_factory=dict)  # as given last
+    count: int = 0  # number of media and files so far: part of their ids
+    params: dict[str, Any] = field(default_factory=dict)  # latest values
 
     def pieces(self, items: Iterable[Item]) -> Iterator[Piece]:
         for item in items:
@@ -91,8 +91,10 @@ class Encoder:
         yield Piece(head + words.tobytes(), values.size)
 
     def _shape(self, names: tuple[str, ...]) -> tuple[int, bytes]:
-        """The number of a set of names, and the record that makes it known. There are so many numbers and no more, so
-        an old one is given a new meaning when they run out."""
+        """The number of a set of names, and the record that defines it (empty if it is defined already).
+
+        The numbers are limited: when they run out, they are assigned again from 0.
+        """
         known = self.shapes.get(names)
         if known is not None:
             return known, b""
@@ -178,7 +180,7 @@ class Encoder:
 
 
 def _plain(value: Any) -> Any:
-    """JSON that the server takes: no NaN, no NUL, no half of a surrogate pair."""
+    """JSON that the server accepts: no NaN, no NUL, no unpaired surrogate."""
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode().replace("\0", "�")
     if isinstance(value, float) and not math.isfinite(value):

@@ -1,4 +1,4 @@
-"""TensorBoard's event files: verified records, and the values in them."""
+"""Reader of TensorBoard's event files: verifies the records and decodes their values."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from muster.track.exporters.lanes import crc32c_long, crc32c_rows, masked_rows
 
 _BATCH: Final = 8192  # records verified at a time
 _BATCH_BYTES: Final = 16 << 20
-# TensorFlow's types by their numbers, and the fields that hold their values when they are not packed as bytes.
+# TensorFlow's types by number, and the numbers of fields that hold unpacked values.
 _DTYPES: Final = {1: "<f4", 2: "<f8", 3: "<i4", 4: "u1", 5: "<i2", 6: "i1", 9: "<i8", 10: "?", 19: "<f2"}
 _STRINGS: Final = 7
 _DOUBLE: Final = struct.Struct("<d")
 _FLOAT: Final = struct.Struct("<f")
-Tags = dict[bytes, str]  # the bytes of a record between its step and its value, and the name that they hold
+Tags = dict[bytes, str]  # bytes of a record between its step and its value → the tag that they encode
 _SINGLES, _DOUBLES, _INTS, _TEXTS, _LONGS, _BOOLS = 5, 6, 7, 8, 10, 11
 
 
@@ -47,7 +47,7 @@ class Tensor:
 
 @dataclass(slots=True)
 class Value:
-    """One value of an event; of the last five at most one is there."""
+    """One value of an event. At most one of the last five fields is set."""
 
     tag: str = ""
     plugin: str = ""
@@ -68,7 +68,7 @@ class Event:
 
 
 def events(path: Path) -> Iterator[Event | Damage]:
-    """Every event that is whole; what is not is told and left out."""
+    """Yields every intact event; the others are skipped and reported as `Damage`."""
     batch: list[tuple[bytes, int]] = []
     tags: Tags = {}
     size = 0
@@ -121,7 +121,7 @@ def _verified(path: Path, batch: list[tuple[bytes, int]], tags: Tags) -> Iterato
 
 
 def _wrong(batch: list[tuple[bytes, int]]) -> set[int]:
-    """Which records do not fit their checksums. Those of one length are checked side by side."""
+    """Indexes of the records whose checksum is wrong. Records of the same length are checked together."""
     by_length: dict[int, list[int]] = {}
     for place, (record, _) in enumerate(batch):
         by_length.setdefault(len(record), []).append(place)
@@ -138,7 +138,7 @@ def _wrong(batch: list[tuple[bytes, int]]) -> set[int]:
 
 
 def _scalar(record: bytes, tags: Tags) -> Event | None:
-    """The short way for what nearly all records are: a time, a step, and one scalar whose name came before."""
+    """Fast path for nearly all records: a time, a step, and one scalar with a known tag."""
     if record[:1] != b"\x09" or record[9:10] != b"\x10":
         return None
     step, at = varint_at(record, 10)
@@ -202,7 +202,7 @@ def _plugin(message: bytes) -> tuple[str, bytes]:
 
 
 def _loose(number: int, value: int | bytes) -> NDArray[np.generic]:
-    """Values of a repeated field: packed into one, or one by one."""
+    """Values of a repeated field, packed or single."""
     if number in (_SINGLES, _DOUBLES):
         data, size = raw(value), 4 if number == _SINGLES else 8
         if len(data) % size:

@@ -1,4 +1,4 @@
-"""TensorBoard's log folders: every folder with event files is a run, as TensorBoard itself has it."""
+"""TensorBoard import: every folder with event files is a run, as in TensorBoard itself."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from muster.track.importers.base import Ended, Facts, Found, Item, LeftOut, Rows
 from muster.track.importers.tbread import Event, Tensor, Value, events, tensor_of
 
 _MARK: Final = "tfevents"
-_TOGETHER: Final = 4096  # points of a tag that are handed on at once
+_TOGETHER: Final = 4096  # points of a tag in one item
 _STATUS: Final = {1: "succeeded", 2: "failed"}
 _PARAM_KINDS: Final[dict[int, Callable[[bytes | int], Any]]] = {2: double, 3: text, 4: lambda value: bool(whole(value))}
-_SILENT: Final = ("hparams",)  # plug-ins whose values say nothing beyond what was taken from them
+_SILENT: Final = ("hparams",)  # plug-ins whose values are not reported as left out
 
 
 class TensorBoardImporter:
@@ -52,7 +52,7 @@ class TensorBoardImporter:
 
 
 def _found(root: Path, folder: Path, files: list[Path]) -> Found | None:
-    """None for a folder whose files hold nothing yet."""
+    """The run of a folder; None if its files have no records yet."""
     first: bytes | None = None
     created = math.inf
     for path in files:
@@ -65,7 +65,7 @@ def _found(root: Path, folder: Path, files: list[Path]) -> Found | None:
         return None
     inside = folder.relative_to(root) if folder != root and root in folder.parents else Path()
     name = f"{root.resolve().name}/{inside}" if inside.parts else folder.resolve().name
-    # A file's name has the moment, the host and the process that began it: together with its first bytes it is unique.
+    # The file name contains time, host and process of its creation: together with its first bytes it is unique.
     key = f"tensorboard:{hashlib.sha256(first).hexdigest()[:32]}"
     return Found(key, "tensorboard", name, folder, tuple(files), created if math.isfinite(created) else 0.0)
 
@@ -79,7 +79,7 @@ def _time(record: bytes) -> float:
 
 @dataclass(slots=True)
 class _Reading:
-    """What is remembered from event to event: a tag's plug-in stands in its first value alone."""
+    """State between events: only the first value of a tag names its plug-in."""
 
     plugins: dict[str, str] = field(default_factory=dict)
     points: dict[str, tuple[list[int], list[float], list[float]]] = field(default_factory=dict)
@@ -153,7 +153,7 @@ class _Reading:
             self.points[tag] = ([], [], [])
 
     def _session(self, content: bytes) -> Iterator[Item]:
-        """The parameters that a session began with, or how it ended."""
+        """Reads the parameters at a session's start, or its end."""
         for number, value in fields(content):
             if number == 3:
                 entries = [raw(each) for at, each in fields(raw(value)) if at == 1]
@@ -179,7 +179,9 @@ def _param(entry: bytes) -> tuple[str, Any]:
 
 
 def _old_histogram(message: bytes) -> dict[str, Any]:
-    """Buckets are known by their upper limits; the first begins at the minimum, and the last ends at the maximum."""
+    """An old-format histogram: upper limits of buckets. The first begins at the minimum, the last ends at the
+    maximum.
+    """
     low, high, limits, counts = 0.0, 0.0, np.zeros(0), np.zeros(0)
     for number, value in fields(message):
         if number in (1, 2):
@@ -199,7 +201,7 @@ def _old_histogram(message: bytes) -> dict[str, Any]:
 
 
 def _new_histogram(rows: np.ndarray[Any, np.dtype[np.float64]]) -> dict[str, Any]:
-    """Rows of lower limit, upper limit and count."""
+    """A new-format histogram: rows of lower limit, upper limit and count."""
     return _buckets(np.concatenate((rows[:1, 0], rows[:, 1])), rows[:, 2])
 
 

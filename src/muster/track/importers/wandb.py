@@ -1,4 +1,4 @@
-"""W&B's offline run folders (`wandb/offline-run-*`): history, configuration, summary, media and files."""
+"""W&B import from offline run folders (`wandb/offline-run-*`): history, configuration, summary, media and files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from muster.track.importers.base import Ended, Facts, Found, Item, Kept, LeftOut
 from muster.track.importers.wbmedia import shown
 
 _ENDING: Final = ".wandb"
-_EARLY: Final = 64  # records among which the run's own stands
+_EARLY: Final = 64  # records among which the run's own record must be
 _INTERNAL: Final = ("_timestamp", "_runtime", "_wandb")
 
 
@@ -34,7 +34,7 @@ class WandbImporter:
         for log in logs:
             found = _found(log)
             if found is not None:
-                seen.setdefault(log.resolve(), found)  # `latest-run` is a link to one of the others
+                seen.setdefault(log.resolve(), found)  # `latest-run` is a link to another folder
         return sorted(seen.values(), key=lambda one: (one.created_at, one.key))
 
     def read(self, found: Found) -> Iterator[Item]:
@@ -52,7 +52,7 @@ class WandbImporter:
 
 
 def _found(log: Path) -> Found | None:
-    """None for a log that is none, or does not name its run."""
+    """The run of a log; None if the file isn't a log or doesn't name its run."""
     try:
         if not blocklog.is_log(log):
             return None
@@ -68,7 +68,7 @@ def _found(log: Path) -> Found | None:
 
 
 def _named(log: Path, run: wbread.RunRecord) -> Found:
-    # The same id may be taken up again: each time it is another log, and another run here, with its own start.
+    # An id may be resumed: each time there is a new log, which becomes a run of its own with its own start.
     key = f"wandb:{run.entity}/{run.project}/{run.id}@{run.started_at:.3f}"
     name = run.name or run.id
     beside = sorted(path for path in (log.parent / "files").rglob("*") if path.is_file())
@@ -79,10 +79,10 @@ def _named(log: Path, run: wbread.RunRecord) -> Found:
 class _Reading:
     folder: Path
     started_at: float
-    seen: set[str] = field(default_factory=set)  # names that the history has
+    seen: set[str] = field(default_factory=set)  # names of metrics in the history
     summary: dict[str, Any] = field(default_factory=dict)
     files: dict[str, None] = field(default_factory=dict)
-    taken: set[str] = field(default_factory=set)  # files that media took
+    taken: set[str] = field(default_factory=set)  # files that are used by media
     left_out: Counter[str] = field(default_factory=Counter)
     environment: dict[str, Any] = field(default_factory=dict)
     step: int = 0
@@ -125,7 +125,7 @@ class _Reading:
         for what, count in sorted(self.left_out.items()):
             yield LeftOut(f"{count} {what}")
         end = self.time or self.started_at
-        # W&B writes an exit when the script leaves: without one it was killed, or runs still.
+        # W&B writes an exit record when the script exits: without one the script was killed, or is still running.
         yield self.ended or Ended("stopped", end, "its log has no end: it was killed, or was still running")
 
     def _run(self, run: wbread.RunRecord) -> Iterator[Item]:
@@ -176,14 +176,14 @@ class _Reading:
         yield from made
 
     def _stats(self, stats: wbread.Stats) -> Iterator[Item]:
-        """Beside Muster's own measurements of machines: by whole seconds since the start."""
+        """System metrics beside those that Muster measures; the step is whole seconds since the start."""
         found = {f"system/{name}": _number(value) for name, value in stats.values.items() if _is_number(value)}
         if found:
             step = max(0, int(stats.time - self.started_at))
             yield Rows(tuple(found), [step], [stats.time], [list(found.values())])
 
     def _summary(self) -> Iterator[Item]:
-        """What the summary alone has, as a point at the last step."""
+        """Metrics that only the summary has, as points at the last step."""
         numbers = {
             name: _number(value)
             for name, value in sorted(self.summary.items())
@@ -193,7 +193,7 @@ class _Reading:
             yield Rows(tuple(numbers), [self.step], [self.time], [list(numbers.values())])
 
     def _kept(self) -> Iterator[Item]:
-        """Files that the log names, and the plain ones beside them. A link is followed only where the log names it."""
+        """Files that the log names, and other regular files in the folder. Follows a link only if the log names it."""
         named = dict(self.files)
         if self.folder.is_dir():
             there = sorted(path for path in self.folder.rglob("*") if path.is_file() and not path.is_symlink())

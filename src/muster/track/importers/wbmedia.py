@@ -1,4 +1,4 @@
-"""W&B's media: what its history says of histograms, images, tables and files, and the files themselves."""
+"""W&B's media: converts histograms, images, tables and files of the history, and reads the files."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _KINDS: Final = {
     "table-file": "table",
     "plotly-file": "file",
 }
-_TABLE_BYTES: Final = 200_000  # a larger one is kept as a file
+_TABLE_BYTES: Final = 200_000  # bytes; a larger one is imported as a file
 
 
 def shown(folder: Path, name: str, value: Any, step: int, time: float) -> list[Shown] | str:
-    """What a value of the history shows, or in words why it was left out."""
+    """The media of a history value, or a text that says why it was left out."""
     if isinstance(value, str):
         return [Shown(name, "text", step, time, {"text": value.replace("\0", "�")})]
     if not isinstance(value, dict):
@@ -69,7 +69,7 @@ def _histogram(value: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _table(content: bytes) -> dict[str, Any] | None:
-    """Columns and rows; None for one that is large, or no table after all."""
+    """Columns and rows; None if the table is large or malformed."""
     if len(content) > _TABLE_BYTES:
         return None
     try:

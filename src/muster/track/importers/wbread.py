@@ -1,4 +1,4 @@
-"""W&B's offline log: its records as plain Python values."""
+"""Decoder of W&B's offline log: its records as plain Python values."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class RunRecord:
 
 @dataclass(slots=True)
 class History:
-    """What one `wandb.log` said."""
+    """The values of one `wandb.log` call."""
 
     step: int
     values: dict[str, Any]
@@ -42,7 +42,7 @@ class History:
 
 @dataclass(slots=True)
 class Update:
-    """Changes of the summary or of the configuration; names that are nested have dots between."""
+    """Changes of the summary or the configuration. Nested names are joined with dots."""
 
     values: dict[str, Any]
     removed: list[str]
@@ -50,14 +50,14 @@ class Update:
 
 @dataclass(slots=True)
 class Stats:
-    """Measurements of the machine."""
+    """System metrics."""
 
     time: float
     values: dict[str, Any]
 
 
 def kind_of(record: bytes) -> tuple[int, bytes]:
-    """Which kind of record it is, and its content; 0 for one that says nothing of the run."""
+    """The kind of a record and its content; 0 for a record that isn't about the run."""
     for number, value in fields(record):
         if number in (HISTORY, SUMMARY, CONFIG, FILES, STATS, RUN, EXIT, ENVIRONMENT) or number in _OTHERS:
             return number, raw(value)
@@ -65,7 +65,7 @@ def kind_of(record: bytes) -> tuple[int, bytes]:
 
 
 def other(kind: int) -> str | None:
-    """What a record is called that is not taken over."""
+    """The name of a kind of record that is not imported."""
     return _OTHERS.get(kind)
 
 
@@ -113,7 +113,7 @@ def history_of(message: bytes) -> History:
 
 
 def update_of(message: bytes) -> Update:
-    """Of the summary or the configuration."""
+    """An update of the summary or the configuration."""
     made = Update({}, [])
     for number, value in fields(message):
         if number == 1:
@@ -146,7 +146,7 @@ def exit_code(message: bytes) -> int:
 
 
 def environment_of(message: bytes) -> dict[str, Any]:
-    """As a rank of Muster's would have said it."""
+    """The environment in the format in which Muster's ranks report it."""
     names = {1: "os", 2: "python", 12: "host", 14: "executable", 18: "gpu", 25: "cuda"}
     parts = {names[number]: text(value) for number, value in fields(message) if number in names}
     python = {"version": parts.get("python", ""), "executable": parts.get("executable", "")}
@@ -162,7 +162,7 @@ def _given(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def commit_of(message: bytes) -> str:
-    """The commit that an environment names."""
+    """The commit in an environment record."""
     for number, value in fields(message):
         if number == 9:
             return text(dict(fields(raw(value))).get(2, b""))
@@ -170,7 +170,7 @@ def commit_of(message: bytes) -> str:
 
 
 def _item(message: bytes) -> tuple[list[str], Any]:
-    """A name, which may be nested, with its value."""
+    """A name, which may be nested, and its value."""
     path: list[str] = []
     value: Any = None
     for number, content in fields(message):
@@ -212,7 +212,7 @@ def _zigzag(content: Value) -> int:
     return (number >> 1) ^ -(number & 1)
 
 
-# Newer writers have typed fields beside the JSON that all of them have.
+# Newer writers have typed fields in addition to the JSON that all writers have.
 _SCALARS: Final[dict[int, Callable[[Value], Any]]] = {
     3: lambda content: None,
     4: lambda content: bool(whole(content)),
@@ -225,7 +225,7 @@ _SCALARS: Final[dict[int, Callable[[Value], Any]]] = {
 
 
 def leaves(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Nested values with dots between their names; what W&B itself marks by a type stays whole."""
+    """Nested values with dotted names. A value that W&B marks with a type is not split."""
     for key, value in values.items():
         name = f"{prefix}.{key}" if prefix else key
         if isinstance(value, dict) and "_type" not in value:

@@ -1,4 +1,4 @@
-"""The metric store: points are appended in batches as they come, kept by series, and read back as honest curves."""
+"""The metric store: points are appended in batches, stored by series, and read back as curves."""
 
 from muster.track.metrics.store import Metrics
 

@@ -1,7 +1,7 @@
-"""How a batch of points is written: one row of the tail, and what it changes in the summaries of its series.
+"""Writes a batch of points: one row of the tail, and an update of the summary of each series.
 
-Nothing is read before: each summary is an upsert that the database decides by itself, so that a batch can be made
-before its transaction and any number of batches can share one.
+Nothing is read first: each summary is an upsert that the database resolves. So a batch is prepared before its
+transaction, and many batches can share a transaction.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 from muster.store.base import Record
 from muster.track.metrics.tail import Group, encode
 
-SYSTEM: Final = "system/"  # series of the hardware: their steps are seconds since the launch, and never go back
+SYSTEM: Final = "system/"  # system metrics: their steps are seconds since the launch, and never go back
 
 _NAMES: Final = (
     "name", "points", "nans", "last", "last_nan", "last_step", "last_time", "low", "low_step", "high", "high_step",
@@ -30,7 +30,7 @@ _NEWER: Final = (
 
 
 def record(run: str, attempt: int, rank: int, groups: list[Group]) -> Record:
-    """Writes the groups. `run` and the names must be texts that a database holds."""
+    """Writes the groups. `run` and the names must be texts that the database can store."""
     data = encode(groups)
     points = sum(one.values.size for one in groups)
     rows = [row for one in groups for row in _summaries(one)]
@@ -39,7 +39,7 @@ def record(run: str, attempt: int, rank: int, groups: list[Group]) -> Record:
     def write(connection: Connection) -> None:
         postgres = connection.dialect.name == "postgresql"
         connection.exec_driver_sql(_TAIL[postgres], (run, attempt, rank, points, data))
-        if postgres:  # one statement with arrays: ten thousand series cost one journey
+        if postgres:  # one statement with arrays: ten thousand series cost one round trip
             connection.exec_driver_sql(_SERIES_ARRAYS, (run, rank, attempt, *map(list, zip(*rows, strict=True))))
         else:
             connection.exec_driver_sql(_SERIES_ROWS, [(run, rank, attempt, *row) for row in rows])
@@ -50,7 +50,7 @@ def record(run: str, attempt: int, rank: int, groups: list[Group]) -> Record:
 
 
 def _summaries(one: Group) -> Sequence[tuple[Any, ...]]:
-    """A row for each name, in the order of `_NAMES`."""
+    """One row per name, with the columns `_NAMES`."""
     values, last = one.values, _last(one)
     nans = np.isnan(values).sum(axis=1)
     low, high = np.fmin.reduce(values, axis=1), np.fmax.reduce(values, axis=1)
@@ -70,7 +70,7 @@ def _summaries(one: Group) -> Sequence[tuple[Any, ...]]:
 
 
 def _last(one: Group) -> int:
-    """Where the point with the highest step is; of several, the one with the highest time; of those, the newest."""
+    """Index of the point with the highest step; among equal ones the highest time, then the newest."""
     at = np.flatnonzero(one.steps == one.steps.max())
     times = one.times[at]
     return int(at[np.flatnonzero(times == times.max())[-1]])
@@ -99,7 +99,7 @@ def _series_sql(source: str) -> str:
 
 
 def _first_step_sql(mark: str, least: str) -> str:
-    """The lowest rank that reports is the writer, whichever comes first."""
+    """The lowest rank that reports is the writer, in whatever order ranks report."""
     values = ", ".join([mark] * 5)
     return (
         f"INSERT INTO run_attempts (run, attempt, first_step, writer, doc) VALUES ({values})"  # noqa: S608
@@ -119,6 +119,6 @@ def _tail_sql(mark: str) -> str:
 _SERIES_ROWS: Final = _series_sql(f"VALUES ({', '.join(['?'] * (3 + len(_NAMES)))})")
 _ARRAYS: Final = ", ".join(f"%s::{kind}[]" for kind in _TYPES)
 _SERIES_ARRAYS: Final = _series_sql(f"SELECT %s::text, %s::int, %s::int, each.* FROM unnest({_ARRAYS}) AS each")  # noqa: S608
-# By whether it is PostgreSQL.
+# For SQLite and PostgreSQL; the index is whether it is PostgreSQL.
 _TAIL: Final = (_tail_sql("?"), _tail_sql("%s"))
 _FIRST_STEP: Final = (_first_step_sql("?", "min"), _first_step_sql("%s", "least"))

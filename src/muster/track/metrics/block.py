@@ -1,11 +1,11 @@
-"""How the points of one series become the bytes of a block, exactly, and points again.
+"""Lossless encoding of the points of one series as the bytes of a block.
 
-    steps    first and stride where they are evenly spaced, else first and differences
+    steps    first and stride if they are evenly spaced, else first and differences
     times    first and differences of their bit patterns, which grow with the times: exact, and small numbers
-    values   as 32-bit numbers where that changes none of them, else as they are
+    values   as 32-bit floats if that is lossless, else as 64-bit floats
 
-What is not evenly spaced is cut into planes (all first bytes, all second bytes, ...) and each plane is compressed where
-that pays: the noise in the low bytes of a measurement is not worth the time, the rest is nearly always the same.
+Arrays are split into byte planes (all first bytes, all second bytes, ...), and each plane is compressed if that pays:
+the noise in the low bytes of a measurement is not worth the time, the other bytes are nearly always the same.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ _HEAD: Final = struct.Struct("<BBxxIqqq")  # version, flags, points, first step,
 _VERSION: Final = 1
 _EVEN: Final = 1  # flag: the steps are first + i * stride
 _SMALL: Final = 2  # flag: the values are 32-bit numbers
-_PLANE: Final = struct.Struct("<BI")  # how it is kept, bytes
-_RAW, _PACKED, _SAME = 0, 1, 2  # a plane as it is, compressed, or one byte that all of it is
-_ALL_RAW, _ALL_PACKED = 3, 4  # all planes in one
-_FEW: Final = 512  # numbers; with fewer, looking at each plane by itself would cost more than it saves
-_NOISE: Final = 7.0  # bits a byte; a plane with more of them is not worth compressing
+_PLANE: Final = struct.Struct("<BI")  # encoding, bytes
+_RAW, _PACKED, _SAME = 0, 1, 2  # a plane: unchanged, compressed, or one byte if all are equal
+_ALL_RAW, _ALL_PACKED = 3, 4  # all planes together
+_FEW: Final = 512  # numbers; for fewer, encoding each plane separately costs more than it saves
+_NOISE: Final = 7.0  # bits per byte; a plane with more entropy is not compressed
 _LEVEL: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Points of one series of one attempt, in the order in which they arrived; three arrays of one length."""
+    """Points of one series in one attempt, in order of arrival; three arrays of one length."""
 
     steps: Ints
     times: Floats
@@ -46,7 +46,7 @@ class Run:
         return len(self.steps)
 
     def take(self, which: Any) -> Run:
-        """Those that an index, a slice or a mask selects."""
+        """The points that an index, a slice or a mask selects."""
         return Run(self.steps[which], self.times[which], self.values[which])
 
 
@@ -61,9 +61,9 @@ def join(runs: list[Run]) -> Run:
 
 
 def encode(run: Run) -> bytes:
-    """At least one point."""
+    """Needs at least one point."""
     ticks = np.ascontiguousarray(run.times).view(np.int64)
-    differences = np.diff(run.steps)  # may wrap around; so does the sum that undoes it
+    differences = np.diff(run.steps)  # may overflow; the sum in `decode` reverses it
     stride = int(differences[0]) if len(differences) else 0
     even = is_even(run.steps, differences)
     small = narrow(run.values)
@@ -94,7 +94,7 @@ def decode(data: bytes) -> Run:
 
 
 def is_even(steps: Ints, differences: Ints) -> bool:
-    """Whether they are evenly spaced, without a wrap around the end of the numbers."""
+    """Whether the steps are evenly spaced, without an integer overflow."""
     if not len(differences):
         return True
     stride = int(differences[0])
@@ -102,7 +102,7 @@ def is_even(steps: Ints, differences: Ints) -> bool:
 
 
 def narrow(numbers: Floats) -> NDArray[np.float32] | None:
-    """As 32-bit numbers, if not a bit is lost: not even of what kind of NaN it is."""
+    """The values as 32-bit floats if that is lossless, including the payload of a NaN; else None."""
     values = np.ascontiguousarray(numbers)
     with np.errstate(over="ignore", invalid="ignore"):
         small = values.astype(np.float32)
@@ -133,7 +133,7 @@ def _plane(plane: Bytes) -> tuple[bytes, bytes]:
 
 
 def _entropy(plane: Bytes) -> float:
-    """Bits a byte, if each stood alone."""
+    """Entropy in bits per byte, for independent bytes."""
     counts = np.bincount(plane)
     shares = counts[counts > 0] / len(plane)
     return float(-(shares * np.log2(shares)).sum())
@@ -143,7 +143,7 @@ def _summed(first: int, differences: Ints) -> Ints:
     numbers = np.empty(len(differences) + 1, np.int64)
     numbers[0] = first
     numbers[1:] = differences
-    return np.cumsum(numbers)  # wraps around silently, as the differences did
+    return np.cumsum(numbers)  # overflows silently, as the differences did
 
 
 class _Reader:
@@ -151,7 +151,7 @@ class _Reader:
         self._data, self._at = data, at
 
     def planes(self, count: int, width: int) -> Bytes:
-        """`count` numbers of `width` bytes, as bytes."""
+        """`count` numbers of `width` bytes each, as bytes."""
         kind, length = _PLANE.unpack_from(self._data, self._at)
         if kind in (_ALL_RAW, _ALL_PACKED):
             begin = self._at + _PLANE.size

@@ -1,8 +1,8 @@
-"""Moves points from the tail into blocks, series by series, in one transaction each time: at any instant every point is
-in exactly one of the two.
+"""Compaction: moves points from the tail into blocks, by series.
 
-New points are merged with the last blocks of their series that are not full and not much larger than what is merged so
-far. So a point is rewritten a few times on its way into a full block, however few of its series come at a time.
+Each move is one transaction, so that every point is always in exactly one of the two. New points are merged with the
+last blocks of their series that are not full and not much larger than what is merged so far. So a point is rewritten
+only a few times until it is in a full block, even if few points of its series arrive at a time.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from muster.track.metrics.block import Run
 from muster.track.metrics.tail import TailReader
 from muster.track.record_db import RecordDb
 
-BLOCK: Final = 16_384  # points; the schema's index of blocks that are not full has the same number
+BLOCK: Final = 16_384  # points; the schema's index of unfull blocks uses the same number
 
-_SLICE: Final = 1_000_000  # points that one transaction moves, roughly
+_SLICE: Final = 1_000_000  # points that one transaction moves, approximately
 _MUCH_LARGER: Final = 2  # times
 _AT_ONCE: Final = 500  # ids in one statement
 
@@ -32,20 +32,20 @@ Key = tuple[int, int, str]  # rank, attempt, name
 
 @dataclass(slots=True)
 class _Open:
-    """The blocks of a series that are not full, oldest first: id and points."""
+    """The unfull blocks of a series, oldest first: id and points."""
 
     blocks: list[tuple[int, int]] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class _Plan:
-    """What one transaction does: these rows go, those come."""
+    """One transaction: rows to delete and rows to insert."""
 
     run: str
-    upto: int = 0  # the newest row of the tail that goes; all before it go too
+    upto: int = 0  # id of the newest tail row to delete; all older ones are deleted too
     rows: int = 0
     points: int = 0
-    replaced: list[int] = field(default_factory=list)  # blocks
+    replaced: list[int] = field(default_factory=list)  # ids of blocks
     made: list[dict[str, Any]] = field(default_factory=list)
     done: bool = False
 
@@ -73,14 +73,14 @@ class _Plan:
 
 
 class Compaction:
-    """One at a time."""
+    """Compacts runs, one at a time."""
 
     def __init__(self, db: RecordDb) -> None:
         self._db = db
         self._lock = threading.Lock()
 
     def compact(self, run: str, settle: bool = False) -> int:
-        """Moves all that is in the tail of a run; returns the points. `settle`: leaves one unfull block a series."""
+        """Moves the whole tail of a run. Returns the number of points. `settle` leaves one unfull block per series."""
         moved = 0
         with self._lock:
             while (plan := self._plan(run, settle)) is not None:
@@ -116,7 +116,7 @@ def tails(connection: Connection) -> list[tuple[str, int, int]]:
 
 
 def _take(connection: Connection, plan: _Plan) -> dict[Key, list[Run]]:
-    """The oldest rows of the tail, about a slice of them, by series."""
+    """The oldest rows of the tail, about `_SLICE` points, by series."""
     tail = metric_tail.c
     sizes = select(tail.id, tail.points).where(tail.run == plan.run).order_by(tail.id)
     for id_, points in connection.execute(sizes):
@@ -146,7 +146,7 @@ def _open_blocks(connection: Connection, run: str) -> dict[Key, _Open]:
 
 
 def _mates(opened: _Open | None, points: int, settle: bool) -> list[int]:
-    """The blocks that the new points are merged with, oldest first: always the newest ones of their series."""
+    """Ids of the blocks to merge the new points with, oldest first: always the newest blocks of the series."""
     ids: list[int] = []
     for id_, size in reversed(opened.blocks if opened is not None else []):
         if not settle and size > _MUCH_LARGER * points:

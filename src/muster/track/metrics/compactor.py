@@ -1,4 +1,4 @@
-"""The thread that compacts runs as they grow: soon enough for tails to be short, seldom enough to be cheap."""
+"""The thread that compacts runs as they grow: often enough to keep tails short, rarely enough to be cheap."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ log = logging.getLogger("muster.track")
 
 MANY_POINTS: Final = 65_536
 MANY_ROWS: Final = 256
-FULL: Final = 64  # points a series: a whole piece of a block
-SOME: Final = 16  # points a series, for a tail that has grown long, or idle, on few of them
+FULL: Final = 64  # points per series: a whole piece of a block
+SOME: Final = 16  # points per series, for a tail with many rows or no recent points
 IDLE: Final = 60.0  # seconds
 LONG_IDLE: Final = 900.0
-_PAUSE: Final = 1.0  # seconds between looks at those that are idle
-_RETRY: Final = 15.0  # seconds after one that failed
+_PAUSE: Final = 1.0  # seconds between checks for idle runs
+_RETRY: Final = 15.0  # seconds after a failure
 
 
 @dataclass(slots=True)
 class Backlog:
-    """What one run has in its tail, roughly: a count that is a little off does no harm."""
+    """The approximate size of one run's tail: a slightly wrong count does no harm."""
 
     touched: float
     points: int = 0
     rows: int = 0
-    widths: dict[tuple[int, int], int] = field(default_factory=dict)  # series by attempt and rank
+    widths: dict[tuple[int, int], int] = field(default_factory=dict)  # (attempt, rank) → number of series
     ended: bool = False
-    missed: bool = False  # looked for once already, before its points had been committed
+    missed: bool = False  # whether it was tried once already, before its points were committed
 
     def add(self, other: Backlog) -> None:
-        """What is still there of what was taken up before."""
+        """Adds points that an earlier compaction left over."""
         self.points, self.rows = self.points + other.points, self.rows + other.rows
         self.widths = other.widths | self.widths
         self.ended = self.ended or other.ended
@@ -62,7 +62,7 @@ class Compactor:
         self._thread.start()
 
     def close(self) -> None:
-        """Waits for the compaction under way. What is left in tails is found there again by the next server."""
+        """Waits for the current compaction. The next server finds the remaining tails."""
         with self._gate:
             self._stopped = True
             self._gate.notify()
@@ -70,7 +70,7 @@ class Compactor:
             self._thread.join()
 
     def grew(self, run: str, attempt: int, rank: int, points: int, width: int) -> None:
-        """A row with these points of so many series is on its way into the tail."""
+        """Notes that a row with these points of `width` series is about to be written to the tail."""
         now = self._now()
         with self._gate:
             backlog = self._runs.setdefault(run, Backlog(now))
@@ -82,7 +82,7 @@ class Compactor:
                 self._gate.notify()
 
     def ended(self, run: str) -> None:
-        """The run, or one of its attempts, is over: its blocks are put in their final order."""
+        """Notes that the run or one of its attempts has ended: its blocks are merged to their final form."""
         with self._gate:
             self._runs.setdefault(run, Backlog(self._now())).ended = True
             self._gate.notify()
@@ -105,7 +105,7 @@ class Compactor:
         return [run for run, backlog in self._runs.items() if backlog.due(now)]
 
     def _recall(self) -> None:
-        """Tails that an earlier server left."""
+        """Adds the tails that an earlier server left."""
         try:
             with self._db.reading() as connection:
                 found = tails(connection)
@@ -129,7 +129,7 @@ class Compactor:
             self._return(run, backlog, _RETRY)
 
     def _return(self, run: str, backlog: Backlog, pause: float) -> None:
-        """To be taken up again, after a pause."""
+        """Puts a backlog back after a pause."""
         with self._gate:
             if not self._stopped:
                 self._gate.wait(pause)

@@ -1,7 +1,7 @@
-"""Curves and points of one series: few honest buckets of a long one, drawn from ready pieces wherever that is enough.
+"""Reads one series as points or as a downsampled curve, which uses precomputed pieces if they are fine enough.
 
-Buckets hold about the same number of points each, whatever the gaps between their steps: a jump of a billion steps
-costs none of the resolution on either side. No bucket mixes two attempts unless there are too many attempts for that.
+Buckets have about the same number of points each, whatever the gaps between their steps: a jump of a billion steps
+costs no resolution on either side. No bucket mixes two attempts unless there are too many attempts for that.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def read_curve(connection: Connection, want: Want, buckets: int) -> Curve:
     cut = source.cuts(connection, want.run, want.name)
     wanted = source.parts(connection, want, cut)
     drawn = _sorted(*_drawn(connection, wanted, want, buckets), want)
-    if drawn is None:  # pieces that overlap can't be put in order: only their points can
+    if drawn is None:  # overlapping pieces can't be sorted, only their points can
         drawn = _sorted(*_gathered(connection, wanted, want), want)
         assert drawn is not None, "points have no extent"
     found, attempts = _thinned(*drawn, buckets)
@@ -43,7 +43,7 @@ def read_points(connection: Connection, want: Want) -> Points:
 
 
 def _drawn(connection: Connection, wanted: list[Part], want: Want, buckets: int) -> tuple[Downsampled, Attempts]:
-    """Ready pieces of the blocks that are wanted whole, if those are fine enough, and points of the rest."""
+    """The precomputed pieces of blocks that are wanted whole, if they are fine enough, and the points of the rest."""
     whole = [part for part in wanted if part.run is None and source.is_whole(part, want)]
     if sum(part.points for part in whole) < PIECE * buckets:
         return _gathered(connection, wanted, want)
@@ -61,7 +61,7 @@ def _gathered(connection: Connection, wanted: list[Part], want: Want) -> tuple[D
 
 
 def _sorted(found: Downsampled, attempts: Attempts, want: Want) -> tuple[Downsampled, Attempts] | None:
-    """In the order of the axis; None when pieces overlap on it."""
+    """Sorted along the axis; None if pieces overlap on it."""
     first = _along(found.first_step, found.first_time, want.axis)
     order = _order(first, attempts, want)
     if order is not None:
@@ -75,7 +75,7 @@ def _sorted(found: Downsampled, attempts: Attempts, want: Want) -> tuple[Downsam
 
 
 def _order(along: NDArray[Any], attempts: Attempts, want: Want) -> NDArray[np.intp] | None:
-    """How to sort; None when it is sorted, as nearly everything is."""
+    """The sorting order; None if sorted already, as nearly all data is."""
     ahead = along[1:] >= along[:-1]
     if want.superseded:
         ahead |= attempts[1:] > attempts[:-1]

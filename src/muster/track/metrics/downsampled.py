@@ -1,8 +1,7 @@
-"""Pieces of a curve: each stands for points that follow each other, with their extent, extremes and mean.
+"""Pieces of a curve: each stands for consecutive points, with their extent, extremes and mean.
 
-A point is a piece of one. Pieces become fewer, larger ones without a look at the points, and nothing is lost but where
-inside a piece a value was. A block keeps its points as pieces of 64 beside them, so that a long curve is drawn from
-those.
+A point is a piece of one. Pieces are merged into larger ones without reading the points. Only the position of values
+inside a piece is lost. A block stores pieces of 64 points beside its points; long curves are drawn from them.
 """
 
 from __future__ import annotations
@@ -20,18 +19,18 @@ PIECE: Final = 64  # points
 
 _HEAD: Final = struct.Struct("<BBxxIqq")  # version, flags, points, first step, stride
 _VERSION: Final = 1
-_EVEN, _SMALL, _NANS = 1, 2, 4  # flags: evenly spaced steps, 32-bit values, there are NaNs
+_EVEN, _SMALL, _NANS = 1, 2, 4  # flags: evenly spaced steps, 32-bit values, contains NaNs
 
 
 @dataclass(frozen=True, slots=True)
 class Downsampled:
-    """Arrays of one length. `low`, `high` and `mean` are NaN where all values are; else NaNs are left out of them."""
+    """Pieces as arrays of one length. `low`, `high` and `mean` ignore NaNs; they are NaN if all values are."""
 
     first_step: Ints  # the lowest
     last_step: Ints  # the highest
     first_time: Floats
     last_time: Floats
-    count: Ints  # points, NaNs among them
+    count: Ints  # points, including NaNs
     nans: Ints
     low: Floats
     high: Floats
@@ -46,7 +45,7 @@ class Downsampled:
 
 
 def of_points(run: Run) -> Downsampled:
-    """Every point a piece of its own."""
+    """One piece per point."""
     ones, nans = np.ones(len(run), np.int64), np.isnan(run.values).astype(np.int64)
     values = run.values
     return Downsampled(run.steps, run.steps, run.times, run.times, ones, nans, values, values, values, values)
@@ -63,16 +62,16 @@ def join(parts: list[Downsampled]) -> Downsampled:
 
 
 def reduce(downsampled: Downsampled, starts: Ints) -> Downsampled:
-    """Fewer pieces: a new one begins at each of `starts`, the first of which is 0."""
+    """Merges pieces: a new one begins at each of `starts`, the first of which is 0."""
     ends = np.append(starts[1:], len(downsampled)) - 1
     count, nans = np.add.reduceat(downsampled.count, starts), np.add.reduceat(downsampled.nans, starts)
     low, high = np.fmin.reduceat(downsampled.low, starts), np.fmax.reduceat(downsampled.high, starts)
     with np.errstate(invalid="ignore", under="ignore"):  # the mean of both infinities is NaN
-        # Weighted first and then added: a sum of large numbers would be past the largest.
+        # Weighted before adding: a sum of large numbers could overflow.
         numbers = downsampled.count - downsampled.nans
         whole = np.repeat(np.maximum(count - nans, 1), np.diff(np.append(starts, len(downsampled))))
         mean = np.add.reduceat(np.where(numbers > 0, downsampled.mean, 0.0) * (numbers / whole), starts)
-        mean = np.clip(np.where(count > nans, mean, np.nan), low, high)  # rounding must not carry it outside
+        mean = np.clip(np.where(count > nans, mean, np.nan), low, high)  # rounding must not move it outside
     return Downsampled(
         np.minimum.reduceat(downsampled.first_step, starts),
         np.maximum.reduceat(downsampled.last_step, starts),
@@ -94,7 +93,7 @@ def of_block(run: Run) -> Downsampled:
 
 
 def encode(run: Run) -> bytes:
-    """The pieces of a block; steps and counts that follow from a few numbers are left out."""
+    """The pieces of a block. Steps and counts that can be computed from a few numbers are left out."""
     downsampled, differences = of_block(run), np.diff(run.steps)
     even = is_even(run.steps, differences)
     flags = (_EVEN if even else 0) | (_SMALL if narrow(run.values) is not None else 0)

@@ -1,4 +1,4 @@
-"""What the metric store answers with."""
+"""Result types of the metric store."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ Axis = Literal["step", "time"]
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """One series in a row. `last` is the value with the highest (attempt, step, time); extremes are None when every
-    value was NaN, and are over all attempts, superseded points among them."""
+    """Summary of one series. `last` is the value with the highest (attempt, step, time).
+
+    Extremes are None if every value was NaN. They cover all attempts, including superseded points.
+    """
 
     points: int
     nans: int
@@ -39,17 +41,17 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """The part of a curve that one attempt gave. Steps are those that are shown; None when nothing of it is."""
+    """The part of a curve that one attempt reported. The steps are the visible ones; None if none are."""
 
     attempt: int
     first_step: int | None
     last_step: int | None
-    superseded_from: int | None  # a later attempt went back to this step; None when it stands to its end
+    superseded_from: int | None  # a later attempt went back to this step; None if nothing is superseded
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """Buckets in the order of the axis; `attempt` says which attempt each is of. `points`: all that they stand for."""
+    """Buckets along the axis; `attempt` is the attempt of each. `points` is the number of points in all of them."""
 
     name: str
     rank: int
@@ -70,7 +72,7 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Points:
-    """Points of one series in the order of their steps; arrays of one length."""
+    """Points of one series, sorted by step; arrays of one length."""
 
     step: NDArray[np.int64]
     time: NDArray[np.float64]
@@ -83,14 +85,14 @@ class Points:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Several series beside each other: a row for each step of each attempt, and one more for each repetition."""
+    """Several series side by side: one row per step of each attempt, and another row for each repetition."""
 
     names: tuple[str, ...]
     step: NDArray[np.int64]  # (rows,)
     attempt: NDArray[np.int32]  # (rows,)
-    time: NDArray[np.float64]  # (rows,) the earliest of the row
-    values: NDArray[np.float64]  # (rows, names); NaN where nothing was reported
-    given: NDArray[np.bool_]  # (rows, names) whether something was
+    time: NDArray[np.float64]  # (rows,) the earliest in the row
+    values: NDArray[np.float64]  # (rows, names); NaN where there is no value
+    given: NDArray[np.bool_]  # (rows, names) whether there is a value
 
     def __len__(self) -> int:
         return len(self.step)

@@ -1,7 +1,7 @@
-"""What is stored of one series at one moment: blocks and tail, as the points or pieces that a question is about.
+"""Reads the stored blocks and tail of one series in one transaction, as points or pieces.
 
-A restart that went back to step s takes the place of what earlier attempts reported from s on. That is decided here,
-when it is read: nothing is ever thrown away.
+If a restart goes back to step s, it supersedes what earlier attempts reported from s on. This is decided at reading:
+superseded points stay stored.
 """
 
 from __future__ import annotations
@@ -52,8 +52,10 @@ _first_steps = (
 
 @dataclass(frozen=True, slots=True)
 class Want:
-    """Which points: from `start` on and before `stop` on the axis. `attempt` None: what stands of all attempts, or,
-    with `superseded`, all that they reported."""
+    """Which points to read: those from `start` on and before `stop` on the axis.
+
+    With `attempt` None, those of all attempts that are not superseded, or, with `superseded`, all.
+    """
 
     run: str
     name: str
@@ -62,19 +64,19 @@ class Want:
     start: float | None = None
     stop: float | None = None
     axis: Axis = "step"
-    superseded: bool = False  # then attempts follow each other, rather than standing in each other's place
+    superseded: bool = False  # then attempts come one after the other, instead of replacing each other
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A block that is not yet loaded, or points of the tail. `cut`: its points from this step on are superseded."""
+    """A block that is not loaded yet, or points of the tail. `cut`: its points from this step on are superseded."""
 
     attempt: int
     points: int
     steps: tuple[int, int]  # lowest and highest
     times: tuple[float, float]
     cut: int | None
-    id: int = 0  # of the block
+    id: int = 0  # of a block
     run: Run | None = None  # of the tail
 
 
@@ -85,13 +87,13 @@ def writer(connection: Connection, run: str, name: str) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Cuts:
-    """Where attempts are superseded: by their numbers, the lowest first step of each and of those after it."""
+    """Where attempts are superseded. `lowest[i]` is the lowest first step of attempt `attempts[i]` and later ones."""
 
     attempts: list[int]
     lowest: list[int]
 
     def of(self, attempt: int) -> int | None:
-        """The step from which on later attempts took the place of this one; None when it stands to its end."""
+        """The step from which on later attempts supersede this one; None if they don't."""
         place = bisect_right(self.attempts, attempt)
         return self.lowest[place] if place < len(self.attempts) else None
 
@@ -100,7 +102,7 @@ NO_CUTS: Final = Cuts([], [])
 
 
 def cuts(connection: Connection, run: str, name: str = "") -> Cuts:
-    """Of one series, or of any that is not the hardware's."""
+    """Cuts of one series, or of any that isn't a system metric."""
     if name.startswith(SYSTEM):
         return NO_CUTS
     rows = connection.execute(_first_steps, {"of_run": run}).all()
@@ -109,7 +111,7 @@ def cuts(connection: Connection, run: str, name: str = "") -> Cuts:
 
 
 def parts(connection: Connection, want: Want, cut: Cuts) -> list[Part]:
-    """All that may hold something of what is wanted, in the order of attempts, and of arrival within each."""
+    """All parts that may have wanted points, sorted by attempt, then by arrival."""
     cut = NO_CUTS if want.superseded or want.attempt is not None else cut
     lookup = {"of_run": want.run, "of_name": want.name, "of_rank": want.rank}
     found = [
@@ -136,7 +138,7 @@ def is_whole(part: Part, want: Want) -> bool:
 
 
 def runs(connection: Connection, wanted: Sequence[Part], want: Want) -> Iterator[tuple[Part, Run]]:
-    """The points of each part that are wanted."""
+    """The wanted points of each part."""
     loaded = blobs(connection, [part.id for part in wanted if part.run is None], "data")
     for part in wanted:
         run = part.run if part.run is not None else block.decode(loaded.pop(part.id))
@@ -144,7 +146,7 @@ def runs(connection: Connection, wanted: Sequence[Part], want: Want) -> Iterator
 
 
 def ready_downsampled(connection: Connection, wanted: Sequence[Part]) -> dict[int, Downsampled]:
-    """The pieces that these blocks keep, by block."""
+    """The stored pieces of these blocks, by block id."""
     loaded = blobs(connection, [part.id for part in wanted], "buckets")
     return {id_: downsampled.decode(data) for id_, data in loaded.items()}
 
@@ -176,11 +178,11 @@ def _kept(run: Run, part: Part, want: Want) -> Run:
 
 
 def blobs(connection: Connection, ids: Sequence[int], column: Literal["data", "buckets"]) -> dict[int, bytes]:
-    """One column of these blocks, by id. Past SQLAlchemy: there are up to thousands, and this is what reading costs."""
+    """One column of these blocks, by id. Bypasses SQLAlchemy: there are up to thousands, and this dominates reading."""
     if not ids:
         return {}
     if connection.dialect.name == "postgresql":
-        # As they are: by default the driver has the server write every byte as two digits.
+        # Binary: by default the server sends every byte as two hex digits.
         cursor = cast(Any, connection.connection).cursor(binary=True)
         try:
             found = cursor.execute(f"SELECT id, {column} FROM metric_blocks WHERE id = ANY(%s)", (list(ids),))  # noqa: S608

@@ -1,4 +1,4 @@
-"""The metric store, as the rest of the platform sees it."""
+"""The metric store's interface to the rest of the platform."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from muster.wire import NAME_MAX
 
 BUCKETS_MAX: Final = 100_000
 
-_MOST: Final = 2**31 - 1  # an attempt, a rank
+_MOST: Final = 2**31 - 1  # largest attempt or rank
 _AT_ONCE: Final = 500  # runs in one statement
 _series = select(metric_series).order_by(metric_series.c.rank, metric_series.c.name)
 
 
 class Metrics:
-    """Points are appended in batches, moved into blocks beside, and read as one moment has them.
+    """Appends points in batches, compacts them in the background, and reads each answer in one transaction.
 
-    Where a rank is None, the writer's series is meant: the one of the lowest rank that reported the metric.
+    Where a rank is None, the writer's series is used: that of the lowest rank that reported the metric.
     """
 
     def __init__(self, db: RecordDb) -> None:
@@ -43,14 +43,14 @@ class Metrics:
         self._compactor = Compactor(db, self._compaction)
 
     def start(self) -> None:
-        """Begins to compact beside."""
+        """Starts the background compaction."""
         self._compactor.start()
 
     def close(self) -> None:
         self._compactor.close()
 
     def append(self, run: str, attempt: int, rank: int, columns: Mapping[str, Column]) -> Record:
-        """Writes a batch of points that one rank reported. Raises Invalid for what can't be kept."""
+        """Writes a batch of points that one rank reported. Raises Invalid for points that can't be stored."""
         check_text(run, *columns)
         if not (0 <= attempt <= _MOST and 0 <= rank <= _MOST):
             raise Invalid(f"Attempt {attempt}, rank {rank} of run {run!r}: both must be from 0 to {_MOST}.")
@@ -63,11 +63,11 @@ class Metrics:
         return append.record(run, attempt, rank, groups)
 
     def series(self, run: str, rank: int | None = None) -> list[Series]:
-        """All series with their summaries: those of the run first, then hardware and other ranks."""
+        """All series with their summaries: the run's own first, then system metrics and other ranks."""
         with self._db.reading() as connection:
             rows = connection.execute(_series.where(metric_series.c.run == run)).all()
         found = [Series(row.name, row.rank, _summary(row)) for row in rows if rank in (None, row.rank)]
-        writers = {one.name: one.rank for one in reversed(found)}  # the rows come by rank: the lowest is left
+        writers = {one.name: one.rank for one in reversed(found)}  # rows are sorted by rank, so the lowest remains
         return sorted(
             found, key=lambda one: (one.rank != writers[one.name], one.name.startswith(SYSTEM), one.rank, one.name)
         )
@@ -95,10 +95,10 @@ class Metrics:
         axis: Axis = "step",
         superseded: bool = False,
     ) -> Curve:
-        """At most `buckets` buckets of what was reported from `start` on and before `stop`, in the order of the axis.
+        """At most `buckets` buckets of the points from `start` on and before `stop`, sorted along the axis.
 
-        What a restart went back behind is left out; `superseded` shows it, attempt after attempt, and `attempt` shows
-        one attempt whole.
+        Superseded points are left out; `superseded` includes them, attempt after attempt, and `attempt` selects one
+        attempt as a whole.
         """
         if not 1 <= buckets <= BUCKETS_MAX:
             raise Invalid(f"{buckets} buckets were asked for.", f"Ask for 1 to {BUCKETS_MAX}.")
@@ -118,13 +118,13 @@ class Metrics:
         axis: Axis = "step",
         superseded: bool = False,
     ) -> Points:
-        """Every point, in the order of the axis; otherwise as `curve`."""
+        """Every point, sorted along the axis; otherwise like `curve`."""
         with self._db.reading() as connection:
             of = _rank(connection, run, name, rank)
             return read_points(connection, Want(run, name, of, attempt, start, stop, axis, superseded))
 
     def table(self, run: str, names: Sequence[str] | None = None, **which: Any) -> Table:
-        """All slices of `tables` as one."""
+        """All slices of `tables` in one table."""
         found = list(self.tables(run, names, **which))
         return wide.joined(names or (), found)
 
@@ -140,9 +140,9 @@ class Metrics:
         superseded: bool = False,
         cells: int = wide.CELLS,
     ) -> Iterator[Table]:
-        """Series beside each other, a slice of about `cells` values at a time: a row for each (attempt, step).
+        """Series side by side, in slices of about `cells` values, with a row for each (attempt, step).
 
-        `names` None: all that the run reported, without the hardware's.
+        `names` None: all series of the run except system metrics.
         """
         ranks: dict[str, int] = {}
         for one in self.series(run, rank):
@@ -164,7 +164,7 @@ class Metrics:
         return write
 
     def compact(self, run: str | None = None) -> int:
-        """Moves the tail of one run, or of all, into blocks now, and merges blocks as far as they go. The points."""
+        """Moves the tail of one run, or of all, into blocks now, and merges blocks. Returns the number of points."""
         if run is not None:
             return self._compaction.compact(run, settle=True)
         with self._db.reading() as connection:
@@ -172,7 +172,7 @@ class Metrics:
         return sum(self._compaction.compact(each, settle=True) for each, _, _ in found)
 
     def ended(self, run: str) -> None:
-        """Says that a run, or an attempt of it, is over: it is compacted soon."""
+        """Notes that a run or an attempt has ended: it is compacted soon."""
         self._compactor.ended(run)
 
 

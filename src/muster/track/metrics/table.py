@@ -1,4 +1,4 @@
-"""Series beside each other, for frames and exports: slice by slice, so that no long run stands in memory whole."""
+"""Several series as one table, for data frames and exports. Read in slices: a long run need not fit in memory."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from muster.track.metrics.shapes import Table
 from muster.track.metrics.tail import TailReader
 from muster.track.record_db import RecordDb
 
-CELLS: Final = 4_000_000  # values in one slice, roughly: 32 MB
+CELLS: Final = 4_000_000  # values in one slice, approximately: 32 MB
 
 Extent = tuple[int, int, int]  # lowest step, highest step, points
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Which series (name → rank), of which attempts, from which step on and before which."""
+    """Which series (name → rank) and attempts, from step `start` on and before `stop`."""
 
     run: str
     ranks: Mapping[str, int]
@@ -34,7 +34,7 @@ class Asked:
 
 
 def slices(db: RecordDb, asked: Asked, cells: int = CELLS) -> Iterator[Table]:
-    """Tables in the order of attempts, and of steps within each. Each is read at a moment of its own."""
+    """Tables sorted by attempt and step. Each is read in its own transaction."""
     if not asked.ranks:
         return
     rows = max(1, cells // len(asked.ranks))
@@ -53,7 +53,7 @@ def slices(db: RecordDb, asked: Asked, cells: int = CELLS) -> Iterator[Table]:
 
 
 def joined(names: Sequence[str], tables: Sequence[Table]) -> Table:
-    """One table of all slices."""
+    """All slices in one table."""
     if not tables:
         none = np.empty((0, len(names)))
         return Table(
@@ -70,7 +70,7 @@ def joined(names: Sequence[str], tables: Sequence[Table]) -> Table:
 
 
 def cuttings(extents: Sequence[Extent], rows: int) -> list[tuple[int | None, int | None]]:
-    """Ranges of steps that cover everything, with about `rows` points of the densest series in each, if it can be."""
+    """Ranges that cover all steps, each with about `rows` points of the densest series, where possible."""
     edges: list[int] = []
     held = 0
     for low, high, points in sorted(extents):
@@ -142,7 +142,7 @@ def _between(run: Run, start: int | None, stop: int | None) -> Run:
 
 
 def _aligned(names: tuple[str, ...], attempt: int, found: Mapping[str, list[Run]]) -> Table | None:
-    """One row for each step, and for each further time that a series reported it."""
+    """One row per step, and another for each repetition of a step in a series."""
     runs = {name: _by_step(block.join(parts)) for name, parts in found.items()}
     steps = np.concatenate([run.steps for run in runs.values()] or [np.empty(0, np.int64)])
     if not len(steps):
@@ -177,7 +177,7 @@ def _by_step(run: Run) -> Run:
 
 
 def _turns(steps: Ints) -> Ints:
-    """How many times each step has come before, for steps in order."""
+    """For sorted steps, the number of earlier occurrences of each."""
     places = np.arange(len(steps))
     first = np.append(True, steps[1:] != steps[:-1])[: len(steps)]
     return places - np.maximum.accumulate(np.where(first, places, 0))

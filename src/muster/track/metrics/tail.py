@@ -1,4 +1,4 @@
-"""One row of the tail: a batch of columns as it arrived, uncompressed, with what the columns share written once.
+"""Encoding of one row of the tail: a batch of columns in arrival order, uncompressed; shared data is written once.
 
     u32 groups, then for each group: u32 points, u32 names, u32 bytes of the list of names
     the lists of names, as JSON, end to end, and zeros up to a multiple of eight
@@ -40,9 +40,9 @@ class Group:
 
 
 def group(columns: Mapping[str, Column]) -> list[Group]:
-    """The columns that hold points, those with equal steps and times together."""
+    """Groups columns with equal steps and times; empty columns are left out."""
     alike: dict[tuple[bytes, bytes], list[str]] = {}
-    shared: dict[tuple[int, int], list[str]] = {}  # the very same arrays need no comparison
+    shared: dict[tuple[int, int], list[str]] = {}  # identical arrays need no comparison
     for name, column in columns.items():
         if not column.steps:
             continue
@@ -67,7 +67,7 @@ def encode(groups: list[Group]) -> bytes:
 
 
 class TailReader:
-    """Decodes rows; lists of names, which hardly ever change from row to row, are parsed once."""
+    """Decodes rows. Lists of names, which rarely change from row to row, are parsed once."""
 
     def __init__(self) -> None:
         self._names: dict[bytes, tuple[str, ...]] = {}
@@ -81,7 +81,7 @@ class TailReader:
         return found
 
     def column(self, data: bytes, name: str) -> tuple[Ints, Floats, Floats] | None:
-        """Steps, times and values of one name; None when the row has none of it."""
+        """Steps, times and values of one name; None if the row doesn't have it."""
         for text, points, _, at in _layout(data):
             places = self._places.get(text)
             if places is None:
@@ -106,7 +106,7 @@ def _group(names: list[str], columns: Mapping[str, Column]) -> Group:
 
 
 def _layout(data: bytes) -> Iterator[tuple[bytes, int, int, int]]:
-    """List of names, points, names and where the steps begin, of each group."""
+    """For each group: list of names, points, number of names, and the offset of its steps."""
     (count,) = _COUNT.unpack_from(data)
     heads = list(_GROUP.iter_unpack(data[_COUNT.size : _COUNT.size + count * _GROUP.size]))
     text_at = _COUNT.size + count * _GROUP.size

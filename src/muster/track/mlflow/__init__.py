@@ -1,1 +1,1 @@
-"""MLflow on Muster's record: its REST calls, its plug-in stores, its client's scheme, import and export."""
+"""MLflow compatibility on Muster's record: REST calls, plug-in stores, the client's URI scheme, import and export."""

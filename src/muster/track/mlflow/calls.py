@@ -1,4 +1,4 @@
-"""Every call of MLflow's that Muster answers itself, by method and path, with what each takes."""
+"""The MLflow calls that Muster answers itself, by method and path, with their parameters."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ Answer = str | dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """`schema` names every parameter; those of kind `array` are lists in a query, too."""
+    """A call. `schema` names every checked parameter; parameters of kind `array` are lists in a query string too."""
 
     answer: Callable[[MlflowContext, dict[str, Any]], Answer]
     schema: Schema
-    names: frozenset[str]  # parameters that the schema does not check
+    names: frozenset[str]  # parameters that the schema doesn't check
 
     def run(self, context: MlflowContext, request: dict[str, Any]) -> bytes:
         given = self._normal(request)
@@ -33,7 +33,7 @@ class Call:
         return bool({"array", "strings"} & set(self.schema.get(name, ())))
 
     def _normal(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Protobuf's JSON takes `runId` for `run_id`; a field that is null is not given."""
+        """Accepts `runId` for `run_id`, as protobuf's JSON does. A field that is null counts as absent."""
         given = {}
         for name, value in request.items():
             snake = name if name in self.schema else _SNAKE.get(name, name)
@@ -135,7 +135,7 @@ _SNAKE: Final = {
 
 
 def needs_mlflow(path: str, request: Mapping[str, Any]) -> bool:
-    """Points of a logged model go into MLflow's own tables, too."""
+    """Whether MLflow must handle the call too: points of a logged model also go into MLflow's own tables."""
     if path == "runs/log-metric":
         return bool(request.get("model_id"))
     metrics = request.get("metrics") if path == "runs/log-batch" else None

@@ -1,4 +1,4 @@
-"""Where a call of MLflow's is answered: the record, who asks, and what they may see and change."""
+"""Context of an MLflow call: the record, the caller, and what the caller may see and change."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from muster.track.tracking import Tracking
 
 
 class Asker(Protocol):
-    """Who asks; the server knows."""
+    """The caller; implemented by the server."""
 
     @property
     def user(self) -> str: ...
 
     def projects(self) -> Sequence[str] | None:
-        """Those that they may see; None: all."""
+        """The projects that the caller may see; None: all."""
 
     def sees(self, project: str) -> bool: ...
 
@@ -34,24 +34,24 @@ class Asker(Protocol):
         """Raises NotFound or NotAllowed."""
 
     def default_project(self) -> str:
-        """Where what they make goes when no project is named. Raises NotAllowed when there is none."""
+        """The project for new objects if none is named. Raises NotAllowed if there is none."""
 
     def known_project(self, name: str) -> bool:
-        """Whether it is a project that they may write in."""
+        """Whether it is a project that the caller may write to."""
 
     @property
     def writing(self) -> bool:
-        """Whether the request may change something: then what it names must be theirs to change."""
+        """Whether the request may change something: then the caller must be allowed to change what it names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A run that is about to be written."""
+    """A run to be written."""
 
     run: str
     project: str
     experiment: int
-    attempt: int  # that its points are counted to
+    attempt: int  # attempt of its points
     valid: bool
     of_job: bool
 
@@ -66,11 +66,11 @@ class MlflowContext:
         return self.track.db.database.kind
 
     def default_experiment(self) -> int:
-        """Of the project where what they make goes; made when it is first asked for."""
+        """The experiment of the caller's default project. It is created on first use."""
         return self.track.experiments.of_project(self.asker.default_project())
 
     def experiment(self, experiment_id: Any, role: Role = "viewer") -> Experiment:
-        """Raises Fault when there is none that they may see; or may write, in a request that writes."""
+        """Raises Fault if the caller may not see it or, in a writing request, may not write it."""
         number = experiment_number(experiment_id)
         if number == 0:
             self.track.experiments.of_project("default")
@@ -81,7 +81,7 @@ class MlflowContext:
         return found
 
     def row(self, run: str) -> Any:
-        """A row of `find.INFO`, of a run that they may see."""
+        """A row with the columns `find.INFO`. Raises Fault if the caller may not see the run."""
         with self.track.db.reading() as connection:
             found = connection.execute(find.one_run(run)).one_or_none()
         if found is None or not self.asker.sees(found.project):
@@ -89,7 +89,7 @@ class MlflowContext:
         return found
 
     def target(self, run: str, *, hidden: bool = False) -> Target:
-        """A run that they may write; one that is deleted only if `hidden`."""
+        """A run that the caller may write; a deleted one only with `hidden`."""
         query = (
             select(
                 runs.c.project,
@@ -120,7 +120,7 @@ class MlflowContext:
 
 
 # MLflow's own server calls its stores in threads that start with the request's context.
-CURRENT: Final[ContextVar[MlflowContext]] = ContextVar("mlflow_desk")
+CURRENT: Final[ContextVar[MlflowContext]] = ContextVar("mlflow_context")
 
 
 def current() -> MlflowContext:

@@ -1,4 +1,4 @@
-"""The data sets that the runs of experiments read, as MLflow's UI lists them."""
+"""Lists the data sets that runs of experiments read, for MLflow's UI."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MOST: Final = 1000
 
 
 def summaries(context: MlflowContext, request: dict[str, Any]) -> dict[str, Any]:
-    """Each experiment, name, digest and context once."""
+    """Each combination of experiment, name, digest and context once."""
     numbers = [experiment_number(one) for one in request["experiment_ids"]]
     query = (
         select(runs.c.experiment, links.c.source, links.c.doc, runs.c.project)

@@ -1,4 +1,4 @@
-"""Between MLflow's classes and the JSON that Muster's own calls take and give; needs MLflow."""
+"""Converts between MLflow's classes and the JSON of Muster's MLflow calls. Needs MLflow."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Answer = Callable[[MlflowContext, dict[str, Any]], Any]
 
 
 def ask(call: Answer, **request: Any) -> Any:
-    """What one of Muster's own calls answers to whoever asks now; what is None is not given."""
+    """Makes one of Muster's own calls for the current caller. Arguments that are None are left out."""
     given = {name: value for name, value in request.items() if value is not None}
     with told():
         answer = call(current(), given)
@@ -29,7 +29,7 @@ def ask(call: Answer, **request: Any) -> Any:
 
 @contextmanager
 def told() -> Iterator[None]:
-    """Errors of Muster's as MLflow's."""
+    """Context manager that turns Muster's errors into MLflow's."""
     try:
         yield
     except Fault as fault:

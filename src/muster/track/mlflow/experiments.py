@@ -1,4 +1,4 @@
-"""MLflow's calls on experiments; each belongs to the project that its name begins with, or to the asker's own."""
+"""MLflow's calls on experiments. Each belongs to the project that its name begins with, or to the caller's default."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Request = dict[str, Any]
 Answer = dict[str, Any]
 _LOCATION_MAX: Final = 2048
 _PAGE_MAX: Final = 50_000
-_PROJECT_OWN: Final = "default"  # whose experiments' names carry no project
+_PROJECT_OWN: Final = "default"  # the project whose experiments have no project in their names
 
 
 def create(context: MlflowContext, request: Request) -> Answer:
@@ -28,7 +28,7 @@ def create(context: MlflowContext, request: Request) -> Answer:
     kept = dict(check_experiment_tag(key, value) for key, value in tags.items())
     project, stored = _home(context, name)
     context.asker.need(project, "member")
-    context.track.experiments.of_project(_PROJECT_OWN)  # the first of all, as MLflow has it
+    context.track.experiments.of_project(_PROJECT_OWN)  # creates experiment 0 first, as MLflow does
     try:
         made = context.track.experiments.create(
             stored, project, artifacts=_location(request), tags=kept, actor=context.asker.user
@@ -121,7 +121,7 @@ def search(context: MlflowContext, request: Request) -> Answer:
 
 
 def view_of(given: Any) -> str:
-    """Protobuf's JSON has an enum by its name or its number."""
+    """The view's name. Protobuf's JSON has an enum as its name or its number."""
     view = VIEWS.get(int(given), "") if str(given).isdigit() else str(given or "ACTIVE_ONLY")
     if view not in VIEWS.values():
         raise Fault(f"Invalid view type: {given!r}")
@@ -142,9 +142,9 @@ def _checked_name(name: Any) -> str:
 
 
 def _home(context: MlflowContext, name: str) -> tuple[str, str]:
-    """The project that an experiment of this name belongs to, and the name that it is kept under.
+    """The project of an experiment with this name, and its stored name.
 
-    Names are given once in a server: those of a project that one can't see must not be in the way.
+    Names are unique in a server: the prefix prevents conflicts with projects that the caller can't see.
     """
     project, slash, rest = name.partition("/")
     if slash and rest and context.asker.known_project(project):
@@ -154,7 +154,7 @@ def _home(context: MlflowContext, name: str) -> tuple[str, str]:
 
 
 def _location(request: Request) -> str:
-    """Where in Muster's own store; empty: where it likes. No place elsewhere: see `check_place`."""
+    """A location in Muster's own store; empty: the default. Other locations are refused: see `check_place`."""
     given = str(request.get("artifact_location") or "")
     check_place("artifact_location", given)
     if "#" in given or ".." in given.split("/"):

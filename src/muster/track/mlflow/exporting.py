@@ -1,4 +1,4 @@
-"""Export to MLflow: a folder `mlruns` as its file store has it, or another server by its own API."""
+"""Export to MLflow: to a folder `mlruns` in the format of its file store, or to another server with its REST API."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from muster.track.mlflow.names import RUN_NAME, STATUS
 _NUMBERS: Final = {"RUNNING": 1, "SCHEDULED": 2, "FINISHED": 3, "FAILED": 4, "KILLED": 5}
 _BATCH: Final = 1000
 _PARAMS: Final = 100
-_NAME: Final = re.compile(r"[A-Za-z0-9][\w\-]{0,63}")  # of an experiment, to MLflow
+_NAME: Final = re.compile(r"[A-Za-z0-9][\w\-]{0,63}")  # of an MLflow experiment
 
 
 class MlrunsExporter:
-    """The folder is one experiment: `mlruns/NAME`, so that the folder above it is the store that MLflow opens."""
+    """Exports to MLflow's file store. The folder is one experiment (`mlruns/NAME`), its parent is the store to open."""
 
     about = "an experiment of MLflow's file store: its folder, in the folder that is the store"
 
@@ -41,7 +41,7 @@ class MlrunsExporter:
 def export_server(
     runs: Iterable[ExportedRun], url: str, *, experiment: str = "Muster", headers: Mapping[str, str] | None = None
 ) -> Iterator[tuple[str, str]]:
-    """Sends runs to an MLflow server; each run's id here and there. `headers` let one in, where it must be."""
+    """Sends runs to an MLflow server. Yields each run's id here and there. `headers` are for authentication."""
     with httpx.Client(base_url=f"{url.rstrip('/')}/api/2.0/mlflow/", headers=dict(headers or {}), timeout=60) as http:
         number = _experiment(http, experiment)
         for run in runs:
@@ -78,7 +78,7 @@ def _send(http: httpx.Client, run: str, given: ExportedRun) -> None:
 
 
 def _write_run(run: ExportedRun, root: Path, experiment: str, superseded: bool) -> Written:
-    """All of it takes its name at once."""
+    """Writes a run's folder. It is complete when it gets its name."""
     facts = run.facts
     name = file_name(facts.id)
     draft, folder = root / f".{name[:200]}.part", root / name
@@ -140,20 +140,20 @@ def _points(series: Series) -> Iterator[tuple[int, float, float]]:
 
 
 def _metric_name(series: Series) -> str:
-    """Every rank's own series beside the run's, and what was reported anew beside what counts."""
+    """The metric's name in MLflow: a rank's own series and superseded points get a prefix."""
     name = series.name if series.rank is None else f"rank_{series.rank}/{series.name}"
     return _safe(f"superseded/{name}" if series.superseded else name)
 
 
 def _safe(name: str) -> str:
-    """A name that MLflow takes: it keeps names as paths."""
+    """A name that MLflow accepts: it stores names as paths."""
     parts = [part for part in name.split("/") if part not in ("", ".", "..")]
     kept = "".join(sign if sign.isalnum() or sign in "/_.- :" else "_" for sign in "/".join(parts))
     return kept[:250] or "_"
 
 
 def _put(folder: Path, name: str, text: str) -> None:
-    """A name that is a folder of other names can't be a file: then it is written in one word."""
+    """Writes a file. If the name is also a folder of other names, its slashes become underscores."""
     for path in (folder / name, folder / f"{name.replace('/', '_')}_"):
         try:
             path.parent.mkdir(parents=True, exist_ok=True)

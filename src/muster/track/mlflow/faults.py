@@ -1,4 +1,4 @@
-"""Errors as MLflow's clients know them: a code, a message and the class that their dashboards group by."""
+"""Errors in MLflow's format: a code, a message, and the class by which dashboards group them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ STATUS: Final = {
     "RESOURCE_ALREADY_EXISTS": 400,
     "INVALID_PARAMETER_VALUE": 400,
 }
-_USER: Final = "KAM00"  # the asker's mistake
+_USER: Final = "KAM00"  # the caller's mistake
 _OURS: Final = "XXM00"
 _CLASSES: Final = {
     "BAD_REQUEST": (_USER, "INVALID_PARAMETER_VALUE"),
@@ -57,7 +57,7 @@ _OF_MUSTER: Final[dict[type[MusterError], str]] = {
 
 
 class Fault(Exception):
-    """What an MLflow client is told: one of MLflow's error codes, and why."""
+    """An error for an MLflow client: one of MLflow's error codes, and a message."""
 
     def __init__(self, message: str, code: str = "INVALID_PARAMETER_VALUE") -> None:
         super().__init__(message)
@@ -79,5 +79,5 @@ def missing(message: str) -> Fault:
 
 
 def fault_of(error: MusterError) -> Fault:
-    """The same error in MLflow's words."""
+    """A Muster error as an MLflow error."""
     return Fault(str(error), _OF_MUSTER.get(type(error), "INTERNAL_ERROR"))

@@ -1,4 +1,4 @@
-"""MLflow's calls on artifacts: paths of its `mlflow-artifacts:` scheme are artifacts of runs, kept by their content."""
+"""MLflow's calls on artifacts. Paths of the scheme `mlflow-artifacts:` are artifacts of runs, stored as blobs."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from muster.track.mlflow.names import OURS, artifact_uri
 from muster.track.mlflow.run_calls import Request, run_id
 from muster.track.usage import BESIDE_RUNS
 
-_BESIDE: Final = ("models", "traces")  # what an experiment has besides runs
+_BESIDE: Final = ("models", "traces")  # parts of an experiment other than runs
 _ARTIFACTS: Final = "artifacts"
-_QUOTED: Final = 8  # times that a path may be quoted: each takes a look at all of it
+_QUOTED: Final = 8  # times that a path may be quoted: each takes a pass over it
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where an artifact belongs: a run, or a logged model or trace of an experiment; and the path under it."""
+    """The owner of an artifact (a run, or a logged model or trace of an experiment), and the path under it."""
 
     owner: str
     path: str
@@ -33,7 +33,7 @@ class Place:
 
 
 def place(context: MlflowContext, path: str, role: Role = "viewer") -> Place:
-    """What `EXPERIMENT/RUN/artifacts/PATH` means, if the one who asks may see it."""
+    """Resolves `EXPERIMENT/RUN/artifacts/PATH`. Raises Fault if the caller may not see it."""
     parts = safe_path(path).split("/")
     if len(parts) >= 4 and parts[1] in _BESIDE and parts[3] == _ARTIFACTS:
         found = context.experiment(parts[0], role)
@@ -57,7 +57,7 @@ def list_run(context: MlflowContext, request: Request) -> dict[str, Any]:
 
 
 def list_path(context: MlflowContext, request: Request) -> dict[str, Any]:
-    """Of the `mlflow-artifacts` service: names are told without the path that was asked for."""
+    """Lists for the service `mlflow-artifacts`: names come without the requested path."""
     files = _level(context, place(context, str(request.get("path") or "")))
     return {"files": [{**file, "path": posixpath.basename(file["path"])} for file in files]}
 
@@ -78,7 +78,7 @@ def read(context: MlflowContext, one: Artifact, start: int = 0, stop: int | None
 
 
 def name(context: MlflowContext, where: Place, digest: str, size: int) -> None:
-    """Gives content that is there already its path. What belongs to a logged model is of the kind `model`."""
+    """Adds an artifact for a blob that exists. A file of a logged model has the kind `model`."""
     kind = "model" if where.owner.startswith(BESIDE_RUNS) and "/models/" in where.owner else "file"
     try:
         context.track.artifacts.put(
@@ -89,7 +89,7 @@ def name(context: MlflowContext, where: Place, digest: str, size: int) -> None:
 
 
 def place_for(context: MlflowContext, path: str) -> Place:
-    """A path that may be written."""
+    """The place of a path that the caller may write."""
     where = place(context, path, "member")
     try:
         check_path(where.path)
@@ -113,7 +113,7 @@ def _told(context: MlflowContext, kind: str, where: Place) -> Event:
 
 
 def safe_path(path: str) -> str:
-    """Refuses what could lead elsewhere, however often it is quoted."""
+    """The normalised path. Raises Fault for a path that could lead elsewhere, however often it is quoted."""
     plain = path
     for _ in range(_QUOTED):
         plain = unquote(plain)
@@ -142,12 +142,15 @@ def _level(context: MlflowContext, where: Place) -> list[dict[str, Any]]:
         if isinstance(one, Folder)
         else {"path": one.path, "is_dir": False, "file_size": one.bytes}
         for one in found
-        if one.path != where.path  # of a file MLflow lists nothing
+        if one.path != where.path  # for a file, MLflow lists nothing
     ]
 
 
 def _check_ours(location: str | None) -> None:
-    """The server reads no place that a client named: it would do so with its own rights."""
+    """Raises Fault for a location outside Muster.
+
+    A client chose it, and the server would read it with its own rights.
+    """
     if location and not location.startswith(OURS):
         raise Fault(
             f"The artifacts of this experiment are at '{location}', which this server does not read. "

@@ -1,4 +1,4 @@
-"""MLflow's filter and order_by language: `metrics.loss < 2 AND params.lr = '3e-4' AND status = 'FINISHED'`."""
+"""Parser of MLflow's filters and order_by: `metrics.loss < 2 AND params.lr = '3e-4' AND status = 'FINISHED'`."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ _DATASET: Final = ("name", "digest", "context")
 
 @dataclass(frozen=True, slots=True)
 class Grammar:
-    """What one call lets its filters name."""
+    """The identifiers that the filters of one call may use."""
 
     kinds: frozenset[Kind]
-    numbers: frozenset[str]  # attributes that are numbers
+    numbers: frozenset[str]  # numeric attributes
     texts: frozenset[str]
     lists: frozenset[str]  # attributes that may be compared with a list
-    orders: frozenset[str]  # attributes to order by
+    orders: frozenset[str]  # attributes that can be ordered by
 
     @property
     def attributes(self) -> frozenset[str]:
@@ -78,7 +78,7 @@ EXPERIMENTS: Final = Grammar(
 class Clause:
     kind: Kind
     key: str
-    op: str  # in capitals
+    op: str  # in upper case
     value: str | float | int | tuple[str, ...] | None
 
 
@@ -91,12 +91,12 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class _Word:
-    kind: str  # the name of the pattern's group
+    kind: str  # name of the group in the pattern
     text: str
 
 
 def parse_filter(text: str | None, grammar: Grammar) -> list[Clause]:
-    """All of them must hold. Raises Fault that says what was not understood."""
+    """The clauses of a filter; all must hold. Raises Fault with the part that can't be parsed."""
     words = _Words(list(_words(text or "")), text or "")
     clauses: list[Clause] = []
     more = words.more
@@ -132,7 +132,7 @@ def _words(text: str) -> Iterator[_Word]:
 
 
 class _Words:
-    """The words of a filter, read from left to right."""
+    """The tokens of a filter, read from left to right."""
 
     def __init__(self, words: list[_Word], text: str) -> None:
         self._words, self._at, self.text = words, 0, text
@@ -148,7 +148,7 @@ class _Words:
         return self._words[self._at - 1]
 
     def take(self, *keywords: str) -> bool:
-        """Whether these come next; then they are taken."""
+        """Consumes the keywords if they come next. Returns whether they did."""
         ahead = self._words[self._at : self._at + len(keywords)]
         if [word.text.upper() for word in ahead if word.kind == "name"] != list(keywords):
             return False

@@ -1,4 +1,4 @@
-"""MLflow's search over the tables of the record: clauses become SQL, one page of rows comes back."""
+"""MLflow's search over runs: translates clauses to SQL and returns one page of rows."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ COMPARE: Final[dict[str, Callable[[Any, Any], Condition]]] = {
     "IN": lambda column, value: column.in_(value),
     "NOT IN": lambda column, value: column.not_in(value),
 }
-# What a run's view needs of its row; the document only where it may hold MLflow's own.
+# Columns that a run's view needs; the document only for runs that may have MLflow data in it.
 INFO: Final = (
     runs.c.id,
     runs.c.experiment,
@@ -63,7 +63,7 @@ INFO: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Want:
-    """A question about runs; `projects` None means all."""
+    """A query for runs; `projects` None means all."""
 
     experiments: Sequence[int]
     clauses: Sequence[Clause]
@@ -79,7 +79,7 @@ def one_run(run: str) -> Select[Any]:
 
 
 def search_runs(want: Want, kind: str) -> Select[Any]:
-    """Rows of INFO, one more than the limit so that it is known whether there are more. `kind` is the database's."""
+    """Rows of INFO, one more than the limit to show whether there are more. `kind` is the database's."""
     statement = _rows().where(runs.c.experiment.in_(want.experiments), *_seen(want))
     statement = statement.where(*(_condition(clause, kind) for clause in want.clauses))
     ordering: list[ColumnElement[Any]] = []
@@ -92,7 +92,7 @@ def search_runs(want: Want, kind: str) -> Select[Any]:
 
 
 def json_text(column: ColumnElement[Any], kind: str, *path: str) -> ColumnElement[Any]:
-    """A text out of a JSON document."""
+    """A text from a JSON document."""
     if kind == "sqlite":
         return func.json_extract(column, "$." + ".".join(f'"{part}"' for part in path))
     return func.jsonb_extract_path_text(cast(column, JSONB), *path)
@@ -129,7 +129,7 @@ def _metrics(clause: Clause) -> Select[Any]:
     table = metric_series.c
     found = COMPARE[clause.op](table.last, clause.value)
     if clause.op == "!=":
-        found = or_(found, table.last_nan)  # a NaN differs from everything
+        found = or_(found, table.last_nan)  # a NaN differs from every number
     return select(table.run).where(table.name == clause.key, table.rank == WRITER, found)
 
 
@@ -138,13 +138,13 @@ def _attribute(clause: Clause, kind: str) -> Condition:
         return literal(clause.op == "IS NOT NULL")  # every run has a name
     column, scale = _column("run_name" if clause.kind == "tag" else clause.key, kind)
     if scale != 1:
-        # Times are seconds here; half a millisecond either way is the same millisecond.
+        # Times are stored in seconds; rounded to milliseconds, because clauses are in milliseconds.
         return COMPARE[clause.op](func.round(column * scale), clause.value)
     return compared(column, clause.op, clause.value, kind)
 
 
 def _column(key: str, kind: str) -> tuple[ColumnElement[Any], int]:
-    """What an attribute is in the table, and by what to multiply it."""
+    """The column of an attribute, and its factor."""
     if key == "user_id":
         return func.coalesce(json_text(INFO[12], kind, "mlflow", "user_id"), runs.c.user), 1
     if key == "artifact_uri":
@@ -183,7 +183,7 @@ def compared(column: ColumnElement[Any], op: str, value: Any, kind: str) -> Cond
         return COMPARE[op](column, value)
     if kind != "sqlite":
         return column.like(value, escape="\x01")
-    # LIKE of SQLite takes no notice of case; GLOB does, with other signs.
+    # SQLite's LIKE ignores case. GLOB doesn't; it has other wildcards.
     glob = "".join({"%": "*", "_": "?", "*": "[*]", "?": "[?]", "[": "[[]"}.get(sign, sign) for sign in str(value))
     return column.op("GLOB", is_comparison=True)(glob)
 
@@ -191,7 +191,7 @@ def compared(column: ColumnElement[Any], op: str, value: Any, kind: str) -> Cond
 def _ordered(
     statement: Select[Any], order: Order, number: int, kind: str
 ) -> tuple[Select[Any], list[ColumnElement[Any]]]:
-    """Joins what it is ordered by, and the terms: what is not there comes last, either way."""
+    """Joins the table to order by, and returns the terms. Missing values come last in both directions."""
     if order.kind == "dataset":
         raise Fault(f"Invalid identifier type '{order.kind}'")
     if order.kind == "attribute" or (order.kind == "tag" and order.key == RUN_NAME):

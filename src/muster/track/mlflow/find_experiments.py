@@ -1,4 +1,4 @@
-"""MLflow's search over experiments, and the tokens that lead from page to page."""
+"""MLflow's search over experiments, and page tokens."""
 
 from __future__ import annotations
 

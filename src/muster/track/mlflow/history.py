@@ -1,4 +1,4 @@
-"""MLflow's calls for the points of metrics: all of them, of several runs, or a sample for a chart."""
+"""MLflow's calls for points of metrics: all points, those of several runs, or a sample for a chart."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from muster.track.mlflow.limits import page_size
 from muster.track.mlflow.run_calls import Json, Request, run_id
 from muster.track.mlflow.views import metric_json
 
-_RUNS: Final = 100  # of one request
-_BULK: Final = 25_000  # points of one answer
-_SAMPLE: Final = 2_500  # points a run
+_RUNS: Final = 100  # per request
+_BULK: Final = 25_000  # points per answer
+_SAMPLE: Final = 2_500  # points per run
 
 
 def get(context: MlflowContext, request: Request) -> Json:
-    """All points, in the order of their times; in pages when `max_results` says so."""
+    """All points, sorted by time; in pages if `max_results` is given."""
     key, limit = request["metric_key"], request.get("max_results")
     if limit is not None:
         limit = page_size(limit)
@@ -83,7 +83,7 @@ def interval(context: MlflowContext, request: Request) -> Json:
 
 
 def read(context: MlflowContext, run: str, key: str, start: int | None = None, stop: int | None = None) -> Points:
-    """What stands of a run's series; nothing when it has none of that name."""
+    """The points of a run's series that are not superseded; empty if there is no such series."""
     context.row(run)
     return context.track.metrics.points(run, key, rank=WRITER, start=start, stop=None if stop is None else stop + 1)
 
@@ -105,12 +105,12 @@ def _bounds(request: Request) -> tuple[int | None, int | None]:
 
 
 def _sample(count: int, limit: int) -> Any:
-    """The first of each of `limit` parts of one size, as MLflow has it, and the last of all in place of its last."""
+    """The first of each of `limit` equal parts, as in MLflow; the very last point replaces the last of them."""
     if count <= limit:
         return slice(None)
     small, larger = divmod(count, limit)
     sizes = np.full(limit, small)
-    sizes[:larger] += 1  # what is left over goes to the first parts
+    sizes[:larger] += 1  # the remainder goes to the first parts
     starts = np.concatenate(([0], np.cumsum(sizes)[:-1]))
     starts[-1] = count - 1
     return starts

@@ -1,6 +1,6 @@
-"""Import of an MLflow server, `mlruns` folder or database: ids kept where they are free, and each thing once.
+"""Import from an MLflow server, an `mlruns` folder or a database, with the same ids where they are free.
 
-An import that was cut off is simply begun again: what is here already is not sent, or not stored, a second time.
+An interrupted import is simply started again: what exists already is not sent, or not stored, a second time.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from muster.track.mlflow.muster_server import Muster
 from muster.track.mlflow.sources import Point, Source, View, fingerprint, open_source
 from muster.track.model_rows import source_ref
 
-Tell = Callable[[str, int], None]  # what is under way, and how many bytes of it went; -1: it is done
+Tell = Callable[[str, int], None]  # the current item, and the bytes of it just sent; -1: done
 T = TypeVar("T")
-_DONE: Final = "muster.imported"  # the tag of a run that was imported whole, and what it was like then
-_METRICS: Final = 1000  # of one call
+_DONE: Final = "muster.imported"  # tag of a completely imported run: its fingerprint at that time
+_METRICS: Final = 1000  # per call
 _PARAMS: Final = 100
 _API: Final = "/mlflow/api/2.0/mlflow/"
 _FILES: Final = "/mlflow/api/2.0/mlflow-artifacts/artifacts/"
@@ -29,7 +29,10 @@ _FILES: Final = "/mlflow/api/2.0/mlflow-artifacts/artifacts/"
 def import_all(
     to: Any, source: str, *, project: str = "default", dry_run: bool = False, tell: Tell = lambda name, size: None
 ) -> dict[str, Any]:
-    """What was done: {"experiments", "runs", "points", "artifacts", ..., "problems"}. `to` is a `muster.Client`."""
+    """Imports all into `to`, a `muster.Client`.
+
+    Returns {"experiments", "runs", "points", "artifacts", ..., "problems"}.
+    """
     found = open_source(source)
     work = _Import(Muster(to._transport), found, project, source, tell)
     for experiment in found.experiments():
@@ -71,7 +74,7 @@ class _Import:
             self.problems.append(f"model {one['name']}: {error}")
 
     def _experiment(self, one: View) -> str:
-        """By its name, in the project; MLflow's Default is the project's own."""
+        """Finds or creates the experiment by name in the project. MLflow's Default becomes the project's default."""
         name = one["name"]
         if self._project != "default":
             name = f"{self._project}/{'default' if name == 'Default' else name}"
@@ -101,7 +104,7 @@ class _Import:
             self._call("POST", "runs/delete", {"run_id": number})
 
     def _begun(self, info: View, data: View, experiment: str) -> View:
-        """The run as it is here: under its own id, unless that is taken by something else."""
+        """The run in Muster, created if needed: with the same id, unless something else has it."""
         try:
             found = self._call("GET", "runs/get", params={"run_id": info["run_id"]})["run"]
             if found["info"]["experiment_id"] == experiment:
@@ -180,12 +183,12 @@ class _Import:
             self._to.call("POST", f"{path}/{made['version']}/stage", {"stage": stage, "why": why, "force": True})
 
     def _origin(self, source: str) -> str:
-        """Files of a run that is not here are only told."""
+        """The source of a version. If the run isn't in Muster, it is only a text."""
         ref = source_ref(source)
         return source if ref is None or self._known(run_in(ref)) else f"imported:{source}"
 
     def _known(self, run: str | None) -> str | None:
-        """A run that made a version, if it is here."""
+        """The id of the run if it is in Muster."""
         try:
             return str(self._call("GET", "runs/get", params={"run_id": run})["run"]["info"]["run_id"]) if run else None
         except NotFound:
@@ -218,7 +221,7 @@ def _view(found: Any) -> View:
 
 
 def _double(value: float) -> float | str:
-    """As protobuf's JSON has what JSON has no number for."""
+    """The value in protobuf's JSON, which has texts for NaN and infinities."""
     if value != value:
         return "NaN"
     return value if value not in (float("inf"), float("-inf")) else "Infinity" if value > 0 else "-Infinity"

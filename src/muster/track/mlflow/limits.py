@@ -1,4 +1,4 @@
-"""What MLflow accepts of names and values, and how it words a refusal; its clients and tests know these sentences."""
+"""MLflow's limits on names and values, and its error messages: its clients and tests expect their exact words."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ PARAM_MAX: Final = 6000
 TAG_MAX: Final = 8000
 EXPERIMENT_TAG_MAX: Final = 20_000
 EXPERIMENT_NAME_MAX: Final = 500
-METRICS_MAX: Final = 1000  # of one batch
-PARAMS_MAX: Final = 100  # params, or tags, of one batch
-BATCH_MAX: Final = 1000  # all of them together
+METRICS_MAX: Final = 1000  # per batch
+PARAMS_MAX: Final = 100  # params, or tags, per batch
+BATCH_MAX: Final = 1000  # all together
 BATCH_BYTES: Final = 1_000_000
 _SEE_DOCS: Final = " See the API docs for more information about request parameters."
 _NAME: Final = re.compile(r"[/\w.\- :]*")
@@ -33,7 +33,7 @@ Schema = Mapping[str, Sequence[str]]
 
 
 def check_request(request: Mapping[str, Any], schema: Schema) -> None:
-    """Of each parameter what it must be: `required`, and a kind (`string`, `int`, `float`, `array`)."""
+    """Checks a request. The schema has for each parameter `required` and a kind (`string`, `int`, `float`, `array`)."""
     for name, wants in schema.items():
         value = request.get(name)
         if name == "run_id" and value is None:
@@ -57,7 +57,7 @@ def invalid_value(path: str, value: Any, message: str = "") -> str:
 
 
 def check_name(name: Any, path: str) -> str:
-    """A param's, tag's or metric's name."""
+    """Checks the name of a param, tag or metric."""
     if not isinstance(name, str):
         raise Fault(f"Missing value for required parameter '{path}'.")
     if not _NAME.fullmatch(name):
@@ -80,7 +80,7 @@ def check_length(what: str, limit: int, value: str) -> str:
 
 def check_param(key: Any, value: Any, path: str = "") -> tuple[str, str]:
     check_length("Param key", KEY_MAX, check_name(key, _join(path, "key")))
-    # MLflow cuts a long value rather than refuse it.
+    # MLflow truncates a long value instead of refusing it.
     return str(key), _text(value, _join(path, "value"))[:PARAM_MAX]
 
 
@@ -124,7 +124,7 @@ def check_batch(metrics: Sequence[Any], params: Sequence[Any], tags: Sequence[An
 
 
 def check_given(items: Sequence[Any], of: str, names: Sequence[str]) -> None:
-    """Each of a batch's entries is an object with these fields."""
+    """Checks that each entry of a batch is an object with these fields."""
     for index, item in enumerate(items):
         if not isinstance(item, dict):
             raise wrong_value(of, list(items))
@@ -193,7 +193,7 @@ def _is_int(value: Any) -> bool:
 
 
 def _is_float(value: Any) -> bool:
-    """Protobuf's JSON writes what JSON has no number for as a text: "NaN", "Infinity"."""
+    """Also accepts texts: protobuf's JSON writes "NaN" and "Infinity" as such."""
     try:
         float(value)
     except (TypeError, ValueError, OverflowError):

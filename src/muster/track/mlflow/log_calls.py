@@ -1,4 +1,4 @@
-"""MLflow's calls that log: metrics, params and tags, one by one or in batches; each call is one transaction."""
+"""MLflow's calls for logging metrics, params and tags, one by one or in batches. Each call is one transaction."""
 
 from __future__ import annotations
 
@@ -84,14 +84,14 @@ def log_batch(context: MlflowContext, request: Request) -> dict[str, Any]:
 
 
 def _write(context: MlflowContext, *records: Iterable[Record], told: Event | None = None) -> None:
-    """`told` says who did it; what a program logs while it runs is told by the record alone."""
+    """Writes the records. `told` is an event that names the actor; what a running program logs has no event."""
     found = [record for part in records for record in part]
     if found:
         context.track.db.write(*found, events=[told] if told is not None else [])
 
 
 def _judged(context: MlflowContext, target: Target) -> list[Record]:
-    """What a required field lacked may just have been given."""
+    """Checks required fields again if some were missing: the call may have set them."""
     return [] if target.valid else [context.track.runs.judge(target.run, target.project)]
 
 
@@ -113,7 +113,7 @@ def _metrics(context: MlflowContext, target: Target, metrics: Sequence[tuple[str
 
 
 def _unknown(context: MlflowContext, run: str, wanted: Mapping[str, list[Point]]) -> dict[str, list[Point]]:
-    """Those that are not there yet: MLflow keeps a point once, however often a client that retries sends it."""
+    """The points that are not stored yet: MLflow stores a point once, even if a client retries."""
     table = metric_series.c
     query = select(table.name, table.last_step, table.last_time).where(
         table.run == run, table.rank == WRITER, table.name.in_(list(wanted))
@@ -152,7 +152,7 @@ def _params(context: MlflowContext, target: Target, values: Mapping[str, str]) -
 
 
 def _tags(context: MlflowContext, target: Target, given: Mapping[str, str]) -> list[Record]:
-    """The tag of the run's name is the name itself."""
+    """The tag for the run's name sets the name itself."""
     check_text(*given.keys(), *given.values())
     rest = {key: value for key, value in given.items() if key != RUN_NAME}
     records: list[Record] = []

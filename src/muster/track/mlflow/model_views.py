@@ -1,4 +1,4 @@
-"""Models and versions of the record as MLflow's classes."""
+"""Converts models and versions of the record to MLflow's classes."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from muster.track.facts import VALUE_MAX
 from muster.track.mlflow.names import millis
 from muster.track.models import Model, Version
 
-LONG: Final = "long_tags"  # in a version's document
+LONG: Final = "long_tags"  # key in a version's document
 
 
 def split_tags(tags: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Those that the record keeps as tags, and those that are too long for that."""
+    """Tags that the record stores as tags, and those that are too long for it."""
     short = {key: value for key, value in tags.items() if len(value) <= VALUE_MAX}
     return short, {key: value for key, value in tags.items() if key not in short}
 

@@ -1,4 +1,4 @@
-"""A Muster server as an import writes to it: its own routes, and those under /mlflow, with errors of either kind."""
+"""Client of a Muster server for imports: calls its own routes and those under /mlflow, with both formats of errors."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import httpx
 from muster.core.errors import Conflict, Invalid, MusterError, NotAllowed, NotFound, Unavailable
 
 _BLOCK: Final = 1 << 20  # bytes
-_PATIENCE: Final = 120.0  # seconds for one answer
+_PATIENCE: Final = 120.0  # seconds to wait for an answer
 _ERRORS: Final[dict[int, type[MusterError]]] = {400: Invalid, 403: NotAllowed, 404: NotFound, 409: Conflict}
 
 
 class Muster:
-    """`transport` is a `muster.Client`'s: it knows the address, the token and whom to trust."""
+    """`transport` is that of a `muster.Client`: it has the address, the token and the trusted certificates."""
 
     def __init__(self, transport: Any) -> None:
         self._transport = transport

@@ -1,10 +1,10 @@
-"""Words of MLflow's and what they mean here: run states, reserved tags, addresses of artifacts."""
+"""MLflow's names and their equivalents in Muster: run states, reserved tags, artifact URIs."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-SOURCE: Final = "mlflow"  # of runs that its clients make
+SOURCE: Final = "mlflow"  # source of runs that MLflow clients create
 IMPORTED: Final = "import:mlflow"
 STATUS: Final = {
     "queued": "SCHEDULED",
@@ -30,8 +30,8 @@ PARENT: Final = "mlflow.parentRunId"
 COMMIT: Final = "mlflow.source.git.commit"
 CONTEXT: Final = "mlflow.data.context"
 LOGGED_MODELS: Final = "mlflow.log-model.history"
-OURS: Final = "mlflow-artifacts:"  # artifacts that Muster keeps itself
-MODEL: Final = "logged-model:"  # before a logged model's id, in links
+OURS: Final = "mlflow-artifacts:"  # artifacts that Muster stores
+MODEL: Final = "logged-model:"  # prefix of a logged model's id in links
 
 
 def artifact_location(experiment: int, given: str) -> str:
@@ -48,5 +48,5 @@ def millis(seconds: float | None) -> int | None:
 
 
 def pairs(items: Any) -> dict[str, Any]:
-    """MLflow writes a mapping as a list of {key, value}."""
+    """A mapping from a list of {key, value}, as MLflow writes it."""
     return {str(item.get("key")): item.get("value") for item in items or ()}

@@ -1,7 +1,7 @@
-"""Addresses in what MLflow's server is sent: it would read and write there with this server's rights.
+"""Checks addresses in requests to MLflow's server, which would read and write there with this server's rights.
 
-Artifacts are Muster's own (`mlflow-artifacts:/`). A model's version may also name a run's files or another version,
-which are looked up for whoever asks. No other address passes, under whatever name of a field or a tag.
+Artifacts must be in Muster (`mlflow-artifacts:/`). A model version may also refer to a run's files or another version,
+which are resolved with the caller's rights. Any other address is refused, in any field or tag.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from muster.track.mlflow.faults import Fault
 
-# Names of fields and tags without their dots, dashes and underscores: protobuf's JSON has them in two spellings.
+# Names of fields and tags without dots, dashes and underscores: protobuf's JSON has two spellings of them.
 _FIELDS: Final = frozenset({
     "artifactlocation", "artifacturi", "archivedartifacturi", "artifactroot", "defaultartifactroot", "rooturi",
     "tracearchivallocation", "localmodelpath",
@@ -21,11 +21,11 @@ _TAG: Final = re.compile(r"mlflow.*(location|uri|root|path)")
 _OURS: Final = re.compile(r"mlflow-artifacts:/(?!/)")
 _SOURCE: Final = re.compile(r"mlflow-artifacts:/(?!/)|runs:/|models:/|(dummy-source|prompt-template)\Z")
 _PLACE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:|[/\\~.]|.*[/\\]", re.DOTALL)
-_WORDS: Final = frozenset({"mlflow.trace.spansLocation"})  # a tag that says in which table; never an address
+_WORDS: Final = frozenset({"mlflow.trace.spansLocation"})  # a tag that names a table, never an address
 
 
 def check_places(path: str, given: Any) -> None:
-    """Raises Fault for a body, or the parameters of a query, with an address that is not Muster's."""
+    """Raises Fault if a body, or the parameters of a query, contains an address outside Muster."""
     versions = "/model-versions/" in path
     left: list[Any] = [given]
     while left:
@@ -39,13 +39,13 @@ def check_places(path: str, given: Any) -> None:
 
 
 def check_place(name: str, value: str) -> None:
-    """One address, as the field `name` has it."""
+    """Checks one address in the field `name`."""
     if value and not _OURS.match(value):
         raise _refused(name, value)
 
 
 def _tag(entry: Mapping[Any, Any]) -> list[tuple[Any, Any]]:
-    """A tag that is written as {key, value}."""
+    """The tag in a {key, value} entry."""
     return [(entry["key"], entry["value"])] if isinstance(entry.get("key"), str) and "value" in entry else []
 
 

@@ -1,8 +1,8 @@
-"""The tracking store that MLflow's own server works on: experiments and runs are Muster's, the rest is MLflow's own.
+"""The tracking store for MLflow's own server: experiments and runs are in Muster's record, the rest in MLflow's tables.
 
-What only MLflow has (traces, logged models, assessments, scorers, evaluation data sets) stays in MLflow's tables, in a
-database beside Muster's. Those tables refer to experiments, so experiments are mirrored there; which of them anybody
-may see is asked of Muster with every query.
+Objects that only MLflow has (traces, logged models, assessments, scorers, evaluation data sets) stay in MLflow's
+tables, in a database beside Muster's. Those tables refer to experiments, so experiments are mirrored there. Every query
+asks Muster which of them the caller may see.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _VIEWS: Final = {ViewType.ACTIVE_ONLY: "ACTIVE_ONLY", ViewType.DELETED_ONLY: "DE
 
 
 class MusterStore(SqlAlchemyStore):  # type: ignore[misc]
-    """Every call is answered for whoever the current request is from; see `desk.CURRENT`."""
+    """Answers every call for the caller of the current request; see `context.CURRENT`."""
 
     # --- experiments ------------------------------------------------------------------------------------------------
 
     def create_experiment(self, name: str, artifact_location: str | None = None, tags: Any = None) -> str:
         made = ask(experiments.create, name=name, artifact_location=artifact_location, tags=tags_of(tags))
-        self.mirror([(int(made["experiment_id"]), True)])  # whoever made it may refer to it before the next request
+        self.mirror([(int(made["experiment_id"]), True)])  # the caller may refer to it before the next request
         return str(made["experiment_id"])
 
     def get_experiment(self, experiment_id: str) -> Experiment:
@@ -124,7 +124,7 @@ class MusterStore(SqlAlchemyStore):  # type: ignore[misc]
         )
         return [run_of(one) for one in found.get("runs", ())], found.get("next_page_token")
 
-    # --- what runs log ----------------------------------------------------------------------------------------------
+    # --- logging ----------------------------------------------------------------------------------------------------
 
     def log_metric(self, run_id: str, metric: Metric) -> None:
         self.log_batch(run_id, [metric], [], [])
@@ -181,7 +181,7 @@ class MusterStore(SqlAlchemyStore):  # type: ignore[misc]
     def _search_datasets(self, experiment_ids: Any) -> list[_DatasetSummary]:
         return [_DatasetSummary(**one) for one in ask(summaries, experiment_ids=list(experiment_ids))["summaries"]]
 
-    # --- what MLflow keeps itself, of what may be seen --------------------------------------------------------------
+    # --- MLflow's own tables, filtered by what the caller may see ---------------------------------------------------
 
     def create_issue(self, *args: Any, **given: Any) -> Any:
         if given.get("source_run_id"):
@@ -197,7 +197,7 @@ class MusterStore(SqlAlchemyStore):  # type: ignore[misc]
         return query if projects is None else query.filter(model.workspace.in_(projects))
 
     def _with_workspace_field(self, instance: Any) -> Any:
-        """MLflow's workspace is the project, for what belongs to no experiment."""
+        """Sets MLflow's workspace to the project, for objects that belong to no experiment."""
         if hasattr(instance, "workspace") and not isinstance(instance, SqlExperiment):
             with told():
                 instance.workspace = current().asker.default_project()
@@ -229,7 +229,7 @@ class MusterStore(SqlAlchemyStore):  # type: ignore[misc]
         asked = column.in_(entity_ids)
         seen = {row[0] for row in self._get_query(session, model).filter(asked).with_entities(column)}
         there = {row[0] for row in session.query(column).filter(asked)}
-        return [one for one in entity_ids if one in seen or one not in there]  # a trace may be linked before it comes
+        return [one for one in entity_ids if one in seen or one not in there]  # a trace may be linked before it arrives
 
     def _validate_run_accessible(self, session: Any, run_id: str) -> None:
         with told():
@@ -248,7 +248,7 @@ class MusterStore(SqlAlchemyStore):  # type: ignore[misc]
         return super()._get_sql_assessment(session, trace_id, assessment_id)
 
     def _initialize_store_state(self) -> None:
-        """The experiments are Muster's: none is made here."""
+        """Creates no experiment: experiments are in Muster."""
 
     def _visible(self) -> set[int] | None:
         context = current()
@@ -256,7 +256,7 @@ class MusterStore(SqlAlchemyStore):  # type: ignore[misc]
         return None if projects is None else {one.id for one in context.track.experiments.list(projects, hidden=None)}
 
     def _mirror_run(self, run_id: str) -> int:
-        """A run that MLflow's tables refer to; its experiment."""
+        """Mirrors a run that MLflow's tables refer to. Returns its experiment."""
         with told():
             row = current().row(run_id)
         with self.ManagedSessionMaker(read_only=False) as session:
@@ -264,7 +264,7 @@ class MusterStore(SqlAlchemyStore):  # type: ignore[misc]
         return int(row.experiment)
 
     def mirror(self, found: list[tuple[int, bool]]) -> None:
-        """Experiments, each with whether it is active, for what refers to them."""
+        """Mirrors experiments, given with whether each is active, for rows that refer to them."""
         with self.ManagedSessionMaker(read_only=False) as session:
             for number, active in found:
                 stage = "active" if active else "deleted"

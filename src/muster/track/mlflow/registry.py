@@ -1,4 +1,4 @@
-"""The model registry that MLflow's server works on: models, versions, aliases and stages are those of the record."""
+"""The model registry for MLflow's own server: models, versions, aliases and stages are in Muster's record."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ from muster.track.mlflow.names import OURS
 from muster.track.model_rows import source_ref
 from muster.track.models import Model, Models, Version
 
-_MODELS_MOST: Final = 1000  # of one answer
+_MODELS_MOST: Final = 1000  # per answer
 _VERSIONS_MOST: Final = 200_000
 _UNSAID: Final = "Moved by an MLflow client, which gives no reason."
 
 
 class MusterRegistry(SqlAlchemyStore):  # type: ignore[misc]
-    """Every call is answered for whoever the current request is from. Webhooks stay in MLflow's own tables."""
+    """Answers every call for the caller of the current request. Webhooks stay in MLflow's own tables."""
 
     # --- models -----------------------------------------------------------------------------------------------------
 
@@ -172,7 +172,7 @@ class MusterRegistry(SqlAlchemyStore):  # type: ignore[misc]
     def transition_model_version_stage(
         self, name: str, version: Any, stage: str, archive_existing_versions: bool
     ) -> ModelVersion:
-        """To production a version goes on the evidence of the run that made it, where there is one."""
+        """Moves a version to a stage. The evidence for production is the run that made it, if there is one."""
         canonical = get_canonical_stage(stage)
         if archive_existing_versions and canonical not in DEFAULT_STAGES_FOR_GET_LATEST_VERSIONS:
             raise MlflowException(
@@ -254,7 +254,7 @@ class MusterRegistry(SqlAlchemyStore):  # type: ignore[misc]
     # --- helpers ----------------------------------------------------------------------------------------------------
 
     def _initialize_store_state(self) -> None:
-        """Nothing of the registry is in MLflow's tables."""
+        """Does nothing: the registry is not in MLflow's tables."""
 
     def _model(self, name: str, role: Role = "viewer") -> Model:
         _validate_model_name(name)
@@ -279,7 +279,7 @@ class MusterRegistry(SqlAlchemyStore):  # type: ignore[misc]
         return version_of(one, _models().aliases(one.name))
 
     def _set_version_tag(self, name: str, version: Any, key: str, value: str | None) -> None:
-        """A prompt's text is a tag that may be longer than any tag of the record: it stands beside them."""
+        """Sets or deletes a tag. A prompt's text may exceed the record's limit for tags: it goes into the document."""
         found = self._version(name, version, "member")
         long: Mapping[str, str] = found.doc.get(LONG) or {}
         short, longer = split_tags({key: value} if value is not None else {})
@@ -289,7 +289,7 @@ class MusterRegistry(SqlAlchemyStore):  # type: ignore[misc]
             _models().change_version(name, found.version, tags=short or {key: None}, doc=doc, actor=_user())
 
     def _resolved(self, source: str, run_id: str | None, model_id: str | None) -> tuple[str, str | None]:
-        """Where the files of a version are, and which run made it."""
+        """The location of a version's files, and the run that made it."""
         tracking = importlib.import_module("mlflow.server.handlers")._get_tracking_store()
         place = source
         self._check_seen(source, run_id)
@@ -305,7 +305,7 @@ class MusterRegistry(SqlAlchemyStore):  # type: ignore[misc]
         return place, run_id
 
     def _check_seen(self, source: str, run_id: str | None) -> None:
-        """Runs and files that a version names are ones that the asker may see."""
+        """Raises if the caller may not see the runs and files that a version refers to."""
         context = current()
         with told():
             if run_id:

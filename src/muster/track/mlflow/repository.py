@@ -1,4 +1,4 @@
-"""The artifact repository that MLflow's own server proxies to: artifacts of the record, for whoever asks now."""
+"""The artifact repository behind MLflow's own server: artifacts of the record, with the current caller's rights."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class RecordRepository(ArtifactRepository):  # type: ignore[misc]
                 target.write(data)
 
     def download_artifacts(self, artifact_path: str, dst_path: str | None = None, **_: Any) -> str:
-        """In this thread: those of MLflow's pool would not know who asks."""
+        """Downloads in this thread: the threads of MLflow's pool don't have the caller's context."""
         target = Path(dst_path or ".") / artifact_path
         below = self.list_artifacts(artifact_path)
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -62,9 +62,9 @@ class RecordRepository(ArtifactRepository):  # type: ignore[misc]
 
 
 def register() -> None:
-    """Under a scheme that only this server's process knows; and there is no other in it.
+    """Registers the repository under a scheme of this server's process, as the only one.
 
-    An address of any other kind, however it came into MLflow's tables, is opened by nobody here.
+    So an address with any other scheme in MLflow's tables is never opened here.
     """
     registry: Any = _artifact_repository_registry
     registry._registry = {SCHEME: RecordRepository}

@@ -1,4 +1,4 @@
-"""MLflow's calls on runs: made, read, searched, changed, deleted and restored."""
+"""MLflow's calls on runs: create, get, search, update, delete and restore."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ _SECOND: Final = (
 
 
 def create(context: MlflowContext, request: Request) -> Json:
-    """MLflow chooses the id. An import brings the one that the run had (`muster_id`), and where it is from."""
+    """Creates a run with a random id. An import passes the run's original id (`muster_id`) and its origin."""
     tags = dict(check_tag(key, value) for key, value in pairs(request.get("tags")).items())
     experiment = context.experiment(request.get("experiment_id") or context.default_experiment(), "member")
     if experiment.deleted_at is not None:
@@ -129,7 +129,7 @@ def update(context: MlflowContext, request: Request) -> Json:
     end = request.get("end_time")
     if end is not None and int(end) < 0:
         raise Fault(invalid_value("end_time", end, "It must be a nonnegative number of milliseconds."))
-    # A job's run goes as its job goes: a script in it that ends its MLflow run says nothing new, and is not refused.
+    # A job's run follows its job: if a script in it ends its MLflow run, that is ignored, not refused.
     context.track.runs.update(
         run,
         actor=context.asker.user,
@@ -162,7 +162,7 @@ def delete_tag(context: MlflowContext, request: Request) -> dict[str, Any]:
 
 
 def log_inputs(context: MlflowContext, request: Request) -> dict[str, Any]:
-    """Data sets and logged models that a run reads, as lineage: what is told twice is kept once."""
+    """Records data sets and logged models that a run reads as lineage links. A repeated link is stored once."""
     target, now = context.target(run_id(request)), context.track.db.now()
     ref = f"run:{target.run}"
     rows = [_dataset_row(item, index, ref, now) for index, item in enumerate(request.get("datasets") or ())]
@@ -200,7 +200,7 @@ def _whole(context: MlflowContext, run: str) -> Json:
 
 
 def _parent(context: MlflowContext, run: str | None) -> str | None:
-    """A parent that they can't see, or that is elsewhere, is only a tag."""
+    """The parent run. If the caller can't see it, or it isn't in Muster, the parent is only a tag."""
     found = context.track.runs.get(run) if run else None
     return found.id if found is not None and context.asker.sees(found.project) else None
 

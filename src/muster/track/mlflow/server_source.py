@@ -1,4 +1,4 @@
-"""A live MLflow server as something to import: its REST calls, with nothing of MLflow's installed."""
+"""An MLflow server as an import source, read by its REST API. MLflow need not be installed."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from muster.core.errors import Unavailable
 View = dict[str, Any]
 Point = tuple[int, int, float]  # time in milliseconds, step, value
 _PAGE: Final = 1000
-_PATIENCE: Final = 60.0  # seconds for one answer
+_PATIENCE: Final = 60.0  # seconds to wait for an answer
 
 
 class ServerSource:
-    """A live server; MLFLOW_TRACKING_TOKEN, or _USERNAME and _PASSWORD, let one in."""
+    """A live server. MLFLOW_TRACKING_TOKEN, or _USERNAME and _PASSWORD, are the credentials."""
 
     def __init__(self, url: str) -> None:
         self.url = url

@@ -1,6 +1,6 @@
-"""What there is to import: a folder `mlruns` or MLflow's SQLite database, each read as it stands, or a server.
+"""Import sources: a folder `mlruns` or MLflow's SQLite database, both read directly, or a server.
 
-Runs come as MLflow's own JSON has them. Nothing of MLflow's needs to be installed.
+Runs have the format of MLflow's JSON. MLflow need not be installed.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ __all__ = ["DatabaseSource", "FolderSource", "Point", "ServerSource", "Source", 
 
 class Source(Protocol):
     def experiments(self) -> list[View]:
-        """{experiment_id, name, tags, lifecycle_stage}, deleted ones too."""
+        """{experiment_id, name, tags, lifecycle_stage}, including deleted ones."""
 
     def runs(self, experiment: str) -> Iterator[View]:
-        """{info, data}, deleted ones too."""
+        """{info, data}, including deleted ones."""
 
     def history(self, run: str, key: str) -> list[Point]: ...
 
     def artifacts(self, run: View) -> Iterator[tuple[str, bytes | Path]]:
-        """Paths and what is there; nothing where they can't be reached from here."""
+        """Paths and contents; empty if they can't be reached from here."""
 
     def models(self) -> list[View]:
-        """{name, description, tags, versions: [...], aliases}, versions in their order."""
+        """{name, description, tags, versions: [...], aliases}, versions in order."""
 
 
 def open_source(where: str) -> Source:
@@ -53,7 +53,7 @@ def open_source(where: str) -> Source:
 
 
 class FolderSource:
-    """A folder `mlruns` of MLflow's file store, or only the experiments whose folders match `which`."""
+    """A folder `mlruns` of MLflow's file store, or only its experiments whose folders match `which`."""
 
     def __init__(self, folder: Path, which: str = "*") -> None:
         self.folder, self._which = folder, which
@@ -105,7 +105,7 @@ class FolderSource:
 
 
 class DatabaseSource:
-    """MLflow's SQLite database, read only."""
+    """MLflow's SQLite database, opened read-only."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -193,7 +193,7 @@ def _files(folder: Path) -> Iterator[tuple[str, bytes | Path]]:
 
 
 def _line(line: str) -> Point:
-    """`TIME VALUE STEP`; old ones have no step."""
+    """Parses `TIME VALUE STEP`; old lines have no step."""
     parts = line.split()
     return int(float(parts[0])), int(parts[2]) if len(parts) > 2 else 0, float(parts[1])
 
@@ -221,6 +221,6 @@ def _model(path: Path) -> View:
 
 
 def fingerprint(run: View) -> str:
-    """What changes when a run goes on."""
+    """A text that changes when the run continues."""
     info = run["info"]
     return json.dumps([info.get(name) for name in ("status", "end_time", "lifecycle_stage")])

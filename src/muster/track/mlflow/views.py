@@ -1,4 +1,4 @@
-"""Runs and experiments as MLflow's JSON, written straight into text: a page of a thousand runs is one short loop."""
+"""Runs and experiments in MLflow's JSON, built directly as text: a page of a thousand runs is one short loop."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from muster.track.mlflow.names import (
 )
 
 _CHUNK: Final = 1000  # ids in one statement
-Parts = dict[str, list[str]]  # by run: JSON objects
+Parts = dict[str, list[str]]  # run → JSON objects
 
 
 def number_json(value: float | None) -> str:
-    """As protobuf writes a double."""
+    """A number as protobuf writes a double."""
     if value is None or value != value:
         return '"NaN"'
     if value in (float("inf"), float("-inf")):
@@ -42,7 +42,7 @@ def number_json(value: float | None) -> str:
 
 
 def metric_json(key: str, value: float | None, time: float, step: int) -> str:
-    """`time` in seconds."""
+    """A point; `time` is in seconds."""
     return f'{{"key":{quoted(key)},"value":{number_json(value)},"timestamp":{round(time * 1000)},"step":{step}}}'
 
 
@@ -75,7 +75,7 @@ def info_json(row: Any) -> str:
 
 
 def runs_json(connection: Connection, rows: Sequence[Any], *, model_inputs: bool = False) -> list[str]:
-    """Whole runs, in the order of the rows. MLflow tells `model_inputs` only of a run that is asked for alone."""
+    """Complete runs, in the order of the rows. Like MLflow, includes `model_inputs` only for a single run."""
     ids = [row[0] for row in rows]
     metrics, params, tags = _metrics(connection, ids), _params(connection, ids), _tags(connection, rows)
     inputs, models, outputs = _inputs(connection, ids)
@@ -123,7 +123,7 @@ def _params(connection: Connection, ids: Sequence[str]) -> Parts:
 
 
 def _tags(connection: Connection, rows: Sequence[Any]) -> Parts:
-    """Those that were set, and what Muster knows itself: the name, the user, the parent and the commit."""
+    """The run's tags, and tags for facts that Muster knows: name, user, parent and commit."""
     table, ids = run_tags.c, [row[0] for row in rows]
     found: Parts = defaultdict(list)
     heads = _Heads('","value":')
@@ -135,7 +135,7 @@ def _tags(connection: Connection, rows: Sequence[Any]) -> Parts:
     for row in rows:
         run = row[0]
         known = [(RUN_NAME, row[2])]
-        if row[14] != SOURCE:  # MLflow's clients say all of this themselves
+        if row[14] != SOURCE:  # MLflow's clients set these themselves
             known += [(USER, row[3]), (PARENT, row[10]), (COMMIT, row[11])]
         for key, value in known:
             if value and key not in given[run]:
@@ -177,7 +177,7 @@ def _dataset(ref: str, doc: dict[str, Any]) -> str:
 
 
 class _Heads(dict[str, str]):
-    """The start of an entry by its key: keys repeat from run to run, and are quoted once."""
+    """Key → start of an entry. Keys repeat from run to run, so each is quoted only once."""
 
     def __init__(self, tail: str) -> None:
         super().__init__()
@@ -189,7 +189,7 @@ class _Heads(dict[str, str]):
 
 
 def _of_runs(connection: Connection, ids: Sequence[str], columns: Sequence[Any], by: Any, *where: Any) -> Iterable[Any]:
-    """Plain tuples, straight from the driver: a page may have tens of thousands of them."""
+    """Plain tuples from the driver: a page may have tens of thousands of them."""
     for start in range(0, len(ids), _CHUNK):
         statement = select(*columns).where(by.in_(ids[start : start + _CHUNK]), *where)
         result = connection.execute(statement)

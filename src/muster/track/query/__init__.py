@@ -1,4 +1,4 @@
-"""The query language over runs: `parse` reads it, `conditions` makes SQL of it."""
+"""The query language over runs: `parse` parses it, `sql.Compiler` translates it to SQL."""
 
 from __future__ import annotations
 

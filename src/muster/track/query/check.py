@@ -1,4 +1,4 @@
-"""Whether a condition makes sense: its operands as the field's type, or an error that says what was expected."""
+"""Checks conditions of a query: converts operands to the field's type, or raises an error with the expected type."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _TEXT_ONLY: Final = ("~", "!~", "like", "not like", "ilike", "not ilike")
 
 
 def number(text: str) -> float | None:
-    """What the text says, when it is a number, `nan` or `inf`."""
+    """The number in the text, including `nan` and `inf`; None if it is none."""
     if _NUMBER.match(text):
         return float(text)
     return _SPECIAL.get(text.lower())
 
 
 def compare(text: str, field: Field, operator: Operator, values: Sequence[Token], now: float) -> Compare:
-    """The condition with its operands bound. `text` is the whole query, for errors."""
+    """The condition with checked operands. `text` is the whole query, for errors."""
     return Compare(field, operator, tuple(_operand(text, field, operator, value, now) for value in values))
 
 
@@ -95,7 +95,7 @@ def _phase(operator: Operator, value: Token, wrong: _Wrong) -> str:
 
 
 def _loose(value: Token) -> Operand:
-    """Of a parameter or tag: a bare number is compared as one; what stands in quotes is text."""
+    """An operand for a parameter or tag: a bare number is compared as a number; quoted text is text."""
     if value.kind == "text" or any(quoted for _, quoted in value.parts):
         return value.text
     if value.text.lower() in ("true", "false"):

@@ -1,4 +1,4 @@
-"""The fields that a query may name, and what was probably meant by one that is none of them."""
+"""The fields of the query language, and suggestions for unknown ones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from muster.track.query.nodes import Field, Kind, MetricPart, quoted
 
 PHASES: Final = ("queued", "starting", "running", "stopping", "succeeded", "failed", "stopped")
 PARTS: Final[tuple[MetricPart, ...]] = get_args(MetricPart)
-LONGEST_NAME: Final = 1000  # characters: more than any name that is kept has
+LONGEST_NAME: Final = 1000  # characters: longer than any stored name
 # Name in a query → kind and column.
 PLAIN: Final[dict[str, tuple[Kind, str]]] = {
     "name": ("column", "name"),
@@ -50,7 +50,7 @@ _OFFERED: Final = ("params.NAME", "metrics.NAME", "tags.NAME", *PLAIN, "env.pack
 
 
 def is_field(token: Token) -> bool:
-    """Whether the word can only be meant as a field."""
+    """Whether the word can only be a field."""
     return _plain(token) in PLAIN or token.text.partition(".")[0].lower() in (*_KEYED, "env", "code")
 
 
@@ -82,7 +82,7 @@ def _keyed(text: str, token: Token, head: str, rest: str) -> Field:
     if kind == "metric":
         last, in_quotes = pieces[-1]
         before, dot, suffix = last.rpartition(".")
-        named = before or len(pieces) > 1  # `metrics.min` is a metric of that name
+        named = before or len(pieces) > 1  # `metrics.min` is a metric with this name
         if not in_quotes and dot and named and suffix in PARTS:
             pieces[-1] = (before, False)
             part = suffix

@@ -1,6 +1,6 @@
-"""What a query needs from the database beyond SQL: patterns, numbers and versions in texts, in the words of either one.
+"""SQL expressions of queries that differ between databases: patterns, and numbers and versions in texts.
 
-SQLite gets functions of our own, registered on the connection that runs the query; PostgreSQL has what it takes.
+SQLite gets its own functions, registered on the connection that runs the query; PostgreSQL has built-in ones.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from sqlalchemy.dialects.postgresql import aggregate_order_by
 
 from muster.track.query.regex import Budget, Matcher, Spent, is_plain
 
-# What both databases turn into the same number: PostgreSQL refuses to read one that a double can't hold.
+# Numbers that both databases parse equally: PostgreSQL refuses a number that a double can't hold.
 _NUMBER: Final = r"^[+-]?([0-9]{1,30}(\.[0-9]{0,30})?|\.[0-9]{1,30})([eE][+-]?[0-9]{1,2})?$"
 _NUMBER_HERE: Final = re.compile(_NUMBER)
-MOST_WORK: Final = 40_000_000  # of all patterns in one query: some ten seconds
+MOST_WORK: Final = 40_000_000  # for all patterns of one query: about ten seconds
 _RELEASE: Final = re.compile(r"[vV]?([0-9]{1,18}(?:\.[0-9]{1,18})*)", re.ASCII)
 _RELEASE_THERE: Final = r"^[vV]?([0-9]{1,18}(?:\.[0-9]{1,18})*)"
 
 
 class Words:
-    """Expressions in the words of one database: "sqlite" or "postgresql"."""
+    """Expressions for one kind of database: "sqlite" or "postgresql"."""
 
     def __init__(self, kind: str) -> None:
         self._sqlite = kind == "sqlite"
 
     def matches(self, value: ColumnElement[Any], pattern: str) -> ColumnElement[bool]:
-        """The pattern occurs in the text, in either case."""
+        """The pattern occurs in the text, ignoring case."""
         if is_plain(pattern):
             return self.contains(value, pattern)
         if self._sqlite:
@@ -37,13 +37,13 @@ class Words:
         return value.op("~*", is_comparison=True)(pattern)
 
     def contains(self, value: ColumnElement[Any], text: str) -> ColumnElement[bool]:
-        # SQLite's own LIKE knows the cases of ASCII alone.
+        # SQLite's LIKE ignores case only for ASCII.
         if self._sqlite and not text.isascii():
             return func.muster_contains(text, value) == 1
         return value.ilike(f"%{escaped(text)}%", escape="\\")
 
     def like(self, value: ColumnElement[Any], pattern: str, any_case: bool) -> ColumnElement[bool]:
-        """`%` stands for any text and `_` for any character."""
+        """`%` matches any text and `_` any character."""
         if any_case:
             return value.ilike(pattern.replace("\\", "\\\\"), escape="\\")
         if self._sqlite:
@@ -51,13 +51,13 @@ class Words:
         return value.like(pattern.replace("\\", "\\\\"), escape="\\")
 
     def number(self, value: ColumnElement[Any]) -> ColumnElement[Any]:
-        """The number that a text is; NULL when it is none."""
+        """The number that a text is; NULL if it is none."""
         if self._sqlite:
             return func.muster_number(value)
         return case((value.op("~")(_NUMBER), cast(value, Double)), else_=None)
 
     def release(self, value: ColumnElement[Any]) -> ColumnElement[Any]:
-        """Something that orders as versions do: 2.13.0 after 2.6; NULL when the text is no version."""
+        """A value that sorts like versions: 2.13.0 after 2.6; NULL if the text is no version."""
         if self._sqlite:
             return func.muster_release(value)
         parts = func.string_to_array(func.substring(value, _RELEASE_THERE), ".")
@@ -67,28 +67,28 @@ class Words:
         return self.release(literal(text, Text))
 
     def json(self, document: ColumnElement[Any], *path: str) -> ColumnElement[Any]:
-        """The text at a path of a JSON document; NULL when there is none."""
+        """The text at a path of a JSON document; NULL if there is none."""
         if self._sqlite:
             steps = "".join('."{}"'.format(step.replace('"', "")) for step in path)
             return func.json_extract(document, f"${steps}")
-        # PostgreSQL can't make text of \u0000: a document with one is passed over rather than failing the query.
+        # PostgreSQL can't convert \u0000 to text: a document with it is skipped, so that the query doesn't fail.
         safe = case((func.strpos(document, "\\u0000") == 0, cast(document, JSON)), else_=None)
         return func.json_extract_path_text(safe, *path)
 
     def joined(self, value: ColumnElement[Any]) -> ColumnElement[Any]:
-        """The texts of several rows as one, in their order."""
+        """The texts of several rows joined into one, in order."""
         if self._sqlite:
-            # It reads `links` by the index that has them in order; only newer versions can be told to sort.
+            # SQLite reads `links` by an index that has them in order; only newer versions have an explicit order here.
             return func.group_concat(value, ", ")
         return func.string_agg(value, aggregate_order_by(literal(", "), self.collated(value)))
 
     def collated(self, value: ColumnElement[Any]) -> ColumnElement[Any]:
-        """Text in the order of its characters, whatever language the database was made for."""
+        """Text sorted by code points, whatever the database's locale."""
         return value if self._sqlite else value.collate("C")
 
 
 class Patterns:
-    """The patterns of one query, and how much work they may still do: then they find nothing, and `spent` is true."""
+    """The patterns of one query and their work budget. Once it is used up, they find nothing, and `spent` is true."""
 
     def __init__(self) -> None:
         self._made: dict[str, Matcher] = {}
@@ -111,7 +111,7 @@ class Patterns:
 
 
 def register(connection: Connection) -> Patterns:
-    """Makes the functions known to this connection; their memory is its own, so that no two threads share it."""
+    """Registers the functions on this connection. Their caches belong to it, so that threads don't share them."""
     patterns = Patterns()
     if connection.dialect.name != "sqlite":
         return patterns
@@ -128,7 +128,7 @@ def register(connection: Connection) -> Patterns:
 
 
 def escaped(text: str) -> str:
-    """For LIKE with a backslash as its escape."""
+    """The text escaped for LIKE with a backslash as its escape character."""
     return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
 
 
@@ -137,7 +137,7 @@ def _number(value: object) -> float | None:
 
 
 def _release(value: object) -> str | None:
-    """Each number with its length before it, so that the texts order as the numbers do."""
+    """Each number is prefixed with its length, so that the texts sort like the numbers."""
     match = _RELEASE.match(value) if isinstance(value, str) else None
     if match is None:
         return None
@@ -146,6 +146,6 @@ def _release(value: object) -> str | None:
 
 
 def _glob(pattern: str) -> str:
-    """A LIKE pattern for SQLite's GLOB, which tells cases apart."""
+    """A LIKE pattern as a pattern for SQLite's GLOB, which is case-sensitive."""
     special = {"%": "*", "_": "?", "*": "[*]", "?": "[?]", "[": "[[]"}
     return "".join(special.get(letter, letter) for letter in pattern)

@@ -1,4 +1,4 @@
-"""A query's text as tokens, each with its place in the text."""
+"""Lexer of the query language: splits a query into tokens with their positions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 from muster.track.query.errors import QueryError
 
-LONGEST: Final = 20_000  # characters of a query
+LONGEST: Final = 20_000  # characters in a query
 _OPERATORS: Final = ("==", "!=", "<=", ">=", "!~", "<>", "=", "<", ">", "~")
 _WORD: Final = re.compile(r"[^\s()<>=!~,'\"`]+")
 _ESCAPE: Final = re.compile(r"\\(.)", re.DOTALL)
@@ -16,7 +16,7 @@ _ESCAPE: Final = re.compile(r"\\(.)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """`parts` of a word: its pieces, each with whether it stood in quotes, so that metrics.`a.b`.min is three."""
+    """A token. `parts` are a word's pieces, each with whether it was quoted: metrics.`a.b`.min has three."""
 
     kind: Literal["word", "text", "operator", "(", ")", ",", "end"]
     text: str
@@ -63,7 +63,7 @@ def _next(text: str, at: int) -> Token:
 
 
 def _word(text: str, start: int) -> Token:
-    """A word may have names in quotes after a dot, or in backquotes anywhere."""
+    """Reads a word. It may contain quoted names after a dot, and backquoted ones anywhere."""
     parts: list[tuple[str, bool]] = []
     at = start
     while at < len(text):
@@ -79,7 +79,7 @@ def _word(text: str, start: int) -> Token:
 
 
 def _quoted(text: str, start: int) -> tuple[str, int]:
-    """What stands between quotes, where a backslash takes the next quote or backslash as it is; and where it ends."""
+    """The quoted text and the position after it. A backslash escapes a quote or a backslash."""
     quote, at = text[start], start + 1
     while at < len(text) and text[at] != quote:
         at += 2 if text[at] == "\\" and quote != "`" else 1

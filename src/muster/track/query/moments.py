@@ -1,4 +1,4 @@
-"""Dates and durations as they are written in a query. Times without an offset are UTC."""
+"""Parser of dates and durations in queries. Times without an offset are UTC."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ EXPECTED_DURATION: Final = "a duration such as 90s, 15m, 2h30m or 1d"
 _DATE: Final = re.compile(
     r"(\d{4})(?:-(\d\d)(?:-(\d\d)(?:[T ](\d\d):(\d\d)(?::(\d\d)(\.\d{1,6})?)?\s*(Z|[+-]\d\d:?\d\d)?)?)?)?$", re.I
 )
-_EPOCH: Final = re.compile(r"\d{9,11}(\.\d+)?$")  # seconds, as programs write them: after 1973
+_EPOCH: Final = re.compile(r"\d{9,11}(\.\d+)?$")  # seconds since the epoch, as programs write them: after 1973
 _DAY: Final = timedelta(days=1)
 
 
 def moment(text: str, now: float) -> Span | None:
-    """The stretch of time that the text names; None when it is no time."""
+    """The time span that the text names; None if it is no time."""
     word = text.strip().lower()
     today = datetime.fromtimestamp(now, UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     if word == "now":
@@ -36,7 +36,7 @@ def moment(text: str, now: float) -> Span | None:
 
 
 def duration(text: str) -> float | None:
-    """Seconds; None when the text is no duration."""
+    """Seconds; None if the text is no duration."""
     try:
         return float(parse_duration(text))
     except Unfit:

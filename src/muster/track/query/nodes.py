@@ -1,11 +1,11 @@
-"""What a query says, as data: conditions on fields, joined by and, or and not."""
+"""The syntax tree of a query: conditions on fields, joined by and, or and not."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-# column: a text of the run itself    number, time, flag: what they say    version: numbers with dots between
+# column: a text column of the run itself; version: numbers separated by dots
 Kind = Literal[
     "column", "commit", "phase", "number", "duration", "time", "flag", "metric", "param", "tag", "data", "note",
     "experiment", "env", "version",
@@ -16,14 +16,14 @@ MetricPart = Literal["last", "min", "max", "step", "time", "points", "nans"]
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """Something that a run has; `name` is the column, or the key of a parameter, metric, tag or package."""
+    """A field of a run; `name` is the column, or the key of a parameter, metric, tag or package."""
 
     kind: Kind
     name: str
     part: MetricPart = "last"  # of a metric
 
     def __str__(self) -> str:
-        """As it may stand in a query."""
+        """The field as a query can contain it."""
         if self.kind in ("param", "tag"):
             return f"{self.kind}s.{quoted(self.name)}"
         if self.kind == "metric":
@@ -37,7 +37,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A stretch of time in seconds since the epoch: a day, a minute, or a moment when both ends are the same."""
+    """A time span in seconds since the epoch: a day, a minute, or a moment if both ends are equal."""
 
     start: float
     end: float
@@ -48,7 +48,7 @@ Operand = str | float | bool | Span
 
 @dataclass(frozen=True, slots=True)
 class Compare:
-    """`operands` are of the type that the field has: one, or several for `in`."""
+    """A comparison. `operands` have the field's type: one, or several for `in`."""
 
     field: Field
     operator: Operator
@@ -88,5 +88,5 @@ EVERYTHING = And(())
 
 
 def quoted(name: str, force: bool = False) -> str:
-    """A name as it may stand in a query."""
+    """A name as a query can contain it."""
     return f"`{name}`" if force or not name or set(name) & set(" ()<>=!~,'\"`\t\n") else name

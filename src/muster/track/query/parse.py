@@ -1,4 +1,4 @@
-"""The query language: text in, a tree of conditions out.
+"""Parser of the query language: turns text into a tree of conditions.
 
 query     = or        or  = and ("or" and)*        and = not ("and" not)*        not = "not" not | term
 term      = "(" query ")" | "has" FIELD | FIELD "exists" | FIELD operator VALUE | FIELD ["not"] "in" (VALUES)
@@ -16,22 +16,22 @@ from muster.track.query.fields import PHASES, is_field, resolve
 from muster.track.query.lex import Token, tokens
 from muster.track.query.nodes import EVERYTHING, And, Compare, Field, Has, Node, Not, Operator, Or, Sort, quoted
 
-DEEPEST: Final = 40  # parentheses and nots within one another
+DEEPEST: Final = 40  # nesting of parentheses and nots
 MOST_CONDITIONS: Final = 200
-MOST_VALUES: Final = 1000  # of one `in`
+MOST_VALUES: Final = 1000  # per `in`
 MOST_SORTS: Final = 5
 _WORDS: Final = ("like", "ilike")
 _EXPECTED: Final = "Expected =, !=, <, <=, >, >=, ~, !~, in, not in, like or exists."
 
 
 def parse(text: str, now: float) -> Node:
-    """The tree; an empty text means everything. `now`: what `-7d` counts from, in seconds since the epoch."""
+    """The tree of a query; an empty text matches everything. `now`: what `-7d` counts from, seconds since the epoch."""
     reader = _Reader(text, now)
     return reader.whole()
 
 
 def parse_field(text: str) -> Field:
-    """A field by itself, as a column or a key to sort by is given."""
+    """A single field, given as a column or sort key."""
     found = tokens(text)
     if len(found) != 2:
         raise QueryError(text, 0, len(text), "one field was expected.", "For example `metrics.val_loss`.")
@@ -39,7 +39,7 @@ def parse_field(text: str) -> Field:
 
 
 def parse_sort(text: str) -> tuple[Sort, ...]:
-    """`-metrics.val_loss, created`, or `metrics.val_loss desc`: what is to come first; `-` is from high to low."""
+    """Sort keys such as `-metrics.val_loss, created` or `metrics.val_loss desc`; `-` is descending."""
     if not text.strip():
         return ()
     sorts = []
@@ -61,7 +61,7 @@ def parse_sort(text: str) -> tuple[Sort, ...]:
 
 
 class _Reader:
-    """Reads tokens by descent."""
+    """Recursive descent parser."""
 
     def __init__(self, text: str, now: float) -> None:
         self._text, self._now = text, now
@@ -138,7 +138,7 @@ class _Reader:
         return self._asked(field, token)
 
     def _asked(self, field: Field, token: Token) -> Node:
-        """What follows a field."""
+        """The condition that follows a field."""
         sign = self._take()
         if sign.kind == "operator":
             return self._compare(field, cast(Operator, sign.text), [self._value()])

@@ -1,4 +1,4 @@
-"""What a regular expression says, as a small program: the reading half of `regex`."""
+"""Compiles a regular expression to a small program; `regex` runs it."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-LONGEST: Final = 2000  # characters of a pattern
-LARGEST: Final = 1000  # instructions of a program
-MOST_MEMBERS: Final = 200  # of one class
+LONGEST: Final = 2000  # characters in a pattern
+LARGEST: Final = 1000  # instructions in a program
+MOST_MEMBERS: Final = 200  # per class
 MOST_REPEATS: Final = 255  # PostgreSQL's own limit
 
-# Told a character as it stands, and then in its other cases.
+# Gets a character, first unchanged, then in its other cases.
 Test = Callable[[tuple[str, ...]], bool]
 _CLASSES: Final[dict[str, Test]] = {
     "d": lambda cases: cases[0].isdecimal(),
@@ -21,7 +21,7 @@ _CLASSES: Final[dict[str, Test]] = {
 
 
 class BadPattern(Exception):
-    """`at` is the place in the pattern."""
+    """An invalid pattern; `at` is the position in it."""
 
     def __init__(self, what: str, at: int) -> None:
         super().__init__(what)
@@ -30,28 +30,29 @@ class BadPattern(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One instruction: test a character, go on at `first` (and at `second`), or stand at an end of the text."""
+    """One instruction: test a character, continue at `first` (and at `second`), or check for an end of the text."""
 
     kind: str  # test, split, begin, end, match
     first: int = 0
     second: int = 0
     test: Test | None = None
-    cost: int = 1  # tests that it makes of a character: one for each member of a class
+    cost: int = 1  # tests per character: one for each member of a class
 
 
 def program(pattern: str) -> list[Step]:
-    """The program of a pattern, which begins at 0. Raises BadPattern for what is none, or is too large."""
+    """The program of a pattern; it starts at 0. Raises BadPattern if the pattern is invalid or too large."""
     if len(pattern) > LONGEST:
         raise BadPattern(f"more than {LONGEST:,} characters", LONGEST)
     return _Compiler(pattern).program()
 
 
-# A piece of a program that is not placed yet: given where it begins, and where to go on, it writes its instructions.
+# A part of a program without a fixed position: given the program so far and where to continue, it appends its
+# instructions and returns its start.
 _Piece = Callable[[list[Step], int], int]
 
 
 class _Compiler:
-    """Reads a pattern by descent. Pieces are written from the end to the front, so that every jump is known."""
+    """Recursive descent parser. Writes instructions from the end to the front, so that every jump target is known."""
 
     def __init__(self, pattern: str) -> None:
         self._pattern, self._at, self._size, self._depth, self._members = pattern, 0, 0, 0, 1
@@ -247,7 +248,7 @@ def _repeated(piece: _Piece, low: int, high: int | None) -> _Piece:
 
 
 def _rooted(steps: list[Step], start: int) -> list[Step]:
-    """The same program beginning at 0: its first place is taken by a jump, and what stood there goes to the end."""
+    """The same program, starting at 0: a jump replaces the first instruction, which moves to the end."""
     moved = len(steps)
     at = {index: index for index in range(len(steps))} | {0: moved}
     program = [*steps, steps[0]]

@@ -1,9 +1,9 @@
-"""Regular expressions that take time in proportion to the text, whatever the pattern: none can hang a server.
+"""Regular expressions in linear time, whatever the pattern, so that no pattern can hang a server.
 
-The syntax is what Python and PostgreSQL read alike: literals, `.`, classes, `\\d \\w \\s`, groups, `|`, `* + ? {m,n}`,
-`^` and `$` for the ends of the whole text. Letters match in either case. A pattern becomes a small program, which is
-run over all of its threads at once; sets of threads that were seen before are remembered as states. Every test and
-every step of a program is paid from a budget, so that the longest text ends within it, too.
+The syntax is common to Python and PostgreSQL: literals, `.`, classes, `\\d \\w \\s`, groups, `|`, `* + ? {m,n}`, `^`
+and `$` for the ends of the whole text. Matching ignores case. A pattern is compiled to a small program, which runs all
+its threads at once; known sets of threads are cached as states. Every test and every step of a program is charged to a
+budget, so that even the longest text ends within it.
 """
 
 from __future__ import annotations
@@ -15,29 +15,29 @@ from muster.track.query.pattern import BadPattern, Step, program
 
 __all__ = ["BadPattern", "Budget", "Matcher", "Spent", "check", "is_plain"]
 
-_REMEMBERED: Final = 500  # states
-_STEP: Final = 4  # what a test or a step of a program costs next to a character that is only passed over
-_MOVES: Final = 20_000  # from one state by one letter to another, that are remembered
+_REMEMBERED: Final = 500  # cached states
+_STEP: Final = 4  # cost of a test or a step of a program, relative to a character that is only skipped
+_MOVES: Final = 20_000  # cached transitions between states
 _SPECIAL: Final = frozenset("\\^$.|?*+()[]{}")
 
 
 def is_plain(pattern: str) -> bool:
-    """Whether it has none of the characters that mean something."""
+    """Whether it has no special characters."""
     return not set(pattern) & _SPECIAL
 
 
 def check(pattern: str) -> None:
-    """Raises BadPattern for what is no pattern, or one that is too large."""
+    """Raises BadPattern if the pattern is invalid or too large."""
     program(pattern)
 
 
 class Spent(Exception):
-    """A pattern has done as much work as it may."""
+    """The budget is used up."""
 
 
 @dataclass(slots=True)
 class Budget:
-    """Work that is left, in characters that are passed over: some four million in a second."""
+    """Remaining work, in skipped characters: about four million per second."""
 
     left: int
 
@@ -49,7 +49,7 @@ class Budget:
 
 @dataclass(slots=True)
 class Matcher:
-    """Says whether a pattern occurs in a text; for one thread. Raises Spent when the budget is at its end."""
+    """Tells whether a pattern occurs in a text. For one thread. Raises Spent if the budget is used up."""
 
     program: list[Step]
     budget: Budget
@@ -82,7 +82,7 @@ class Matcher:
 
     def _move(self, state: int, letter: str) -> int:
         cases = (letter, letter.lower(), letter.upper())
-        reached = {0}  # it may begin at any place
+        reached = {0}  # a match may begin anywhere
         work = 0
         for at in self._sets[state]:
             step = self.program[at] if at >= 0 else None
@@ -107,7 +107,7 @@ class Matcher:
         return self._numbers[threads]
 
     def _closure(self, threads: set[int] | frozenset[int], begin: bool = False, end: bool = False) -> frozenset[int]:
-        """Where these threads stand before they read on; -1 stands for a match."""
+        """The threads before the next character, after following all jumps; -1 stands for a match."""
         found: set[int] = set()
         seen: set[int] = set()
         waiting = list(threads)

@@ -1,7 +1,7 @@
-"""A query's tree as SQL over the tables of the record. Values are always bound, never pasted.
+"""Translates a query's tree to SQL over the record. Values are always bound parameters.
 
 A condition is true or false and never NULL, so that `not` is the complement. `!=` and the other negative operators
-want the field to be there: `tags.a != x` finds runs with another `a`, `not tags.a = x` also those without.
+require the field to exist: `tags.a != x` finds runs with another `a`, `not tags.a = x` also those without.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ Condition = ColumnElement[bool]
 
 
 class Compiler:
-    """For one database kind, at one time.
+    """Compiles for one kind of database, at one time.
 
-    `few`: the conditions are going to be asked of few runs, so each looks into its table by run; otherwise a database
-    may also begin with the runs that a condition finds by its index.
+    `few`: the conditions are evaluated for few runs, so each looks up its table by run. Otherwise the database may also
+    start with the runs that a condition finds by its index.
     """
 
     def __init__(self, kind: str, now: float, few: bool = False) -> None:
@@ -55,7 +55,7 @@ class Compiler:
         return self._compare(node)
 
     def value(self, field: Field) -> ColumnElement[Any]:
-        """What a run has in the field, to sort by or to show; NULL when it has nothing."""
+        """The run's value of the field, for sorting or display; NULL if there is none."""
         if field.kind == "metric":
             return _of_series(metric_series.c[METRIC_COLUMNS[field.part]], field.name)
         if field.kind in ("param", "tag"):
@@ -71,13 +71,13 @@ class Compiler:
         return self._own(field)
 
     def is_nan(self, field: Field) -> ColumnElement[Any]:
-        """Whether a run's last value of a metric is not a number; false of every other field."""
+        """Whether a run's last value of a metric is NaN; false for every other field."""
         if field.kind != "metric" or field.part != "last":
             return false()
         return _of_series(metric_series.c.last_nan, field.name)
 
     def number(self, field: Field) -> ColumnElement[Any]:
-        """The number of a parameter or a tag."""
+        """The numeric value of a parameter or tag."""
         if field.kind == "param":
             return _value_of(run_params, field.name, "number")
         return self.words.number(_value_of(run_tags, field.name, "value"))
@@ -115,7 +115,7 @@ class Compiler:
         return and_(value.is_not(None), or_(false(), *(self._one(asked, value, one) for one in asked.operands)))
 
     def _one(self, asked: Compare, value: ColumnElement[Any], operand: Operand) -> Condition:
-        """One operand against a column of the run itself."""
+        """Compares one operand with a column of the run itself."""
         sign: Operator = "=" if asked.operator == "in" else asked.operator
         if isinstance(operand, Span):
             return _in_time(value, sign, operand)
@@ -134,7 +134,7 @@ class Compiler:
         return self.words.matches(value, text) if sign == "~" else self.words.like(value, text, sign == "ilike")
 
     def _metric(self, asked: Compare) -> Condition:
-        """Of a run's series with this name, the one of the lowest rank: almost always rank 0, which has an index."""
+        """Uses the run's series of the lowest rank for this name: almost always rank 0, which has an index."""
         series = metric_series
         lower = series.alias()
         is_lowest = ~exists().where(
@@ -147,7 +147,7 @@ class Compiler:
         return or_(first, self._among(ranked.where(series.c.rank > 0, is_lowest)))
 
     def _loose(self, asked: Compare) -> Condition:
-        """Against a parameter or tag: as numbers when both are, else as texts."""
+        """Compares with a parameter or tag: as numbers if both are numbers, else as texts."""
         table = run_params if asked.field.kind == "param" else run_tags
         value = table.c.value
         number = run_params.c.number if asked.field.kind == "param" else self.words.number(value)
@@ -177,7 +177,7 @@ class Compiler:
         if sign in ("~", "like", "ilike"):
             return self._text(func.substr(links.c.source, len(_DATA) + 1), sign, text)
         exact = links.c.source == _DATA + text
-        # A name without a version means any version; a range, since SQLite's LIKE does not tell cases apart.
+        # A name without a version means any version. A range, since SQLite's LIKE ignores case.
         source = self.words.collated(links.c.source)
         versions = and_(source > f"{_DATA}{text}@", source < f"{_DATA}{text}A")
         return exact if "@" in text else or_(exact, versions)
@@ -188,7 +188,7 @@ class Compiler:
         return self.words.matches(notes.c.text, text) if sign == "~" else self.words.contains(notes.c.text, text)
 
     def _version(self, value: ColumnElement[Any], sign: str, text: str) -> Condition:
-        """3.11 is any 3.11.x, and 2.6 comes before 2.13."""
+        """3.11 matches any 3.11.x, and 2.6 sorts before 2.13."""
         if sign == "=":
             parts = [value.ilike(f"{escaped(text)}{after}%", escape="\\") for after in (".", "+", "-")]
             return or_(value == text, *parts)
@@ -201,13 +201,13 @@ class Compiler:
         return or_(runs.c.experiment == int(text), by_name) if text.isascii() and text.isdigit() else by_name
 
     def _among(self, found: Select[Any]) -> Condition:
-        """The run is one of those that are found; the first column is a run's id."""
+        """The run is in the result; its first column is the run's id."""
         if self._few:
             return found.where(found.selected_columns[0] == runs.c.id).exists()
         return runs.c.id.in_(found)
 
     def _own(self, field: Field) -> ColumnElement[Any]:
-        """A column of the run itself, or what is made of some."""
+        """A column of the run itself, or an expression of some."""
         if field.kind == "duration":
             return func.coalesce(runs.c.ended_at, self.now) - runs.c.started_at
         if field.kind == "experiment":
@@ -225,7 +225,7 @@ def _keyed(field: Field) -> Select[Any]:
 
 
 def _of_series(column: ColumnElement[Any], name: str) -> ColumnElement[Any]:
-    """Of the series of the lowest rank."""
+    """The value in the series of the lowest rank."""
     series = metric_series.c
     found = select(column).where(series.run == runs.c.id, series.name == name)
     return found.order_by(series.rank).limit(1).scalar_subquery()
@@ -236,7 +236,7 @@ def _value_of(table: Table, key: str, column: str) -> ColumnElement[Any]:
 
 
 def _number_test(column: ColumnElement[Any], asked: Compare, nan: ColumnElement[bool] | None) -> Condition:
-    """A NaN is NULL with `nan` beside it: it is equal to `nan` alone, and neither above nor below anything."""
+    """A NaN is stored as NULL with `nan` set: it equals only `nan`, and is neither above nor below any number."""
     positive = _NEGATIVE.get(asked.operator, asked.operator)
     sign = "=" if positive == "in" else positive
     tests: list[Condition] = []
@@ -250,7 +250,7 @@ def _number_test(column: ColumnElement[Any], asked: Compare, nan: ColumnElement[
 
 
 def _in_time(value: ColumnElement[Any], sign: str, span: Span) -> Condition:
-    """Against a day or a minute: `>` means after the end of it, `<` before its start."""
+    """Compares with a day or minute: `>` means after its end, `<` before its start."""
     if span.start == span.end:
         found: Condition = SHAPES[sign](value, span.start)
         return found

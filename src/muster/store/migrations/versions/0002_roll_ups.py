@@ -1,4 +1,4 @@
-"""Roll-ups of use, and what service levels are answered from."""
+"""Roll-ups of use, and the columns and index for service levels."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def upgrade() -> None:
 
 
 def _fill() -> None:
-    """Old jobs, from their documents. Not by the database's own JSON functions: PostgreSQL's refuse an escaped NUL."""
+    """Fills old jobs from their documents. Not with JSON functions in SQL: PostgreSQL's reject an escaped NUL."""
     connection, last = op.get_bind(), -1
     page = sa.text("SELECT number, kind, spec, doc FROM jobs WHERE number > :last ORDER BY number LIMIT :page")
     change = sa.text("UPDATE jobs SET started_at = :started_at, work = :work WHERE number = :number")

@@ -30,7 +30,7 @@ _PAGE = 500  # old chunks held in memory at a time
 def upgrade() -> None:
     _metadata.create_all(op.get_bind())
     if op.get_bind().dialect.name == "postgresql":
-        # Points are compressed by us where that pays: PostgreSQL's own attempt costs more than all the rest of a write.
+        # Muster compresses points where it pays: PostgreSQL's own attempt costs more than the rest of a write.
         for table, column in (("metric_tail", "data"), ("metric_blocks", "data"), ("metric_blocks", "buckets")):
             op.execute(f"ALTER TABLE {table} ALTER COLUMN {column} SET STORAGE EXTERNAL")
     _move_points()
@@ -38,7 +38,7 @@ def upgrade() -> None:
 
 
 def _move_points() -> None:
-    """Chunks of one metric each become rows of the tail, with the summaries of their series."""
+    """Converts chunks of one metric each into rows of the tail, and writes the summaries of their series."""
     connection, last = op.get_bind(), 0
     page = sa.text(
         "SELECT id, job, attempt, rank, name, n, data FROM metric_chunks WHERE id > :last ORDER BY id LIMIT :page"
@@ -68,7 +68,7 @@ def _move_points() -> None:
 
 
 def _row(name: str, raw: bytes) -> bytes:
-    """One group of one name, as `track.metrics.tail` has it; the steps, times and values stand as they stood."""
+    """One group of one name, in the format of `track.metrics.tail`; steps, times and values are not changed."""
     names = json.dumps([name], ensure_ascii=False).encode()
     head = struct.pack("<IIII", 1, len(raw) // _POINT, 1, len(names)) + names
     return head + b"\0" * (-len(head) % 8) + raw

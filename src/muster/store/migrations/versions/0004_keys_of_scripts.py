@@ -1,4 +1,4 @@
-"""Keys of scripts outside Muster's jobs: digests in `track_marks`, where the documents of runs had the keys."""
+"""Keys of scripts outside of jobs: as digests in `track_marks`; the documents of runs had the keys before."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who uploaded content, so that a digest alone gives nobody what others have."""
+"""Owners of uploaded content, so that knowing a digest alone does not give access to content of others."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Of what is there nobody is noted: runs name it, and whoever may see them may name it again."""
+    """Existing content gets no owners: runs refer to it, and users that may see those runs may refer to it again."""
     op.create_table(
         "blob_owners",
         sa.Column("digest", sa.Text, primary_key=True),

@@ -1,4 +1,4 @@
-"""Marks of the followers of the log, messages that leave the server, and what could not be written into the record."""
+"""Marks of the followers of the log, outgoing messages, and what could not be written into the record."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def upgrade() -> None:
         sqlite_autoincrement=True,
     )
     op.create_index("outbox_by_due", "outbox", ["due_at"])
-    # Both followers kept marks of their own: in a row of track_marks, and in every roll-up.
+    # Both followers had their own marks before: in a row of track_marks, and in every roll-up.
     op.execute("INSERT INTO follower_marks (name, seq) SELECT 'record', value FROM track_marks WHERE name = 'events'")
     op.execute("INSERT INTO follower_marks (name, seq) SELECT 'rollups', max(seq) FROM rollups HAVING count(*) > 0")
     op.drop_column("rollups", "seq")
