@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from rig import Rig, nodes
 
-from muster.control.forecaster import NOTED_EVERY, RIPE, Forecaster
+from muster.control.forecaster import FORECAST_AFTER, NOTED_EVERY, Forecaster
 from muster.control.score import Scored, calibration, score
 from muster.core.event import Event
 
@@ -44,9 +44,9 @@ def test_those_who_still_wait_are_forecast_once(rig: Watched) -> None:
     first = rig.submit(gpus=4, max_duration="1h")
     rig.tick()
     second = rig.submit(gpus=4)
-    look(rig, RIPE)
+    look(rig, FORECAST_AFTER)
     assert [event.job for event in rig.of("job.forecast")] == [second]
-    look(rig, RIPE)
+    look(rig, FORECAST_AFTER)
     (event,) = rig.of("job.forecast")
     assert event.data["at"] <= event.data["p50"] <= event.data["p90"] <= rig.job(first).started_at + 3600
 
@@ -55,12 +55,12 @@ def test_what_was_said_is_scored_when_the_job_starts(rig: Watched) -> None:
     first = rig.submit(gpus=4, max_duration="1h")
     rig.tick()
     second = rig.submit(gpus=4)
-    look(rig, RIPE)
+    look(rig, FORECAST_AFTER)
     found = calibration(rig.store, 0.0, rig.clock.now())
     assert (found["all"]["jobs"], found["all"]["counted_p50"]) == (1, 0)
     rig.clock.time = 1000.0 + 2.0
     rig.end(first)
-    rig.clock.time += RIPE + 2 * 3600
+    rig.clock.time += FORECAST_AFTER + 2 * 3600
     rig.tick()
     assert rig.job(second).phase == "running"
     found = calibration(rig.store, 0.0, rig.clock.now())
@@ -76,7 +76,7 @@ def test_one_that_was_stopped_before_it_started_does_not_count(rig: Watched) -> 
     rig.submit(gpus=4)
     rig.tick()
     second = rig.submit(gpus=4)
-    look(rig, RIPE)
+    look(rig, FORECAST_AFTER)
     rig.stop(second)
     assert calibration(rig.store, 0.0, rig.clock.now())["all"]["jobs"] == 0
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from muster.core.parse import parse_job
 from muster.foreign.sbatch import parse_script
 from muster.foreign.sbatch_job import read_job
-from muster.foreign.sbatch_shape import Odd, megabytes, seconds
+from muster.foreign.sbatch_shape import Unconvertible, megabytes, seconds
 from muster.foreign.shell import commands
 
 WORDS = ("srun ", "torchrun ", "export ", "<<EOF\n", "$SLURM_NNODES", "RANK=1", "bash -c ")
@@ -45,7 +45,7 @@ def test_sizes(text, expected):
 
 def test_what_is_neither_is_said():
     for read, text in ((seconds, "soon"), (seconds, "1:2:3:4"), (megabytes, "much")):
-        with pytest.raises(Odd, match=text):
+        with pytest.raises(Unconvertible, match=text):
             read(text)
 
 

@@ -13,8 +13,8 @@ from muster.core.entities import Token
 from muster.core.errors import TooMany
 from muster.server import stream
 from muster.server.auth import Identity
+from muster.server.read_slots import Turns
 from muster.server.stream import Hub, Streams, Watcher
-from muster.server.turns import Turns
 
 ADA = Identity("ada", Token("1", "first", "ada", ""))
 

@@ -14,7 +14,7 @@ from muster.core.policy_file import parse_rules
 from muster.core.rules import Keep, ProjectRules, Rules
 from muster.sched.describe import describe
 from muster.store import record_tables as tables
-from muster.track.retention import Gone, Retention
+from muster.track.retention import Removed, Retention
 
 DAY = 86_400.0
 
@@ -47,9 +47,9 @@ def test_by_kind_and_age_and_phase(kept: Content) -> None:
     run(kept, "on", "running", media="h")
     run(kept, "other", project="text", media="i")
     kept.pass_days(31)
-    assert keeper.apply(dry_run=True).projects == (Gone("vision", 2, 3, 3),)
+    assert keeper.apply(dry_run=True).projects == (Removed("vision", 2, 3, 3),)
     assert left(kept, "bad") == ["file", "media", "model"]
-    assert keeper.apply().projects == (Gone("vision", 2, 3, 3),)
+    assert keeper.apply().projects == (Removed("vision", 2, 3, 3),)
     assert (left(kept, "bad"), left(kept, "gone"), len(left(kept, "good"))) == (["model"], [], 4)
     kept.pass_days(60)
     keeper.apply()

@@ -11,7 +11,7 @@ from content_kit import Content, content, sha
 
 from live import live_server
 from muster.core.errors import ConfigError, Invalid, NotFound, Unavailable
-from muster.objects.s3 import Client
+from muster.objects.s3 import S3Client
 from muster.track.blob_store_s3 import S3Blobs
 from muster.track.open_blob_store import open_blob_store
 from s3_kit import KEY, SECRET, S3Server, s3_server
@@ -27,7 +27,7 @@ def server() -> Iterator[S3Server]:
 
 
 def shelf_of(server: S3Server, bucket: str, folder: Path, secret: str = SECRET) -> S3Blobs:
-    client = Client(bucket, server.endpoint, "us-east-1", KEY, secret, None, 2)
+    client = S3Client(bucket, server.endpoint, "us-east-1", KEY, secret, None, 2)
     return S3Blobs(client, "some/prefix/", folder, part_bytes=PART)
 
 

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from muster.track.metrics import block, downsampled
-from muster.track.metrics.block import Run
+from muster.track.metrics.block import Samples
 
 STEPS = st.one_of(st.integers(0, 50), st.integers(-(2**63), 2**63 - 1))
 VALUES = st.one_of(st.floats(), st.floats(width=32), st.sampled_from([0.0, -0.0, math.nan, math.inf, -math.inf]))
 
 
 @st.composite
-def runs(draw: st.DrawFn) -> Run:
+def runs(draw: st.DrawFn) -> Samples:
     size = draw(st.integers(1, 200))
     steps = draw(
         st.one_of(
@@ -27,11 +27,11 @@ def runs(draw: st.DrawFn) -> Run:
     )
     times = draw(arrays.arrays(np.float64, size, elements=st.floats(-1e9, 4e9)))
     values = draw(arrays.arrays(np.float64, size, elements=VALUES))
-    return Run(steps, times, values)
+    return Samples(steps, times, values)
 
 
 @given(runs())
-def test_a_block_gives_back_every_bit(run: Run) -> None:
+def test_a_block_gives_back_every_bit(run: Samples) -> None:
     back = block.decode(block.encode(run))
     assert [each.tobytes() for each in (back.steps, back.times, back.values)] == [
         each.tobytes() for each in (run.steps, run.times, run.values)
@@ -39,7 +39,7 @@ def test_a_block_gives_back_every_bit(run: Run) -> None:
 
 
 @given(runs())
-def test_pieces_say_what_their_points_say(run: Run) -> None:
+def test_pieces_say_what_their_points_say(run: Samples) -> None:
     found = downsampled.decode(downsampled.encode(run))
     assert int(found.count.sum()) == len(run)
     for place in range(len(found)):
@@ -48,7 +48,7 @@ def test_pieces_say_what_their_points_say(run: Run) -> None:
 
 
 @given(runs(), st.lists(st.integers(1, 199), max_size=9))
-def test_fewer_pieces_say_the_same(run: Run, breaks: list[int]) -> None:
+def test_fewer_pieces_say_the_same(run: Samples, breaks: list[int]) -> None:
     fine = downsampled.of_block(run)
     starts = np.array(sorted({0, *(b for b in breaks if b < len(fine))}), np.int64)
     coarse = downsampled.reduce(fine, starts)
@@ -57,7 +57,7 @@ def test_fewer_pieces_say_the_same(run: Run, breaks: list[int]) -> None:
         check_piece(coarse, place, part, last=False)
 
 
-def check_piece(found: downsampled.Downsampled, place: int, part: Run, last: bool = True) -> None:
+def check_piece(found: downsampled.Downsampled, place: int, part: Samples, last: bool = True) -> None:
     real = part.values[~np.isnan(part.values)]
     assert (found.count[place], found.nans[place]) == (len(part), len(part) - len(real))
     assert (found.first_step[place], found.last_step[place]) == (part.steps.min(), part.steps.max())

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from live import LiveServer, until
-from muster.runtime.offline import Parcel, parcels
+from muster.runtime.offline import OfflineRun, parcels
 
 SECONDS = 60
 SYNC = [sys.executable, "-m", "muster", "runs", "sync"]
@@ -54,7 +54,7 @@ class Desk:
         found: list[dict[str, Any]] = json.loads(done.stdout)["runs"]
         return found
 
-    def waiting(self) -> list[Parcel]:
+    def waiting(self) -> list[OfflineRun]:
         return parcels(self.home)
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ingest_kit import PATIENCE, wait_for
 from muster.runtime.environment import capture, chosen, image_of, python_of, seeds
-from muster.runtime.hardware import Taken, rates, take
+from muster.runtime.hardware import Usage, rates, take
 from muster.runtime.nvml import Device, share, visible
 
 DEVICES = [Device(index, f"GPU-{index}{index}-uuid", "H", 1 << 30, None) for index in range(8)]
@@ -85,7 +85,7 @@ def child(pid: int) -> int:
 
 
 def test_rates_are_never_less_than_nothing():
-    found = rates(Taken(10.0, 100, 100, 5), Taken(9.0, 50, 300, 7), 2.0)
+    found = rates(Usage(10.0, 100, 100, 5), Usage(9.0, 50, 300, 7), 2.0)
     assert found == {"system/cpu": 0.0, "system/memory": 7.0, "system/disk_read": 0.0, "system/disk_write": 100.0}
 
 

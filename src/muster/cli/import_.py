@@ -18,7 +18,7 @@ from muster.core.parse import parse_job
 from muster.core.spec import dump_job
 from muster.core.units import mended_name
 from muster.foreign.sbatch_job import Imported, read_job
-from muster.foreign.sbatch_shape import Told
+from muster.foreign.sbatch_shape import Message
 
 
 def import_(
@@ -76,13 +76,14 @@ def _read(file: str) -> tuple[str, str]:
         raise Invalid(f"{file} can't be read: {error}.", "Name a script for sbatch.") from None
 
 
-def _named(job: Mapping[str, Any]) -> tuple[dict[str, Any], list[Told]]:
+def _named(job: Mapping[str, Any]) -> tuple[dict[str, Any], list[Message]]:
     """The job with a valid name."""
     given = job.get("name")
     if given is None or mended_name(given) == given:
         return dict(job), []
     name = mended_name(given)
-    return {**job, "name": name}, [Told(0, f"the name {given}", f"is {name} here: lower case letters, digits and `-`.")]
+    told = Message(0, f"the name {given}", f"is {name} here: lower case letters, digits and `-`.")
+    return {**job, "name": name}, [told]
 
 
 def _commented(text: str, name: str, found: Imported) -> str:
@@ -91,7 +92,7 @@ def _commented(text: str, name: str, found: Imported) -> str:
     return "".join(f"# {' '.join(line.split())}\n" for line in head) + text.rstrip("\n") + "\n"
 
 
-def _tell(found: Imported, notes: Sequence[Told]) -> None:
+def _tell(found: Imported, notes: Sequence[Message]) -> None:
     for one in found.carried:
         note(("carried: ", "dim"), f"{_where(one)}{one.what} is ", (one.became, "bold"))
     for one in found.lost:
@@ -100,14 +101,14 @@ def _tell(found: Imported, notes: Sequence[Told]) -> None:
         note(("note: ", "bold"), _line(one))
 
 
-def _document(text: str, found: Imported, notes: Sequence[Told], output: str | None) -> dict[str, Any]:
+def _document(text: str, found: Imported, notes: Sequence[Message], output: str | None) -> dict[str, Any]:
     parts = {"carried": found.carried, "not_carried": found.lost, "notes": notes}
     return {"job": text, "wrote": output, **{name: [asdict(one) for one in told] for name, told in parts.items()}}
 
 
-def _line(one: Told) -> str:
+def _line(one: Message) -> str:
     return f"{_where(one)}{one.what} {one.became}"
 
 
-def _where(one: Told) -> str:
+def _where(one: Message) -> str:
     return f"line {one.line}: " if one.line else ""

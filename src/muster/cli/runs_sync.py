@@ -15,7 +15,7 @@ from muster.cli.call import CALL, Json, Usage, home_folder
 from muster.cli.output import SafeConsole, emit, note, out, show_table, table
 from muster.core.errors import NotFound
 from muster.core.units import Unfit, parse_duration
-from muster.runtime.offline import Parcel, parcels
+from muster.runtime.offline import OfflineRun, parcels
 
 _WORDS: Final = {
     "shipped": "shipped",
@@ -48,7 +48,7 @@ def sync(
         raise typer.Exit(1)
 
 
-def _chosen(runs: list[str]) -> list[tuple[str, Parcel]]:
+def _chosen(runs: list[str]) -> list[tuple[str, OfflineRun]]:
     waiting = []
     for parcel in parcels(home_folder()):
         with suppress(FileNotFoundError):  # just shipped
@@ -59,7 +59,7 @@ def _chosen(runs: list[str]) -> list[tuple[str, Parcel]]:
     return [(run, parcel) for run, parcel in waiting if not runs or run in runs]
 
 
-def _ship(waiting: list[tuple[str, Parcel]], patience: float, quiet: bool) -> list[dict[str, Any]]:
+def _ship(waiting: list[tuple[str, OfflineRun]], patience: float, quiet: bool) -> list[dict[str, Any]]:
     results = []
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"))
     screen = SafeConsole(stderr=True)
@@ -73,7 +73,7 @@ def _ship(waiting: list[tuple[str, Parcel]], patience: float, quiet: bool) -> li
     return results
 
 
-def _ship_one(parcel: Parcel, patience: float) -> dict[str, str]:
+def _ship_one(parcel: OfflineRun, patience: float) -> dict[str, str]:
     """Ships one run in a separate process, which logs to the sidecar's log."""
     command = [sys.executable, "-m", "muster.runtime.sidecar", "--ship", str(parcel.path), str(patience)]
     with (parcel.path / "sidecar.log").open("ab") as log:

@@ -24,7 +24,7 @@ from muster.sched.snapshot import Snapshot, take
 from muster.store.base import Entry
 from muster.store.commit import Commit
 
-RIPE: Final = 5.0  # seconds after submission at which the start of a job is forecast
+FORECAST_AFTER: Final = 5.0  # seconds after submission at which the start of a job is forecast
 TOGETHER: Final = 32  # maximum jobs per forecast; if there are more, every n-th is taken
 REMEMBERED: Final = 10_000  # maximum jobs that are remembered for a forecast
 SAMPLES: Final = 10
@@ -68,7 +68,7 @@ class Forecaster:
     # --- forecasts ----------------------------------------------------------------------------------------------------
     def _ripe(self, now: float) -> list[str]:
         found: list[str] = []
-        while self._new and self._new[0][0] + RIPE <= now:
+        while self._new and self._new[0][0] + FORECAST_AFTER <= now:
             found.append(self._new.popleft()[1])
         step = max(-(-len(found) // TOGETHER), 1)
         return found[::step]

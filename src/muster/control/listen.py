@@ -14,7 +14,7 @@ from muster.engines.base import Engine, Incremental, NodeInfo, Queueing, Several
 NODES_EVERY = 15.0  # seconds between polls of the nodes of an engine that doesn't report changes
 
 
-class Listener:
+class EnginePoller:
     """Call `ask` before a commit, the `…_events` methods within it, and `settle` or `doubt` after it."""
 
     def __init__(self, engine: Engine) -> None:

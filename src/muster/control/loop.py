@@ -23,7 +23,7 @@ from functools import partial
 from muster.control.clock import Clock
 from muster.control.decide import judge, launch_failed, plan_events
 from muster.control.engine_hints import EngineHints
-from muster.control.listen import Listener
+from muster.control.listen import EnginePoller
 from muster.control.reconcile import Action, Forget, Key, Launch, Stop, TokenFor, desired, strays
 from muster.core.errors import EngineError, MusterError, Unavailable
 from muster.core.event import AUDIT, Event
@@ -67,7 +67,7 @@ class Controller:
     ) -> None:
         self._commit, self._engine, self._clock = commit, engine, clock
         self._token_for, self._may_act = token_for, may_act
-        self._listener = Listener(engine)
+        self._listener = EnginePoller(engine)
         self._engine_hints = EngineHints(engine)
         self._board = Board()
         self._wake = threading.Event()

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from types import MappingProxyType
 from typing import Any
 
-from muster.control.watch import GONE_AFTER, LOST_AFTER, Sighting, Watch
+from muster.control.watch import GONE_AFTER, LOST_AFTER, LastReport, Watch
 from muster.core.entities import ENGINE, Node
 from muster.core.event import SYSTEM, Event
 from muster.core.job import Job
@@ -175,7 +175,7 @@ def _placed(job: Job, worker: int, node: str, now: float) -> Event:
     return Event("worker.placed", now, SYSTEM, job.project, job.id, job.attempt.number, data)
 
 
-def _found(job: Job, state: str, sighting: Sighting | None, patience: float, now: float) -> WorkerExit | None:
+def _found(job: Job, state: str, sighting: LastReport | None, patience: float, now: float) -> WorkerExit | None:
     """The end of a worker, if the last sighting means that it has ended."""
     report, seen = (sighting.report, now - sighting.since) if sighting is not None else (None, 0.0)
     if job.stop is not None and state == "starting":

@@ -21,7 +21,7 @@ Status = WorkerStatus | Literal["unknown"]
 
 
 @dataclass(slots=True)
-class Sighting:
+class LastReport:
     """The last report about a worker: `unknown` when a full poll did not list it."""
 
     report: WorkerReport | None
@@ -33,7 +33,7 @@ class Watch:
     """Updated by `replace` with a full poll, or by `update` with new reports."""
 
     def __init__(self, patience: float) -> None:
-        self._seen: dict[Key, dict[int, Sighting]] = {}
+        self._seen: dict[Key, dict[int, LastReport]] = {}
         self._timers: list[tuple[float, str, int]] = []  # when to look again, job, attempt
         lost, gone = min(patience, LOST_AFTER), min(patience, GONE_AFTER)
         self._waits: dict[Status, tuple[float, ...]] = {
@@ -45,7 +45,7 @@ class Watch:
             "unknown": (gone, RELAUNCH_AFTER),
         }
 
-    def of(self, job: str, attempt: int) -> Mapping[int, Sighting]:
+    def of(self, job: str, attempt: int) -> Mapping[int, LastReport]:
         """By worker; a worker that was never reported is missing."""
         return self._seen.get((job, attempt), _NOTHING)
 
@@ -91,12 +91,17 @@ class Watch:
         return any(s.status in ("starting", "unknown") and now - s.since >= RELAUNCH_AFTER for s in workers)
 
     def _see(
-        self, key: Key, worker: int, report: WorkerReport | None, now: float, before: Mapping[Key, dict[int, Sighting]]
+        self,
+        key: Key,
+        worker: int,
+        report: WorkerReport | None,
+        now: float,
+        before: Mapping[Key, dict[int, LastReport]],
     ) -> None:
         status: Status = report.status if report is not None else "unknown"
         known = before[key].get(worker) if key in before else None
         since = known.since if known is not None and known.status == status else now
-        sighting = Sighting(report, status, since)
+        sighting = LastReport(report, status, since)
         if key in self._seen:
             self._seen[key][worker] = sighting
         else:
@@ -107,4 +112,4 @@ class Watch:
 
 
 _AFTER: Final = 0.001  # seconds, so that a timer never fires early by a rounding error
-_NOTHING: Final[Mapping[int, Sighting]] = MappingProxyType({})
+_NOTHING: Final[Mapping[int, LastReport]] = MappingProxyType({})

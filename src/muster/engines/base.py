@@ -188,7 +188,7 @@ class Queueing(Protocol):
 
 
 @runtime_checkable
-class Knowing(Protocol):
+class CauseReporting(Protocol):
     """An engine that may know better than a worker why the worker was told to exit."""
 
     def cause(self, job: str, attempt: int, worker: int) -> tuple[str, str] | None:
@@ -217,7 +217,7 @@ class Growing(Protocol):
 
 
 @runtime_checkable
-class Judging(Protocol):
+class SpecChecking(Protocol):
     """An engine whose settings restrict what job files may ask of it."""
 
     def objections(self, spec: JobSpec, pool: str) -> Sequence[Problem]:

@@ -11,17 +11,17 @@ from muster.core.errors import EngineError, NotFound, Problem
 from muster.core.resources import Resources
 from muster.core.spec import JobSpec
 from muster.engines.base import (
+    CauseReporting,
     Condition,
     Diagnosing,
     Draining,
     GangLaunch,
     Growing,
-    Judging,
-    Knowing,
     Member,
     NodeInfo,
     PoolInfo,
     Queueing,
+    SpecChecking,
     Wait,
     WorkerReport,
 )
@@ -147,14 +147,16 @@ class Engines:
 
     def cause(self, job: str, attempt: int, worker: int) -> tuple[str, str] | None:
         knowing = (
-            member.cause(job, attempt, worker) for member in self._members.values() if isinstance(member, Knowing)
+            member.cause(job, attempt, worker)
+            for member in self._members.values()
+            if isinstance(member, CauseReporting)
         )
         return next((found for found in knowing if found is not None), None)
 
     def objections(self, spec: JobSpec, pool: str) -> Sequence[Problem]:
         owner, there = self._names.pool(pool)
         member = self._members.get(owner)
-        return member.objections(spec, there) if isinstance(member, Judging) else ()
+        return member.objections(spec, there) if isinstance(member, SpecChecking) else ()
 
     def drain(self, node: str, why: str) -> None:
         engine, there = self._drains(node)

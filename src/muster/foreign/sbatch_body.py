@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Final, Literal
 
-from muster.foreign.sbatch_shape import RANK_NAMES, Shape, Told
+from muster.foreign.sbatch_shape import RANK_NAMES, Message, Shape
 from muster.foreign.sbatch_steps import Launch, is_torchrun, python_of, read_srun, read_torchrun
 from muster.foreign.shell import ASSIGNMENT, Command, Word, commands, line_of, names
 
@@ -37,9 +37,9 @@ class Body:
     modules: bool = False
     steps: int = 0  # number of srun calls
     outside: bool = False  # whether some command runs without srun
-    carried: list[Told] = field(default_factory=list)
-    lost: list[Told] = field(default_factory=list)
-    notes: list[Told] = field(default_factory=list)
+    carried: list[Message] = field(default_factory=list)
+    lost: list[Message] = field(default_factory=list)
+    notes: list[Message] = field(default_factory=list)
 
 
 def read_body(text: str, shape: Shape) -> Body:
@@ -48,7 +48,7 @@ def read_body(text: str, shape: Shape) -> Body:
     reader.body.text = _edited(text, reader.edits)
     for found in _WITHIN.finditer(reader.body.text):
         told = "stands in a substitution, and talks to Slurm: it works on the engine `slurm` alone. Take it out."
-        reader.body.lost.append(Told(0, found[0].strip("$(` "), told))
+        reader.body.lost.append(Message(0, found[0].strip("$(` "), told))
     return reader.body
 
 
@@ -104,7 +104,7 @@ class _Reader:
             self._note(words[at], name, f"{told} Better: run the program itself; its ranks get torchrun's names.")
         elif name in _TOOLS:
             told = "talks to Slurm: it works on the engine `slurm` alone. Take it out if it can be spared."
-            self.body.lost.append(Told(self._line(words[at]), self._shown(words[at:]), told))
+            self.body.lost.append(Message(self._line(words[at]), self._shown(words[at:]), told))
         elif name in ("module", "ml"):
             if not self.body.modules:
                 self._note(words[at], self._shown(words[at:]), "is kept: every rank loads its modules itself.")
@@ -127,7 +127,7 @@ class _Reader:
         words, found = command.words, read_srun(command.words, at + 1)
         if found.program >= len(words) or "multi-prog" in found.options:
             told = "names no program that every rank runs: write what each of them does as `run`."
-            self.body.lost.append(Told(self._line(words[at]), self._shown(words[at:]), told))
+            self.body.lost.append(Message(self._line(words[at]), self._shown(words[at:]), told))
             return
         self.body.steps += 1
         if self.body.starter in ("", "srun"):
@@ -143,10 +143,10 @@ class _Reader:
             self.body.image, self.body.image_line = image, self._line(word)
         if workdir := options.pop("container-workdir", "") or options.pop("chdir", ""):
             self.body.workdir = workdir
-            self.body.carried.append(Told(self._line(word), f"srun --chdir={workdir}", "workdir"))
+            self.body.carried.append(Message(self._line(word), f"srun --chdir={workdir}", "workdir"))
         if mounts := options.pop("container-mounts", ""):
             told = "has no place: on Kubernetes it is `kubernetes.volumes`, elsewhere the image sees what the node has."
-            self.body.lost.append(Told(self._line(word), f"srun --container-mounts={mounts}", told))
+            self.body.lost.append(Message(self._line(word), f"srun --container-mounts={mounts}", told))
         self._note(word, "srun", "is taken out: Muster's launcher starts every rank on every node itself.", once=True)
         total = self.shape.nodes * self.shape.tasks
         if options.get("ntasks") == "1" and total > 1:
@@ -155,10 +155,10 @@ class _Reader:
             self._note(word, "srun --ntasks=1", "is done by rank 0 alone; the others don't wait for it.")
         if command.after == "&":
             told = "runs beside others in the background: every rank starts all of them. Make jobs of them instead."
-            self.body.lost.append(Told(self._line(word), self._shown(command.words[at:]), told))
+            self.body.lost.append(Message(self._line(word), self._shown(command.words[at:]), told))
         if options := {name: value for name, value in options.items() if name not in ("ntasks", "nodes")}:
             words = " ".join(f"--{name}={value}" if value else f"--{name}" for name, value in options.items())
-            self.body.lost.append(Told(self._line(word), f"srun {words}", "is srun's own, and has no place."))
+            self.body.lost.append(Message(self._line(word), f"srun {words}", "is srun's own, and has no place."))
 
     def _torchrun(self, command: Command, at: int, count: int) -> None:
         words = command.words
@@ -221,7 +221,7 @@ class _Reader:
 
     def _note(self, word: Word, what: str, told: str, once: bool = False) -> None:
         if not once or not any(note.what == what for note in self.body.notes):
-            self.body.notes.append(Told(self._line(word), what, told))
+            self.body.notes.append(Message(self._line(word), what, told))
 
     def _shown(self, words: Sequence[Word]) -> str:
         text = " ".join(" ".join(word.text for word in words).split())

@@ -12,7 +12,7 @@ from muster.foreign.sbatch import Script, parse_script
 from muster.foreign.sbatch_body import Body, read_body
 from muster.foreign.sbatch_names import rename
 from muster.foreign.sbatch_options import read_options
-from muster.foreign.sbatch_shape import Shape, Told
+from muster.foreign.sbatch_shape import Message, Shape
 
 # Order of the fields in a job file.
 _FIELDS: Final = (
@@ -30,9 +30,9 @@ class Imported:
     """The result. `job` is the content of the job file; the messages are in the order of the script's lines."""
 
     job: dict[str, Any]
-    carried: Sequence[Told]
-    lost: Sequence[Told]
-    notes: Sequence[Told]
+    carried: Sequence[Message]
+    lost: Sequence[Message]
+    notes: Sequence[Message]
 
 
 def read_job(text: str, file: str) -> Imported:
@@ -67,7 +67,7 @@ def _foreign(script: Script, shape: Shape, file: str) -> Imported:
     """Converts a script in Python or another language: its directives are comments there, so it runs unchanged."""
     shape.fields["run"] = f"{script.interpreter} {_quoted(file)}"
     told = f"is no shell: every rank runs {file} itself, beside the job file."
-    shape.notes.append(Told(1, f"#!{script.interpreter}", told))
+    shape.notes.append(Message(1, f"#!{script.interpreter}", told))
     if shape.tasks * shape.nodes > 1:
         shape.fields["nproc"] = shape.tasks
     return _done(shape)
@@ -83,19 +83,19 @@ def _ranks(body: Body, shape: Shape) -> None:
             wanted = max(1, shape.accelerators)
             if not _ALL_GPUS.fullmatch(body.nproc) or not shape.accelerators:
                 told = f"is {body.nproc}, which is not known here: `nproc` is {wanted}. Set it if that is wrong."
-                shape.notes.append(Told(0, "torchrun --nproc-per-node", told))
+                shape.notes.append(Message(0, "torchrun --nproc-per-node", told))
         _nnodes(body, shape)
     if wanted != max(1, shape.accelerators):
         shape.fields["nproc"] = wanted
     if body.starter == "" and shape.nodes * shape.tasks > 1:
         told = "ran on the first node alone, for lack of an srun: in Muster every rank runs it, one on each node."
-        shape.notes.append(Told(0, "the script", told))
+        shape.notes.append(Message(0, "the script", told))
     elif body.outside and wanted * shape.nodes > 1 and body.starter == "srun":
         told = 'ran once in Slurm and runs in every rank here: guard it with `[ "$RANK" = 0 ] &&` where that matters.'
-        shape.notes.append(Told(0, "what is not under srun", told))
+        shape.notes.append(Message(0, "what is not under srun", told))
     if body.steps > 1:
         told = "follow one another in each rank, which does not wait for the other ranks between them."
-        shape.notes.append(Told(0, f"the {body.steps} steps under srun", told))
+        shape.notes.append(Message(0, f"the {body.steps} steps under srun", told))
 
 
 def _place(body: Body, shape: Shape) -> None:
@@ -104,10 +104,10 @@ def _place(body: Body, shape: Shape) -> None:
     image = body.image.removeprefix("docker://").replace("#", "/", 1)
     if image.startswith(("/", ".", "$")) or image.endswith(".sqsh"):
         told = "is a file on the nodes: name the image in a registry as `image`, for engines that run containers."
-        shape.lost.append(Told(body.image_line, f"srun --container-image={body.image}", told))
+        shape.lost.append(Message(body.image_line, f"srun --container-image={body.image}", told))
     elif image:
         shape.fields["image"] = image
-        shape.carried.append(Told(body.image_line, f"srun --container-image={body.image}", "image"))
+        shape.carried.append(Message(body.image_line, f"srun --container-image={body.image}", "image"))
     if body.workdir:
         shape.fields.setdefault("workdir", body.workdir)
 
@@ -119,7 +119,7 @@ def _nnodes(body: Body, shape: Shape) -> None:
     if int(most or least) > 1:
         shape.nodes = int(most or least)
         shape.fields["num_nodes"] = {"min": int(least), "max": int(most)} if colon else int(least)
-        shape.carried.append(Told(0, f"torchrun --nnodes={body.nnodes}", "num_nodes"))
+        shape.carried.append(Message(0, f"torchrun --nnodes={body.nnodes}", "num_nodes"))
 
 
 def _profile(script: Script, body: Body, shape: Shape) -> str:
@@ -128,7 +128,9 @@ def _profile(script: Script, body: Body, shape: Shape) -> str:
     if not login and not body.modules:
         return ""
     why = "a login shell" if login else "`module`, which a login shell defines"
-    shape.notes.append(Told(1, "the shell", f"is no login shell in Muster: `run` begins with /etc/profile, for {why}."))
+    shape.notes.append(
+        Message(1, "the shell", f"is no login shell in Muster: `run` begins with /etc/profile, for {why}.")
+    )
     return ". /etc/profile\n"
 
 
@@ -137,7 +139,7 @@ def _done(shape: Shape) -> Imported:
         shape.fields["slurm"] = shape.slurm
     job: dict[str, Any] = {name: shape.fields[name] for name in _FIELDS if name in shape.fields}
 
-    def in_order(told: Sequence[Told]) -> list[Told]:
+    def in_order(told: Sequence[Message]) -> list[Message]:
         return sorted(told, key=lambda one: one.line)
 
     return Imported(job, in_order(shape.carried), in_order(shape.lost), in_order(shape.notes))

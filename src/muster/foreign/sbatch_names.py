@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from muster.foreign.sbatch_shape import Shape, Told
+from muster.foreign.sbatch_shape import Message, Shape
 from muster.foreign.shell import line_of
 
 _NODES: Final = "((WORLD_SIZE / LOCAL_WORLD_SIZE))"
@@ -45,9 +45,9 @@ _NONE: Final = {
 _USED: Final = re.compile(r"\bSLURMD?_[A-Z0-9_]+")
 
 
-def rename(text: str, original: str, shape: Shape, by_node: bool) -> tuple[str, list[Told]]:
+def rename(text: str, original: str, shape: Shape, by_node: bool) -> tuple[str, list[Message]]:
     """`text` with Muster's names, and a message for each change. Line numbers are those of `original`."""
-    told: list[Told] = []
+    told: list[Message] = []
     names = {**_SAME, **_BY_RANK, **(_BY_NODE if by_node else {}), **_known(shape)}
     for name in sorted(set(_USED.findall(text))):
         if name in shape.fields.get("envs", {}):
@@ -56,9 +56,9 @@ def rename(text: str, original: str, shape: Shape, by_node: bool) -> tuple[str, 
         line = line_of(original, at.start()) if at else 0
         text, became = _renamed(text, name, names.get(name, ""))
         if became:
-            told.append(Told(line, f"${name}", f"is now {became}."))
+            told.append(Message(line, f"${name}", f"is now {became}."))
         if re.search(rf"\b{name}\b", text):
-            told.append(Told(line, name, _left(name, names)))
+            told.append(Message(line, name, _left(name, names)))
     return text, told
 
 

@@ -8,45 +8,45 @@ from typing import Final
 from muster.foreign import sbatch_readers as readers
 from muster.foreign.sbatch import Option, Script
 from muster.foreign.sbatch_readers import Reader
-from muster.foreign.sbatch_shape import Odd, Shape, Told
+from muster.foreign.sbatch_shape import Message, Shape, Unconvertible
 
 
 def read_options(script: Script) -> Shape:
     shape = Shape(named=set(script.last))
     for option in script.options:
         if not option.name:
-            shape.lost.append(Told(option.line, option.written, "is no option of sbatch that is known: look it up."))
+            shape.lost.append(Message(option.line, option.written, "is no option of sbatch that is known: look it up."))
         elif script.last[option.name] is not option:
-            shape.lost.append(Told(option.line, option.written, "is given again below, and that counts."))
+            shape.lost.append(Message(option.line, option.written, "is given again below, and that counts."))
     given = script.last
     # Nodes first, then the counts per node.
     for name in sorted(given, key=lambda name: _ORDER.get(name, 9)):
         _read(given[name], given, shape)
     for option in script.late:
-        shape.lost.append(Told(option.line, option.written, "stands after the first command: Slurm ignores it too."))
+        shape.lost.append(Message(option.line, option.written, "stands after the first command: Slurm ignores it too."))
     for number, component in enumerate(script.others, start=2):
         words = " ".join(option.written for option in component)
         line = component[0].line if component else 0
         became = (
             "is another kind of node in the same job: write a job file for each, with one `group`, and submit both."
         )
-        shape.lost.append(Told(line, f"component {number} ({words})", became))
+        shape.lost.append(Message(line, f"component {number} ({words})", became))
     return shape
 
 
 def _read(option: Option, given: Mapping[str, Option], shape: Shape) -> None:
     try:
         became = _READERS.get(option.name, _unknown)(option, given, shape)
-    except Odd as odd:
-        shape.lost.append(Told(option.line, option.written, str(odd)))
+    except Unconvertible as odd:
+        shape.lost.append(Message(option.line, option.written, str(odd)))
         return
     if became:
-        shape.carried.append(Told(option.line, option.written, became))
+        shape.carried.append(Message(option.line, option.written, became))
 
 
 def _unknown(option: Option, given: Mapping[str, Option], shape: Shape) -> str:
     if option.name in _NOWHERE:
-        raise Odd(_NOWHERE[option.name])
+        raise Unconvertible(_NOWHERE[option.name])
     return readers.for_slurm(option, given, shape)
 
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 
 from muster.foreign.sbatch import Option
-from muster.foreign.sbatch_shape import RANK_NAMES, Odd, Shape, Told, megabytes, seconds, whole
+from muster.foreign.sbatch_shape import RANK_NAMES, Message, Shape, Unconvertible, megabytes, seconds, whole
 
 # Arguments: the option, all given options, and the shape to fill in. Raises Odd for a value that can't be converted.
 Reader = Callable[[Option, Mapping[str, Option], Shape], str]
@@ -40,10 +40,10 @@ def ntasks(option: Option, given: Mapping[str, Option], shape: Shape) -> str:
     shape.tasks = math.ceil(total / shape.nodes)
     if total % shape.nodes:
         told = f"does not come out even on {shape.nodes} nodes: {shape.tasks} ranks run on each."
-        shape.notes.append(Told(option.line, option.written, told))
+        shape.notes.append(Message(option.line, option.written, told))
     elif "nodes" not in given and total > 1:
         told = f"says nothing of nodes: all {total} ranks run on one. Set `num_nodes` and `nproc` to spread them."
-        shape.notes.append(Told(option.line, option.written, told))
+        shape.notes.append(Message(option.line, option.written, told))
     return "nproc"
 
 
@@ -64,7 +64,7 @@ def gpus(option: Option, given: Mapping[str, Option], shape: Shape) -> str:
     if option.name == "gpus":
         if number % shape.nodes:
             told = f"does not come out even on {shape.nodes} nodes: each gets {math.ceil(number / shape.nodes)}."
-            shape.notes.append(Told(option.line, option.written, told))
+            shape.notes.append(Message(option.line, option.written, told))
         number = math.ceil(number / shape.nodes)
     elif option.name == "gpus-per-task":
         number *= shape.tasks
@@ -75,7 +75,7 @@ def gres(option: Option, given: Mapping[str, Option], shape: Shape) -> str:
     parts = [part for part in option.value.split(",") if part and part.lower() != "none"]
     became = []
     if not all(re.fullmatch(r"[A-Za-z][\w.:/()-]*", part) for part in parts):
-        raise Odd("is no list of resources: write `resources.accelerators` or `slurm.gres` yourself.")
+        raise Unconvertible("is no list of resources: write `resources.accelerators` or `slurm.gres` yourself.")
     for part in parts:
         name, *rest = re.sub(r"\(.*?\)", "", part).removeprefix("gres/").removeprefix("gres:").split(":")
         count = rest[-1] if rest and rest[-1].isdigit() else "1"
@@ -90,7 +90,9 @@ def gres(option: Option, given: Mapping[str, Option], shape: Shape) -> str:
 
 def _accelerators(kind: str, number: int, shape: Shape) -> str:
     if kind and not re.fullmatch(r"[A-Za-z][A-Za-z0-9._-]{0,63}", kind):
-        raise Odd(f"names a kind of GPU that a job file can't ({kind!r}): write `resources.accelerators` yourself.")
+        raise Unconvertible(
+            f"names a kind of GPU that a job file can't ({kind!r}): write `resources.accelerators` yourself."
+        )
     shape.accelerators = number
     shape.fields.setdefault("resources", {})["accelerators"] = f"{kind.upper()}:{number}" if kind else number
     return "resources.accelerators"
@@ -106,7 +108,7 @@ def cpus(option: Option, given: Mapping[str, Option], shape: Shape) -> str:
 def memory(option: Option, given: Mapping[str, Option], shape: Shape) -> str:
     size = megabytes(option.value)
     if size is None:
-        raise Odd(
+        raise Unconvertible(
             "asks for all memory of the node: write how much it needs as `resources.memory`, or `slurm.exclusive`."
         )
     cpus = shape.fields.get("resources", {}).get("cpus", shape.tasks)
@@ -126,21 +128,21 @@ def time(option: Option, given: Mapping[str, Option], shape: Shape) -> str:
 def partition(option: Option, given: Mapping[str, Option], shape: Shape) -> str:
     first, comma, others = option.value.partition(",")
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", first):
-        raise Odd("is no name that a pool can have: set `pool` to the one that stands for this partition.")
+        raise Unconvertible("is no name that a pool can have: set `pool` to the one that stands for this partition.")
     shape.fields["pool"] = first
     if comma:
         told = f"names several: `pool` is the first. Leave `pool` out to let policy choose among all ({others} too)."
-        shape.notes.append(Told(option.line, option.written, told))
+        shape.notes.append(Message(option.line, option.written, told))
     return "pool"
 
 
 def signal(option: Option, given: Mapping[str, Option], shape: Shape) -> str:
     found = re.fullmatch(r"(?:[RB]+:)?([A-Za-z0-9]+)(?:@(\d+))?", option.value)
     if not found or int(found[2] or 0) > 86_400:
-        raise Odd("is no signal and time: write `slurm.signal`, as in `slurm: {signal: 2m}`.")
+        raise Unconvertible("is no signal and time: write `slurm.signal`, as in `slurm: {signal: 2m}`.")
     shape.slurm["signal"] = f"{found[2] or 60}s"
     told = f"was {found[1]}: a program that uses Muster is told to save, any other gets SIGTERM, in every rank."
-    shape.notes.append(Told(option.line, option.written, told))
+    shape.notes.append(Message(option.line, option.written, told))
     return "slurm.signal"
 
 
@@ -153,14 +155,16 @@ def export(option: Option, given: Mapping[str, Option], shape: Shape) -> str:
             became.append(f"envs.{name}")
         elif equals:
             told = f"sets {name}, which is Muster's to set on every rank, or no name that a variable can have."
-            shape.notes.append(Told(option.line, option.written, told))
+            shape.notes.append(Message(option.line, option.written, told))
         elif name.upper() not in ("ALL", "NONE", "NIL"):
             told = (
                 f"takes {name} from the shell that submits: give it as `envs`, or `muster submit -o envs.{name}=...`."
             )
-            shape.notes.append(Told(option.line, option.written, told))
+            shape.notes.append(Message(option.line, option.written, told))
     if not became:
-        raise Odd("is about the submitting shell's environment, which ranks don't get: name what they need in `envs`.")
+        raise Unconvertible(
+            "is about the submitting shell's environment, which ranks don't get: name what they need in `envs`."
+        )
     return ", ".join(became)
 
 
@@ -170,7 +174,7 @@ def array(option: Option, given: Mapping[str, Option], shape: Shape) -> str:
     body, _, most = option.value.partition("%")
     numbers = " ".join(_sequence(part) for part in body.split(","))
     limit = f" At most {most} at a time is for the queue's limits." if most else ""
-    raise Odd(
+    raise Unconvertible(
         "makes many jobs, and a job file is one, with the first index in `envs`. Submit them all with: "
         f"for i in {numbers}; do muster submit job.yaml -o envs.SLURM_ARRAY_TASK_ID=$i; done{limit}"
     )
@@ -185,7 +189,7 @@ def _sequence(part: str) -> str:
 def into_section(name: str) -> Reader:
     def read(option: Option, given: Mapping[str, Option], shape: Shape) -> str:
         if not re.fullmatch(r"[^\s-]\S*", option.value):
-            raise Odd(f"has no plain value: write `slurm.{name}` yourself.")
+            raise Unconvertible(f"has no plain value: write `slurm.{name}` yourself.")
         shape.slurm[name] = option.value
         return f"slurm.{name}"
 
@@ -214,13 +218,13 @@ def requeue(option: Option, given: Mapping[str, Option], shape: Shape) -> str:
 
 def nice(option: Option, given: Mapping[str, Option], shape: Shape) -> str:
     if not re.fullmatch(r"-?\d{0,9}", option.value):
-        raise Odd("is no whole number: write `slurm.nice` yourself.")
+        raise Unconvertible("is no whole number: write `slurm.nice` yourself.")
     shape.slurm["nice"] = option.value or "100"
     return "slurm.nice"
 
 
 def chdir(option: Option, given: Mapping[str, Option], shape: Shape) -> str:
     if "%" in option.value or not option.value:
-        raise Odd("has a pattern of Slurm's in it: write `workdir` yourself.")
+        raise Unconvertible("has a pattern of Slurm's in it: write `workdir` yourself.")
     shape.fields["workdir"] = option.value
     return "workdir"

@@ -14,7 +14,7 @@ RANK_NAMES: Final = names("RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE GROUP_RAN
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Message:
     """A message about one part of the script: its line, its text, and what it was converted to."""
 
     line: int  # from 1; 0 for the script as a whole
@@ -32,12 +32,12 @@ class Shape:
     nodes: int = 1
     accelerators: int = 0  # per node
     named: set[str] = field(default_factory=set)  # names of the given options
-    carried: list[Told] = field(default_factory=list)
-    lost: list[Told] = field(default_factory=list)
-    notes: list[Told] = field(default_factory=list)
+    carried: list[Message] = field(default_factory=list)
+    lost: list[Message] = field(default_factory=list)
+    notes: list[Message] = field(default_factory=list)
 
 
-class Odd(ValueError):
+class Unconvertible(ValueError):
     """A value that is invalid in Slurm too, or that can't be converted. The text says what to do."""
 
 
@@ -47,7 +47,7 @@ def seconds(text: str) -> float | None:
         return None
     found = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", text)
     if not found:
-        raise Odd(f"is no time: write `max_duration`, as in `max_duration: 6h` ({text!r} was given).")
+        raise Unconvertible(f"is no time: write `max_duration`, as in `max_duration: 6h` ({text!r} was given).")
     days, *rest = (None if part is None else int(part) for part in found.groups())
     given = [part for part in rest if part is not None]
     units = [3600, 60, 1] if days is not None or len(given) == 3 else [60, 1]
@@ -58,7 +58,7 @@ def megabytes(text: str) -> int | None:
     """A Slurm size in MiB, which is also its default unit. None for all memory of the node."""
     found = re.fullmatch(r"(\d+)([KMGT]?)B?", text.upper())
     if not found:
-        raise Odd(f"is no size: write `resources.memory`, as in `64GB` ({text!r} was given).")
+        raise Unconvertible(f"is no size: write `resources.memory`, as in `64GB` ({text!r} was given).")
     number = int(found[1])
     scale = {"K": 1 / 1024, "": 1, "M": 1, "G": 1024, "T": 1024**2}[found[2]]
     return math.ceil(number * scale) if number else None
@@ -66,5 +66,5 @@ def megabytes(text: str) -> int | None:
 
 def whole(text: str, what: str) -> int:
     if not re.fullmatch(r"\d{1,6}", text) or int(text) < 1:
-        raise Odd(f"is no number of {what} ({text!r} was given).")
+        raise Unconvertible(f"is no number of {what} ({text!r} was given).")
     return int(text)

@@ -50,7 +50,7 @@ class Reply:
 
 
 @dataclass
-class Client:
+class S3Client:
     """A client for one bucket. Thread-safe; keeps connections open for later requests."""
 
     bucket: str

@@ -18,7 +18,7 @@ from muster.runtime.folder import Folder
 _HEARD: Final = (signal.SIGCHLD, signal.SIGUSR1, signal.SIGTERM, signal.SIGINT)
 
 
-class Bell:
+class WakePipe:
     """A pipe that wakes the loop for signals and other threads; only the main thread may open it."""
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ class Commands:
     source numbers its own. Several writers may write the orders file, so there any different command is new,
     whatever its number."""
 
-    def __init__(self, folder: Folder, bell: Bell, orders: str | None = None) -> None:
+    def __init__(self, folder: Folder, bell: WakePipe, orders: str | None = None) -> None:
         self._folder = folder
         self._bell = bell
         self._orders = Path(orders) if orders else None

@@ -27,7 +27,7 @@ Tell = Callable[[int, int, Mapping[str, float]], None]  # rank, step, values
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class Usage:
     """What a tree of processes has used so far; ended children are included in their parents' use."""
 
     cpu: float = 0.0  # seconds
@@ -59,7 +59,7 @@ class Sampler:
             self._thread.join(patience)
 
     def _run(self) -> None:
-        before = {rank: take(root, self.leave_out) or Taken() for rank, root in self.roots.items()}
+        before = {rank: take(root, self.leave_out) or Usage() for rank, root in self.roots.items()}
         at = dict.fromkeys(self.roots, time.monotonic())
         nvml, devices = None, {}
         wait = FIRST
@@ -87,15 +87,15 @@ class Sampler:
         return found
 
 
-def take(root: int, leave_out: frozenset[int] = frozenset()) -> Taken | None:
+def take(root: int, leave_out: frozenset[int] = frozenset()) -> Usage | None:
     """What a process and all its descendants have used; None when it has ended."""
     found = [one for pid in (root, *processes.descendants(root)) if pid not in leave_out and (one := _one(pid))]
     if not found or processes.stat(root) is None:
         return None
-    return Taken(*(sum(column) for column in zip(*found, strict=True)))
+    return Usage(*(sum(column) for column in zip(*found, strict=True)))
 
 
-def rates(before: Taken, after: Taken, seconds: float) -> dict[str, float]:
+def rates(before: Usage, after: Usage, seconds: float) -> dict[str, float]:
     """The series. A process that left the tree takes its past use with it, so negative rates are reported as 0."""
     span = max(seconds, 1e-3)
     return {

@@ -19,7 +19,7 @@ from typing import Final
 from muster import wire
 from muster.masking import Masker
 from muster.runtime import code, processes, verdict
-from muster.runtime.bell import Bell, Commands
+from muster.runtime.bell import Commands, WakePipe
 from muster.runtime.channel import Away, Channel, Gone, fetch_secrets
 from muster.runtime.companion import Companion, Program, plain_environment
 from muster.runtime.folder import Folder
@@ -73,7 +73,7 @@ class Launcher:
     def __init__(self, folder: Folder, launch: wire.Launch) -> None:
         self._folder = folder
         self._launch = launch
-        self._bell = Bell()
+        self._bell = WakePipe()
         self._commands = Commands(folder, self._bell, launch.orders)
         self._keeper = Keeper(launch.keeper)
         self._gang = WorkerRanks(launch, folder)

@@ -36,7 +36,7 @@ _OF_JOB: Final = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?-\d{1,15}\Z")  # ids tha
 
 
 @dataclass
-class Parcel:
+class OfflineRun:
     """One run's folder."""
 
     path: Path
@@ -128,19 +128,19 @@ class Parcel:
         write_whole(self.path / name, json.dumps(value).encode())
 
 
-def parcels(home: Path) -> list[Parcel]:
+def parcels(home: Path) -> list[OfflineRun]:
     """Every waiting run, the oldest first."""
     found = []
     for path in (home / FOLDER).glob("[!.]*"):
         with suppress(OSError):  # shipped just now, or not a run at all
             found.append(((path / "run.json").stat().st_mtime, path))
-    return [Parcel(path) for _, path in sorted(found)]
+    return [OfflineRun(path) for _, path in sorted(found)]
 
 
-def parcel_for(home: Path, run: str, key: str) -> Parcel:
+def parcel_for(home: Path, run: str, key: str) -> OfflineRun:
     """The folder of a script's run; `run` may be any name that the user gave."""
     name = re.sub(r"[^A-Za-z0-9._-]", "_", run)[:100].lstrip(".")
-    return Parcel(home / FOLDER / f"{name or 'run'}.{key[:8]}")
+    return OfflineRun(home / FOLDER / f"{name or 'run'}.{key[:8]}")
 
 
 def new_id(name: str) -> str:

@@ -22,7 +22,7 @@ from muster.runtime import processes
 from muster.runtime.channel import BACKOFF_FIRST, Away, Channel
 from muster.runtime.companion import Companion, Program
 from muster.runtime.host import FOLDER as HOST
-from muster.runtime.offline import Parcel, parcels
+from muster.runtime.offline import OfflineRun, parcels
 from muster.runtime.server import Server, ServerRefused, find_server
 from muster.runtime.ship import Shipper
 from muster.runtime.streams import SpoolSource, Stream
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             Sidecar(parcel).sync(LINGER)
         return 0
     if len(given) in (3, 4) and given[0] == "--ship":
-        sidecar = Sidecar(Parcel(Path(given[1]).resolve()), url=given[3] if len(given) == 4 else None)
+        sidecar = Sidecar(OfflineRun(Path(given[1]).resolve()), url=given[3] if len(given) == 4 else None)
         result = sidecar.sync(float(given[2]))
         print(json.dumps({"result": result, "trouble": sidecar.trouble}))  # noqa: T201
         return 0
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         usage = "usage: python -m muster.runtime.sidecar FOLDER | --sync HOME | --ship FOLDER SECONDS [URL]"
         print(usage, file=sys.stderr)  # noqa: T201
         return 2
-    Sidecar(Parcel(Path(given[0]).resolve())).accompany()
+    Sidecar(OfflineRun(Path(given[0]).resolve())).accompany()
     return 0
 
 
@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 class Sidecar:
     """Ships one parcel."""
 
-    parcel: Parcel
+    parcel: OfflineRun
     url: str | None = None  # overrides the one that the script was given
     trouble: str = ""  # why no server has it yet
     _server: Server | None = None

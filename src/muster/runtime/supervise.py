@@ -11,7 +11,7 @@ from typing import Final
 
 from muster import wire
 from muster.runtime import processes, stacks, verdict
-from muster.runtime.bell import Bell, Commands
+from muster.runtime.bell import Commands, WakePipe
 from muster.runtime.ending import Ending, failing, forcing, stopping
 from muster.runtime.folder import Folder
 from muster.runtime.keeper import Keeper
@@ -39,7 +39,7 @@ class Supervisor:
         gang: WorkerRanks,
         outputs: Mapping[int, Output],
         shipper: Shipper,
-        bell: Bell,
+        bell: WakePipe,
         commands: Commands,
         keeper: Keeper,
     ) -> None:

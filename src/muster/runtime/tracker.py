@@ -27,7 +27,7 @@ from muster.runtime.channel import Away
 from muster.runtime.checks import Number, check_keys
 from muster.runtime.files import Files, shared_files
 from muster.runtime.media import Media, shared_media
-from muster.runtime.offline import FOLDER, Parcel, new_id, parcel_for, parcels
+from muster.runtime.offline import FOLDER, OfflineRun, new_id, parcel_for, parcels
 from muster.runtime.plain import plain
 from muster.runtime.reporter import Reporter, shared
 from muster.runtime.server import ServerRefused, find_server, home_folder
@@ -43,7 +43,9 @@ class RunRefused(RuntimeError):
 class Tracker:
     """Non-blocking; everything recorded is stored once, at the latest when a server is back."""
 
-    def __init__(self, run: str, reporter: Reporter, files: Files, media: Media, parcel: Parcel | None = None) -> None:
+    def __init__(
+        self, run: str, reporter: Reporter, files: Files, media: Media, parcel: OfflineRun | None = None
+    ) -> None:
         self.run = run  # its id; empty for a process that does not write
         self._reporter, self._parcel, self._files = reporter, parcel, files
         self._closed = False

@@ -48,17 +48,17 @@ async def tracking(leader: Annotated[Leader, Depends(leader)]) -> Tracking:
 
 
 async def heavy(
-    service: Annotated[Service, Depends(service)], asking: Annotated[Identity, Depends(identity)]
+    service: Annotated[Service, Depends(service)], caller: Annotated[Identity, Depends(identity)]
 ) -> AsyncIterator[None]:
     """For expensive routes: waits for a turn of the user before the route takes a thread."""
-    async with service.turns.turn(asking.user):
+    async with service.turns.turn(caller.user):
         yield
 
 
 async def watcher(
     service: Annotated[Service, Depends(service)],
     leader: Annotated[Leader, Depends(leader)],
-    asking: Annotated[Identity, Depends(identity)],
+    caller: Annotated[Identity, Depends(identity)],
     authorization: Annotated[str | None, Header(max_length=500, include_in_schema=False)] = None,
 ) -> Watcher:
     """For routes that stream: the token is checked again before each look."""
@@ -66,12 +66,12 @@ async def watcher(
     def identify() -> Identity:
         return authenticate(authorization, leader.store.state(), leader.clock.now())
 
-    return Watcher(asking.user, identify, lambda: service.leader is leader and service.leads)
+    return Watcher(caller.user, identify, lambda: service.leader is leader and service.leads)
 
 
 Serving = Annotated[Service, Depends(service)]
 Leading = Annotated[Leader, Depends(leader)]
-Asking = Annotated[Identity, Depends(identity)]
+Caller = Annotated[Identity, Depends(identity)]
 Tracked = Annotated[Tracking, Depends(tracking)]
 Watching = Annotated[Watcher, Depends(watcher)]
 HEAVY = [Depends(heavy)]  # for `dependencies` of a route
@@ -85,7 +85,7 @@ def whole_number(text: str | None) -> int | None:
     return int(text) if text and text.isascii() and text.isdigit() and len(text) < 16 else None
 
 
-def find_job(leader: Leader, asking: Identity, ref: str, role: Role = "viewer") -> Job:
+def find_job(leader: Leader, caller: Identity, ref: str, role: Role = "viewer") -> Job:
     """The job that `ref` means, if the caller may see it."""
     state, job, number = leader.store.state(), None, whole_number(ref)
     if number is not None:
@@ -93,42 +93,42 @@ def find_job(leader: Leader, asking: Identity, ref: str, role: Role = "viewer") 
     elif "\0" not in ref:
         job = leader.store.job(ref)
         if job is None:
-            named = leader.store.jobs(JobFilter(projects=asking.projects(state), name=ref, limit=1))
+            named = leader.store.jobs(JobFilter(projects=caller.projects(state), name=ref, limit=1))
             job = named[0] if named else None
-    if job is None or asking.role(state, job.project) is None:
+    if job is None or caller.role(state, job.project) is None:
         raise NotFound(f"There is no job {ref!r} that you can see.", "See `muster ls --all`.")
-    asking.need(state, job.project, role)
+    caller.need(state, job.project, role)
     return job
 
 
-def job_views(leader: Leader, asking: Identity, jobs: Sequence[Job]) -> list[View]:
+def job_views(leader: Leader, caller: Identity, jobs: Sequence[Job]) -> list[View]:
     """Views of jobs; queued jobs with the current reason why they wait."""
     runs = leader.store.runs([job.id for job in jobs])
     waiting = [job.id for job in jobs if job.phase == "queued"]
-    waits = leader.look(lambda state: waits_of(leader, asking, state, waiting)) if waiting else {}
+    waits = leader.look(lambda state: waits_of(leader, caller, state, waiting)) if waiting else {}
     return [job_view(job, runs.get(job.id, {}), waits.get(job.id)) for job in jobs]
 
 
-def view_of(leader: Leader, asking: Identity, job_id: str) -> dict[str, Any]:
+def view_of(leader: Leader, caller: Identity, job_id: str) -> dict[str, Any]:
     job = leader.store.job(job_id)
     if job is None:
         raise NotFound(f"There is no job {job_id!r}.")
-    return job_views(leader, asking, [job])[0]
+    return job_views(leader, caller, [job])[0]
 
 
-def explainer_for(leader: Leader, asking: Identity, state: State) -> Explainer:
+def explainer_for(leader: Leader, caller: Identity, state: State) -> Explainer:
     """Explains why jobs wait, and names only jobs that the caller may see. Call it between two commits."""
-    return Explainer.of(state, leader.clock.now(), leader.controller.board, sees(asking, state))
+    return Explainer.of(state, leader.clock.now(), leader.controller.board, sees(caller, state))
 
 
-def sees(asking: Identity, state: State) -> Callable[[Job], bool]:
-    visible = asking.projects(state)
+def sees(caller: Identity, state: State) -> Callable[[Job], bool]:
+    visible = caller.projects(state)
     return lambda job: visible is None or job.project in visible
 
 
-def waits_of(leader: Leader, asking: Identity, state: State, job_ids: list[str]) -> dict[str, Reason]:
+def waits_of(leader: Leader, caller: Identity, state: State, job_ids: list[str]) -> dict[str, Reason]:
     """The reason for each of these jobs that is queued. Call it between two commits, or within one."""
-    explainer = explainer_for(leader, asking, state)
+    explainer = explainer_for(leader, caller, state)
     live = (state.jobs.get(job_id) for job_id in job_ids)
     queued = [job for job in live if job is not None and job.phase == "queued"]
     return {job.id: found[0] for job in queued if (found := explainer.explain(job, brief=True))}

@@ -149,7 +149,7 @@ class Leader:
         self.propose(peek(found, look))
         return found[0]
 
-    def site(self, asking: Identity, trusted: bool) -> Site:
+    def site(self, caller: Identity, trusted: bool) -> Site:
         """What admission needs to know of this server. Call it before the commit: it may have to run a process.
 
         `trusted`: all jobs are an administrator's own, which need not be isolated.
@@ -158,13 +158,13 @@ class Leader:
             "growth": self.engine.most(),
             "objections": self.engine.objections,
             "log_limit_max": self.log_limit_max,
-            "quota": self.quota_of(asking),
+            "quota": self.quota_of(caller),
             "refusal": "" if trusted else self.refusal(),
         }
 
-    def quota_of(self, asking: Identity) -> Quota:
+    def quota_of(self, caller: Identity) -> Quota:
         """The limits for the caller; administrators have none."""
-        return UNLIMITED if asking.superuser else self.quota
+        return UNLIMITED if caller.superuser else self.quota
 
     def _committed(self, events: Sequence[Event]) -> None:
         self.controller.on_commit(events)

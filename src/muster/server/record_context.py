@@ -30,20 +30,20 @@ RunRef = Annotated[
 _PREFIX: Final = 6  # minimum characters of an id's prefix
 
 
-def find_run(leader: Leader, track: Tracking, asking: Identity, ref: str, role: Role = "viewer") -> Run:
+def find_run(leader: Leader, track: Tracking, caller: Identity, ref: str, role: Role = "viewer") -> Run:
     """Finds a run by id, number, prefix of an id or name, in that order; a hidden run by its whole id only."""
     state = leader.store.state()
-    visible = asking.projects(state)
+    visible = caller.projects(state)
     run = _look(leader, track, ref, visible)
-    if run is None or asking.role(state, run.project) is None:
+    if run is None or caller.role(state, run.project) is None:
         raise NotFound(f"There is no run {ref!r} that you can see.", "See `muster runs`.")
-    asking.need(state, run.project, role)
+    caller.need(state, run.project, role)
     return run
 
 
-def holder_of(leader: Leader, asking: Identity) -> Holder:
+def holder_of(leader: Leader, caller: Identity) -> Holder:
     """The caller as a holder of content."""
-    return of_user(asking.user, asking.projects(leader.store.state()))
+    return of_user(caller.user, caller.projects(leader.store.state()))
 
 
 def _look(leader: Leader, track: Tracking, ref: str, visible: Sequence[str] | None) -> Run | None:

@@ -16,9 +16,9 @@ from muster.core.event import Event
 from muster.server.hosts import Hosts
 from muster.server.leader import Leader
 from muster.server.limits import Limits
+from muster.server.read_slots import Turns
 from muster.server.settings import Settings
 from muster.server.stream import Hub, Streams
-from muster.server.turns import Turns
 from muster.store.base import Lease, Store
 
 log = logging.getLogger("muster.server")

@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 from muster.core.errors import MusterError, TooMany
 from muster.server.answers import error_answer
 from muster.server.auth import Identity
-from muster.server.turns import Turns
+from muster.server.read_slots import Turns
 
 PING_EVERY: Final = 10.0  # seconds; the token is checked again as often
 ALL: Final = ""  # the topic of all events

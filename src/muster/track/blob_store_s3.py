@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from muster.core.errors import ConfigError, Unavailable
-from muster.objects.s3 import Client, S3Error, account
+from muster.objects.s3 import S3Client, S3Error, account
 from muster.track.blob_store import Stage, gone, new_stage, tidy_stages
 
 PART_BYTES: Final = 32 << 20  # bytes of a part in a multipart upload; at least 5 MB, except for the last
@@ -27,7 +27,7 @@ _NAMESPACE: Final = re.compile(rb' xmlns="[^"]*"')
 class S3Blobs:
     """Blobs under a prefix of a bucket. `folder` is where they are staged."""
 
-    def __init__(self, client: Client, prefix: str, folder: Path, part_bytes: int = PART_BYTES) -> None:
+    def __init__(self, client: S3Client, prefix: str, folder: Path, part_bytes: int = PART_BYTES) -> None:
         self._client, self._prefix, self._folder, self._part_bytes = client, prefix, folder, part_bytes
         self.where = f"s3://{client.bucket}/{prefix}".rstrip("/")
 
@@ -137,7 +137,7 @@ def open_s3(setting: str, home: Path) -> S3Blobs:
     if not bucket:
         raise ConfigError(f"artifacts is {setting!r}.", "Write it as s3://bucket/prefix.")
     try:
-        client = Client(*account(bucket))
+        client = S3Client(*account(bucket))
     except S3Error as error:
         raise ConfigError(f"artifacts is {setting!r}: {error}", "Set them where the server is started.") from error
     prefix = prefix.strip("/")

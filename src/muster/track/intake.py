@@ -30,7 +30,7 @@ from muster.wire import Batch, WorkerExit
 _KNOWN: Final = 8192  # attempts that are cached
 
 
-class Gone(Protocol):
+class PurgedRuns(Protocol):
     """Knows which runs were purged."""
 
     def __contains__(self, run: object) -> bool: ...
@@ -68,7 +68,7 @@ class Intake:
         metrics: Metrics,
         artifacts: Artifacts,
         required: Required,
-        purged: Gone,
+        purged: PurgedRuns,
         origins: Origins,
     ) -> None:
         self._db, self._metrics, self._artifacts = db, metrics, artifacts

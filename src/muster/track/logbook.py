@@ -23,7 +23,7 @@ _PAGE: Final = 1000  # notes read at a time
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LogbookEntry:
     """A note. `doc` may have `attachments` (paths of the run's artifacts), `step`, `attempt`, `diff`, `reason`."""
 
     id: int
@@ -53,7 +53,7 @@ class Logbook:
         mark: str | None = None,
         doc: Doc | None = None,
         at: float | None = None,
-    ) -> Entry:
+    ) -> LogbookEntry:
         """Adds a note; its text is stored unchanged. A `mark` is written once: a repeated call returns the first note.
 
         `attachments` are artifacts of the run: paths, or mappings with `path`, `digest` and `bytes`.
@@ -71,7 +71,7 @@ class Logbook:
         beside = {"attachments": list(attachments) or None, "step": step, **(doc or {})}
         kept = {key: value for key, value in beside.items() if value is not None}
         row = note_row(project, run, self._db.now() if at is None else at, author, kind, text, kept, mark)
-        found: list[Entry] = []
+        found: list[LogbookEntry] = []
 
         def record(connection: Any) -> None:
             add(connection, tables.notes, [row])
@@ -100,7 +100,7 @@ class Logbook:
         search: str | None = None,
         kinds: Iterable[str] = (),
         last: bool = False,
-    ) -> list[Entry]:
+    ) -> list[LogbookEntry]:
         """Notes with ids after `after`, sorted by id; with `last`, the newest. `search` is a text, case-insensitive."""
         notes = tables.notes
         where: list[ColumnElement[bool]] = [notes.c.id > after]
@@ -120,7 +120,7 @@ class Logbook:
 
     def export(self, *, run: Run | None = None, project: str | None = None) -> str:
         """The whole logbook as a Markdown document: facts first, then the notes by day."""
-        found: list[Entry] = []
+        found: list[LogbookEntry] = []
         while page := self.entries(
             run=run.id if run else None,
             project=None if run else project,
@@ -145,10 +145,10 @@ class Logbook:
             return [ref.removeprefix("data:") for ref in connection.execute(query.order_by(links.source)).scalars()]
 
 
-def _entry(row: Sequence[Any]) -> Entry:
+def _entry(row: Sequence[Any]) -> LogbookEntry:
     values = list(row)
     values[_DOC] = loads(values[_DOC])
-    return Entry(*values)
+    return LogbookEntry(*values)
 
 
 def _run_head(run: Run, data: Sequence[str]) -> list[str]:
@@ -170,7 +170,7 @@ def _run_head(run: Run, data: Sequence[str]) -> list[str]:
     return [f"# Logbook of {run.id}{name}", "", *(f"- **{key}**: {value}" for key, value in facts.items() if value), ""]
 
 
-def _entry_lines(entry: Entry, clock: str, named: bool) -> list[str]:
+def _entry_lines(entry: LogbookEntry, clock: str, named: bool) -> list[str]:
     place = f" · {entry.run}" if named and entry.run else ""
     step = f" · step {entry.doc['step']:,}" if isinstance(entry.doc.get("step"), int) else ""
     kind = "" if entry.kind == "note" else f" · {entry.kind}"

@@ -25,7 +25,7 @@ _PATH: Final = re.compile(r"(/|s3://)[^\s,]{3,1000}\Z")
 
 
 @dataclass(frozen=True, slots=True)
-class Speaker:
+class RunOwner:
     """Project and user of the run that names references. `new`: runs not yet in the record → their projects."""
 
     project: str
@@ -38,7 +38,7 @@ class Origins:
         """`projects` returns the projects that a user is in; None: all."""
         self._db, self._projects = db, projects
 
-    def find(self, values: Sequence[str], speaker: Speaker) -> list[str]:
+    def find(self, values: Sequence[str], speaker: RunOwner) -> list[str]:
         """The references in these values, in the order found."""
         named = [value for value in values if _REFERENCE.match(value)]
         paths = list({place for value in values if _PATH.match(value) for place in _above(value.rstrip("/"))})
@@ -46,13 +46,13 @@ class Origins:
         seen = self.visible(found, speaker)
         return [ref for ref in found if ref in seen]
 
-    def names(self, texts: Iterable[str], speaker: Speaker) -> dict[str, str]:
+    def names(self, texts: Iterable[str], speaker: RunOwner) -> dict[str, str]:
         """Each name of a data set → its lineage reference."""
         given = list(texts)
         seen = self.visible([text for text in given if _REFERENCE.match(text)], speaker)
         return {text: text if text in seen else data_ref(text) for text in given}
 
-    def visible(self, refs: Sequence[str], speaker: Speaker) -> set[str]:
+    def visible(self, refs: Sequence[str], speaker: RunOwner) -> set[str]:
         """The references that the run may use. References to objects that don't exist are left out."""
         if not refs:
             return set()
@@ -60,11 +60,11 @@ class Origins:
         mine = self._projects(speaker.user)
         return {ref for ref, home in homes.items() if home == speaker.project or mine is None or home in mine}
 
-    def speaker(self, run: str) -> Speaker:
+    def speaker(self, run: str) -> RunOwner:
         runs = tables.runs.c
         with self._db.reading() as connection:
             found = connection.execute(select(runs.project, runs.user).where(runs.id == run)).one_or_none()
-        return Speaker(*found) if found is not None else Speaker("", "")
+        return RunOwner(*found) if found is not None else RunOwner("", "")
 
     def _homes(self, refs: Sequence[str], new: Mapping[str, str]) -> dict[str, str]:
         """The project of each reference that exists."""

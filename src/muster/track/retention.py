@@ -34,7 +34,7 @@ _KIND: Final = {"diff": "code"}  # kinds that follow the rule of another
 
 
 @dataclass(frozen=True, slots=True)
-class Gone:
+class Removed:
     """What was removed in one project, or would be."""
 
     project: str
@@ -45,7 +45,7 @@ class Gone:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    projects: tuple[Gone, ...]
+    projects: tuple[Removed, ...]
     blobs: Collected
 
     def to_dict(self) -> dict[str, Any]:
@@ -88,7 +88,7 @@ class Retention:
             collected = self._blobs.collect(dry_run=dry_run) if wanted is None else Collected(0, 0)
             return Outcome(tuple(one for one in found if one.files), collected)
 
-    def _apply(self, project: str, keep: Keep, dry_run: bool) -> Gone:
+    def _apply(self, project: str, keep: Keep, dry_run: bool) -> Removed:
         with self._db.reading() as connection:
             spared = protected(connection)
             due = [one for one in _due(connection, project, keep, self._db.now()) if one.run not in spared]
@@ -98,7 +98,7 @@ class Retention:
         for run, files in by_run.items() if not dry_run else ():
             with self._db.holding(run):
                 self._db.write(_removal(project, run, files, self._db.now()))
-        return Gone(project, len(by_run), len(due), sum(one.bytes for one in due))
+        return Removed(project, len(by_run), len(due), sum(one.bytes for one in due))
 
     def _run(self) -> None:
         pause = _FIRST

@@ -16,7 +16,7 @@ from muster.store import record_tables as tables
 from muster.store.base import Rows
 from muster.track.experiments import Experiments
 from muster.track.facts import code_columns, command_params, fitted, number_of
-from muster.track.origins import Origins, Speaker
+from muster.track.origins import Origins, RunOwner
 from muster.track.rows import Run, link_row, merged, note_row, run_row
 
 
@@ -38,16 +38,16 @@ class SubmittedJobs:
 
     def rows_of(self, spec: JobSpec, user: str) -> Callable[[Event], Rows]:
         """Called before the commit; the event is made within it."""
-        found = self._find(Speaker(spec.project, user), spec.run, spec.envs, spec.data)
+        found = self._find(RunOwner(spec.project, user), spec.run, spec.envs, spec.data)
         return lambda event: list(_rows(event, found))
 
     def rows_of_event(self, event: Event, new: Mapping[str, str]) -> Rows:
         """`new`: runs that are not in the record yet → their projects."""
         spec = event.data["spec"]
-        speaker = Speaker(event.project, event.data["user"], new)
+        speaker = RunOwner(event.project, event.data["user"], new)
         return list(_rows(event, self._find(speaker, spec["run"], spec.get("envs") or {}, spec.get("data") or ())))
 
-    def _find(self, speaker: Speaker, run: str, envs: Mapping[str, str], data: Sequence[str]) -> _Found:
+    def _find(self, speaker: RunOwner, run: str, envs: Mapping[str, str], data: Sequence[str]) -> _Found:
         params = command_params(run, envs)
         reads = list(self._origins.names(data, speaker).values())
         sources = self._origins.find(list(params.values()), speaker)

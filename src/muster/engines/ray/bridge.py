@@ -19,8 +19,8 @@ from typing import Any, Final
 
 from muster.engines.ray.agent_links import AgentLinks
 from muster.engines.ray.cluster import Cluster
-from muster.engines.ray.groups import Keeping
-from muster.engines.ray.starting import Starting
+from muster.engines.ray.groups import PlacementGroups
+from muster.engines.ray.starting import GangStarter
 
 SILENT: Final = 20.0  # seconds without an answer of Ray's head before it counts as away
 
@@ -32,8 +32,8 @@ class Bridge:
         self._say = say
         self._cluster = Cluster()
         self._agent_links = AgentLinks(self._cluster, self._changed)
-        self._keeping = Keeping(self._cluster, self._agent_links, self._changed)
-        self._starting = Starting(self._cluster, self._agent_links, self._keeping, self._changed)
+        self._keeping = PlacementGroups(self._cluster, self._agent_links, self._changed)
+        self._starting = GangStarter(self._cluster, self._agent_links, self._keeping, self._changed)
         self._said = False
 
     async def connect(self, ask: dict[str, Any]) -> dict[str, Any]:

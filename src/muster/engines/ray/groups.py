@@ -21,7 +21,7 @@ CANCELLED: Final = "cancelled_outside"  # a reason code
 Bundle = Mapping[str, float]
 
 
-class Keeping:
+class PlacementGroups:
     def __init__(self, cluster: Cluster, lines: AgentLinks, changed: Callable[[], None]) -> None:
         self.installation = ""
         self.on_removed: Callable[[Key], None] = lambda key: None

@@ -10,7 +10,7 @@ from typing import Any, Final
 from muster.engines.ray.agent_links import AgentLinks, BadEnvironment, NodeGone
 from muster.engines.ray.cluster import Cluster, RayError, env_name
 from muster.engines.ray.gangs import Key, RayGang, group_name
-from muster.engines.ray.groups import CANCELLED, Keeping
+from muster.engines.ray.groups import CANCELLED, PlacementGroups
 
 TRIES: Final = 4  # attempts to start a process on a node that refuses
 AGAIN: Final = 0.5  # seconds
@@ -22,8 +22,10 @@ class GangRefused(Exception):
     """The gang can't run; the first argument is a reason code."""
 
 
-class Starting:
-    def __init__(self, cluster: Cluster, lines: AgentLinks, keeping: Keeping, changed: Callable[[], None]) -> None:
+class GangStarter:
+    def __init__(
+        self, cluster: Cluster, lines: AgentLinks, keeping: PlacementGroups, changed: Callable[[], None]
+    ) -> None:
         self._cluster, self._agent_links, self._keeping, self._changed = cluster, lines, keeping, changed
         keeping.on_removed = self._removed
 

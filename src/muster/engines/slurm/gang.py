@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 from muster.engines.base import WorkerReport, WorkerStatus
 from muster.engines.slurm.model import Submission
 from muster.engines.slurm.reasons import exit_of, state_told
-from muster.engines.slurm.shared import Kept, Key, Shared
+from muster.engines.slurm.shared import AttemptRecord, Key, Shared
 from muster.wire import WorkerExit
 
 
 @dataclass(slots=True)
 class SlurmGang:
     key: Key
-    kept: Kept
+    kept: AttemptRecord
     since: float = 0.0  # monotonic: when it became a Slurm job
     raw: str = ""  # SLURM_JOB_ID, once it runs
     nodes: tuple[str, ...] = ()  # in the order of its workers

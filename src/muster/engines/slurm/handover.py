@@ -16,7 +16,7 @@ from muster.engines.isolation import isolation_of
 from muster.engines.remote import Held
 from muster.engines.slurm.gang import SlurmGang
 from muster.engines.slurm.model import PENDING, SlurmBusy, SlurmRefused, Submission
-from muster.engines.slurm.shared import Kept, Key
+from muster.engines.slurm.shared import AttemptRecord, Key
 from muster.engines.slurm.slurm_state import SlurmState
 from muster.engines.slurm.submission import submission_of, together
 from muster.wire import Isolation, WorkerExit
@@ -99,7 +99,7 @@ class Handover:
         launch = launch_of(gang, 0, "", self._slurm.home, checkpoints, None, str(shared.servers))
         launch = replace(launch, isolation=self._isolation(gang), pass_env=self._passed())
         more = {"scratch": settings.scratch, "port": 0, "address": settings.address, "linger": settings.linger}
-        kept = Kept(len(gang.seats), wanted.shape())
+        kept = AttemptRecord(len(gang.seats), wanted.shape())
         shared.write_gang(key, launch, more, kept)
         self._slurm.gangs[key] = SlurmGang(key, kept)
         return wanted

@@ -31,7 +31,7 @@ Key = tuple[str, int]  # job, attempt
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class AttemptRecord:
     """The content of an attempt's slurm.json."""
 
     workers: int
@@ -72,23 +72,23 @@ class Shared:
         return self.root / self.name(key)
 
     # --- gangs -------------------------------------------------------------------------------------------------------
-    def write_gang(self, key: Key, launch: Launch, more: Mapping[str, Any], kept: Kept) -> None:
+    def write_gang(self, key: Key, launch: Launch, more: Mapping[str, Any], kept: AttemptRecord) -> None:
         folder = self.folder(key)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         _write(folder / "gang.json", json.dumps({"launch": asdict(launch), **more}))
         _write(folder / "slurm.json", json.dumps(asdict(kept)))
 
-    def keep(self, key: Key, kept: Kept) -> None:
+    def keep(self, key: Key, kept: AttemptRecord) -> None:
         """Records which Slurm job an attempt has become."""
         _write(self.folder(key) / "slurm.json", json.dumps(asdict(kept)))
         line = {"slurm": kept.slurm, "restart": kept.restart, "job": key[0], "attempt": key[1], "at": time.time()}
         with (self.root / "books" / time.strftime("%Y-%m.jsonl", time.gmtime())).open("a") as file:
             file.write(json.dumps(line) + "\n")
 
-    def gangs(self) -> Iterator[tuple[Key, Kept]]:
+    def gangs(self) -> Iterator[tuple[Key, AttemptRecord]]:
         for path in sorted(self.root.glob("attempts/*/*/slurm.json")):
             with suppress(ValueError, TypeError, OSError):
-                yield (path.parent.parent.name, int(path.parent.name)), Kept(**json.loads(path.read_text()))
+                yield (path.parent.parent.name, int(path.parent.name)), AttemptRecord(**json.loads(path.read_text()))
 
     def remove(self, key: Key) -> None:
         shutil.rmtree(self.folder(key), ignore_errors=True)

@@ -9,7 +9,7 @@ from muster.engines.describe import Home
 from muster.engines.slurm.gang import SlurmGang
 from muster.engines.slurm.model import OVER, PENDING, Cluster, JobRow, MachineRow, SlurmClient
 from muster.engines.slurm.settings import PoolSettings, SlurmSettings
-from muster.engines.slurm.shared import Kept, Key, Shared
+from muster.engines.slurm.shared import AttemptRecord, Key, Shared
 
 
 @dataclass(slots=True)
@@ -56,7 +56,7 @@ class SlurmState:
             gang = self.gangs.get(key)
             if gang is None:
                 if row.state not in OVER:
-                    self.gangs[key] = SlurmGang(key, Kept(row.num_nodes, "", row.id, row.restarts))
+                    self.gangs[key] = SlurmGang(key, AttemptRecord(row.num_nodes, "", row.id, row.restarts))
             elif not gang.kept.slurm:
                 self.become(gang, row.id, row.restarts)
             elif gang.kept.slurm != row.id and row.state not in OVER:

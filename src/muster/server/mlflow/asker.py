@@ -70,10 +70,10 @@ class ServerAsker:
 def context_for(service: Service, authorization: str | None, *, writing: bool) -> MlflowContext:
     """Raises Unauthenticated; Unavailable if this server does not lead or keeps no record."""
     leader = leader_of(service)
-    asking = authenticate(bearer(authorization), leader.store.state(), leader.clock.now())
+    caller = authenticate(bearer(authorization), leader.store.state(), leader.clock.now())
     if leader.track is None:
         raise Unavailable("This server's store keeps no record of runs.", "Start it with SQLite or PostgreSQL.")
-    return MlflowContext(leader.track, ServerAsker(asking, leader.store.state(), writing))
+    return MlflowContext(leader.track, ServerAsker(caller, leader.store.state(), writing))
 
 
 def need_member(context: MlflowContext) -> None:

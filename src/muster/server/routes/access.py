@@ -15,7 +15,7 @@ from muster.core.errors import Conflict, Invalid, NotAllowed, NotFound
 from muster.core.event import Event
 from muster.core.state import State
 from muster.server.auth import Identity
-from muster.server.context import Asking, Leading
+from muster.server.context import Caller, Leading
 from muster.server.routes.cluster import NAME, Name
 from muster.server.views import View, token_view
 from muster.store.base import Entry, SecretWrite
@@ -58,94 +58,94 @@ class TokenBody(BaseModel):
 
 
 @router.get("/whoami")
-def whoami(leader: Leading, asking: Asking) -> View:
+def whoami(leader: Leading, caller: Caller) -> View:
     state = leader.store.state()
-    visible = asking.projects(state)
+    visible = caller.projects(state)
     names = list(state.projects) if visible is None else visible
-    roles = {name: asking.role(state, name) for name in names}
-    return {"user": asking.user, "role": asking.token.role, "superuser": asking.superuser, "projects": roles}
+    roles = {name: caller.role(state, name) for name in names}
+    return {"user": caller.user, "role": caller.token.role, "superuser": caller.superuser, "projects": roles}
 
 
 @router.get("/projects")
-def list_projects(leader: Leading, asking: Asking) -> View:
+def list_projects(leader: Leading, caller: Caller) -> View:
     def look(state: State) -> list[View]:
-        visible = asking.projects(state)
+        visible = caller.projects(state)
         found = [p for p in state.projects.values() if visible is None or p.name in visible]
-        return [{**asdict(project), "role": asking.role(state, project.name)} for project in found]
+        return [{**asdict(project), "role": caller.role(state, project.name)} for project in found]
 
     return {"projects": leader.look(look)}
 
 
 @router.post("/projects", status_code=201)
-def create_project(body: ProjectBody, leader: Leading, asking: Asking) -> View:
-    asking.need_superuser()
+def create_project(body: ProjectBody, leader: Leading, caller: Caller) -> View:
+    caller.need_superuser()
 
     def propose(state: State) -> Entry:
         if body.name in state.projects:
             raise Conflict(f"Project {body.name!r} exists already.", "Choose another name.")
         data = asdict(Project(body.name, body.description))
-        return Entry([Event("project.set", leader.clock.now(), asking.user, body.name, data=data)])
+        return Entry([Event("project.set", leader.clock.now(), caller.user, body.name, data=data)])
 
     leader.propose(propose)
     return {"name": body.name, "description": body.description, "members": {}, "role": "admin"}
 
 
 @router.put("/projects/{project}/members/{user}")
-def set_member(project: Name, user: User, body: MemberBody, leader: Leading, asking: Asking) -> View:
-    return _member(leader, asking, project, user, body.role)
+def set_member(project: Name, user: User, body: MemberBody, leader: Leading, caller: Caller) -> View:
+    return _member(leader, caller, project, user, body.role)
 
 
 @router.delete("/projects/{project}/members/{user}")
-def remove_member(project: Name, user: User, leader: Leading, asking: Asking) -> View:
-    return _member(leader, asking, project, user, None)
+def remove_member(project: Name, user: User, leader: Leading, caller: Caller) -> View:
+    return _member(leader, caller, project, user, None)
 
 
 @router.get("/projects/{project}/secrets")
-def list_secrets(project: Name, leader: Leading, asking: Asking) -> View:
+def list_secrets(project: Name, leader: Leading, caller: Caller) -> View:
     """The names of the secrets. A value that was set is never shown again."""
-    asking.need(leader.store.state(), project, "member")
+    caller.need(leader.store.state(), project, "member")
     _exists(leader.store.state(), project)
     return {"names": leader.store.secret_names(project)}
 
 
 @router.put("/projects/{project}/secrets/{name}")
-def set_secret(project: Name, name: SecretName, body: SecretBody, leader: Leading, asking: Asking) -> View:
+def set_secret(project: Name, name: SecretName, body: SecretBody, leader: Leading, caller: Caller) -> View:
     cipher = leader.keyring.seal(body.value.get_secret_value())
-    return _secret(leader, asking, project, name, cipher)
+    return _secret(leader, caller, project, name, cipher)
 
 
 @router.delete("/projects/{project}/secrets/{name}")
-def remove_secret(project: Name, name: SecretName, leader: Leading, asking: Asking) -> View:
-    asking.need(leader.store.state(), project, "admin")
+def remove_secret(project: Name, name: SecretName, leader: Leading, caller: Caller) -> View:
+    caller.need(leader.store.state(), project, "admin")
     if leader.store.secret(project, name) is None:
         raise NotFound(f"Project {project!r} has no secret {name!r}.", "See `muster project secret ls`.")
-    return _secret(leader, asking, project, name, None)
+    return _secret(leader, caller, project, name, None)
 
 
 @router.get("/tokens")
-def list_tokens(leader: Leading, asking: Asking) -> View:
+def list_tokens(leader: Leading, caller: Caller) -> View:
     tokens = leader.look(lambda state: list(state.tokens.values()))
-    shown = [token for token in tokens if asking.superuser or token.user == asking.user]
+    shown = [token for token in tokens if caller.superuser or token.user == caller.user]
     return {"tokens": [token_view(token) for token in shown]}
 
 
 @router.post("/tokens", status_code=201)
-def create_token(body: TokenBody, leader: Leading, asking: Asking) -> View:
+def create_token(body: TokenBody, leader: Leading, caller: Caller) -> View:
     """Creates a token. It is shown in this answer only, and never allows more than the token that created it."""
-    user = body.user or asking.user
+    user = body.user or caller.user
     _check_name(user)
-    if not asking.superuser and (user != asking.user or body.superuser):
+    if not caller.superuser and (user != caller.user or body.superuser):
         raise NotAllowed("Only an administrator makes tokens for others.", "Leave `user` out, or ask an administrator.")
-    role, most = lower(body.role, asking.token.role), asking.token.expires_at
+    role, most = lower(body.role, caller.token.role), caller.token.expires_at
     identity, shown, kept = new_token()
     now = leader.clock.now()
     expires = now + body.expires_in if body.expires_in else None
     if most is not None:
         expires = min(expires or most, most)
-    event = token_event(identity, body.name, user, kept, role, body.superuser, expires, asking.user, now)
+    event = token_event(identity, body.name, user, kept, role, body.superuser, expires, caller.user, now)
 
     def propose(state: State) -> Entry:
-        check_tokens(state, user, now, leader.quota_of(asking))
+        check_tokens(state, user, now, leader.quota_of(caller))
         return Entry([event])
 
     leader.propose(propose)
@@ -153,28 +153,28 @@ def create_token(body: TokenBody, leader: Leading, asking: Asking) -> View:
 
 
 @router.delete("/tokens/{token}")
-def revoke_token(token: TokenId, leader: Leading, asking: Asking) -> View:
+def revoke_token(token: TokenId, leader: Leading, caller: Caller) -> View:
     """Revokes a token of your own that allows no more than the one you use; an administrator revokes any."""
 
     def propose(state: State) -> Entry:
         found = state.tokens.get(token)
-        if found is None or not (asking.superuser or found.user == asking.user):
+        if found is None or not (caller.superuser or found.user == caller.user):
             raise NotFound(f"There is no token {token!r} that you can see.", "See `muster token ls`.")
-        if not asking.superuser and not within(found, asking.token):
+        if not caller.superuser and not within(found, caller.token):
             raise NotAllowed(
                 f"The token {token} allows more than the one that you use.",
                 "Revoke it with itself, with another that allows as much, or ask an administrator.",
             )
         if found.revoked_at is not None:
             return Entry()
-        return Entry([Event("token.revoked", leader.clock.now(), asking.user, data={"id": token})])
+        return Entry([Event("token.revoked", leader.clock.now(), caller.user, data={"id": token})])
 
     leader.propose(propose)
     return token_view(leader.look(lambda state: state.tokens[token]))
 
 
-def _member(leader: Leading, asking: Identity, project: str, user: str, role: Role | None) -> View:
-    asking.need(leader.store.state(), project, "admin")
+def _member(leader: Leading, caller: Identity, project: str, user: str, role: Role | None) -> View:
+    caller.need(leader.store.state(), project, "admin")
     if role is not None:
         _check_name(user)
 
@@ -184,23 +184,23 @@ def _member(leader: Leading, asking: Identity, project: str, user: str, role: Ro
         if role is None and user not in members:
             raise NotFound(f"{user} is not a member of project {project!r}.", "See `muster project ls`.")
         others = any(held == "admin" for name, held in members.items() if name != user)
-        if role != "admin" and members.get(user) == "admin" and not others and not asking.superuser:
+        if role != "admin" and members.get(user) == "admin" and not others and not caller.superuser:
             raise Conflict(
                 f"{user} is the last admin of project {project!r}.",
                 f"Make another member admin first: `muster project member {project} USER admin`.",
             )
         data = {"name": project, "user": user, "role": role}
-        return Entry([Event("project.member", leader.clock.now(), asking.user, project, data=data)])
+        return Entry([Event("project.member", leader.clock.now(), caller.user, project, data=data)])
 
     leader.propose(propose)
-    return leader.look(lambda state: {**asdict(state.projects[project]), "role": asking.role(state, project)})
+    return leader.look(lambda state: {**asdict(state.projects[project]), "role": caller.role(state, project)})
 
 
-def _secret(leader: Leading, asking: Identity, project: str, name: str, cipher: bytes | None) -> View:
-    asking.need(leader.store.state(), project, "admin")
+def _secret(leader: Leading, caller: Identity, project: str, name: str, cipher: bytes | None) -> View:
+    caller.need(leader.store.state(), project, "admin")
     _exists(leader.store.state(), project)
     kind = "secret.removed" if cipher is None else "secret.set"
-    event = Event(kind, leader.clock.now(), asking.user, project, data={"name": name})
+    event = Event(kind, leader.clock.now(), caller.user, project, data={"name": name})
     leader.propose(lambda state: Entry([event], secrets=[SecretWrite(project, name, cipher)]))
     return {"name": name}
 

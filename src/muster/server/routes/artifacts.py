@@ -12,7 +12,7 @@ from starlette.concurrency import run_in_threadpool
 
 from muster.core.errors import NotFound
 from muster.server.content import Served, receive, send
-from muster.server.context import HEAVY, Asking, Leading, Tracked
+from muster.server.context import HEAVY, Caller, Leading, Tracked
 from muster.server.record_context import RunRef, find_run, holder_of
 from muster.server.routes.blobs import Hex
 from muster.server.views import View
@@ -45,10 +45,10 @@ class About:
 
 @router.get("/artifacts", dependencies=HEAVY)
 def list_artifacts(
-    ref: RunRef, leader: Leading, track: Tracked, asking: Asking, prefix: Prefix = "", flat: bool = False
+    ref: RunRef, leader: Leading, track: Tracked, caller: Caller, prefix: Prefix = "", flat: bool = False
 ) -> View:
     """The files of one folder, with its subfolders summed up; with `flat`, all files below it."""
-    run = find_run(leader, track, asking, ref)
+    run = find_run(leader, track, caller, ref)
     prefix = check_path(prefix.strip("/")) if prefix.strip("/") else ""
     found = track.artifacts.list(run.id, prefix) if flat else track.artifacts.children(run.id, prefix)
     files = [one.to_dict() for one in found if isinstance(one, Artifact)]
@@ -58,17 +58,17 @@ def list_artifacts(
 
 @router.get("/artifacts/{path:path}", response_class=StreamingResponse)
 def get_artifact(
-    ref: RunRef, path: FilePath, request: Request, leader: Leading, track: Tracked, asking: Asking
+    ref: RunRef, path: FilePath, request: Request, leader: Leading, track: Tracked, caller: Caller
 ) -> Response:
     """The content, or a range of it."""
-    return send(request, _served(track, find_run(leader, track, asking, ref).id, path))
+    return send(request, _served(track, find_run(leader, track, caller, ref).id, path))
 
 
 @router.head("/artifacts/{path:path}", response_class=Response)
 def head_artifact(
-    ref: RunRef, path: FilePath, request: Request, leader: Leading, track: Tracked, asking: Asking
+    ref: RunRef, path: FilePath, request: Request, leader: Leading, track: Tracked, caller: Caller
 ) -> Response:
-    return send(request, _served(track, find_run(leader, track, asking, ref).id, path), body=False)
+    return send(request, _served(track, find_run(leader, track, caller, ref).id, path), body=False)
 
 
 @router.put("/artifacts/{path:path}", status_code=201)
@@ -78,7 +78,7 @@ async def put_artifact(
     request: Request,
     leader: Leading,
     track: Tracked,
-    asking: Asking,
+    caller: Caller,
     said: Annotated[About, Depends()],
     digest: Annotated[
         Hex | None, Query(description="content that the asker uploaded or can read, in place of a body")
@@ -86,38 +86,38 @@ async def put_artifact(
     kind: Kind = "file",
 ) -> View:
     """Stores the body at this path, or links existing content to it. Replaces what was there before."""
-    run = await run_in_threadpool(find_run, leader, track, asking, ref, "member")
+    run = await run_in_threadpool(find_run, leader, track, caller, ref, "member")
     check_path(path)
     sent = request.headers.get("content-type", "application/octet-stream")[:200]
     mime = _mime(path) if sent == "application/octet-stream" else sent
     declared = request.headers.get("content-length", "")
     await run_in_threadpool(track.artifacts.usage.check, run.project, int(declared) if declared.isdigit() else 0)
-    doc: dict[str, Any] = {"mime": mime or None, "by": asking.user, **asdict(said)}
-    holder = holder_of(leader, asking)
+    doc: dict[str, Any] = {"mime": mime or None, "by": caller.user, **asdict(said)}
+    holder = holder_of(leader, caller)
     if digest is not None:
         lacking = await run_in_threadpool(track.blobs.missing, [digest], holder)
         if lacking:
             raise unknown(digest)
     named = digest or (await receive(request, track.blobs, None, holder.owner))[0]
     known = {name: value for name, value in doc.items() if value is not None}
-    told = track.db.event("artifact.put", asking.user, run.project, run.id, path=path)
+    told = track.db.event("artifact.put", caller.user, run.project, run.id, path=path)
     made = await run_in_threadpool(track.artifacts.put, run.id, path, named, None, kind, doc=known, events=[told])
     return made.to_dict()
 
 
 @router.delete("/artifacts/{path:path}")
-def delete_artifact(ref: RunRef, path: FilePath, leader: Leading, track: Tracked, asking: Asking) -> View:
+def delete_artifact(ref: RunRef, path: FilePath, leader: Leading, track: Tracked, caller: Caller) -> View:
     """Removes a file, or a folder with everything in it."""
-    run = find_run(leader, track, asking, ref, "member")
-    told = track.db.event("artifact.removed", asking.user, run.project, run.id, path=path)
+    run = find_run(leader, track, caller, ref, "member")
+    told = track.db.event("artifact.removed", caller.user, run.project, run.id, path=path)
     gone = track.artifacts.remove(run.id, path, [told])
     return {"run": run.id, "removed": [one.path for one in gone], "bytes": sum(one.bytes for one in gone)}
 
 
 @router.get("/code")
-def get_code(ref: RunRef, leader: Leading, track: Tracked, asking: Asking) -> View:
+def get_code(ref: RunRef, leader: Leading, track: Tracked, caller: Caller) -> View:
     """The code snapshot of the run: {path: [sha256, bytes, mode]}. Download each file by /v1/blobs/SHA256?run=RUN."""
-    run = find_run(leader, track, asking, ref)
+    run = find_run(leader, track, caller, ref)
     tree, diff = track.artifacts.get(run.id, TREE_PATH), track.artifacts.get(run.id, DIFF_PATH)
     manifest = track.snapshots.of_run(run.id)
     return {

@@ -13,10 +13,10 @@ from muster.core.entities import at_least
 from muster.core.errors import Invalid, NotAllowed, NotFound
 from muster.server.auth import Identity
 from muster.server.content import Served, receive, send
-from muster.server.context import Asking, Leading, Tracked
+from muster.server.context import Caller, Leading, Tracked
 from muster.server.leader import Leader
 from muster.server.record_context import find_run, holder_of
-from muster.server.routes.worker import Speaking
+from muster.server.routes.worker import CallingAttempt
 from muster.server.views import View
 from muster.track.blobs import check_digest
 from muster.track.holders import Holder, of_project
@@ -42,62 +42,62 @@ class MissingBody(BaseModel):
 
 
 @router.post("/blobs/missing")
-def missing(body: MissingBody, leader: Leading, track: Tracked, asking: Asking) -> View:
+def missing(body: MissingBody, leader: Leading, track: Tracked, caller: Caller) -> View:
     """Which of these must be uploaded: content that is missing, or that you have neither uploaded nor can read.
 
     The others are kept for hours, even if nothing refers to them.
     """
-    _need_member(leader, asking)
-    holder = holder_of(leader, asking)
+    _need_member(leader, caller)
+    holder = holder_of(leader, caller)
     whole = body.tree is not None and track.snapshots.whole(body.tree, holder)
     return {"missing": [] if whole else track.blobs.missing(body.digests, holder), "tree": whole}
 
 
 @router.post("/artifacts/collect")
-def collect(track: Tracked, asking: Asking, dry_run: bool = False) -> View:
+def collect(track: Tracked, caller: Caller, dry_run: bool = False) -> View:
     """Applies every project's retention now, and deletes content that nothing refers to; or counts what would go."""
-    asking.need_superuser()
+    caller.need_superuser()
     if not dry_run:
-        track.db.write(events=[track.db.event("content.collected", asking.user, "")])
+        track.db.write(events=[track.db.event("content.collected", caller.user, "")])
     return track.retention.apply(dry_run).to_dict()
 
 
 @router.post("/blobs/bundle", status_code=201)
-async def put_bundle(request: Request, leader: Leading, track: Tracked, asking: Asking) -> View:
+async def put_bundle(request: Request, leader: Leading, track: Tracked, caller: Caller) -> View:
     """Uploads many small blobs in one body. Each is 64 characters of digest, 8 of size in hex, and the bytes."""
-    _need_member(leader, asking)
+    _need_member(leader, caller)
     items = await run_in_threadpool(_unbundled, await request.body())
-    await run_in_threadpool(track.blobs.put_many, items, holder_of(leader, asking).owner)
+    await run_in_threadpool(track.blobs.put_many, items, holder_of(leader, caller).owner)
     return {"blobs": len(items)}
 
 
 @router.put("/blobs/{digest}", status_code=201)
-async def put_blob(digest: Digest, request: Request, leader: Leading, track: Tracked, asking: Asking) -> View:
+async def put_blob(digest: Digest, request: Request, leader: Leading, track: Tracked, caller: Caller) -> View:
     """Stores the body if it has this digest. Content that no run refers to within a day is deleted."""
-    _need_member(leader, asking)
-    _, size = await receive(request, track.blobs, digest, holder_of(leader, asking).owner)
+    _need_member(leader, caller)
+    _, size = await receive(request, track.blobs, digest, holder_of(leader, caller).owner)
     return {"digest": digest, "bytes": size}
 
 
 @router.get("/blobs/{digest}", response_class=StreamingResponse)
 def get_blob(
-    digest: Digest, request: Request, leader: Leading, track: Tracked, asking: Asking, run: Run = None
+    digest: Digest, request: Request, leader: Leading, track: Tracked, caller: Caller, run: Run = None
 ) -> Response:
     """The content, or a range of it. `run` names a run that refers to it; not needed for artifacts."""
-    return send(request, _served(leader, track, asking, digest, run))
+    return send(request, _served(leader, track, caller, digest, run))
 
 
 @router.head("/blobs/{digest}", response_class=Response)
 def head_blob(
-    digest: Digest, request: Request, leader: Leading, track: Tracked, asking: Asking, run: Run = None
+    digest: Digest, request: Request, leader: Leading, track: Tracked, caller: Caller, run: Run = None
 ) -> Response:
-    return send(request, _served(leader, track, asking, digest, run), body=False)
+    return send(request, _served(leader, track, caller, digest, run), body=False)
 
 
 @router.head("/ingest/blobs/{digest}", response_class=Response)
-def head_of_launcher(digest: Digest, leader: Leading, track: Tracked, speaking: Speaking) -> Response:
+def head_of_launcher(digest: Digest, leader: Leading, track: Tracked, calling_attempt: CallingAttempt) -> Response:
     """Whether the attempt's project has the content, so that a launcher can skip the upload: 200 (kept) or 404."""
-    holder = _worker(leader, track, speaking[0])
+    holder = _worker(leader, track, calling_attempt[0])
     return Response(status_code=404 if holder is None or track.blobs.missing([digest], holder) else 200)
 
 
@@ -106,14 +106,14 @@ def head_of_launcher(digest: Digest, leader: Leading, track: Tracked, speaking: 
     responses={410: {"description": "the run is unknown or was deleted: nothing of it is kept"}},
 )
 async def put_of_launcher(
-    digest: Digest, request: Request, leader: Leading, track: Tracked, speaking: Speaking
+    digest: Digest, request: Request, leader: Leading, track: Tracked, calling_attempt: CallingAttempt
 ) -> Response:
     """Stores content that a launcher uploads for its attempt. A document in its stream refers to it later."""
-    holder = await run_in_threadpool(_worker, leader, track, speaking[0])
+    holder = await run_in_threadpool(_worker, leader, track, calling_attempt[0])
     if holder is None:
-        return Response(f"There is no run {speaking[0]}.", status_code=410)
+        return Response(f"There is no run {calling_attempt[0]}.", status_code=410)
     try:
-        await run_in_threadpool(leader.ingest.check_open, *speaking)
+        await run_in_threadpool(leader.ingest.check_open, *calling_attempt)
     except NotFound as error:
         return Response(error.message, status_code=410)
     await receive(request, track.blobs, digest, holder.owner)
@@ -135,10 +135,10 @@ def _unbundled(body: bytes) -> list[tuple[str, bytes]]:
     return found
 
 
-def _served(leader: Leader, track: Tracking, asking: Identity, digest: str, ref: str | None) -> Served:
+def _served(leader: Leader, track: Tracking, caller: Identity, digest: str, ref: str | None) -> Served:
     """Raises the same NotFound for content that doesn't exist and for content of others."""
     size = track.blobs.size(digest)
-    if size is None or not _readable(leader, track, asking, digest, ref):
+    if size is None or not _readable(leader, track, caller, digest, ref):
         raise NotFound(
             f"There is no content {digest} that you can see.",
             "Name a run that refers to it: ?run=RUN. See `muster runs artifacts RUN`.",
@@ -146,12 +146,12 @@ def _served(leader: Leader, track: Tracking, asking: Identity, digest: str, ref:
     return Served(digest, size, digest, "", lambda start, stop: track.blobs.open(digest, start, stop))
 
 
-def _readable(leader: Leader, track: Tracking, asking: Identity, digest: str, ref: str | None) -> bool:
+def _readable(leader: Leader, track: Tracking, caller: Identity, digest: str, ref: str | None) -> bool:
     if ref is not None:
-        return track.snapshots.refers(find_run(leader, track, asking, ref).id, digest)
+        return track.snapshots.refers(find_run(leader, track, caller, ref).id, digest)
     state = leader.store.state()
     found = track.runs.many(sorted(track.artifacts.runs_with(digest)))
-    return any(asking.role(state, run.project) is not None for run in found.values())
+    return any(caller.role(state, run.project) is not None for run in found.values())
 
 
 def _worker(leader: Leader, track: Tracking, run: str) -> Holder | None:
@@ -159,10 +159,10 @@ def _worker(leader: Leader, track: Tracking, run: str) -> Holder | None:
     return None if found is None else of_project(found.project)
 
 
-def _need_member(leader: Leader, asking: Identity) -> None:
+def _need_member(leader: Leader, caller: Identity) -> None:
     """Content has no project before a run refers to it: a member of any project may upload."""
     state = leader.store.state()
-    projects = asking.projects(state)
-    roles = [asking.token.role] if projects is None else [asking.role(state, project) for project in projects]
+    projects = caller.projects(state)
+    roles = [caller.token.role] if projects is None else [caller.role(state, project) for project in projects]
     if not any(role is not None and at_least(role, "member") for role in roles):
         raise NotAllowed("This needs the role member in a project.", "Ask an admin of a project.")

@@ -14,7 +14,7 @@ from muster.core.errors import Invalid, NotFound
 from muster.core.event import Event
 from muster.core.state import State
 from muster.server.auth import Identity
-from muster.server.context import Asking, Leading, explainer_for, job_views
+from muster.server.context import Caller, Leading, explainer_for, job_views
 from muster.server.leader import Leader
 from muster.server.views import View, node_view, queue_view
 from muster.store.base import Entry
@@ -43,53 +43,53 @@ class HealthBody(BaseModel):
 
 
 @router.get("/queues")
-def list_queues(leader: Leading, asking: Asking) -> View:
+def list_queues(leader: Leading, caller: Caller) -> View:
     def look(state: State) -> list[View]:
-        return [queue_view(queue, state) for queue in state.queues.values() if _sees(asking, state, queue)]
+        return [queue_view(queue, state) for queue in state.queues.values() if _sees(caller, state, queue)]
 
     return {"queues": leader.look(look)}
 
 
 @router.post("/queues", status_code=201)
-def set_queue(body: QueueBody, leader: Leading, asking: Asking) -> View:
+def set_queue(body: QueueBody, leader: Leading, caller: Caller) -> View:
     """Creates or changes a queue."""
     if body.min_priority > body.max_priority:
         raise Invalid(
             f"min_priority is {body.min_priority}, above max_priority {body.max_priority}.", "Swap or change them."
         )
-    asking.need(leader.store.state(), body.project, "admin")
+    caller.need(leader.store.state(), body.project, "admin")
     queue = Queue(**body.model_dump())
 
     def propose(state: State) -> Entry:
         known = state.queues.get(queue.name)
         if known is not None:
-            asking.need(state, known.project, "admin")
-        return Entry([Event("queue.set", leader.clock.now(), asking.user, queue.project, data=asdict(queue))])
+            caller.need(state, known.project, "admin")
+        return Entry([Event("queue.set", leader.clock.now(), caller.user, queue.project, data=asdict(queue))])
 
     leader.propose(propose)
     return leader.look(lambda state: queue_view(state.queues[queue.name], state))
 
 
 @router.get("/queues/{name}/line")
-def queue_line(name: Name, leader: Leading, asking: Asking, limit: Annotated[int, Query(ge=1, le=1000)] = 50) -> View:
+def queue_line(name: Name, leader: Leading, caller: Caller, limit: Annotated[int, Query(ge=1, le=1000)] = 50) -> View:
     """The queued jobs of a queue in the order in which they would start."""
 
     def look(state: State) -> list[str]:
         queue = state.queues.get(name)
-        if queue is None or not _sees(asking, state, queue):
+        if queue is None or not _sees(caller, state, queue):
             raise NotFound(f"There is no queue {name!r} that you can see.", "See `muster queue`.")
-        explainer = explainer_for(leader, asking, state)
+        explainer = explainer_for(leader, caller, state)
         line = (queued.job for queued in explainer.line.in_order(name, resting=True))
         return [job.id for job in islice((job for job in line if explainer.sees(job)), limit)]
 
     jobs = [leader.store.job(job_id) for job_id in leader.look(look)]
-    return {"jobs": job_views(leader, asking, [job for job in jobs if job is not None])}
+    return {"jobs": job_views(leader, caller, [job for job in jobs if job is not None])}
 
 
 @router.get("/nodes")
-def list_nodes(leader: Leading, asking: Asking) -> View:
+def list_nodes(leader: Leading, caller: Caller) -> View:
     """All nodes and machines, without the queue slots of engines that choose the machines themselves."""
-    visible = asking.projects(leader.store.state())
+    visible = caller.projects(leader.store.state())
 
     def look(state: State) -> list[View]:
         views = _nodes(leader, state)
@@ -102,22 +102,22 @@ def list_nodes(leader: Leading, asking: Asking) -> View:
 
 
 @router.post("/nodes/{name}/health")
-def set_health(name: NodeName, body: HealthBody, leader: Leading, asking: Asking) -> View:
+def set_health(name: NodeName, body: HealthBody, leader: Leading, caller: Caller) -> View:
     """Sets a node's health and informs its engine. An unhealthy node gets no new work; what runs there goes on."""
-    asking.need_superuser()
+    caller.need_superuser()
 
     def propose(state: State) -> Entry:
         node = state.find_node(name)
         if node is None or node.role == "slot":
             raise NotFound(f"There is no node {name!r}.", "See `muster nodes`.")
         data = {"name": name, "health": body.health, "reason": body.reason}
-        return Entry([Event("node.health", leader.clock.now(), asking.user, data=data)])
+        return Entry([Event("node.health", leader.clock.now(), caller.user, data=data)])
 
     leader.propose(propose)
     if body.health == "healthy":
         leader.engine.undrain(name)
     else:
-        leader.engine.drain(name, body.reason or f"{body.health} by {asking.user}")
+        leader.engine.drain(name, body.reason or f"{body.health} by {caller.user}")
     return leader.look(lambda state: next(view for view in _nodes(leader, state) if view["name"] == name))
 
 
@@ -137,6 +137,6 @@ def _nodes(leader: Leader, state: State) -> list[View]:
     return views
 
 
-def _sees(asking: Identity, state: State, queue: Queue) -> bool:
-    visible = asking.projects(state)
+def _sees(caller: Identity, state: State, queue: Queue) -> bool:
+    visible = caller.projects(state)
     return visible is None or queue.project in visible or queue.name == "default"

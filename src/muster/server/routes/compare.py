@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import to_json
 
 from muster.core.errors import Invalid
-from muster.server.context import HEAVY, Asking, Leading, Tracked
+from muster.server.context import HEAVY, Caller, Leading, Tracked
 from muster.server.record_context import find_run
 from muster.server.routes.search import SearchBody, Text, find
 from muster.track.compare import MOST
@@ -39,11 +39,11 @@ class CompareBody(BaseModel):
 
 
 @router.post("", response_class=Response, responses=_JSON, dependencies=HEAVY)
-def compare(body: CompareBody, leader: Leading, track: Tracked, asking: Asking) -> Response:
+def compare(body: CompareBody, leader: Leading, track: Tracked, caller: Caller) -> Response:
     """Compares runs: differences of parameters, configuration, environment, code and data; metrics; significance."""
-    ids = [find_run(leader, track, asking, ref).id for ref in body.runs]
+    ids = [find_run(leader, track, caller, ref).id for ref in body.runs]
     if body.query is not None:
-        page = find(leader, track, asking, SearchBody(query=body.query, limit=MOST, columns=[]))
+        page = find(leader, track, caller, SearchBody(query=body.query, limit=MOST, columns=[]))
         if page["next"] is not None:
             raise Invalid(f"The query finds more than {MOST} runs.", "Narrow it.")
         ids += [run["id"] for run in page["runs"]]

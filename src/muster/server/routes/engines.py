@@ -16,7 +16,7 @@ from muster.core.job import Job
 from muster.core.state import State
 from muster.engines.base import Accounting, Diagnosing, Finding, Usage
 from muster.engines.registry import LOCAL
-from muster.server.context import Asking, Leading
+from muster.server.context import Caller, Leading
 from muster.server.leader import Leader
 from muster.server.views import View
 from muster.store.base import JobFilter
@@ -31,22 +31,22 @@ _HERE: Final = ("places gangs by itself", "starts workers at once", "keeps them 
 
 
 @router.get("")
-def list_engines(leader: Leading, asking: Asking) -> View:
+def list_engines(leader: Leading, caller: Caller) -> View:
     """The configured engines, their state and what they can do. Only superusers see what is wrong."""
     views = leader.look(lambda state: [_view(leader, state, name) for name in leader.engine.members()])
-    return {"engines": [_shown(view, asking.superuser) for view in views]}
+    return {"engines": [_shown(view, caller.superuser) for view in views]}
 
 
 @router.get("/{name}")
-def get_engine(name: EngineName, leader: Leading, asking: Asking) -> View:
+def get_engine(name: EngineName, leader: Leading, caller: Caller) -> View:
     leader.engine.member(name)
-    return _shown(leader.look(lambda state: _view(leader, state, name)), asking.superuser)
+    return _shown(leader.look(lambda state: _view(leader, state, name)), caller.superuser)
 
 
 @router.get("/{name}/doctor", response_class=StreamingResponse)
-def diagnose(name: EngineName, leader: Leading, asking: Asking) -> StreamingResponse:
+def diagnose(name: EngineName, leader: Leading, caller: Caller) -> StreamingResponse:
     """Checks the engine now. Streams the findings, one JSON object per line."""
-    asking.need_superuser()
+    caller.need_superuser()
     member: object = leader.engine.member(name)
     found: Iterable[Finding] = [Finding("ok", "engine", "this machine: see `muster doctor`")]
     if isinstance(member, Diagnosing):
@@ -55,17 +55,17 @@ def diagnose(name: EngineName, leader: Leading, asking: Asking) -> StreamingResp
 
 
 @router.get("/{name}/usage")
-def usage(name: EngineName, leader: Leading, asking: Asking, since: Since = _WEEK) -> View:
+def usage(name: EngineName, leader: Leading, caller: Caller, since: Since = _WEEK) -> View:
     """What attempts used, according to the engine's own accounting."""
-    asking.need_superuser()
+    caller.need_superuser()
     now = leader.clock.now()
     return {"engine": name, "since": now - since, "usage": [asdict(one) for one in books(leader, name, now - since)]}
 
 
 @router.get("/{name}/reconcile")
-def reconcile(name: EngineName, leader: Leading, asking: Asking, since: Since = _WEEK) -> View:
+def reconcile(name: EngineName, leader: Leading, caller: Caller, since: Since = _WEEK) -> View:
     """Where the engine's accounting and Muster's record differ by more than the tolerance."""
-    asking.need_superuser()
+    caller.need_superuser()
     began = leader.clock.now() - since
     theirs = list(books(leader, name, began))
     ours = list(_kept(leader, name, began, {one.job for one in theirs}))

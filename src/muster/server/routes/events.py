@@ -8,7 +8,7 @@ from fastapi import APIRouter, Header, Query
 from fastapi.responses import StreamingResponse
 
 from muster.server.auth import Identity
-from muster.server.context import HEAVY, Asking, Leading, Serving, Watching, find_job, whole_number
+from muster.server.context import HEAVY, Caller, Leading, Serving, Watching, find_job, whole_number
 from muster.server.leader import Leader
 from muster.server.routes.jobs import Text
 from muster.server.stream import ALL, frame
@@ -23,7 +23,7 @@ Seq = Annotated[int, Query(ge=0, le=2**53)]
 @router.get("", dependencies=HEAVY)
 def list_events(
     leader: Leading,
-    asking: Asking,
+    caller: Caller,
     project: Text = None,
     job: Text = None,
     actor: Text = None,
@@ -33,14 +33,14 @@ def list_events(
     limit: Annotated[int, Query(ge=1, le=10_000)] = 100,
 ) -> View:
     """Events, oldest first. For the next page, pass `next` as `after`."""
-    found = leader.store.events(_want(leader, asking, project, job, actor, kind, after, last, limit))
+    found = leader.store.events(_want(leader, caller, project, job, actor, kind, after, last, limit))
     return {"events": [event_view(event) for event in found], "next": found[-1].seq if found else after}
 
 
 @router.get("/stream", response_class=StreamingResponse)
 def stream_events(
     leader: Leading,
-    asking: Asking,
+    caller: Caller,
     service: Serving,
     watching: Watching,
     project: Text = None,
@@ -54,13 +54,13 @@ def stream_events(
     begin = after if after is not None else leader.store.state().version
     seen = whole_number(last_event_id)
     at = [begin if seen is None else seen]
-    topic = find_job(leader, asking, job).id if job else ALL
+    topic = find_job(leader, caller, job).id if job else ALL
 
-    def look(asking: Identity) -> tuple[list[bytes], bool]:
+    def look(caller: Identity) -> tuple[list[bytes], bool]:
         if project is not None:
-            asking.need(leader.store.state(), project, "viewer")
+            caller.need(leader.store.state(), project, "viewer")
         wanted = topic if job else None
-        found = leader.store.events(_want(leader, asking, project, wanted, actor, kind, at[0], False, 500))
+        found = leader.store.events(_want(leader, caller, project, wanted, actor, kind, at[0], False, 500))
         if found:
             at[0] = found[-1].seq
             service.hub.tell([topic] if job else [])  # there may be more
@@ -71,7 +71,7 @@ def stream_events(
 
 def _want(
     leader: Leader,
-    asking: Identity,
+    caller: Identity,
     project: str | None,
     job: str | None,
     actor: str | None,
@@ -80,8 +80,8 @@ def _want(
     last: bool,
     limit: int,
 ) -> EventFilter:
-    projects = asking.projects(leader.store.state())
+    projects = caller.projects(leader.store.state())
     if project is not None:
         projects = [project] if projects is None or project in projects else []
-    job_id = find_job(leader, asking, job).id if job else None
+    job_id = find_job(leader, caller, job).id if job else None
     return EventFilter(projects, job_id, actor, kind, after, last, limit)

@@ -9,9 +9,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from muster.core.entities import at_least
 from muster.core.errors import NotFound
-from muster.server.context import Asking, Leading, Tracked
+from muster.server.context import Caller, Leading, Tracked
 from muster.server.record_context import find_run
-from muster.server.routes.worker import Speaking
+from muster.server.routes.worker import CallingAttempt
 from muster.server.views import View
 from muster.track.external import Opening
 
@@ -38,25 +38,25 @@ class OpenBody(BaseModel):
 
 
 @router.post("", status_code=201)
-def open_run(body: OpenBody, leader: Leading, track: Tracked, asking: Asking) -> View:
+def open_run(body: OpenBody, leader: Leading, track: Tracked, caller: Caller) -> View:
     """Opens a run. Returns its id, attempt and shipping token; the same `key` again returns the same."""
     state, run, project = leader.store.state(), body.id, body.project
     if body.resume:
-        found = find_run(leader, track, asking, run, "member")
+        found = find_run(leader, track, caller, run, "member")
         run, project = found.id, found.project
-    asking.need(state, project, "member")
+    caller.need(state, project, "member")
     if project not in state.projects:
         raise NotFound(f"There is no project {project!r}.", "See `muster project ls`.")
     given = body.model_dump(exclude={"resume", "id", "project"})
-    admin = at_least(asking.role(state, project), "admin")
-    asked = Opening(id=run, project=project, user=asking.user, admin=admin, **given)
+    admin = at_least(caller.role(state, project), "admin")
+    asked = Opening(id=run, project=project, user=caller.user, admin=admin, **given)
     attempt = track.external.resume(asked) if body.resume else track.external.start(asked)
     return {"id": run, "attempt": attempt, "token": leader.keyring.attempt_token(run, attempt)}
 
 
 @router.post("/beat", status_code=204, response_class=Response)
-def beat(leader: Leading, track: Tracked, speaking: Speaking) -> Response:
+def beat(leader: Leading, track: Tracked, calling_attempt: CallingAttempt) -> Response:
     """Heartbeat of the script that writes to a run."""
-    leader.ingest.check_open(*speaking)
-    track.external.beat(speaking[0])
+    leader.ingest.check_open(*calling_attempt)
+    track.external.beat(calling_attempt[0])
     return Response(status_code=204)

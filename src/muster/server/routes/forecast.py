@@ -14,7 +14,7 @@ from muster.sched.forecast import foretell
 from muster.sched.offers import offers
 from muster.sched.snapshot import Snapshot, take
 from muster.server.auth import Identity
-from muster.server.context import HEAVY, Asking, Leading, Ref, explainer_for, find_job
+from muster.server.context import HEAVY, Caller, Leading, Ref, explainer_for, find_job
 from muster.server.leader import Leader
 from muster.server.views import View
 
@@ -26,10 +26,10 @@ QueueName = Annotated[str | None, Query(min_length=1, max_length=63, pattern=r"^
 
 @router.get("/forecast", dependencies=HEAVY)
 def forecasts(
-    leader: Leading, asking: Asking, queue: QueueName = None, limit: Annotated[int, Query(ge=1, le=200)] = 20
+    leader: Leading, caller: Caller, queue: QueueName = None, limit: Annotated[int, Query(ge=1, le=200)] = 20
 ) -> View:
     """When the next queued jobs will start, in the order in which they are served."""
-    shot, names = leader.look(lambda state: _next(leader, asking, state, queue, limit))
+    shot, names = leader.look(lambda state: _next(leader, caller, state, queue, limit))
     found = foretell(shot, names)
     known = {job.id: job for job in shot.jobs}
     jobs = [{**found[name].to_dict(), "queue": known[name].queue, "user": known[name].user} for name in names]
@@ -39,20 +39,20 @@ def forecasts(
 @router.get("/forecast/calibration", dependencies=HEAVY)
 def scores(
     leader: Leading,
-    asking: Asking,
+    caller: Caller,
     queue: QueueName = None,
     since: Annotated[float, Query(ge=60, le=315_360_000, description="seconds back from now")] = _MONTH,
 ) -> View:
     """The shares of jobs that started before the P50 and the P90 of their forecast, by queue and by size."""
     now = leader.clock.now()
-    visible = asking.projects(leader.store.state())
+    visible = caller.projects(leader.store.state())
     return calibration(leader.store, now - since, now, visible, queue)
 
 
 @router.get("/jobs/{ref}/forecast")
-def job_forecast(ref: Ref, leader: Leading, asking: Asking) -> View:
+def job_forecast(ref: Ref, leader: Leading, caller: Caller) -> View:
     """When a queued job will start; `forecast` is null for a job that does not wait."""
-    job = find_job(leader, asking, ref)
+    job = find_job(leader, caller, ref)
     shot = leader.look(lambda state: _shot(leader, state, job.id))
     answer: View = {"id": job.id, "phase": job.phase, "started_at": job.started_at, "forecast": None, "offers": []}
     if shot is not None:
@@ -71,12 +71,12 @@ def _shot(leader: Leader, state: State, name: str) -> Snapshot | None:
     return take(state, leader.controller.board, leader.clock.now(), [name])
 
 
-def _next(leader: Leader, asking: Identity, state: State, queue: str | None, limit: int) -> tuple[Snapshot, list[str]]:
-    visible = asking.projects(state)
+def _next(leader: Leader, caller: Identity, state: State, queue: str | None, limit: int) -> tuple[Snapshot, list[str]]:
+    visible = caller.projects(state)
     known = state.queues.get(queue) if queue is not None else None
     if queue is not None and (known is None or not _open(visible, known.project, known.name)):
         raise NotFound(f"There is no queue {queue!r} that you can see.", "See `muster queue`.")
-    explainer = explainer_for(leader, asking, state)
+    explainer = explainer_for(leader, caller, state)
     line = (queued.job for queued in explainer.line.in_order(queue, resting=True))
     names = [job.id for job in islice((job for job in line if explainer.sees(job)), limit)]
     return take(state, explainer.board, explainer.now, names), names

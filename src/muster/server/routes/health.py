@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from fastapi import APIRouter, Response
 
 from muster import __version__
-from muster.server.context import Asking, Leading, Serving
+from muster.server.context import Caller, Leading, Serving
 from muster.server.views import View
 
 router = APIRouter(tags=["server"])
@@ -36,13 +36,13 @@ async def readyz(service: Serving, response: Response) -> View:
 
 
 @router.get("/v1/health")
-def health(leader: Leading, asking: Asking) -> View:
+def health(leader: Leading, caller: Caller) -> View:
     """How far the followers are behind the event log, what was set aside, and what waits to be delivered."""
-    aside = leader.store.set_aside(SHOWN) if asking.superuser else []
+    aside = leader.store.set_aside(SHOWN) if caller.superuser else []
     return {
         "version": leader.store.version(),
         "followers": [asdict(follower.lag()) for follower in leader.followers],
-        "outbox": leader.outbox.status() if leader.outbox is not None and asking.superuser else None,
+        "outbox": leader.outbox.status() if leader.outbox is not None and caller.superuser else None,
         "set_aside": [
             {
                 "id": one.id,
@@ -59,7 +59,7 @@ def health(leader: Leading, asking: Asking) -> View:
 
 
 @router.get("/v1/server")
-def server(service: Serving, leader: Leading, asking: Asking) -> View:
+def server(service: Serving, leader: Leading, caller: Caller) -> View:
     return {
         "version": __version__,
         "started_at": service.started_at,

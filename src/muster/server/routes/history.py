@@ -12,7 +12,7 @@ from muster.core.state import State
 from muster.monitor.history import grouped, history, resolution_for, step_for
 from muster.monitor.rollup import DAY, KEPT, MINUTE, from_text, start_of
 from muster.server.auth import Identity
-from muster.server.context import HEAVY, Asking, Leading
+from muster.server.context import HEAVY, Caller, Leading
 from muster.server.leader import Leader
 from muster.server.views import View
 from muster.store.past import Level, LevelFilter, LevelKey, Rollup, targets_of
@@ -37,7 +37,7 @@ Step = Annotated[
 
 @router.get("/nodes/history", dependencies=HEAVY)
 def nodes_history(
-    leader: Leading, asking: Asking, pool: Name = None, since: Span = _QUARTER_YEAR, every: Step = None
+    leader: Leading, caller: Caller, pool: Name = None, since: Span = _QUARTER_YEAR, every: Step = None
 ) -> View:
     """Use, queue depth, waits and fragmentation of each pool over time; buckets start at multiples of `every`, UTC.
 
@@ -61,10 +61,10 @@ def nodes_history(
 
 
 @router.get("/slo", dependencies=HEAVY)
-def service_levels(leader: Leading, asking: Asking, queue: Name = None, since: Span = _WEEK) -> View:
+def service_levels(leader: Leading, caller: Caller, queue: Name = None, since: Span = _WEEK) -> View:
     """Whether jobs that started since then, and jobs that wait now, met their wait targets. Uses today's targets."""
     now = leader.clock.now()
-    targets, visible = leader.look(lambda state: _allowed(state, asking, queue))
+    targets, visible = leader.look(lambda state: _allowed(state, caller, queue))
     want = LevelFilter(now - since, now, targets, visible, queue)
     found = {(level.work, level.high): level for level in leader.store.levels(want)}
     levels = [found.get(key) or Level(key[0], key[1], target) for key, target in targets.items()]
@@ -93,9 +93,9 @@ def _history(rows: list[Rollup], pool: str, step: int) -> dict[str, Any]:
     return history(grouped(((row.start, from_text(row.data)) for row in rows if row.pool == pool), step))
 
 
-def _allowed(state: State, asking: Identity, queue: str | None) -> tuple[dict[LevelKey, float], list[str] | None]:
+def _allowed(state: State, caller: Identity, queue: str | None) -> tuple[dict[LevelKey, float], list[str] | None]:
     """The targets in force, and the projects whose jobs may be counted."""
-    visible = asking.projects(state)
+    visible = caller.projects(state)
     known = state.queues.get(queue) if queue is not None else None
     hidden = known is None or not (visible is None or known.project in visible or known.name == "default")
     if queue is not None and hidden:

@@ -24,7 +24,7 @@ from muster.core.state import State
 from muster.sched.snapshot import Snapshot, take
 from muster.sched.whatif import newcomer, what_if
 from muster.server.auth import Identity
-from muster.server.context import HEAVY, Asking, Leading, Ref, find_job, job_views, sees, view_of, waits_of
+from muster.server.context import HEAVY, Caller, Leading, Ref, find_job, job_views, sees, view_of, waits_of
 from muster.server.leader import Leader
 from muster.server.log_reader import output_view
 from muster.server.record_context import holder_of
@@ -81,7 +81,7 @@ class StopBody(BaseModel):
 def submit_job(
     body: SubmitBody,
     leader: Leading,
-    asking: Asking,
+    caller: Caller,
     response: Response,
     idempotency_key: Annotated[str | None, Header(min_length=1, max_length=200)] = None,
     python: Python = "",
@@ -91,34 +91,34 @@ def submit_job(
         raise Invalid("A submission holds either `spec` or `yaml`.", "Send one of the two.")
     given: Any = body.spec if body.spec is not None else body.yaml
     spec = parse_job(given, source=body.source, base=Path(body.base) if body.base else None)
-    asking.need(leader.store.state(), spec.project, "member")
-    submission = _submission(leader, spec, asking, idempotency_key, body.code, {}, python)
-    site = leader.site(asking, trusted=submission.trusted)
+    caller.need(leader.store.state(), spec.project, "member")
+    submission = _submission(leader, spec, caller, idempotency_key, body.code, {}, python)
+    site = leader.site(caller, trusted=submission.trusted)
     if body.dry_run:
         response.status_code = 200
-        told = _dry(leader, asking, submission, site)
+        told = _dry(leader, caller, submission, site)
         return {"ok": True, "spec": spec.model_dump(mode="json"), "yaml": dump_job(spec), **told}
     if not _known(leader, submission):
-        view = _submit(leader, asking, submit(leader.store, submission, leader.clock.now(), leader.local, **site))
+        view = _submit(leader, caller, submit(leader.store, submission, leader.clock.now(), leader.local, **site))
         if view is not None:
             return view
     response.status_code = 200
-    return _earlier(leader, asking, submission)
+    return _earlier(leader, caller, submission)
 
 
 @router.post("/jobs/batch")
-def submit_batch(body: BatchBody, leader: Leading, asking: Asking, python: Python = "") -> View:
+def submit_batch(body: BatchBody, leader: Leading, caller: Caller, python: Python = "") -> View:
     """Accepts or refuses each job on its own; accepted jobs are durable on return."""
-    state, now, site = leader.store.state(), leader.clock.now(), leader.site(asking, trusted=asking.superuser)
-    known = earlier(leader.store, asking.user, [item.key for item in body.jobs if item.key])
+    state, now, site = leader.store.state(), leader.clock.now(), leader.site(caller, trusted=caller.superuser)
+    known = earlier(leader.store, caller.user, [item.key for item in body.jobs if item.key])
     results: list[View | None] = [None] * len(body.jobs)
     pending: list[tuple[int, Submission, Future[list[Event]] | None]] = []
     checked: dict[Code, Code] = {}
     for index, item in enumerate(body.jobs):
         try:
             spec = parse_job(item.spec, source=f"job {index}")
-            asking.need(state, spec.project, "member")
-            submission = _submission(leader, spec, asking, item.key, item.code, checked, python)
+            caller.need(state, spec.project, "member")
+            submission = _submission(leader, spec, caller, item.key, item.code, checked, python)
             proposal = submit(leader.store, submission, now, leader.local, **site)
             pending.append((index, submission, None if item.key in known else leader.commit.submit(proposal)))
         except MusterError as error:
@@ -129,7 +129,7 @@ def submit_batch(body: BatchBody, leader: Leading, asking: Asking, python: Pytho
             if events:
                 results[index] = {"id": events[0].job, "number": events[0].data["number"]}
             else:
-                job = _earlier(leader, asking, submission)
+                job = _earlier(leader, caller, submission)
                 results[index] = {"id": job["id"], "number": job["number"]}
         except MusterError as error:
             results[index] = {"error": error.to_dict()}
@@ -139,7 +139,7 @@ def submit_batch(body: BatchBody, leader: Leading, asking: Asking, python: Pytho
 @router.get("/jobs", dependencies=HEAVY)
 def list_jobs(
     leader: Leading,
-    asking: Asking,
+    caller: Caller,
     project: Text = None,
     phase: Annotated[list[Phase] | None, Query()] = None,
     queue: Text = None,
@@ -149,7 +149,7 @@ def list_jobs(
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> View:
     """Jobs, newest first. For the next page, pass `next` as `before`."""
-    projects = asking.projects(leader.store.state())
+    projects = caller.projects(leader.store.state())
     if project is not None:
         projects = [project] if projects is None or project in projects else []
     want = JobFilter(
@@ -158,74 +158,74 @@ def list_jobs(
     found = leader.store.jobs(want)
     more = len(found) > limit
     shown = found[:limit]
-    return {"jobs": job_views(leader, asking, shown), "next": shown[-1].number if more else None}
+    return {"jobs": job_views(leader, caller, shown), "next": shown[-1].number if more else None}
 
 
 @router.get("/jobs/{ref}")
-def get_job(ref: Ref, leader: Leading, asking: Asking) -> View:
+def get_job(ref: Ref, leader: Leading, caller: Caller) -> View:
     """The job, and how much of its output is kept."""
-    job = find_job(leader, asking, ref)
-    return {**job_views(leader, asking, [job])[0], "output": output_view(leader, job)}
+    job = find_job(leader, caller, ref)
+    return {**job_views(leader, caller, [job])[0], "output": output_view(leader, job)}
 
 
 @router.get("/jobs/{ref}/spec")
-def get_spec(ref: Ref, leader: Leading, asking: Asking) -> View:
+def get_spec(ref: Ref, leader: Leading, caller: Caller) -> View:
     """The spec as it was accepted, and a job file that results in the same spec."""
-    spec = find_job(leader, asking, ref).spec
+    spec = find_job(leader, caller, ref).spec
     return {"spec": spec.model_dump(mode="json"), "yaml": dump_job(spec)}
 
 
 @router.get("/jobs/{ref}/attempts")
-def get_attempts(ref: Ref, leader: Leading, asking: Asking) -> View:
-    job = find_job(leader, asking, ref)
+def get_attempts(ref: Ref, leader: Leading, caller: Caller) -> View:
+    job = find_job(leader, caller, ref)
     return {"attempts": [attempt_view(attempt) for attempt in leader.store.attempts(job.id)]}
 
 
 @router.post("/jobs/{ref}/stop")
-def stop_job(ref: Ref, body: StopBody, leader: Leading, asking: Asking) -> View:
+def stop_job(ref: Ref, body: StopBody, leader: Leading, caller: Caller) -> View:
     """Ends a queued job; asks a running job to save and exit."""
-    job = find_job(leader, asking, ref, "member")
+    job = find_job(leader, caller, ref, "member")
     grace = 0.0 if body.force else body.grace
-    leader.propose(stop(job.id, asking.user, leader.clock.now(), grace))
-    return view_of(leader, asking, job.id)
+    leader.propose(stop(job.id, caller.user, leader.clock.now(), grace))
+    return view_of(leader, caller, job.id)
 
 
 @router.post("/jobs/{ref}/resume")
-def resume_job(ref: Ref, leader: Leading, asking: Asking) -> View:
+def resume_job(ref: Ref, leader: Leading, caller: Caller) -> View:
     """Queues a stopped or failed job again, as the same run."""
-    job = find_job(leader, asking, ref, "member")
+    job = find_job(leader, caller, ref, "member")
     if leader.track is not None and job.id in leader.track.purged:
         raise Invalid(f"The run of {job.id} was deleted, with its checkpoints.", "Submit it again.")
-    now, site = leader.clock.now(), leader.site(asking, trusted=False)  # the proposal decides whether it is
-    leader.propose(resume(leader.store, job.id, asking.user, now, leader.local, asking.superuser, **site))
-    return view_of(leader, asking, job.id)
+    now, site = leader.clock.now(), leader.site(caller, trusted=False)  # the proposal decides whether it is
+    leader.propose(resume(leader.store, job.id, caller.user, now, leader.local, caller.superuser, **site))
+    return view_of(leader, caller, job.id)
 
 
 def _submission(
     leader: Leader,
     spec: JobSpec,
-    asking: Identity,
+    caller: Identity,
     key: str | None,
     code: Code | None,
     checked: dict[Code, Code],
     python: str,
 ) -> Submission:
     """A submission, with its code if its content is stored. `checked`: code that was already looked at."""
-    submission = Submission(spec, asking.user, key, trusted=asking.superuser, python=unquote(python))
+    submission = Submission(spec, caller.user, key, trusted=caller.superuser, python=unquote(python))
     if leader.track is None:
         return submission
-    submission = replace(submission, rows=leader.track.submitted.rows_of(spec, asking.user))
+    submission = replace(submission, rows=leader.track.submitted.rows_of(spec, caller.user))
     if code is None:
         return submission
     snapshots, now = leader.track.snapshots, leader.clock.now()
     if code not in checked:
-        checked[code] = snapshots.accept(code, holder_of(leader, asking))
+        checked[code] = snapshots.accept(code, holder_of(leader, caller))
     kept = checked[code]
     records = snapshots.records(kept, spec.project, now)
     return replace(submission, code=kept.model_dump(mode="json"), records=records)
 
 
-def _submit(leader: Leader, asking: Identity, proposal: Proposal) -> View | None:
+def _submit(leader: Leader, caller: Identity, proposal: Proposal) -> View | None:
     """The accepted job's view, with its reason to wait at the time of the commit; None if its key was used before."""
     entries: list[Entry] = []
     waits: list[dict[str, Reason]] = []
@@ -235,7 +235,7 @@ def _submit(leader: Leader, asking: Identity, proposal: Proposal) -> View | None
         return entries[0]
 
     def look(state: State) -> dict[str, Reason]:
-        return waits_of(leader, asking, state, [event.job for entry in entries for event in entry.events])
+        return waits_of(leader, caller, state, [event.job for entry in entries for event in entry.events])
 
     accepted, looked = leader.commit.submit(accept), leader.commit.submit(peek(waits, look))
     events = accepted.result()
@@ -247,7 +247,7 @@ def _submit(leader: Leader, asking: Identity, proposal: Proposal) -> View | None
     return job_view(job, {}, waits[0].get(job.id) if job.phase == "queued" else None)
 
 
-def _dry(leader: Leader, asking: Identity, submission: Submission, site: Site) -> View:
+def _dry(leader: Leader, caller: Identity, submission: Submission, site: Site) -> View:
     """Raises Refused, or predicts what would happen to the job. Computed in this thread, not between two commits."""
     now = leader.clock.now()
 
@@ -255,9 +255,9 @@ def _dry(leader: Leader, asking: Identity, submission: Submission, site: Site) -
         return leader.store.secret(project, name) is not None
 
     def look(state: State) -> tuple[Snapshot, Job, Callable[[Job], bool]]:
-        admit(submission, Context(state, asking.user, has_secret, leader.local, **site))
-        job = newcomer(state, submission.spec, asking.user, now)
-        return take(state, leader.controller.board, now, users=[job]), job, sees(asking, state)
+        admit(submission, Context(state, caller.user, has_secret, leader.local, **site))
+        job = newcomer(state, submission.spec, caller.user, now)
+        return take(state, leader.controller.board, now, users=[job]), job, sees(caller, state)
 
     shot, job, may_see = leader.look(look)
     return what_if(shot, job, may_see).to_dict()
@@ -267,11 +267,11 @@ def _known(leader: Leader, submission: Submission) -> bool:
     return submission.key is not None and bool(earlier(leader.store, submission.user, [submission.key]))
 
 
-def _earlier(leader: Leader, asking: Identity, submission: Submission) -> View:
+def _earlier(leader: Leader, caller: Identity, submission: Submission) -> View:
     """The job that was submitted under the same key before. Raises Conflict if that was a different job."""
     assert submission.key is not None
     job = leader.store.job(earlier(leader.store, submission.user, [submission.key])[submission.key])
     assert job is not None
     if job.spec != submission.spec:
         raise Conflict(f"The idempotency key was used for {job.id}, another job.", "Use a new key for a new job.")
-    return job_views(leader, asking, [job])[0]
+    return job_views(leader, caller, [job])[0]

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Path, Query
 
 from muster.core.errors import NotFound
 from muster.server.auth import Identity
-from muster.server.context import HEAVY, Asking, Leading, Tracked
+from muster.server.context import HEAVY, Caller, Leading, Tracked
 from muster.server.leader import Leader
 from muster.server.record_context import find_run
 from muster.server.views import View
@@ -33,13 +33,13 @@ def lineage(
     ref: Ref,
     leader: Leading,
     track: Tracked,
-    asking: Asking,
+    caller: Caller,
     way: Annotated[Literal["up", "down", "both"], Query(description="what it came from, or what came of it")] = "both",
     depth: Annotated[int, Query(ge=1, le=100, description="links that are followed")] = DEPTH,
 ) -> View:
     """Lineage as trees. Items in projects that you can't see have no name."""
-    name = resolve(leader, track, asking, ref)
-    visible = asking.projects(leader.store.state())
+    name = resolve(leader, track, caller, ref)
+    visible = caller.projects(leader.store.state())
     answer: View = {"ref": name}
     if way in ("up", "both"):
         answer["up"] = track.lineage.upstream(name, visible=visible, depth=depth).to_dict()
@@ -48,20 +48,20 @@ def lineage(
     return answer
 
 
-def resolve(leader: Leader, track: Tracking, asking: Identity, ref: str) -> str:
+def resolve(leader: Leader, track: Tracking, caller: Identity, ref: str) -> str:
     """The name in the lineage, if the caller may see what it means."""
     kind, colon, rest = ref.partition(":")
     if not colon or kind == "run":
-        return f"run:{find_run(leader, track, asking, rest if colon else ref).id}"
+        return f"run:{find_run(leader, track, caller, rest if colon else ref).id}"
     if kind in ("checkpoint", "artifact"):
         run, _, inner = rest.partition("/")
-        return f"{kind}:{find_run(leader, track, asking, run).id}/{inner}"
+        return f"{kind}:{find_run(leader, track, caller, run).id}/{inner}"
     if kind == "model":
         model = track.models.get(rest.rpartition("/")[0] or rest)
-        if model is None or asking.role(leader.store.state(), model.project) is None:
+        if model is None or caller.role(leader.store.state(), model.project) is None:
             raise NotFound(f"There is no model {rest!r} that you can see.", "See `muster models`.")
         return ref
     leader.record.reach()
-    if not track.lineage.known(ref, asking.projects(leader.store.state())):
+    if not track.lineage.known(ref, caller.projects(leader.store.state())):
         raise NotFound(f"Nothing is known of {ref!r}.", "Data sets are named as in a job file: `data:c4-en@v3`.")
     return ref

@@ -9,11 +9,11 @@ from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from muster.core.errors import Invalid, NotFound
-from muster.server.context import HEAVY, Asking, Leading, Tracked
+from muster.server.context import HEAVY, Caller, Leading, Tracked
 from muster.server.record_context import RunRef, find_run
 from muster.server.routes.cluster import Name
 from muster.server.views import View
-from muster.track.logbook import ATTACHMENTS_MAX, TEXT_MAX, Entry
+from muster.track.logbook import ATTACHMENTS_MAX, TEXT_MAX, LogbookEntry
 from muster.track.tracking import Tracking
 
 router = APIRouter(prefix="/v1", tags=["logbook"])
@@ -46,7 +46,7 @@ def run_notes(
     ref: RunRef,
     leader: Leading,
     track: Tracked,
-    asking: Asking,
+    caller: Caller,
     after: After = 0,
     limit: Limit = 100,
     search: Search = None,
@@ -54,25 +54,25 @@ def run_notes(
     last: Last = False,
 ) -> View:
     """Entries in the order in which they were written. For the next page, pass `next` as `after`."""
-    run = find_run(leader, track, asking, ref)
+    run = find_run(leader, track, caller, ref)
     found = track.logbook.entries(run=run.id, after=after, limit=limit, search=search, kinds=kinds or (), last=last)
     return {"run": run.id, **_page(found, limit)}
 
 
 @router.post("/runs/{ref}/notes", status_code=201)
-def add_note(ref: RunRef, body: NoteBody, leader: Leading, track: Tracked, asking: Asking) -> View:
-    run = find_run(leader, track, asking, ref, "member")
+def add_note(ref: RunRef, body: NoteBody, leader: Leading, track: Tracked, caller: Caller) -> View:
+    run = find_run(leader, track, caller, ref, "member")
     attached = [_attachment(track, run.id, path) for path in body.attachments]
-    made = track.logbook.add(run.project, run.id, asking.user, body.text, attachments=attached, step=body.step)
+    made = track.logbook.add(run.project, run.id, caller.user, body.text, attachments=attached, step=body.step)
     return asdict(made)
 
 
 @router.get(
     "/runs/{ref}/logbook", response_class=Response, responses={200: {"content": {_MARKDOWN: {}}}}, dependencies=HEAVY
 )
-def run_logbook(ref: RunRef, leader: Leading, track: Tracked, asking: Asking) -> Response:
+def run_logbook(ref: RunRef, leader: Leading, track: Tracked, caller: Caller) -> Response:
     """The whole logbook as one Markdown document."""
-    run = find_run(leader, track, asking, ref)
+    run = find_run(leader, track, caller, ref)
     return Response(track.logbook.export(run=run), media_type=_MARKDOWN)
 
 
@@ -81,7 +81,7 @@ def project_notes(
     project: Name,
     leader: Leading,
     track: Tracked,
-    asking: Asking,
+    caller: Caller,
     after: After = 0,
     limit: Limit = 100,
     search: Search = None,
@@ -89,7 +89,7 @@ def project_notes(
     last: Last = False,
 ) -> View:
     """Entries of the project itself and of all its runs."""
-    _see(leader, asking, project, "viewer")
+    _see(leader, caller, project, "viewer")
     leader.record.reach()
     found = track.logbook.entries(
         project=project, after=after, limit=limit, search=search, kinds=kinds or (), last=last
@@ -98,9 +98,9 @@ def project_notes(
 
 
 @router.post("/projects/{project}/notes", status_code=201)
-def add_project_note(project: Name, body: ProjectNoteBody, leader: Leading, track: Tracked, asking: Asking) -> View:
-    _see(leader, asking, project, "member")
-    return asdict(track.logbook.add(project, "", asking.user, body.text))
+def add_project_note(project: Name, body: ProjectNoteBody, leader: Leading, track: Tracked, caller: Caller) -> View:
+    _see(leader, caller, project, "member")
+    return asdict(track.logbook.add(project, "", caller.user, body.text))
 
 
 @router.get(
@@ -109,15 +109,15 @@ def add_project_note(project: Name, body: ProjectNoteBody, leader: Leading, trac
     responses={200: {"content": {_MARKDOWN: {}}}},
     dependencies=HEAVY,
 )
-def project_logbook(project: Name, leader: Leading, track: Tracked, asking: Asking) -> Response:
-    _see(leader, asking, project, "viewer")
+def project_logbook(project: Name, leader: Leading, track: Tracked, caller: Caller) -> Response:
+    _see(leader, caller, project, "viewer")
     leader.record.reach()
     return Response(track.logbook.export(project=project), media_type=_MARKDOWN)
 
 
-def _see(leader: Leading, asking: Asking, project: str, role: Literal["viewer", "member"]) -> None:
+def _see(leader: Leading, caller: Caller, project: str, role: Literal["viewer", "member"]) -> None:
     state = leader.store.state()
-    asking.need(state, project, role)
+    caller.need(state, project, role)
     if project not in state.projects:
         raise NotFound(f"There is no project {project!r}.", "See `muster project ls`.")
 
@@ -129,5 +129,5 @@ def _attachment(track: Tracking, run: str, path: str) -> View:
     return {"path": path, "digest": found.digest, "bytes": found.bytes}
 
 
-def _page(found: list[Entry], limit: int) -> View:
+def _page(found: list[LogbookEntry], limit: int) -> View:
     return {"entries": [asdict(entry) for entry in found], "next": found[-1].id if len(found) == limit else None}

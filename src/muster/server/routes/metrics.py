@@ -10,7 +10,7 @@ from fastapi import APIRouter, Path, Query, Response
 from pydantic_core import to_json
 
 from muster.core.errors import NotFound
-from muster.server.context import HEAVY, Asking, Leading, Tracked
+from muster.server.context import HEAVY, Caller, Leading, Tracked
 from muster.server.record_context import RunRef, find_run
 from muster.track.metrics.shapes import Axis, Curve, Series
 from muster.track.metrics.store import BUCKETS_MAX
@@ -26,9 +26,9 @@ _JSON: dict[int | str, dict[str, Any]] = {200: {"content": {"application/json": 
 
 
 @router.get("", response_class=Response, responses=_JSON, dependencies=HEAVY)
-def series(ref: RunRef, leader: Leading, track: Tracked, asking: Asking, rank: Rank = None) -> Response:
+def series(ref: RunRef, leader: Leading, track: Tracked, caller: Caller, rank: Rank = None) -> Response:
     """Every series with its last value, extremes and counts; the series of the run itself come first."""
-    run = find_run(leader, track, asking, ref)
+    run = find_run(leader, track, caller, ref)
     found = track.metrics.series(run.id, rank)
     return _answer({"id": run.id, "series": [{"name": s.name, "rank": s.rank, **asdict(s.summary)} for s in found]})
 
@@ -39,7 +39,7 @@ def curve(
     name: MetricName,
     leader: Leading,
     track: Tracked,
-    asking: Asking,
+    caller: Caller,
     buckets: Annotated[int, Query(ge=1, le=BUCKETS_MAX)] = 2000,
     start: Edge = None,
     stop: Annotated[Edge, Query(description="where the range ends; itself not in it")] = None,
@@ -53,7 +53,7 @@ def curve(
 
     Numbers that JSON does not have are text: "NaN", "Infinity", "-Infinity".
     """
-    run = find_run(leader, track, asking, ref)
+    run = find_run(leader, track, caller, ref)
     found = track.metrics.curve(
         run.id, name, rank=rank, attempt=attempt, buckets=buckets, start=start, stop=stop, axis=axis,
         superseded=superseded,

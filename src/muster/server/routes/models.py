@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from muster.core.entities import Role
 from muster.core.errors import NotFound
 from muster.server.auth import Identity
-from muster.server.context import Asking, Leading, Tracked
+from muster.server.context import Caller, Leading, Tracked
 from muster.server.leader import Leader
 from muster.server.record_context import find_run
 from muster.server.routes.lineage import resolve
@@ -80,77 +80,77 @@ class AliasBody(BaseModel):
 def list_models(
     leader: Leading,
     track: Tracked,
-    asking: Asking,
+    caller: Caller,
     project: Annotated[str | None, Query(max_length=100, pattern=r"^[^\x00]*$")] = None,
     contains: Annotated[str, Query(max_length=250, pattern=r"^[^\x00]*$", description="of the name")] = "",
 ) -> View:
-    visible = asking.projects(leader.store.state())
+    visible = caller.projects(leader.store.state())
     if project is not None:
         visible = [project] if visible is None or project in visible else []
     return {"models": [_model_view(track, model) for model in track.models.search(visible, contains=contains)]}
 
 
 @router.post("", status_code=201)
-def create_model(body: ModelBody, leader: Leading, track: Tracked, asking: Asking) -> View:
-    _project(leader, asking, body.project)
-    made = track.models.create(body.name, body.project, description=body.description, tags=body.tags, actor=asking.user)
+def create_model(body: ModelBody, leader: Leading, track: Tracked, caller: Caller) -> View:
+    _project(leader, caller, body.project)
+    made = track.models.create(body.name, body.project, description=body.description, tags=body.tags, actor=caller.user)
     return _model_view(track, made)
 
 
 @router.get("/{name}")
-def get_model(name: ModelName, leader: Leading, track: Tracked, asking: Asking) -> View:
+def get_model(name: ModelName, leader: Leading, track: Tracked, caller: Caller) -> View:
     """A model with all its versions, oldest first."""
-    model = _find(leader, track, asking, name)
+    model = _find(leader, track, caller, name)
     versions = [_version_view(track, one) for one in track.models.versions(model.name)]
     return {**_model_view(track, model), "versions": versions}
 
 
 @router.patch("/{name}")
-def change_model(name: ModelName, body: ModelChange, leader: Leading, track: Tracked, asking: Asking) -> View:
-    model = _find(leader, track, asking, name, "member")
+def change_model(name: ModelName, body: ModelChange, leader: Leading, track: Tracked, caller: Caller) -> View:
+    model = _find(leader, track, caller, name, "member")
     new = body.name if body.name != model.name else None
     if new is not None or body.description is not None or body.tags:
         model = track.models.change(
-            model.name, description=body.description, tags=body.tags, new=new, actor=asking.user
+            model.name, description=body.description, tags=body.tags, new=new, actor=caller.user
         )
     return _model_view(track, model)
 
 
 @router.delete("/{name}")
-def delete_model(name: ModelName, leader: Leading, track: Tracked, asking: Asking) -> View:
-    model = _find(leader, track, asking, name, "admin")
-    track.models.delete(model.name, asking.user)
+def delete_model(name: ModelName, leader: Leading, track: Tracked, caller: Caller) -> View:
+    model = _find(leader, track, caller, name, "admin")
+    track.models.delete(model.name, caller.user)
     return {"name": model.name, "deleted": True}
 
 
 @router.post("/{name}/versions", status_code=201)
-def register(name: ModelName, body: VersionBody, leader: Leading, track: Tracked, asking: Asking) -> View:
+def register(name: ModelName, body: VersionBody, leader: Leading, track: Tracked, caller: Caller) -> View:
     """Registers the next version of a model. With `project`, creates the model if it doesn't exist."""
     known = track.models.get(name)
-    if body.project is None or (known is not None and asking.role(leader.store.state(), known.project) is not None):
-        _find(leader, track, asking, name, "member")
+    if body.project is None or (known is not None and caller.role(leader.store.state(), known.project) is not None):
+        _find(leader, track, caller, name, "member")
     else:
-        _project(leader, asking, body.project)
+        _project(leader, caller, body.project)
         if known is not None:  # as in `create_model`: names are unique in a server
             raise taken(name)
-    source, run = body.source, body.run and find_run(leader, track, asking, body.run).id
+    source, run = body.source, body.run and find_run(leader, track, caller, body.run).id
     if ref := source_ref(source):
-        ref = resolve(leader, track, asking, ref)
+        ref = resolve(leader, track, caller, ref)
         if not source.startswith("runs:"):
             source = ref
             _exists(track, source)
         run = run or run_in(ref)
     made = track.models.register(
-        name, user=asking.user, source=source, run=run or "", project=body.project, description=body.description,
+        name, user=caller.user, source=source, run=run or "", project=body.project, description=body.description,
         tags=body.tags,
     )  # fmt: skip
     return _version_view(track, made)
 
 
 @router.get("/{name}/versions/{version}")
-def get_version(name: ModelName, version: Number, leader: Leading, track: Tracked, asking: Asking) -> View:
+def get_version(name: ModelName, version: Number, leader: Leading, track: Tracked, caller: Caller) -> View:
     """A version with all its promotions and their evidence."""
-    _find(leader, track, asking, name)
+    _find(leader, track, caller, name)
     found = track.models.need_version(name, version)
     promotions = [asdict(one) for one in track.models.promotions.promotions(name, version)]
     return {**_version_view(track, found), "promotions": promotions}
@@ -158,57 +158,57 @@ def get_version(name: ModelName, version: Number, leader: Leading, track: Tracke
 
 @router.patch("/{name}/versions/{version}")
 def change_version(
-    name: ModelName, version: Number, body: ModelChange, leader: Leading, track: Tracked, asking: Asking
+    name: ModelName, version: Number, body: ModelChange, leader: Leading, track: Tracked, caller: Caller
 ) -> View:
-    _find(leader, track, asking, name, "member")
+    _find(leader, track, caller, name, "member")
     track.models.need_version(name, version)
     if body.description is not None or body.tags:
-        track.models.change_version(name, version, description=body.description, tags=body.tags, actor=asking.user)
+        track.models.change_version(name, version, description=body.description, tags=body.tags, actor=caller.user)
     return _version_view(track, track.models.need_version(name, version))
 
 
 @router.delete("/{name}/versions/{version}")
-def delete_version(name: ModelName, version: Number, leader: Leading, track: Tracked, asking: Asking) -> View:
-    _find(leader, track, asking, name, "admin")
-    track.models.delete_version(name, version, asking.user)
+def delete_version(name: ModelName, version: Number, leader: Leading, track: Tracked, caller: Caller) -> View:
+    _find(leader, track, caller, name, "admin")
+    track.models.delete_version(name, version, caller.user)
     return {"name": name, "version": version, "deleted": True}
 
 
 @router.post("/{name}/versions/{version}/stage")
-def promote(name: ModelName, version: Number, body: StageBody, leader: Leading, track: Tracked, asking: Asking) -> View:
+def promote(name: ModelName, version: Number, body: StageBody, leader: Leading, track: Tracked, caller: Caller) -> View:
     """Moves a version to a stage and stores the evidence. Production requires evidence."""
-    _find(leader, track, asking, name, "member")
-    evidence = [find_run(leader, track, asking, ref).id for ref in body.evidence]
+    _find(leader, track, caller, name, "member")
+    evidence = [find_run(leader, track, caller, ref).id for ref in body.evidence]
     given = body.model_dump(exclude={"stage", "evidence"})
-    made = track.models.promote(name, version, body.stage, actor=asking.user, evidence=evidence, **given)
+    made = track.models.promote(name, version, body.stage, actor=caller.user, evidence=evidence, **given)
     return asdict(made)
 
 
 @router.put("/{name}/aliases/{alias}")
-def set_alias(name: ModelName, alias: Alias, body: AliasBody, leader: Leading, track: Tracked, asking: Asking) -> View:
-    _find(leader, track, asking, name, "member")
-    track.models.set_alias(name, alias, body.version, asking.user)
+def set_alias(name: ModelName, alias: Alias, body: AliasBody, leader: Leading, track: Tracked, caller: Caller) -> View:
+    _find(leader, track, caller, name, "member")
+    track.models.set_alias(name, alias, body.version, caller.user)
     return {"name": name, "aliases": track.models.aliases(name)}
 
 
 @router.delete("/{name}/aliases/{alias}")
-def delete_alias(name: ModelName, alias: Alias, leader: Leading, track: Tracked, asking: Asking) -> View:
-    _find(leader, track, asking, name, "member")
-    track.models.delete_alias(name, alias, asking.user)
+def delete_alias(name: ModelName, alias: Alias, leader: Leading, track: Tracked, caller: Caller) -> View:
+    _find(leader, track, caller, name, "member")
+    track.models.delete_alias(name, alias, caller.user)
     return {"name": name, "aliases": track.models.aliases(name)}
 
 
-def _find(leader: Leader, track: Tracking, asking: Identity, name: str, role: Role = "viewer") -> Model:
+def _find(leader: Leader, track: Tracking, caller: Identity, name: str, role: Role = "viewer") -> Model:
     found, state = track.models.get(name), leader.store.state()
-    if found is None or asking.role(state, found.project) is None:
+    if found is None or caller.role(state, found.project) is None:
         raise NotFound(f"There is no model {name!r} that you can see.", "See `muster models`.")
-    asking.need(state, found.project, role)
+    caller.need(state, found.project, role)
     return found
 
 
-def _project(leader: Leader, asking: Identity, project: str) -> None:
+def _project(leader: Leader, caller: Identity, project: str) -> None:
     state = leader.store.state()
-    asking.need(state, project, "member")
+    caller.need(state, project, "member")
     if project not in state.projects:
         raise NotFound(f"There is no project {project!r}.", "See `muster project ls`.")
 

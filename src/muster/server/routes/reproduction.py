@@ -6,7 +6,7 @@ from fastapi import APIRouter
 
 from muster.core.errors import Invalid
 from muster.core.spec import dump_job
-from muster.server.context import HEAVY, Asking, Leading, Tracked
+from muster.server.context import HEAVY, Caller, Leading, Tracked
 from muster.server.record_context import RunRef, find_run
 from muster.server.views import View
 from muster.track.reproduction import known
@@ -15,9 +15,9 @@ router = APIRouter(prefix="/v1/runs/{ref}", tags=["content"])
 
 
 @router.get("/reproduction", dependencies=HEAVY)
-def reproduction(ref: RunRef, leader: Leading, track: Tracked, asking: Asking) -> View:
+def reproduction(ref: RunRef, leader: Leading, track: Tracked, caller: Caller) -> View:
     """The spec, the snapshot's files, and the environment, seeds and data of the run."""
-    run = find_run(leader, track, asking, ref)
+    run = find_run(leader, track, caller, ref)
     job = leader.store.job(run.id)
     if job is None:
         raise Invalid(

@@ -17,7 +17,7 @@ from muster.core.rules import Rules
 from muster.core.state import State
 from muster.sched.describe import Section, describe
 from muster.server.auth import Identity
-from muster.server.context import Asking, Leading
+from muster.server.context import Caller, Leading
 from muster.server.views import View
 
 router = APIRouter(prefix="/v1", tags=["rules"])
@@ -32,26 +32,26 @@ class RulesBody(BaseModel):
 
 
 @router.get("/rules")
-def get_rules(leader: Leading, asking: Asking) -> View:
+def get_rules(leader: Leading, caller: Caller) -> View:
     """The rules in force; without those of projects that you can't see."""
-    return leader.look(lambda state: _view(state, asking))
+    return leader.look(lambda state: _view(state, caller))
 
 
 @router.put("/rules")
-def put_rules(body: RulesBody, leader: Leading, asking: Asking) -> View:
+def put_rules(body: RulesBody, leader: Leading, caller: Caller) -> View:
     """Sets a policy, all of it or nothing, and describes in plain language what changes."""
-    asking.need_superuser()
+    caller.need_superuser()
     before = leader.look(_described)
     if body.dry_run:
         after = leader.look(lambda state: _would_be(state, body))
     else:
-        leader.propose(set_rules(body.text, asking.user, leader.clock.now(), source=body.source))
-        after = leader.look(lambda state: _view(state, asking))
+        leader.propose(set_rules(body.text, caller.user, leader.clock.now(), source=body.source))
+        after = leader.look(lambda state: _view(state, caller))
     return {**after, "applied": not body.dry_run, "changes": _changes(before, after["described"])}
 
 
-def _view(state: State, asking: Identity) -> View:
-    seen = asking.projects(state)
+def _view(state: State, caller: Identity) -> View:
+    seen = caller.projects(state)
     rules, text = state.rules, state.in_force.text
     queues = [queue for queue in state.queues.values() if seen is None or queue.project in seen]
     if seen is not None:

@@ -13,7 +13,7 @@ from sqlalchemy import select
 from muster.core.errors import Invalid, NotFound
 from muster.core.job import Phase
 from muster.core.spec import Kind
-from muster.server.context import Asking, Leading, Tracked
+from muster.server.context import Caller, Leading, Tracked
 from muster.server.log_reader import output_view
 from muster.server.record_context import RunRef, find_run
 from muster.server.views import View
@@ -74,31 +74,31 @@ class TagsBody(BaseModel):
 
 
 @router.post("", status_code=201)
-def create_run(body: RunBody, leader: Leading, track: Tracked, asking: Asking) -> View:
+def create_run(body: RunBody, leader: Leading, track: Tracked, caller: Caller) -> View:
     """Creates a run that is not a job's: of a script, of another tool, or of the past."""
     state = leader.store.state()
-    asking.need(state, body.project, "member")
+    caller.need(state, body.project, "member")
     if body.project not in state.projects:
         raise NotFound(f"There is no project {body.project!r}.", "See `muster project ls`.")
     _check_experiment(track, body.experiment, body.project)
-    parent = find_run(leader, track, asking, body.parent).id if body.parent else None
-    made = track.runs.create(**body.model_dump(exclude={"parent"}), parent=parent, user=asking.user)
+    parent = find_run(leader, track, caller, body.parent).id if body.parent else None
+    made = track.runs.create(**body.model_dump(exclude={"parent"}), parent=parent, user=caller.user)
     return run_view(track, track.runs.need(made.id))
 
 
 @router.get("/{ref}")
-def get_run(ref: RunRef, leader: Leading, track: Tracked, asking: Asking) -> View:
+def get_run(ref: RunRef, leader: Leading, track: Tracked, caller: Caller) -> View:
     """All that was recorded of a run, with parameters, tags, data and metric summaries; for a job, its output size."""
-    run = find_run(leader, track, asking, ref)
+    run = find_run(leader, track, caller, ref)
     job = leader.store.job(run.id)
     return {**run_view(track, run), "output": output_view(leader, job) if job is not None else None}
 
 
 @router.patch("/{ref}")
-def change_run(ref: RunRef, body: ChangeBody, leader: Leading, track: Tracked, asking: Asking) -> View:
-    run = find_run(leader, track, asking, ref, "member")
+def change_run(ref: RunRef, body: ChangeBody, leader: Leading, track: Tracked, caller: Caller) -> View:
+    run = find_run(leader, track, caller, ref, "member")
     _check_experiment(track, body.experiment, run.project)
-    return run_view(track, track.runs.update(run.id, actor=asking.user, **body.model_dump()))
+    return run_view(track, track.runs.update(run.id, actor=caller.user, **body.model_dump()))
 
 
 @router.delete("/{ref}")
@@ -106,58 +106,58 @@ def delete_run(
     ref: RunRef,
     leader: Leading,
     track: Tracked,
-    asking: Asking,
+    caller: Caller,
     purge: Annotated[bool, Query(description="for good: nothing of it is left but who deleted it, and when")] = False,
 ) -> View:
     """Hides a run, or deletes it for good. Deleting a run of another user needs the role admin."""
-    run = find_run(leader, track, asking, ref, "member")
+    run = find_run(leader, track, caller, ref, "member")
     if not purge:
-        return run_view(track, track.runs.hide(run.id, asking.user))
-    if run.user != asking.user:
-        asking.need(leader.store.state(), run.project, "admin")
-    return {"id": run.id, "purged": True, "rows": track.purge.purge(run.id, asking.user)}
+        return run_view(track, track.runs.hide(run.id, caller.user))
+    if run.user != caller.user:
+        caller.need(leader.store.state(), run.project, "admin")
+    return {"id": run.id, "purged": True, "rows": track.purge.purge(run.id, caller.user)}
 
 
 @router.post("/{ref}/restore")
-def restore_run(ref: RunRef, leader: Leading, track: Tracked, asking: Asking) -> View:
+def restore_run(ref: RunRef, leader: Leading, track: Tracked, caller: Caller) -> View:
     """Restores a hidden run to all lists. The run is given by its whole id."""
-    run = find_run(leader, track, asking, ref, "member")
-    return run_view(track, track.runs.restore(run.id, asking.user))
+    run = find_run(leader, track, caller, ref, "member")
+    return run_view(track, track.runs.restore(run.id, caller.user))
 
 
 @router.put("/{ref}/params")
-def set_params(ref: RunRef, body: ParamsBody, leader: Leading, track: Tracked, asking: Asking) -> View:
+def set_params(ref: RunRef, body: ParamsBody, leader: Leading, track: Tracked, caller: Caller) -> View:
     """Sets parameters. If a parameter had another value, that is recorded as a change."""
-    run = find_run(leader, track, asking, ref, "member")
-    track.runs.set_params(run.id, body.values, actor=asking.user, refuse_change=body.refuse_change)
+    run = find_run(leader, track, caller, ref, "member")
+    track.runs.set_params(run.id, body.values, actor=caller.user, refuse_change=body.refuse_change)
     return {"id": run.id, "params": track.runs.params([run.id])[run.id]}
 
 
 @router.put("/{ref}/tags")
-def set_tags(ref: RunRef, body: TagsBody, leader: Leading, track: Tracked, asking: Asking) -> View:
-    run = find_run(leader, track, asking, ref, "member")
-    track.runs.set_tags(run.id, body.values, asking.user)
+def set_tags(ref: RunRef, body: TagsBody, leader: Leading, track: Tracked, caller: Caller) -> View:
+    run = find_run(leader, track, caller, ref, "member")
+    track.runs.set_tags(run.id, body.values, caller.user)
     return {"id": run.id, "tags": track.runs.tags([run.id])[run.id]}
 
 
 @router.get("/{ref}/changes")
-def changes(ref: RunRef, leader: Leading, track: Tracked, asking: Asking) -> View:
+def changes(ref: RunRef, leader: Leading, track: Tracked, caller: Caller) -> View:
     """Parameters and tags that were changed afterwards, oldest first."""
-    run = find_run(leader, track, asking, ref)
+    run = find_run(leader, track, caller, ref)
     return {"id": run.id, "changes": [asdict(change) for change in track.runs.changes(run.id)]}
 
 
 @router.get("/{ref}/attempts")
-def attempts(ref: RunRef, leader: Leading, track: Tracked, asking: Asking) -> View:
+def attempts(ref: RunRef, leader: Leading, track: Tracked, caller: Caller) -> View:
     """The attempts: nodes, times, outcome, environment and parameters."""
-    run = find_run(leader, track, asking, ref)
+    run = find_run(leader, track, caller, ref)
     return {"id": run.id, "attempts": track.runs.attempts(run.id)}
 
 
 @router.get("/{ref}/checkpoints")
-def checkpoints(ref: RunRef, leader: Leading, track: Tracked, asking: Asking) -> View:
+def checkpoints(ref: RunRef, leader: Leading, track: Tracked, caller: Caller) -> View:
     """The checkpoints in the order of the steps, and how to load them."""
-    run = find_run(leader, track, asking, ref)
+    run = find_run(leader, track, caller, ref)
     table = tables.checkpoints
     query = select(table).where(table.c.run == run.id).order_by(table.c.step, table.c.attempt)
     with track.db.reading() as connection:

@@ -11,7 +11,7 @@ from pydantic_core import to_json
 
 from muster.core.errors import Invalid
 from muster.server.auth import Identity
-from muster.server.context import HEAVY, Asking, Leading, Tracked
+from muster.server.context import HEAVY, Caller, Leading, Tracked
 from muster.server.leader import Leader
 from muster.server.views import View
 from muster.track.query.lex import LONGEST
@@ -60,53 +60,53 @@ class SaveBody(BaseModel):
 def list_runs(
     leader: Leading,
     track: Tracked,
-    asking: Asking,
+    caller: Caller,
     query: Annotated[str, Query(max_length=LONGEST, pattern=_NO_NUL)] = "",
     sort: Annotated[str, Query(max_length=2000, pattern=_NO_NUL)] = "",
     limit: Annotated[int, Query(ge=1, le=MOST)] = 100,
     after: Annotated[str | None, Query(max_length=10_000)] = None,
 ) -> Response:
     """Same as `search`, for queries that fit into a URL."""
-    return _answer(find(leader, track, asking, SearchBody(query=query, sort=sort, limit=limit, after=after)))
+    return _answer(find(leader, track, caller, SearchBody(query=query, sort=sort, limit=limit, after=after)))
 
 
 @router.post("/runs/search", response_class=Response, responses=_JSON, dependencies=HEAVY)
-def search(body: SearchBody, leader: Leading, track: Tracked, asking: Asking) -> Response:
+def search(body: SearchBody, leader: Leading, track: Tracked, caller: Caller) -> Response:
     """Runs that match the query, newest first unless sorted, with their parameters, tags, metrics and data."""
-    return _answer(find(leader, track, asking, body))
+    return _answer(find(leader, track, caller, body))
 
 
 @router.get("/queries")
-def saved_queries(leader: Leading, track: Tracked, asking: Asking) -> View:
+def saved_queries(leader: Leading, track: Tracked, caller: Caller) -> View:
     """Your saved queries, and those of your projects."""
-    found = track.saved.list(asking.user, asking.projects(leader.store.state()))
+    found = track.saved.list(caller.user, caller.projects(leader.store.state()))
     return {"queries": [one.to_dict() for one in found]}
 
 
 @router.put("/queries/{name}")
-def save_query(name: Name, body: SaveBody, leader: Leading, track: Tracked, asking: Asking) -> View:
+def save_query(name: Name, body: SaveBody, leader: Leading, track: Tracked, caller: Caller) -> View:
     """Saves a query under a name; replaces one of the same name."""
     if body.project:
-        asking.need(leader.store.state(), body.project, "member")
-    saved = track.saved.save(asking.user, name, body.query, project=body.project, sort=body.sort, columns=body.columns)
+        caller.need(leader.store.state(), body.project, "member")
+    saved = track.saved.save(caller.user, name, body.query, project=body.project, sort=body.sort, columns=body.columns)
     return saved.to_dict()
 
 
 @router.delete("/queries/{name:path}")
-def remove_query(name: Name, leader: Leading, track: Tracked, asking: Asking) -> View:
+def remove_query(name: Name, leader: Leading, track: Tracked, caller: Caller) -> View:
     """Removes a saved query. `project/name` is that project's; a plain name is yours if you have one of that name."""
     state = leader.store.state()
-    saved = track.saved.get(asking.user, asking.projects(state), name)
+    saved = track.saved.get(caller.user, caller.projects(state), name)
     if saved.project:
-        asking.need(state, saved.project, "member")
-    track.saved.remove(saved, asking.user)
+        caller.need(state, saved.project, "member")
+    track.saved.remove(saved, caller.user)
     return saved.to_dict()
 
 
-def find(leader: Leader, track: Tracking, asking: Identity, body: SearchBody) -> View:
+def find(leader: Leader, track: Tracking, caller: Identity, body: SearchBody) -> View:
     """A page of runs, with the query as it was interpreted."""
-    visible = asking.projects(leader.store.state())
-    saved = _saved(track, asking, visible, body.query)
+    visible = caller.projects(leader.store.state())
+    saved = _saved(track, caller, visible, body.query)
     query = saved.query if saved else body.query
     sort = body.sort or (saved.sort if saved else "")
     names = body.columns if body.columns is not None else list(saved.columns) if saved and saved.columns else None
@@ -128,10 +128,10 @@ def find(leader: Leader, track: Tracking, asking: Identity, body: SearchBody) ->
     }
 
 
-def _saved(track: Tracking, asking: Identity, visible: list[str] | None, query: str) -> SavedQuery | None:
+def _saved(track: Tracking, caller: Identity, visible: list[str] | None, query: str) -> SavedQuery | None:
     match = _SAVED.match(query)
     if match is not None:
-        return track.saved.get(asking.user, visible, match[1])
+        return track.saved.get(caller.user, visible, match[1])
     if query.lstrip().startswith("@"):
         raise Invalid("A saved query stands alone.", "Write `@name`, or the query itself.")
     return None

@@ -14,7 +14,7 @@ from starlette.concurrency import run_in_threadpool
 from muster.core.errors import Conflict, Invalid, NotFound
 from muster.core.job import FINAL
 from muster.server.auth import Identity
-from muster.server.context import HEAVY, Asking, Leading, Tracked
+from muster.server.context import HEAVY, Caller, Leading, Tracked
 from muster.server.leader import Leader
 from muster.server.record_context import RunRef, find_run, holder_of
 from muster.server.views import View
@@ -50,11 +50,11 @@ class ImportBody(BaseModel):
 
 
 @router.post("/import")
-def begin_import(body: ImportBody, leader: Leading, track: Tracked, asking: Asking) -> View:
+def begin_import(body: ImportBody, leader: Leading, track: Tracked, caller: Caller) -> View:
     """Begins the import of a run and returns it. A run that was imported before is the same run."""
     check_text(body.key, body.project, body.name, body.purpose, body.place)
     state = leader.store.state()
-    asking.need(state, body.project, "member")
+    caller.need(state, body.project, "member")
     if body.project not in state.projects:
         raise NotFound(f"There is no project {body.project!r}.", "See `muster project ls`.")
     run = _run_id(track, body)
@@ -63,7 +63,7 @@ def begin_import(body: ImportBody, leader: Leading, track: Tracked, asking: Aski
         if found is None:
             doc = {"origin": _origin(body, 1, done=False)}
             found = track.runs.create(
-                id=run, project=body.project, user=asking.user, name=body.name, source=SOURCE + body.tool,
+                id=run, project=body.project, user=caller.user, name=body.name, source=SOURCE + body.tool,
                 created_at=body.created_at, started_at=body.created_at, purpose=body.purpose, doc=doc,
             )  # fmt: skip
         elif found.deleted_at is not None:
@@ -74,7 +74,7 @@ def begin_import(body: ImportBody, leader: Leading, track: Tracked, asking: Aski
         elif found.doc["origin"]["fingerprint"] != body.fingerprint:
             # It has changed since: all of it is read again and replaces what was read before.
             origin = _origin(body, found.doc["origin"]["attempt"] + 1, done=False)
-            found = track.runs.update(run, actor=asking.user, phase="running", doc={"origin": origin})
+            found = track.runs.update(run, actor=caller.user, phase="running", doc={"origin": origin})
     origin = found.doc["origin"]
     return {"id": run, "attempt": origin["attempt"], "done": origin["done"]}
 
@@ -85,7 +85,7 @@ async def take_in(
     request: Request,
     leader: Leading,
     track: Tracked,
-    asking: Asking,
+    caller: Caller,
     attempt: Annotated[int, Query(ge=1, le=2**31 - 1)],
 ) -> Response:
     """Stores a batch (see `muster.wire.Batch`) of an import once, however often it is sent."""
@@ -94,8 +94,8 @@ async def take_in(
         batch = Batch.decode(body)
     except (ValueError, RecursionError) as error:
         raise Invalid(f"The body is not a batch: {error}.") from error
-    run = await run_in_threadpool(find_run, leader, track, asking, ref, "member")
-    reply = await run_in_threadpool(_take_in, leader, track, run, attempt, batch, asking)
+    run = await run_in_threadpool(find_run, leader, track, caller, ref, "member")
+    reply = await run_in_threadpool(_take_in, leader, track, run, attempt, batch, caller)
     return Response(reply, media_type="application/json")
 
 
@@ -105,7 +105,7 @@ def points(
     name: Name,
     leader: Leading,
     track: Tracked,
-    asking: Asking,
+    caller: Caller,
     rank: Small = None,
     part: Annotated[
         Literal["standing", "superseded", "all"], Query(description="what counts, what was reported anew, or both")
@@ -114,7 +114,7 @@ def points(
     stop: Annotated[int | None, Query(ge=-(2**63), lt=2**63, description="before this step")] = None,
 ) -> Response:
     """All points of a series as little-endian arrays in sequence: step i64, time f64, value f64, attempt i32."""
-    run = find_run(leader, track, asking, ref)
+    run = find_run(leader, track, caller, ref)
     found = track.metrics.points(run.id, name, rank=rank, start=start, stop=stop, superseded=part != "standing")
     keep = np.ones(len(found), np.bool_)
     if part == "superseded":
@@ -133,13 +133,13 @@ def list_media(
     ref: RunRef,
     leader: Leading,
     track: Tracked,
-    asking: Asking,
+    caller: Caller,
     name: Annotated[str | None, Query(max_length=500, pattern=r"^[^\x00]*$")] = None,
     after: Annotated[int, Query(ge=0, lt=2**63)] = 0,
     limit: Annotated[int, Query(ge=1, le=_PAGE)] = _PAGE,
 ) -> View:
     """Histograms, images, tables and texts in the order of arrival: `data`, or `digest` for /v1/blobs/DIGEST."""
-    run = find_run(leader, track, asking, ref)
+    run = find_run(leader, track, caller, ref)
     query = select(media).where(media.c.run == run.id, media.c.id > after).order_by(media.c.id).limit(limit)
     if name is not None:
         query = query.where(media.c.name == name)
@@ -165,7 +165,7 @@ def _origin(body: ImportBody, attempt: int, done: bool) -> dict[str, Any]:
     return {**kept, "attempt": attempt, "done": done}
 
 
-def _take_in(leader: Leader, track: Tracking, run: Run, attempt: int, batch: Batch, asking: Identity) -> str:
+def _take_in(leader: Leader, track: Tracking, run: Run, attempt: int, batch: Batch, caller: Identity) -> str:
     origin = run.doc.get("origin") if run.source.startswith(SOURCE) else None
     if not isinstance(origin, dict) or "fingerprint" not in origin:
         raise Invalid(f"{run.id} was not imported (its source is {run.source}).", "Begin with POST /v1/runs/import.")
@@ -175,7 +175,7 @@ def _take_in(leader: Leader, track: Tracking, run: Run, attempt: int, batch: Bat
             "Begin again with POST /v1/runs/import.",
         )
     try:
-        reply = leader.ingest.accept(run.id, attempt, batch, holder_of(leader, asking))
+        reply = leader.ingest.accept(run.id, attempt, batch, holder_of(leader, caller))
     except NotFound as error:
         raise Conflict(f"{run.id} was deleted while it was imported.", "Import it again.") from error
     if batch.state == "ended" and not origin["done"]:
@@ -183,7 +183,7 @@ def _take_in(leader: Leader, track: Tracking, run: Run, attempt: int, batch: Bat
         with track.db.holding(run.id):
             now = track.runs.get(run.id)
             if now is not None and now.phase in FINAL and now.doc["origin"]["attempt"] == attempt:
-                track.runs.update(run.id, actor=asking.user, doc=done)
+                track.runs.update(run.id, actor=caller.user, doc=done)
     return reply.to_json()
 
 

@@ -17,7 +17,7 @@ from muster.sched.offers import offers
 from muster.sched.snapshot import Snapshot, take
 from muster.sched.unblock import unblock
 from muster.server.auth import Identity
-from muster.server.context import Asking, Leading, Ref, explainer_for, find_job, job_views
+from muster.server.context import Caller, Leading, Ref, explainer_for, find_job, job_views
 from muster.server.leader import Leader
 from muster.server.views import View
 from muster.store.base import EventFilter
@@ -30,12 +30,12 @@ _EVENTS: Final = 1000
 
 @router.get("/why")
 def why(
-    ref: Ref, leader: Leading, asking: Asking, forecast: Annotated[bool, Query(description="say when, too")] = True
+    ref: Ref, leader: Leading, caller: Caller, forecast: Annotated[bool, Query(description="say when, too")] = True
 ) -> View:
     """Why a job waits: the main reason and others, the jobs ahead, what would unblock it, its start and timeline."""
-    job = find_job(leader, asking, ref)
-    found, shot, explainer = leader.look(lambda state: _look(leader, asking, state, job, forecast))
-    view = job_views(leader, asking, [job])[0]
+    job = find_job(leader, caller, ref)
+    found, shot, explainer = leader.look(lambda state: _look(leader, caller, state, job, forecast))
+    view = job_views(leader, caller, [job])[0]
     causes = found.pop("causes")
     answer = {
         "job": view,
@@ -58,9 +58,9 @@ def why(
 
 
 def _look(
-    leader: Leader, asking: Identity, state: State, job: Job, forecast: bool
+    leader: Leader, caller: Identity, state: State, job: Job, forecast: bool
 ) -> tuple[dict[str, Any], Snapshot | None, Explainer]:
-    explainer, live = explainer_for(leader, asking, state), state.jobs.get(job.id)
+    explainer, live = explainer_for(leader, caller, state), state.jobs.get(job.id)
     if live is None or live.phase != "queued":
         cause = live.reason if live is not None else job.reason
         if cause is None and live is not None and live.phase == "starting":

@@ -49,16 +49,16 @@ def _check_writer(leader: Leader, track: Tracking, run_id: str, number: int) -> 
         )
 
 
-Speaking = Annotated[tuple[str, int], Depends(attempt)]
+CallingAttempt = Annotated[tuple[str, int], Depends(attempt)]
 
 
 @router.post(
     "", responses={410: {"description": "the attempt is unknown: its launcher should stop its ranks and leave"}}
 )
-async def ingest(request: Request, leader: Leading, service: Serving, speaking: Speaking) -> Response:
+async def ingest(request: Request, leader: Leading, service: Serving, calling_attempt: CallingAttempt) -> Response:
     """Stores a batch (see `muster.wire.Batch`) once, however often it is sent."""
     batch = await run_in_threadpool(_batch, await request.body())
-    job, number = speaking
+    job, number = calling_attempt
     try:
         reply = await run_in_threadpool(leader.ingest.accept, job, number, batch)
     except NotFound as error:
@@ -69,9 +69,9 @@ async def ingest(request: Request, leader: Leading, service: Serving, speaking: 
 
 
 @router.get("/secrets")
-def secrets(leader: Leading, speaking: Speaking) -> dict[str, str]:
+def secrets(leader: Leading, calling_attempt: CallingAttempt) -> dict[str, str]:
     """The values of the secrets that the job names, while its attempt is the current one and has not ended."""
-    job = _running(leader, speaking)
+    job = _running(leader, calling_attempt)
     if not still_member(leader.store.state(), job.user, job.project, leader.clock.now()):
         raise NotFound(f"{job.user} is no longer a member of project {job.project!r}: no secrets are given out.")
     values = {}
@@ -84,13 +84,13 @@ def secrets(leader: Leading, speaking: Speaking) -> dict[str, str]:
 
 
 @router.get("/code", response_class=Response)
-def code(leader: Leading, track: Tracked, speaking: Speaking) -> Response:
+def code(leader: Leading, track: Tracked, calling_attempt: CallingAttempt) -> Response:
     """The manifest of the job's code snapshot, {path: [sha256, bytes, mode]}, for nodes that don't have its folder."""
-    return Response(track.blobs.read(_tree(leader, speaking), MANIFEST_BYTES), media_type="application/json")
+    return Response(track.blobs.read(_tree(leader, calling_attempt), MANIFEST_BYTES), media_type="application/json")
 
 
 @router.post("/code/bundle", response_class=StreamingResponse)
-async def code_bundle(request: Request, leader: Leading, track: Tracked, speaking: Speaking) -> Response:
+async def code_bundle(request: Request, leader: Leading, track: Tracked, calling_attempt: CallingAttempt) -> Response:
     """Files of the job's code snapshot, by a JSON list of digests. Each is 64 characters of digest, 8 of size in hex,
     and the bytes.
     """
@@ -98,7 +98,7 @@ async def code_bundle(request: Request, leader: Leading, track: Tracked, speakin
         wanted = _DIGESTS.validate_json(await request.body())
     except ValidationError as error:
         raise Invalid(f"The body is no list of digests: {error.errors()[0]['msg']}.") from error
-    sizes = await run_in_threadpool(_sizes, leader, track, speaking, wanted)
+    sizes = await run_in_threadpool(_sizes, leader, track, calling_attempt, wanted)
     return StreamingResponse(_bundle(track.blobs, wanted, sizes), media_type="application/octet-stream")
 
 
@@ -109,9 +109,9 @@ def _batch(body: bytes) -> Batch:
         raise Invalid(f"The body is not a batch: {error}.") from error
 
 
-def _sizes(leader: Leader, track: Tracking, speaking: tuple[str, int], wanted: Sequence[str]) -> dict[str, int]:
+def _sizes(leader: Leader, track: Tracking, calling_attempt: tuple[str, int], wanted: Sequence[str]) -> dict[str, int]:
     """Sizes of the files in the job's snapshot. Raises NotFound unless it contains all wanted files."""
-    files = track.snapshots.manifest(_tree(leader, speaking)).files.values()
+    files = track.snapshots.manifest(_tree(leader, calling_attempt)).files.values()
     sizes = {digest: size for digest, size, _ in files}
     if not sizes.keys() >= set(wanted) or track.blobs.missing(wanted):
         raise NotFound("The job's snapshot has no such file.")
@@ -124,17 +124,17 @@ def _bundle(blobs: Blobs, digests: Sequence[str], sizes: dict[str, int]) -> Iter
         yield from blobs.open(digest)
 
 
-def _running(leader: Leader, speaking: tuple[str, int]) -> Job:
+def _running(leader: Leader, calling_attempt: tuple[str, int]) -> Job:
     """The job of an attempt, while it is the current one and has not ended."""
-    job_id, number = speaking
+    job_id, number = calling_attempt
     job = leader.store.job(job_id)
     if job is None or not job.active or job.attempt is None or job.attempt.number != number:
         raise NotFound("The attempt is not running.")
     return job
 
 
-def _tree(leader: Leader, speaking: tuple[str, int]) -> str:
-    found = _running(leader, speaking).code
+def _tree(leader: Leader, calling_attempt: tuple[str, int]) -> str:
+    found = _running(leader, calling_attempt).code
     if not found:
         raise NotFound("The job was submitted without a snapshot of its code.")
     return found

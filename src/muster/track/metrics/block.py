@@ -35,7 +35,7 @@ _LEVEL: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class Samples:
     """Points of one series in one attempt, in order of arrival; three arrays of one length."""
 
     steps: Ints
@@ -45,22 +45,22 @@ class Run:
     def __len__(self) -> int:
         return len(self.steps)
 
-    def take(self, which: Any) -> Run:
+    def take(self, which: Any) -> Samples:
         """The points that an index, a slice or a mask selects."""
-        return Run(self.steps[which], self.times[which], self.values[which])
+        return Samples(self.steps[which], self.times[which], self.values[which])
 
 
-def join(runs: list[Run]) -> Run:
+def join(runs: list[Samples]) -> Samples:
     if len(runs) == 1:
         return runs[0]
-    return Run(
+    return Samples(
         np.concatenate([run.steps for run in runs] or [np.empty(0, np.int64)]),
         np.concatenate([run.times for run in runs] or [np.empty(0)]),
         np.concatenate([run.values for run in runs] or [np.empty(0)]),
     )
 
 
-def encode(run: Run) -> bytes:
+def encode(run: Samples) -> bytes:
     """Needs at least one point."""
     ticks = np.ascontiguousarray(run.times).view(np.int64)
     differences = np.diff(run.steps)  # may overflow; the sum in `decode` reverses it
@@ -76,7 +76,7 @@ def encode(run: Run) -> bytes:
     return b"".join(parts)
 
 
-def decode(data: bytes) -> Run:
+def decode(data: bytes) -> Samples:
     version, flags, points, step, stride, tick = _HEAD.unpack_from(data)
     if version != _VERSION:
         raise ValueError(f"a block of metrics of version {version}; this server reads version {_VERSION}")
@@ -90,7 +90,7 @@ def decode(data: bytes) -> Run:
         values = reader.planes(points, 4).view(np.float32).astype(np.float64)
     else:
         values = reader.planes(points, 8).view(np.float64)
-    return Run(steps, times, values)
+    return Samples(steps, times, values)
 
 
 def is_even(steps: Ints, differences: Ints) -> bool:

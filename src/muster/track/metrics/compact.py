@@ -17,7 +17,7 @@ from sqlalchemy import Connection, delete, func, insert, select, text
 from muster.store.base import Record
 from muster.store.record_tables import metric_blocks, metric_tail
 from muster.track.metrics import block, downsampled, source
-from muster.track.metrics.block import Run
+from muster.track.metrics.block import Samples
 from muster.track.metrics.tail import TailReader
 from muster.track.record_db import RecordDb
 
@@ -115,7 +115,7 @@ def tails(connection: Connection) -> list[tuple[str, int, int]]:
     return [(run, int(points), int(rows)) for run, points, rows in connection.execute(query)]
 
 
-def _take(connection: Connection, plan: _Plan) -> dict[Key, list[Run]]:
+def _take(connection: Connection, plan: _Plan) -> dict[Key, list[Samples]]:
     """The oldest rows of the tail, about `_SLICE` points, by series."""
     tail = metric_tail.c
     sizes = select(tail.id, tail.points).where(tail.run == plan.run).order_by(tail.id)
@@ -124,11 +124,11 @@ def _take(connection: Connection, plan: _Plan) -> dict[Key, list[Run]]:
             break
         plan.upto, plan.rows, plan.points = id_, plan.rows + 1, plan.points + points
     rows = select(tail.rank, tail.attempt, tail.data).where(tail.run == plan.run, tail.id <= plan.upto)
-    reader, found = TailReader(), dict[Key, list[Run]]()
+    reader, found = TailReader(), dict[Key, list[Samples]]()
     for rank, attempt, data in connection.execute(rows.order_by(tail.id)):
         for group in reader.groups(data):
             for name, values in zip(group.names, group.values, strict=True):
-                found.setdefault((rank, attempt, name), []).append(Run(group.steps, group.times, values))
+                found.setdefault((rank, attempt, name), []).append(Samples(group.steps, group.times, values))
     return found
 
 
@@ -156,7 +156,7 @@ def _mates(opened: _Open | None, points: int, settle: bool) -> list[int]:
     return ids[::-1]
 
 
-def _row(run: str, key: Key, points: Run) -> dict[str, Any]:
+def _row(run: str, key: Key, points: Samples) -> dict[str, Any]:
     rank, attempt, name = key
     return {
         "run": run,

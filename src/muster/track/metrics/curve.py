@@ -15,12 +15,12 @@ from sqlalchemy import Connection
 from muster.track.metrics import block, downsampled, source
 from muster.track.metrics.downsampled import PIECE, Downsampled
 from muster.track.metrics.shapes import Axis, Band, Curve, Points
-from muster.track.metrics.source import Cuts, Part, Want
+from muster.track.metrics.source import Part, SeriesQuery, Superseded
 
 Attempts = NDArray[np.int32]
 
 
-def read_curve(connection: Connection, want: Want, buckets: int) -> Curve:
+def read_curve(connection: Connection, want: SeriesQuery, buckets: int) -> Curve:
     cut = source.cuts(connection, want.run, want.name)
     wanted = source.parts(connection, want, cut)
     drawn = _sorted(*_drawn(connection, wanted, want, buckets), want)
@@ -31,7 +31,7 @@ def read_curve(connection: Connection, want: Want, buckets: int) -> Curve:
     return Curve(want.name, want.rank, want.axis, found, attempts, _bands(want, cut, found, attempts))
 
 
-def read_points(connection: Connection, want: Want) -> Points:
+def read_points(connection: Connection, want: SeriesQuery) -> Points:
     cut = source.cuts(connection, want.run, want.name)
     loaded = list(source.runs(connection, source.parts(connection, want, cut), want))
     run = block.join([run for _, run in loaded])
@@ -42,7 +42,7 @@ def read_points(connection: Connection, want: Want) -> Points:
     return Points(run.steps, run.times, run.values, attempts)
 
 
-def _drawn(connection: Connection, wanted: list[Part], want: Want, buckets: int) -> tuple[Downsampled, Attempts]:
+def _drawn(connection: Connection, wanted: list[Part], want: SeriesQuery, buckets: int) -> tuple[Downsampled, Attempts]:
     """The precomputed pieces of blocks that are wanted whole, if they are fine enough, and the points of the rest."""
     whole = [part for part in wanted if part.run is None and source.is_whole(part, want)]
     if sum(part.points for part in whole) < PIECE * buckets:
@@ -54,13 +54,13 @@ def _drawn(connection: Connection, wanted: list[Part], want: Want, buckets: int)
     return downsampled.join(each), _repeated([part.attempt for part in wanted], [len(one) for one in each])
 
 
-def _gathered(connection: Connection, wanted: list[Part], want: Want) -> tuple[Downsampled, Attempts]:
+def _gathered(connection: Connection, wanted: list[Part], want: SeriesQuery) -> tuple[Downsampled, Attempts]:
     loaded = [(part.attempt, run) for part, run in source.runs(connection, wanted, want)]
     attempts = _repeated([attempt for attempt, _ in loaded], [len(run) for _, run in loaded])
     return downsampled.of_points(block.join([run for _, run in loaded])), attempts
 
 
-def _sorted(found: Downsampled, attempts: Attempts, want: Want) -> tuple[Downsampled, Attempts] | None:
+def _sorted(found: Downsampled, attempts: Attempts, want: SeriesQuery) -> tuple[Downsampled, Attempts] | None:
     """Sorted along the axis; None if pieces overlap on it."""
     first = _along(found.first_step, found.first_time, want.axis)
     order = _order(first, attempts, want)
@@ -74,7 +74,7 @@ def _sorted(found: Downsampled, attempts: Attempts, want: Want) -> tuple[Downsam
     return (found, attempts) if bool(apart.all()) else None
 
 
-def _order(along: NDArray[Any], attempts: Attempts, want: Want) -> NDArray[np.intp] | None:
+def _order(along: NDArray[Any], attempts: Attempts, want: SeriesQuery) -> NDArray[np.intp] | None:
     """The sorting order; None if sorted already, as nearly all data is."""
     ahead = along[1:] >= along[:-1]
     if want.superseded:
@@ -99,7 +99,7 @@ def _thinned(found: Downsampled, attempts: Attempts, buckets: int) -> tuple[Down
     return downsampled.reduce(found, starts), attempts[ends]
 
 
-def _bands(want: Want, cut: Cuts, found: Downsampled, attempts: Attempts) -> list[Band]:
+def _bands(want: SeriesQuery, cut: Superseded, found: Downsampled, attempts: Attempts) -> list[Band]:
     bands = []
     for attempt in sorted({*cut.attempts, *np.unique(attempts).tolist()}):
         if want.attempt not in (None, attempt):

@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from muster.track.metrics.block import Floats, Ints, Run, is_even, narrow
+from muster.track.metrics.block import Floats, Ints, Samples, is_even, narrow
 
 PIECE: Final = 64  # points
 
@@ -44,7 +44,7 @@ class Downsampled:
         return Downsampled(*(getattr(self, field.name)[which] for field in fields(self)))
 
 
-def of_points(run: Run) -> Downsampled:
+def of_points(run: Samples) -> Downsampled:
     """One piece per point."""
     ones, nans = np.ones(len(run), np.int64), np.isnan(run.values).astype(np.int64)
     values = run.values
@@ -55,7 +55,7 @@ def join(parts: list[Downsampled]) -> Downsampled:
     if len(parts) == 1:
         return parts[0]
     if not parts:
-        return of_points(Run(np.empty(0, np.int64), np.empty(0), np.empty(0)))
+        return of_points(Samples(np.empty(0, np.int64), np.empty(0), np.empty(0)))
     return Downsampled(
         *(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(Downsampled))
     )
@@ -81,7 +81,7 @@ def reduce(downsampled: Downsampled, starts: Ints) -> Downsampled:
     )  # fmt: skip
 
 
-def of_block(run: Run) -> Downsampled:
+def of_block(run: Samples) -> Downsampled:
     """Pieces of 64 points, in the order of arrival."""
     starts = np.arange(0, len(run), PIECE)
     downsampled = reduce(of_points(run), starts)
@@ -92,7 +92,7 @@ def of_block(run: Run) -> Downsampled:
     return downsampled
 
 
-def encode(run: Run) -> bytes:
+def encode(run: Samples) -> bytes:
     """The pieces of a block. Steps and counts that can be computed from a few numbers are left out."""
     downsampled, differences = of_block(run), np.diff(run.steps)
     even = is_even(run.steps, differences)

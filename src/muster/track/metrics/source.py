@@ -19,7 +19,7 @@ from muster.store.codec import dumps
 from muster.store.record_tables import metric_blocks, metric_series, metric_tail, run_attempts
 from muster.track.metrics import block, downsampled
 from muster.track.metrics.append import SYSTEM
-from muster.track.metrics.block import Run
+from muster.track.metrics.block import Samples
 from muster.track.metrics.downsampled import Downsampled
 from muster.track.metrics.shapes import Axis
 from muster.track.metrics.tail import TailReader
@@ -51,7 +51,7 @@ _first_steps = (
 
 
 @dataclass(frozen=True, slots=True)
-class Want:
+class SeriesQuery:
     """Which points to read: those from `start` on and before `stop` on the axis.
 
     With `attempt` None, those of all attempts that are not superseded, or, with `superseded`, all.
@@ -77,7 +77,7 @@ class Part:
     times: tuple[float, float]
     cut: int | None
     id: int = 0  # of a block
-    run: Run | None = None  # of the tail
+    run: Samples | None = None  # of the tail
 
 
 def writer(connection: Connection, run: str, name: str) -> int | None:
@@ -86,7 +86,7 @@ def writer(connection: Connection, run: str, name: str) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Cuts:
+class Superseded:
     """Where attempts are superseded. `lowest[i]` is the lowest first step of attempt `attempts[i]` and later ones."""
 
     attempts: list[int]
@@ -98,19 +98,19 @@ class Cuts:
         return self.lowest[place] if place < len(self.attempts) else None
 
 
-NO_CUTS: Final = Cuts([], [])
+NO_CUTS: Final = Superseded([], [])
 
 
-def cuts(connection: Connection, run: str, name: str = "") -> Cuts:
+def cuts(connection: Connection, run: str, name: str = "") -> Superseded:
     """Cuts of one series, or of any that isn't a system metric."""
     if name.startswith(SYSTEM):
         return NO_CUTS
     rows = connection.execute(_first_steps, {"of_run": run}).all()
     lowest = list(accumulate((first for _, first in reversed(rows)), min))
-    return Cuts([attempt for attempt, _ in rows], lowest[::-1])
+    return Superseded([attempt for attempt, _ in rows], lowest[::-1])
 
 
-def parts(connection: Connection, want: Want, cut: Cuts) -> list[Part]:
+def parts(connection: Connection, want: SeriesQuery, cut: Superseded) -> list[Part]:
     """All parts that may have wanted points, sorted by attempt, then by arrival."""
     cut = NO_CUTS if want.superseded or want.attempt is not None else cut
     lookup = {"of_run": want.run, "of_name": want.name, "of_rank": want.rank}
@@ -122,12 +122,12 @@ def parts(connection: Connection, want: Want, cut: Cuts) -> list[Part]:
     for attempt, data in connection.execute(_tail, {"of_run": want.run, "of_rank": want.rank}):
         column = reader.column(data, want.name)
         if column is not None:
-            found.append(_of_tail(attempt, Run(*column), cut.of(attempt)))
+            found.append(_of_tail(attempt, Samples(*column), cut.of(attempt)))
     wanted = [part for part in found if want.attempt in (None, part.attempt) and _touches(part, want)]
     return sorted(wanted, key=lambda part: part.attempt)  # stable: the tail of an attempt stays behind its blocks
 
 
-def is_whole(part: Part, want: Want) -> bool:
+def is_whole(part: Part, want: SeriesQuery) -> bool:
     """Whether all points of a part are wanted."""
     low, high = part.steps if want.axis == "step" else part.times
     return (
@@ -137,7 +137,7 @@ def is_whole(part: Part, want: Want) -> bool:
     )
 
 
-def runs(connection: Connection, wanted: Sequence[Part], want: Want) -> Iterator[tuple[Part, Run]]:
+def runs(connection: Connection, wanted: Sequence[Part], want: SeriesQuery) -> Iterator[tuple[Part, Samples]]:
     """The wanted points of each part."""
     loaded = blobs(connection, [part.id for part in wanted if part.run is None], "data")
     for part in wanted:
@@ -151,12 +151,12 @@ def ready_downsampled(connection: Connection, wanted: Sequence[Part]) -> dict[in
     return {id_: downsampled.decode(data) for id_, data in loaded.items()}
 
 
-def _of_tail(attempt: int, run: Run, cut: int | None) -> Part:
+def _of_tail(attempt: int, run: Samples, cut: int | None) -> Part:
     steps = (int(run.steps.min()), int(run.steps.max()))
     return Part(attempt, len(run), steps, (float(run.times.min()), float(run.times.max())), cut, run=run)
 
 
-def _touches(part: Part, want: Want) -> bool:
+def _touches(part: Part, want: SeriesQuery) -> bool:
     low, high = part.steps if want.axis == "step" else part.times
     return (
         (part.cut is None or part.steps[0] < part.cut)
@@ -165,7 +165,7 @@ def _touches(part: Part, want: Want) -> bool:
     )
 
 
-def _kept(run: Run, part: Part, want: Want) -> Run:
+def _kept(run: Samples, part: Part, want: SeriesQuery) -> Samples:
     along = run.steps if want.axis == "step" else run.times
     keep = np.ones(len(run), np.bool_)
     if part.cut is not None:

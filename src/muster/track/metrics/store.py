@@ -19,7 +19,7 @@ from muster.track.metrics.compact import Compaction, tails
 from muster.track.metrics.compactor import Compactor
 from muster.track.metrics.curve import read_curve, read_points
 from muster.track.metrics.shapes import Axis, Curve, Points, Series, Summary, Table
-from muster.track.metrics.source import Want, writer
+from muster.track.metrics.source import SeriesQuery, writer
 from muster.track.metrics.tail import group
 from muster.track.record_db import RecordDb
 from muster.wire import NAME_MAX
@@ -104,7 +104,7 @@ class Metrics:
             raise Invalid(f"{buckets} buckets were asked for.", f"Ask for 1 to {BUCKETS_MAX}.")
         with self._db.reading() as connection:
             of = _rank(connection, run, name, rank)
-            return read_curve(connection, Want(run, name, of, attempt, start, stop, axis, superseded), buckets)
+            return read_curve(connection, SeriesQuery(run, name, of, attempt, start, stop, axis, superseded), buckets)
 
     def points(
         self,
@@ -121,7 +121,7 @@ class Metrics:
         """Every point, sorted along the axis; otherwise like `curve`."""
         with self._db.reading() as connection:
             of = _rank(connection, run, name, rank)
-            return read_points(connection, Want(run, name, of, attempt, start, stop, axis, superseded))
+            return read_points(connection, SeriesQuery(run, name, of, attempt, start, stop, axis, superseded))
 
     def table(self, run: str, names: Sequence[str] | None = None, **which: Any) -> Table:
         """All slices of `tables` in one table."""
@@ -149,7 +149,7 @@ class Metrics:
             if one.name in names if names is not None else not one.name.startswith(SYSTEM):
                 ranks.setdefault(one.name, one.rank)
         ordered = ranks if names is None else {name: ranks.get(name, rank or 0) for name in names}
-        asked = wide.Asked(run, ordered, attempt, start, stop, superseded)
+        asked = wide.TableQuery(run, ordered, attempt, start, stop, superseded)
         return wide.slices(self._db, asked, cells)
 
     def forget(self, run: str) -> Record:

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, select
 
 from muster.store.record_tables import metric_blocks, metric_tail
 from muster.track.metrics import block, source
-from muster.track.metrics.block import Ints, Run
+from muster.track.metrics.block import Ints, Samples
 from muster.track.metrics.shapes import Table
 from muster.track.metrics.tail import TailReader
 from muster.track.record_db import RecordDb
@@ -22,7 +22,7 @@ Extent = tuple[int, int, int]  # lowest step, highest step, points
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class TableQuery:
     """Which series (name → rank) and attempts, from step `start` on and before `stop`."""
 
     run: str
@@ -33,7 +33,7 @@ class Asked:
     superseded: bool = False
 
 
-def slices(db: RecordDb, asked: Asked, cells: int = CELLS) -> Iterator[Table]:
+def slices(db: RecordDb, asked: TableQuery, cells: int = CELLS) -> Iterator[Table]:
     """Tables sorted by attempt and step. Each is read in its own transaction."""
     if not asked.ranks:
         return
@@ -83,7 +83,7 @@ def cuttings(extents: Sequence[Extent], rows: int) -> list[tuple[int | None, int
     return list(zip([None, *inner], [*inner, None], strict=True))
 
 
-def _spans(connection: Connection, asked: Asked) -> dict[int, list[Extent]]:
+def _spans(connection: Connection, asked: TableQuery) -> dict[int, list[Extent]]:
     """The blocks and tails of the series with the most points, by attempt."""
     blocks = metric_blocks.c
     query = select(blocks.name, blocks.rank, blocks.attempt, blocks.step_min, blocks.step_max, blocks.points)
@@ -102,8 +102,8 @@ def _spans(connection: Connection, asked: Asked) -> dict[int, list[Extent]]:
 
 
 def _load(
-    connection: Connection, asked: Asked, attempt: int, start: int | None, stop: int | None
-) -> dict[str, list[Run]]:
+    connection: Connection, asked: TableQuery, attempt: int, start: int | None, stop: int | None
+) -> dict[str, list[Samples]]:
     blocks = metric_blocks.c
     query = select(blocks.name, blocks.rank, blocks.step_min, blocks.step_max, blocks.id, blocks.data)
     query = query.where(blocks.run == asked.run, blocks.attempt == attempt)
@@ -111,7 +111,7 @@ def _load(
         query = query.where(blocks.step_max >= start)
     if stop is not None:
         query = query.where(blocks.step_min < stop)
-    found: dict[str, list[Run]] = {}
+    found: dict[str, list[Samples]] = {}
     for name, rank, _, _, _, data in connection.execute(query.order_by(blocks.name, blocks.rank, blocks.id)):
         if asked.ranks.get(name) == rank:
             found.setdefault(name, []).append(_between(block.decode(data), start, stop))
@@ -120,7 +120,7 @@ def _load(
     return found
 
 
-def _tail(connection: Connection, asked: Asked, attempt: int | None) -> Iterator[tuple[int, str, Run]]:
+def _tail(connection: Connection, asked: TableQuery, attempt: int | None) -> Iterator[tuple[int, str, Samples]]:
     tail, reader = metric_tail.c, TailReader()
     query = select(tail.attempt, tail.rank, tail.data).where(tail.run == asked.run)
     if attempt is not None:
@@ -129,10 +129,10 @@ def _tail(connection: Connection, asked: Asked, attempt: int | None) -> Iterator
         for group in reader.groups(data):
             for name, values in zip(group.names, group.values, strict=True):
                 if asked.ranks.get(name) == rank:
-                    yield of_attempt, name, Run(group.steps, group.times, values)
+                    yield of_attempt, name, Samples(group.steps, group.times, values)
 
 
-def _between(run: Run, start: int | None, stop: int | None) -> Run:
+def _between(run: Samples, start: int | None, stop: int | None) -> Samples:
     keep = np.ones(len(run), np.bool_)
     if start is not None:
         keep &= run.steps >= start
@@ -141,7 +141,7 @@ def _between(run: Run, start: int | None, stop: int | None) -> Run:
     return run if keep.all() else run.take(keep)
 
 
-def _aligned(names: tuple[str, ...], attempt: int, found: Mapping[str, list[Run]]) -> Table | None:
+def _aligned(names: tuple[str, ...], attempt: int, found: Mapping[str, list[Samples]]) -> Table | None:
     """One row per step, and another for each repetition of a step in a series."""
     runs = {name: _by_step(block.join(parts)) for name, parts in found.items()}
     steps = np.concatenate([run.steps for run in runs.values()] or [np.empty(0, np.int64)])
@@ -170,7 +170,7 @@ def _empty(names: tuple[str, ...], steps: Ints, attempt: int) -> Table:
     return Table(names, steps, attempts, times, np.full(size, np.nan), np.zeros(size, np.bool_))
 
 
-def _by_step(run: Run) -> Run:
+def _by_step(run: Samples) -> Samples:
     if bool((run.steps[1:] >= run.steps[:-1]).all()):
         return run
     return run.take(np.argsort(run.steps, kind="stable"))

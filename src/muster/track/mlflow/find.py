@@ -62,7 +62,7 @@ INFO: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Want:
+class RunQuery:
     """A query for runs; `projects` None means all."""
 
     experiments: Sequence[int]
@@ -78,7 +78,7 @@ def one_run(run: str) -> Select[Any]:
     return _rows().where(runs.c.id == run)
 
 
-def search_runs(want: Want, kind: str) -> Select[Any]:
+def search_runs(want: RunQuery, kind: str) -> Select[Any]:
     """Rows of INFO, one more than the limit to show whether there are more. `kind` is the database's."""
     statement = _rows().where(runs.c.experiment.in_(want.experiments), *_seen(want))
     statement = statement.where(*(_condition(clause, kind) for clause in want.clauses))
@@ -102,7 +102,7 @@ def _rows() -> Select[Any]:
     return select(*INFO).join_from(runs, experiments, experiments.c.id == runs.c.experiment, isouter=True)
 
 
-def _seen(want: Want) -> list[Condition]:
+def _seen(want: RunQuery) -> list[Condition]:
     gone = or_(runs.c.deleted_at.is_not(None), experiments.c.deleted_at.is_not(None))
     found = [] if want.view == "ALL" else [~gone if want.view == "ACTIVE_ONLY" else gone]
     return found if want.projects is None else [*found, runs.c.project.in_(want.projects)]

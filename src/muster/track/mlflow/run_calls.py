@@ -13,7 +13,7 @@ from muster.track.mlflow.context import MlflowContext
 from muster.track.mlflow.experiments import view_of
 from muster.track.mlflow.faults import Fault, missing
 from muster.track.mlflow.filters import RUNS, parse_filter, parse_orders
-from muster.track.mlflow.find import Want, search_runs
+from muster.track.mlflow.find import RunQuery, search_runs
 from muster.track.mlflow.find_experiments import page_offset, page_token
 from muster.track.mlflow.limits import check_tag, experiment_number, invalid_value, page_size, wrong_value
 from muster.track.mlflow.names import (
@@ -102,7 +102,7 @@ def get(context: MlflowContext, request: Request) -> Json:
 def search(context: MlflowContext, request: Request) -> Json:
     limit = page_size(request.get("max_results", _PAGE), _PAGE_MAX)
     offset = page_offset(request.get("page_token"))
-    want = Want(
+    want = RunQuery(
         experiments=[experiment_number(one) for one in request.get("experiment_ids") or ()],
         clauses=parse_filter(request.get("filter"), RUNS),
         orders=parse_orders(request.get("order_by") or (), RUNS),

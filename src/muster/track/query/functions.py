@@ -22,7 +22,7 @@ _RELEASE: Final = re.compile(r"[vV]?([0-9]{1,18}(?:\.[0-9]{1,18})*)", re.ASCII)
 _RELEASE_THERE: Final = r"^[vV]?([0-9]{1,18}(?:\.[0-9]{1,18})*)"
 
 
-class Words:
+class Dialect:
     """Expressions for one kind of database: "sqlite" or "postgresql"."""
 
     def __init__(self, kind: str) -> None:

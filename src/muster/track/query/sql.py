@@ -14,7 +14,7 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, Select, Table, and_, exists, false, func, or_, select, true
 
 from muster.store.record_tables import experiments, links, metric_series, notes, run_params, run_tags, runs
-from muster.track.query.functions import Words, escaped
+from muster.track.query.functions import Dialect, escaped
 from muster.track.query.nodes import And, Compare, Field, Has, Node, Not, Operand, Operator, Or, Span
 
 SHAPES: Final[dict[str, Callable[[Any, Any], Any]]] = {
@@ -41,7 +41,7 @@ class Compiler:
     """
 
     def __init__(self, kind: str, now: float, few: bool = False) -> None:
-        self.words, self.now, self._few = Words(kind), now, few
+        self.words, self.now, self._few = Dialect(kind), now, few
 
     def condition(self, node: Node) -> Condition:
         if isinstance(node, And):

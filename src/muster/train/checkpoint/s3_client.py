@@ -13,7 +13,7 @@ __all__ = ["FIRST_PAUSE", "LONGEST_PAUSE", "TIMEOUT", "TRIES", "CheckpointS3", "
 
 
 @dataclass
-class CheckpointS3(s3.Client):
+class CheckpointS3(s3.S3Client):
     def request(
         self,
         method: str,

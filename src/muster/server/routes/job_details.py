@@ -16,7 +16,7 @@ from muster.monitor.goodput import Trail, summarise
 from muster.server.auth import Identity
 from muster.server.context import (
     HEAVY,
-    Asking,
+    Caller,
     Leading,
     Ref,
     Serving,
@@ -47,7 +47,7 @@ ChunkId = Annotated[int, Query(ge=0, le=2**53)]
 def logs(
     ref: Ref,
     leader: Leading,
-    asking: Asking,
+    caller: Caller,
     attempt: Small = None,
     rank: Small = None,
     after: ChunkId = 0,
@@ -55,7 +55,7 @@ def logs(
     tail: Tail = None,
 ) -> View:
     """Output in the order of arrival. `dropped` in a chunk is the number of missing bytes; its text says why."""
-    job = find_job(leader, asking, ref)
+    job = find_job(leader, caller, ref)
     reader = LogReader(leader, job, attempt, rank, after)
     if tail is not None:
         chunks, end = reader.tail(tail), True
@@ -68,7 +68,7 @@ def logs(
 def logs_stream(
     ref: Ref,
     leader: Leading,
-    asking: Asking,
+    caller: Caller,
     service: Serving,
     watching: Watching,
     attempt: Small = None,
@@ -78,16 +78,16 @@ def logs_stream(
     last_event_id: Annotated[str | None, Header(max_length=20)] = None,
 ) -> StreamingResponse:
     """Streams output, changes of phase, and `end` when the job has ended and everything was sent."""
-    job = find_job(leader, asking, ref)
+    job = find_job(leader, caller, ref)
     resumed = whole_number(last_event_id) or 0
     reader = LogReader(leader, job, attempt, rank, max(after, resumed))
     begin = [tail] if tail is not None and not resumed else []
     shown: list[Any] = [None]
 
-    def look(asking: Identity) -> tuple[list[bytes], bool]:
-        asking.need(leader.store.state(), job.project, "viewer")
+    def look(caller: Identity) -> tuple[list[bytes], bool]:
+        caller.need(leader.store.state(), job.project, "viewer")
         # The job is read before its output: if it has ended by then, the output that is read next is complete.
-        view = view_of(leader, asking, job.id)
+        view = view_of(leader, caller, job.id)
         parts = [_log_frame(view) for lines in begin for view in reader.tail(lines)]
         begin.clear()
         found, complete = reader.read(1 << 20)
@@ -107,14 +107,14 @@ def logs_stream(
 
 
 @router.get("/stream", response_class=StreamingResponse)
-def job_stream(ref: Ref, leader: Leading, asking: Asking, service: Serving, watching: Watching) -> StreamingResponse:
+def job_stream(ref: Ref, leader: Leading, caller: Caller, service: Serving, watching: Watching) -> StreamingResponse:
     """Streams the job's view whenever it changes, at most ten times a second."""
-    job = find_job(leader, asking, ref)
+    job = find_job(leader, caller, ref)
     shown: list[View | None] = [None]
 
-    def look(asking: Identity) -> tuple[list[bytes], bool]:
-        asking.need(leader.store.state(), job.project, "viewer")
-        view = view_of(leader, asking, job.id)
+    def look(caller: Identity) -> tuple[list[bytes], bool]:
+        caller.need(leader.store.state(), job.project, "viewer")
+        view = view_of(leader, caller, job.id)
         over = view["phase"] in ("succeeded", "failed", "stopped")
         parts = [frame("job", view)] if view != shown[0] else []
         shown[0] = view
@@ -124,8 +124,8 @@ def job_stream(ref: Ref, leader: Leading, asking: Asking, service: Serving, watc
 
 
 @router.get("/metrics", dependencies=HEAVY)
-def metric_names(ref: Ref, leader: Leading, track: Tracked, asking: Asking) -> View:
-    return {"names": _names(track, find_job(leader, asking, ref).id)}
+def metric_names(ref: Ref, leader: Leading, track: Tracked, caller: Caller) -> View:
+    return {"names": _names(track, find_job(leader, caller, ref).id)}
 
 
 @router.get("/metrics/{name:path}", dependencies=HEAVY)
@@ -134,21 +134,21 @@ def metric(
     name: Annotated[str, Path(max_length=256, pattern=r"^[^\x00]*$")],
     leader: Leading,
     track: Tracked,
-    asking: Asking,
+    caller: Caller,
     points: Annotated[int | None, Query(ge=1, le=1_000_000)] = None,
     rank: Small = None,
 ) -> View:
     """A metric's points by attempt, including superseded ones. `/v1/runs/RUN/metrics` has more options."""
-    job = find_job(leader, asking, ref)
+    job = find_job(leader, caller, ref)
     found = _columns(track, job.id, name, rank)
     attempts = [{"attempt": number, **column_view(column, points)} for number, column in found.items()]
     return {"name": name, "attempts": attempts}
 
 
 @router.get("/summary", dependencies=HEAVY)
-def summary(ref: Ref, leader: Leading, track: Tracked, asking: Asking) -> View:
+def summary(ref: Ref, leader: Leading, track: Tracked, caller: Caller) -> View:
     """The run's time and steps, and the cost of its restarts."""
-    job = find_job(leader, asking, ref)
+    job = find_job(leader, caller, ref)
     names = [name for name in _names(track, job.id) if not name.startswith(SYSTEM)]
     columns = _columns(track, job.id, "loss" if "loss" in names else names[0]) if names else {}
     trails = {number: Trail(column.steps, column.times) for number, column in columns.items()}
