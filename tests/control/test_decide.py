@@ -8,7 +8,7 @@ import pytest
 from rig import Rig
 
 import muster.control.loop
-from muster.core.plan import Claim, Plan, Start, Yield
+from muster.core.plan import Claim, Plan, Preempt, Start
 from muster.core.reasons import reason
 from muster.core.seat import Seat
 from muster.core.state import State
@@ -37,7 +37,7 @@ def test_a_gang_makes_place_and_its_seats_are_kept(rig: Rig, policy) -> None:
     why = reason("preempted", "its node is needed")
     policy(lambda state, now: Plan(0, (Start(low, (seat,)),)))
     rig.tick(1)
-    policy(lambda state, now: Plan(0, yields=(Yield(low, why, 30.0),), claims=(Claim(high, (seat,)),)))
+    policy(lambda state, now: Plan(0, yields=(Preempt(low, why, 30.0),), claims=(Claim(high, (seat,)),)))
     rig.engine.player = Slow()
     rig.tick(1)
     assert (rig.job(low).phase, rig.job(low).stop.then, rig.job(low).stop.grace) == ("stopping", "queued", 30.0)

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from muster.core import units
-from muster.core.units import Unfit
+from muster.core.units import InvalidValue
 
 
 @pytest.mark.parametrize(
@@ -46,12 +46,12 @@ def test_durations(text, seconds):
              "nan", "inf", "6h!", "1-", "٣h", "9" * 100],
 )  # fmt: skip
 def test_what_is_no_duration(text):
-    with pytest.raises(Unfit):
+    with pytest.raises(InvalidValue):
         units.parse_duration(text)
 
 
 def test_two_part_clock_asks_which_it_is():
-    with pytest.raises(Unfit, match="2h30m` or `2m30s"):
+    with pytest.raises(InvalidValue, match="2h30m` or `2m30s"):
         units.parse_duration("2:30")
 
 
@@ -105,13 +105,13 @@ def test_sizes(text, size):
 
 @pytest.mark.parametrize("text", ["", "GB", "64XB", "-1GB", "64GBs", "1e9GB", "nan", "64+", "6" * 40 + "GB"])
 def test_what_is_no_size(text):
-    with pytest.raises(Unfit):
+    with pytest.raises(InvalidValue):
         units.parse_size(text)
 
 
 @pytest.mark.parametrize("text", ["64", "1.5", "0"])
 def test_a_size_without_a_unit_is_asked_for_one(text):
-    with pytest.raises(Unfit, match=f"{text}GB`.*{text}GiB`"):
+    with pytest.raises(InvalidValue, match=f"{text}GB`.*{text}GiB`"):
         units.parse_size(text)
 
 
@@ -165,7 +165,7 @@ def test_accelerators(text, asked):
     "text", ["", ":8", "H100:", "H100:-1", "H100:.5", "H100:0.5.5", "H100:8:2", "8xH100", "H100 8", "-1", "-0.5", "1.5"]
 )
 def test_what_is_no_accelerator(text):
-    with pytest.raises(Unfit):
+    with pytest.raises(InvalidValue):
         units.parse_accelerators(text)
 
 
@@ -182,7 +182,7 @@ def test_a_part_of_one_round_trips(share):
 
 def test_only_one_can_be_shared_and_only_in_thousandths():
     for text, word in (("H100:1.5", "Only one accelerator can be shared"), ("0.0005", "in thousandths")):
-        with pytest.raises(Unfit) as caught:
+        with pytest.raises(InvalidValue) as caught:
             units.parse_accelerators(text)
         assert word in caught.value.hint
 
@@ -199,7 +199,7 @@ def test_only_one_can_be_shared_and_only_in_thousandths():
     ],
 )
 def test_a_count_after_an_x_is_not_taken_for_a_kind(text, meant):
-    with pytest.raises(Unfit) as caught:
+    with pytest.raises(InvalidValue) as caught:
         units.parse_accelerators(text)
     assert caught.value.hint == f"Write `{meant}`."
     units.parse_accelerators(meant)
@@ -217,18 +217,18 @@ def test_plain_values():
 
 @pytest.mark.parametrize("text", ["010", "0x10", "1_000", "1.5", "two", "", "true", "9" * 30])
 def test_what_is_no_integer(text):
-    with pytest.raises(Unfit):
+    with pytest.raises(InvalidValue):
         units.parse_integer(text)
 
 
 @pytest.mark.parametrize("text", ["", "nan", "inf", "1,5", "one", "1" * 100])
 def test_what_is_no_number(text):
-    with pytest.raises(Unfit):
+    with pytest.raises(InvalidValue):
         units.parse_number(text)
 
 
 def test_what_is_no_flag():
-    with pytest.raises(Unfit):
+    with pytest.raises(InvalidValue):
         units.parse_flag("maybe")
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import muster.control.loop
 import muster.sim.run
-from muster.core.plan import Plan, Start, Yield
+from muster.core.plan import Plan, Preempt, Start
 from muster.core.reasons import reason
 from muster.core.rules import Preemption, QueueRules, Rules
 from muster.core.seat import Seat
@@ -176,7 +176,7 @@ def test_what_making_place_costs(
         running = [one for one in state.jobs.values() if one.phase == "running"]
         if waiting and running and waiting[0].spec.priority > running[0].spec.priority:
             marks.extend(one.checkpoint.step for one in running if one.checkpoint)
-            return Plan(state.version, yields=(Yield(running[0].id, reason("preempted"), grace),))
+            return Plan(state.version, yields=(Preempt(running[0].id, reason("preempted"), grace),))
         return first_fit(state, now)
 
     policy(decide)
@@ -263,7 +263,7 @@ def test_a_policy_that_never_rests_is_told_off(policy: Policy_) -> None:
     def order_drifts(state: State, now: float) -> Plan:
         running = [one.id for one in state.jobs.values() if one.phase == "running"]
         plan = first_fit(state, now)
-        return replace(plan, yields=tuple(Yield(name, reason("preempted"), 0.0) for name in running))
+        return replace(plan, yields=tuple(Preempt(name, reason("preempted"), 0.0) for name in running))
 
     policy(order_drifts)
     with pytest.raises(RuntimeError, match="without an end"):

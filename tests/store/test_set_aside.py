@@ -13,7 +13,7 @@ from sqlalchemy import Connection, select
 from muster.core.errors import RecordFailed, Unavailable
 from muster.core.event import Event
 from muster.store import record_tables, tables
-from muster.store.base import Aside, Entry, EventFilter, StreamWrite
+from muster.store.base import Entry, EventFilter, SetAside, StreamWrite
 from muster.store.insert import add
 from muster.store.registry import open_store
 from muster.store.sql import SqlStore
@@ -84,7 +84,7 @@ def test_what_would_be_sent_again_is_set_aside_with_its_bytes(
     store: SqlStore, failing: Callable[[Connection], None]
 ) -> None:
     write = StreamWrite("j", 1, 0, "spool", 0, 8)
-    origin = Aside("spool of rank 0", "j", 1, b"12345678", time=7.0)
+    origin = SetAside("spool of rank 0", "j", 1, b"12345678", time=7.0)
     entry = Entry(streams=[write], records=[note("lost"), failing], origin=lambda: [origin])
     (result,) = store.transact([lambda state: entry])
     assert result == []
@@ -122,7 +122,7 @@ def test_a_database_in_trouble_fails_the_batch_and_sets_nothing_aside(store: Sql
         raise Unavailable("The disk is full.")
 
     with pytest.raises(Unavailable):
-        store.transact([lambda state: Entry([job_event(1)], records=[full], origin=lambda: [Aside("x")])])
+        store.transact([lambda state: Entry([job_event(1)], records=[full], origin=lambda: [SetAside("x")])])
     assert (store.version(), store.set_aside()) == (0, [])
     with store._db.reading() as connection:
         assert connection.execute(select(tables.jobs)).all() == []

@@ -8,7 +8,7 @@ from muster.cli.call import CALL, Usage, home_folder
 from muster.cli.output import note
 from muster.client import Client
 from muster.client.stream import RETRY_FOR, Link
-from muster.core.units import Unfit, parse_duration
+from muster.core.units import InvalidValue, parse_duration
 
 
 def client(on_link: Link | None = None, timeout: float = 30) -> Client:
@@ -26,5 +26,5 @@ def _retry_for() -> float:
     text = os.environ.get("MUSTER_RETRY_FOR")
     try:
         return parse_duration(text) if text else RETRY_FOR
-    except Unfit:
+    except InvalidValue:
         raise Usage(f"MUSTER_RETRY_FOR is {text!r}.", "Expected a duration such as 60s or 1h.") from None

@@ -14,7 +14,7 @@ from muster.cli.call import Json, Usage
 from muster.cli.connect import client
 from muster.cli.output import emit, note, out, phase_text, show_error, show_table, table
 from muster.client import Client, Job, MusterError
-from muster.core.units import Unfit, parse_duration
+from muster.core.units import InvalidValue, parse_duration
 
 PHASES = ("queued", "starting", "running", "stopping", "succeeded", "failed", "stopped")
 UNFINISHED, FINISHED = PHASES[:4], PHASES[4:]
@@ -86,7 +86,7 @@ def seconds(option: str, text: str) -> float:
     """The seconds of a duration option."""
     try:
         return parse_duration(text)
-    except Unfit as unfit:
+    except InvalidValue as unfit:
         raise Usage(f"{option}: got {text!r}.", unfit.hint or "Expected a duration such as 30s, 5m or 1h30m.") from None
 
 

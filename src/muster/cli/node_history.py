@@ -16,7 +16,7 @@ from muster.cli.call import Usage
 from muster.cli.connect import client
 from muster.cli.output import emit, note, out, show_table, table
 from muster.cli.terminal import stdout
-from muster.core.units import Unfit, parse_duration
+from muster.core.units import InvalidValue, parse_duration
 
 Doc = dict[str, Any]
 
@@ -52,7 +52,7 @@ def seconds(option: str, text: str) -> float:
     """The seconds of a duration option: at least a minute, at most a century."""
     try:
         found = parse_duration(text)
-    except Unfit:
+    except InvalidValue:
         found = 0.0
     if not 60 <= found <= 3_153_600_000:
         raise Usage(f"{option} is {text!r}.", "Expected a duration of a minute or more, such as 6h, 7d or 90d.")

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from muster.cli.call import CALL, Json, Usage, home_folder
 from muster.cli.output import SafeConsole, emit, note, out, show_table, table
 from muster.core.errors import NotFound
-from muster.core.units import Unfit, parse_duration
+from muster.core.units import InvalidValue, parse_duration
 from muster.runtime.offline import OfflineRun, parcels
 
 _WORDS: Final = {
@@ -34,7 +34,7 @@ def sync(
     """Ship runs that were recorded offline. Each is stored once, however often this is called."""
     try:
         patience = parse_duration(wait)
-    except Unfit:
+    except InvalidValue:
         raise Usage(f"--wait is {wait!r}.", "Expected a duration such as 30s or 10m.") from None
     waiting = _chosen(runs or [])
     results = _ship(waiting, patience, quiet=json)

@@ -10,7 +10,7 @@ import typer
 import yaml
 
 from muster.cli.call import Usage
-from muster.core.units import Unfit, parse_duration, parse_integer, parse_number
+from muster.core.units import InvalidValue, parse_duration, parse_integer, parse_number
 from muster.sim.model import Costs
 
 _TRACE, _WHAT_IF, _OUT = "The trace", "What if", "Output"
@@ -90,7 +90,7 @@ ReportPath = Annotated[
 def seconds(text: str, name: str, least: float = 0.0) -> float:
     try:
         found = parse_duration(text)
-    except Unfit as unfit:
+    except InvalidValue as unfit:
         raise Usage(f"{name}: got {text!r}.", unfit.hint or "Expected a duration such as 30m or 90s.") from None
     if not least <= found < math.inf:
         raise Usage(f"{name}: got {text!r}.", f"Expected a duration of {least:g}s or more.")
@@ -116,7 +116,7 @@ def share(text: str, name: str) -> float:
     """A share such as `1%` or `0.01`."""
     try:
         value = parse_number(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-    except Unfit:
+    except InvalidValue:
         value = -1.0
     if not 0 <= value <= 1:
         raise Usage(f"{name}: got {text!r}.", "Expected a share such as 1% or 0.01.")
@@ -171,7 +171,7 @@ def _last_pair(pair: str) -> tuple[str, str, str]:
 def _positive(text: str, name: str, pair: str) -> int:
     try:
         count = parse_integer(text)
-    except Unfit:
+    except InvalidValue:
         count = 0
     if count < 1:
         raise Usage(f"{name}: got {pair!r}.", f"Expected a pool and a number of nodes, as in {name} a100=4.")

@@ -80,7 +80,7 @@ class Transport:
         # The server responds when everything is on its disk or in its object store.
         timeout = httpx.Timeout(self._timeout, read=self._timeout + size / SLOWEST)
         parts = {"params": _given(params), "headers": headers, "timeout": timeout}
-        parts["content"] = content if isinstance(content, bytes) else _Anew(content)
+        parts["content"] = content if isinstance(content, bytes) else _Repeatable(content)
         response = self._send(method, path, parts, True, stream=False)
         return _json(response) if response.content else {}
 
@@ -173,7 +173,7 @@ class Transport:
         return httpx.Client(timeout=self._timeout, verify=_trust(urls), trust_env=proxied, headers=headers)
 
 
-class _Anew:
+class _Repeatable:
     """Bytes that can be sent again from the start."""
 
     def __init__(self, make: Callable[[], Iterable[bytes]]) -> None:

@@ -16,7 +16,7 @@ from typing import Final, Literal
 
 from muster.core.errors import Conflict, MusterError, Unavailable
 from muster.core.event import Event
-from muster.store.base import Aside, Entry, EventFilter, Store
+from muster.store.base import Entry, EventFilter, SetAside, Store
 from muster.store.codec import dumps
 from muster.store.commit import Commit
 
@@ -193,7 +193,7 @@ class Follower:
             except Exception as error:
                 log.exception("%s sets event %d aside", self.name, event.seq)
                 source, data = f"event {event.seq} for the follower {self.name}", dumps(event.to_dict()).encode()
-                aside = Aside(source, event.job, event.attempt, data, repr(error)[:500], event.time)
+                aside = SetAside(source, event.job, event.attempt, data, repr(error)[:500], event.time)
                 self._put(Entry(aside=[aside]), event.seq)
         self._put(Entry(), end)
 

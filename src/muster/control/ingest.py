@@ -25,7 +25,7 @@ from muster.core.event import SYSTEM, Event
 from muster.core.job import Job
 from muster.core.state import State
 from muster.masking import Masker
-from muster.store.base import Aside, Entry, Record, RunPatch, Store, StreamState, StreamWrite
+from muster.store.base import Entry, Record, RunPatch, SetAside, Store, StreamState, StreamWrite
 from muster.store.commit import GroupCommit
 from muster.track.holders import Holder
 from muster.wire import Batch, Command, Piece, Reply, Stream, WorkerExit
@@ -132,7 +132,7 @@ class Ingest:
             if self._intake is not None:
                 records = self._intake.records(job_id, number, attempt.project, batch, writes, docs, now, holder)
 
-            def origin() -> list[Aside]:
+            def origin() -> list[SetAside]:
                 return _aside(job_id, number, batch, writes, now)
 
             def propose(state: State) -> Entry:
@@ -246,7 +246,7 @@ class Ingest:
         return write, found.docs
 
 
-def _aside(job_id: str, number: int, batch: Batch, writes: Sequence[StreamWrite], now: float) -> list[Aside]:
+def _aside(job_id: str, number: int, batch: Batch, writes: Sequence[StreamWrite], now: float) -> list[SetAside]:
     """What is kept of a batch whose points and documents can't be written: the new bytes of its streams."""
     new: dict[tuple[int, Stream], int] = {(write.rank, write.stream): write.start for write in writes}
     pieces = [piece for piece in batch.pieces if piece.stream != "log" and (piece.rank, piece.stream) in new]
@@ -254,8 +254,8 @@ def _aside(job_id: str, number: int, batch: Batch, writes: Sequence[StreamWrite]
     for piece in pieces:
         start = new[piece.rank, piece.stream]
         source = f"{piece.stream} of rank {piece.rank}, from byte {start}"
-        found.append(Aside(source, job_id, number, piece.data[start - piece.offset :], time=now))
-    return found or [Aside(f"what worker {batch.worker} said of itself", job_id, number, time=now)]
+        found.append(SetAside(source, job_id, number, piece.data[start - piece.offset :], time=now))
+    return found or [SetAside(f"what worker {batch.worker} said of itself", job_id, number, time=now)]
 
 
 def _masked(batch: Batch, masker: Masker) -> Batch:

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from muster.core import units
 from muster.core.free import scalar
-from muster.core.notation import Written, written
+from muster.core.notation import Notation, written
 
 
 def to_yaml(model: BaseModel) -> str:
@@ -31,7 +31,7 @@ def _written_values(model: BaseModel) -> dict[str, Any]:
     return values
 
 
-def _written_value(note: Written, value: Any, beside: Mapping[str, Any]) -> Any:
+def _written_value(note: Notation, value: Any, beside: Mapping[str, Any]) -> Any:
     """`beside` holds the values of the same section."""
     if isinstance(value, BaseModel):
         return _written_values(value)

@@ -12,7 +12,7 @@ from pydantic.fields import FieldInfo
 
 from muster.core import units
 from muster.core.free import read_free
-from muster.core.notation import FieldPath, Written, accepted_names, section_model, written
+from muster.core.notation import FieldPath, Notation, accepted_names, section_model, written
 from muster.core.report import At, Report, is_clean, is_null, shown, spelled
 from muster.core.spec import JobSpec
 
@@ -24,7 +24,7 @@ class Field:
     """A field of the job, or a section of it."""
 
     path: FieldPath
-    note: Written
+    note: Notation
     info: FieldInfo
 
 
@@ -57,7 +57,7 @@ def read_fields(raw: Mapping[Any, Any], at: At, report: Report) -> dict[FieldPat
         entries[path] = entry
         try:
             entry.value = _canonical(entry, report)
-        except units.Unfit as unfit:
+        except units.InvalidValue as unfit:
             # `envs: HF_TOKEN=...` is a common mistake, and must not be printed.
             given = "text" if note.form == "mapping" and isinstance(entry.raw, str) else shown(entry.raw)
             report.add(entry.at, given, note.expected, unfit.hint or advice(entry.field, entry.raw))
@@ -121,22 +121,22 @@ def _canonical(entry: Entry, report: Report) -> Any:
     raw, form = entry.raw, entry.field.note.form
     if form == "mapping":
         if not isinstance(raw, Mapping):
-            raise units.Unfit
+            raise units.InvalidValue
         return _item_texts(raw, entry, report)
     if form == "json":
         if not isinstance(raw, Mapping):
-            raise units.Unfit
+            raise units.InvalidValue
         return read_free(raw)
     if form == "list":
         if isinstance(raw, Mapping):
-            raise units.Unfit
+            raise units.InvalidValue
         items = raw if isinstance(raw, list | tuple) else [raw]
         return tuple(_item_texts(dict(enumerate(items)), entry, report).values())
     if form == "commands" and isinstance(raw, list | tuple):
         return _joined_commands(raw, entry)
     if form == "accelerators" and isinstance(raw, Mapping):
         if len(raw) != 1:
-            raise units.Unfit("A node has one kind of accelerator: name one.")
+            raise units.InvalidValue("A node has one kind of accelerator: name one.")
         raw = ":".join(as_text(part) for part in next(iter(raw.items())))
     if form == "nodes" and isinstance(raw, Mapping):
         return _fewest_and_most(raw)
@@ -145,12 +145,12 @@ def _canonical(entry: Entry, report: Report) -> Any:
 
 def _fewest_and_most(raw: Mapping[Any, Any]) -> tuple[int, int]:
     if set(raw) != {"min", "max"}:
-        raise units.Unfit("Give both, and nothing else: `num_nodes: {min: 2, max: 8}`.")
+        raise units.InvalidValue("Give both, and nothing else: `num_nodes: {min: 2, max: 8}`.")
     fewest, most = (units.parse_integer(as_text(raw[name])) for name in ("min", "max"))
     if fewest > most:
-        raise units.Unfit(f"`min` is {fewest}, more than `max`, {most}: swap them.")
+        raise units.InvalidValue(f"`min` is {fewest}, more than `max`, {most}: swap them.")
     if fewest < 1:
-        raise units.Unfit("`min` is at least 1.")
+        raise units.InvalidValue("`min` is at least 1.")
     return fewest, most
 
 
@@ -160,7 +160,7 @@ def _item_texts(items: Mapping[Any, Any], entry: Entry, report: Report) -> dict[
         try:
             name = key if note.form == "list" else as_text(key)
             texts[name] = as_text(item)
-        except units.Unfit as unfit:
+        except units.InvalidValue as unfit:
             report.add(entry.item_at(key), shown(item), note.item, unfit.hint or advice(entry.field, None))
     entry.keys = tuple(texts)
     return texts
@@ -170,7 +170,7 @@ def _joined_commands(raw: list[Any] | tuple[Any, ...], entry: Entry) -> str:
     if entry.at[-1] != "commands":
         # Elsewhere a list means the arguments of one command. Running them as several commands would run something
         # else.
-        raise units.Unfit("Write the command as one text, or several of them as a list under `commands`.")
+        raise units.InvalidValue("Write the command as one text, or several of them as a list under `commands`.")
     commands = [as_text(command) for command in raw]
     return "\n".join(["set -e", *commands] if len(commands) > 1 else commands)
 
@@ -178,18 +178,18 @@ def _joined_commands(raw: list[Any] | tuple[Any, ...], entry: Entry) -> str:
 def as_text(raw: Any) -> str:
     """What was written, as text. Numbers and booleans from a program become what YAML would have for them."""
     if is_null(raw):
-        raise units.Unfit('Write `""` for empty text.')
+        raise units.InvalidValue('Write `""` for empty text.')
     if isinstance(raw, bool):
         return "true" if raw else "false"
     if isinstance(raw, int | float):
         try:
             return repr(raw)
         except ValueError:  # an integer with thousands of digits
-            raise units.Unfit from None
+            raise units.InvalidValue from None
     if not isinstance(raw, str):
-        raise units.Unfit
+        raise units.InvalidValue
     if not is_clean(raw):
-        raise units.Unfit("Remove the NUL or broken character from it.")
+        raise units.InvalidValue("Remove the NUL or broken character from it.")
     return str.__str__(raw)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from muster.core.report import Plain, is_clean, is_null
-from muster.core.units import Unfit
+from muster.core.units import InvalidValue
 
 _DEPTH: Final = 20  # levels; values that people write are not deeper, and a value that contains itself never ends
 
@@ -16,20 +16,20 @@ _DEPTH: Final = 20  # levels; values that people write are not deeper, and a val
 def read_free(raw: object, depth: int = 0) -> Any:
     """Converts what was written into plain data for JSON. Raises Unfit for what JSON can't hold."""
     if depth > _DEPTH:
-        raise Unfit(f"Nest no deeper than {_DEPTH} levels.")
+        raise InvalidValue(f"Nest no deeper than {_DEPTH} levels.")
     if isinstance(raw, Mapping):
         return {_key(key): read_free(value, depth + 1) for key, value in raw.items()}
     if isinstance(raw, list | tuple):
         return [read_free(item, depth + 1) for item in raw]
     if isinstance(raw, str):
         if not is_clean(raw):
-            raise Unfit("Remove the NUL or broken character from it.")
+            raise InvalidValue("Remove the NUL or broken character from it.")
         return scalar(raw) if isinstance(raw, Plain) else str.__str__(raw)
     if raw is None or isinstance(raw, bool | int):
         return raw
     if isinstance(raw, float) and math.isfinite(raw):
         return raw
-    raise Unfit
+    raise InvalidValue
 
 
 def scalar(text: str) -> Any:
@@ -49,7 +49,7 @@ def scalar(text: str) -> Any:
 
 def _key(key: object) -> str:
     if not isinstance(key, str) or not is_clean(key):
-        raise Unfit("Keys are text.")
+        raise InvalidValue("Keys are text.")
     return str.__str__(key)
 
 

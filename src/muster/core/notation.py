@@ -18,7 +18,7 @@ FieldPath = tuple[str, ...]  # the path of a field from the top: ("run",) or ("r
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class Notation:
     """How a field is written in a job file: its form, what is expected (a text), an example, and its aliases."""
 
     form: Form
@@ -30,9 +30,9 @@ class Written:
     lifted: bool = False  # of a section: its fields are also accepted at the top level
 
 
-def written(info: FieldInfo) -> Written | None:
+def written(info: FieldInfo) -> Notation | None:
     """How the field is written; None for a field that a job file can't contain."""
-    return next((note for note in info.metadata if isinstance(note, Written)), None)
+    return next((note for note in info.metadata if isinstance(note, Notation)), None)
 
 
 def section_model(info: FieldInfo) -> type[BaseModel] | None:

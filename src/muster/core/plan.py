@@ -19,7 +19,7 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
-class Yield:
+class Preempt:
     """A running gang that is asked to save a checkpoint and is then queued again with its position kept."""
 
     job: str
@@ -40,5 +40,5 @@ class Plan:
     version: int
     starts: tuple[Start, ...] = ()
     wake_at: float | None = field(default=None)  # when the result could change through time alone
-    yields: tuple[Yield, ...] = ()
+    yields: tuple[Preempt, ...] = ()
     claims: tuple[Claim, ...] = ()

@@ -85,7 +85,7 @@ class _Reader:
         note = NOTES[model][name]
         try:
             values[name] = self._value(note, model, name, raw, at)
-        except units.Unfit as unfit:
+        except units.InvalidValue as unfit:
             self._add(at, shown(raw), note.expected, unfit.hint or self._advice(model, name, raw))
         if name == "defaults" and isinstance(values.get(name), QueueRules):
             self.defaults = values[name]
@@ -100,7 +100,7 @@ class _Reader:
             return self._item(note, model, name, raw, at)
         if note.many == "mapping":
             if not isinstance(raw, Mapping):
-                raise units.Unfit
+                raise units.InvalidValue
             return self._items(note, model, name, {as_text(key): item for key, item in raw.items()}, at)
         if name == "days" and isinstance(raw, str):
             return policy_units.parse_days(raw)
@@ -114,7 +114,7 @@ class _Reader:
             try:
                 value = self._item(note, model, name, item, below)
                 read |= {key: value} if value is not None else {}
-            except units.Unfit as unfit:
+            except units.InvalidValue as unfit:
                 self._add(below, shown(item), note.expected, unfit.hint or self._advice(model, name, item))
         return read
 
@@ -122,7 +122,7 @@ class _Reader:
         if note.model is None:
             value = self._order(as_text(raw)) if note.form == "order" else _READ[note.form](as_text(raw))
             if isinstance(value, float) and not isfinite(value):
-                raise units.Unfit
+                raise units.InvalidValue
             return value
         if name == "targets":
             self._check_class(str(at[-1]))
@@ -133,7 +133,7 @@ class _Reader:
         if note.model is Window:
             return self._validated(Window, policy_units.parse_window(as_text(raw)), {}, at)
         if not note.shorthand:
-            raise units.Unfit
+            raise units.InvalidValue
         values: dict[str, Any] = {}
         self._put(values, note.model, note.shorthand, raw, at)
         complete(note.model, values)
@@ -182,12 +182,12 @@ class _Reader:
     def _order(self, text: str) -> str:
         name = text.strip().lower()
         if name not in self.orders:
-            raise units.Unfit(_pick(name, self.orders))
+            raise units.InvalidValue(_pick(name, self.orders))
         return name
 
     def _check_class(self, name: str) -> None:
         if name not in WORK_CLASSES:
-            raise units.Unfit(_pick(name, WORK_CLASSES))
+            raise units.InvalidValue(_pick(name, WORK_CLASSES))
 
     def _advice(self, model: Model, name: str, raw: Any) -> str:
         note = NOTES[model][name]

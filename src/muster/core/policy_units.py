@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from typing import Any, Final
 
 from muster.core.rules import DAYS, Day, Window
-from muster.core.units import Unfit
+from muster.core.units import InvalidValue
 
 DAY: Final = 86_400  # seconds
 
@@ -18,11 +18,11 @@ def parse_clock(text: str) -> int:
     """Seconds since midnight from `20:00` or `20:00:30`; `24:00` is the end of the day."""
     match = _CLOCK.fullmatch(text.strip())
     if not match:
-        raise Unfit('Write hours and minutes, in quotes, as in `"20:00"`.')
+        raise InvalidValue('Write hours and minutes, in quotes, as in `"20:00"`.')
     hours, minutes, seconds = (int(part or 0) for part in match.groups())
     moment = hours * 3600 + minutes * 60 + seconds
     if minutes > 59 or seconds > 59 or moment > DAY:
-        raise Unfit("A day goes from `00:00` to `24:00`.")
+        raise InvalidValue("A day goes from `00:00` to `24:00`.")
     return moment
 
 
@@ -81,10 +81,10 @@ def parse_moment(text: str) -> float:
     try:
         moment = datetime.fromisoformat(words)
     except ValueError:
-        raise Unfit from None
+        raise InvalidValue from None
     if moment.tzinfo is None:
         day = words if len(words) > 10 else f"{words}T00:00"
-        raise Unfit(f"Say the zone: `{day}Z` is UTC, and `{day}+02:00` two hours east of it.")
+        raise InvalidValue(f"Say the zone: `{day}Z` is UTC, and `{day}+02:00` two hours east of it.")
     return moment.timestamp()
 
 
@@ -99,7 +99,7 @@ def _day(text: str) -> int:
     found = [n for n, day in enumerate(_DAY_NAMES) if len(text) > 1 and day.startswith(text)]
     if len(found) != 1:
         near = get_close_matches(text, (*DAYS, *_DAY_NAMES, *_NAMED_DAYS), n=1)
-        raise Unfit(f"Did you mean `{near[0]}`?" if near else "Write, for example, `mon-fri 20:00-06:00`.")
+        raise InvalidValue(f"Did you mean `{near[0]}`?" if near else "Write, for example, `mon-fri 20:00-06:00`.")
     return found[0]
 
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from muster.core import units
-from muster.core.notation import FieldPath, Written, accepted_names, section_model, written
+from muster.core.notation import FieldPath, Notation, accepted_names, section_model, written
 from muster.core.spec import JobSpec
 
 
@@ -26,7 +26,7 @@ def muster_schema() -> dict[str, Any]:
     }
 
 
-def default_text(info: FieldInfo, note: Written) -> Any:
+def default_text(info: FieldInfo, note: Notation) -> Any:
     """The default in its notation for people; None when there is none."""
     default = info.default
     if info.is_required() or default is None or isinstance(default, BaseModel):
@@ -68,7 +68,7 @@ def _property(model: type[BaseModel], name: str, path: FieldPath) -> dict[str, A
     }
 
 
-def _field(model: type[BaseModel], path: FieldPath) -> tuple[type[BaseModel], FieldInfo, Written]:
+def _field(model: type[BaseModel], path: FieldPath) -> tuple[type[BaseModel], FieldInfo, Notation]:
     info = model.model_fields[path[0]]
     section, note = section_model(info), written(info)
     if len(path) > 1 and section:
@@ -77,7 +77,7 @@ def _field(model: type[BaseModel], path: FieldPath) -> tuple[type[BaseModel], Fi
     return model, info, note
 
 
-def _shapes(model: type[BaseModel], name: str, info: FieldInfo, note: Written) -> list[dict[str, Any]]:
+def _shapes(model: type[BaseModel], name: str, info: FieldInfo, note: Notation) -> list[dict[str, Any]]:
     """The schemas of all ways to write the field."""
     if section := section_model(info):
         short = [(section, note.shorthand, *_field(section, (note.shorthand,))[1:])] if note.shorthand else []

@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 
 from muster.core import units
 from muster.core.dump import to_yaml
-from muster.core.notation import Written
+from muster.core.notation import Notation
 from muster.core.resources import Resources
 from muster.core.rules import WorkClass
 from muster.core.spec_engines import KubernetesSection, RaySection, SlurmSection
@@ -54,7 +54,7 @@ class WorkerResources(_Canonical):
         int,
         Field(ge=0, le=1024, description="Accelerators on each node. A bare number takes any kind; `h100` is `H100`. "
               "A number under 1, such as `H100:0.5`, is a part of one, which others may share."),
-        Written("accelerators", "a kind and a count such as `H100:8`, `H100` (one), `H100:0.5` (a part of one), or a "
+        Notation("accelerators", "a kind and a count such as `H100:8`, `H100` (one), `H100:0.5` (a part of one), or a "
                 "number up to 1024 (any kind)", "H100:8", ("gpus",)),
     ] = 0  # fmt: skip
     # Thousandths of one accelerator; 500 for `H100:0.5`.
@@ -62,18 +62,18 @@ class WorkerResources(_Canonical):
     accelerator_memory: Annotated[
         Annotated[int, Field(ge=1, le=2**50)] | None,
         Field(description="Memory that each accelerator must have at least. Any unless given."),
-        Written("size", "a size with its unit, such as `80GB`", "80GB", ("gpu_memory",)),
+        Notation("size", "a size with its unit, such as `80GB`", "80GB", ("gpu_memory",)),
     ] = None
     cpus: Annotated[
         Annotated[float, Field(ge=0.001, le=100_000)] | None,
         Field(description="CPUs on each node, for all its ranks together. One for each rank unless given."),
-        Written("number", "a number of CPUs such as `16` or `0.5`", "16"),
+        Notation("number", "a number of CPUs such as `16` or `0.5`", "16"),
     ] = None
     memory: Annotated[
         Annotated[int, Field(ge=1, le=2**60)] | None,
         Field(description="Memory on each node, for all its ranks together. A worker that goes past it is killed. "
               "Neither reserved nor limited unless given."),
-        Written("size", "a size with its unit, such as `64GB` (10^9) or `64GiB` (2^30)", "64GB", ("mem",)),
+        Notation("size", "a size with its unit, such as `64GB` (10^9) or `64GiB` (2^30)", "64GB", ("mem",)),
     ] = None  # fmt: skip
 
 
@@ -83,12 +83,12 @@ class Checkpoint(_Canonical):
     every: Annotated[
         Seconds | Literal["auto"] | None,
         Field(description="Time between saves; `auto` lets Muster choose. The program decides unless given."),
-        Written("duration_or_auto", f"{DURATION_WORDS}, or `auto`", "15m"),
+        Notation("duration_or_auto", f"{DURATION_WORDS}, or `auto`", "15m"),
     ] = None  # fmt: skip
     keep: Annotated[
         int,
         Field(ge=1, le=1_000_000, description="How many of the newest checkpoints are kept."),
-        Written("integer", "a whole number, at least 1", "3"),
+        Notation("integer", "a whole number, at least 1", "3"),
     ] = 3
 
 
@@ -98,12 +98,12 @@ class Topology(_Canonical):
     require: Annotated[
         Label | None,
         Field(description="All nodes of the gang have the same value of this label, or it does not start."),
-        Written("text", LABEL_WORDS, "rack"),
+        Notation("text", LABEL_WORDS, "rack"),
     ] = None
     prefer: Annotated[
         Label | None,
         Field(description="They have if it can be had now."),
-        Written("text", LABEL_WORDS, "link"),
+        Notation("text", LABEL_WORDS, "link"),
     ] = None
 
 
@@ -113,19 +113,19 @@ class Retry(_Canonical):
     max_restarts: Annotated[
         int,
         Field(ge=0, le=1_000_000, description="Restarts after a failure before the job is given up. 0 never restarts."),
-        Written("integer", "a whole number, 0 or more", "3"),
+        Notation("integer", "a whole number, 0 or more", "3"),
     ] = 3
     on: Annotated[
         tuple[RetryOn, ...],
         Field(description="What is worth another attempt: the `node` was lost, a `worker` was killed, it was "
               "`preempted`, or the program itself ended with an `error`."),
-        Written("list", "a list of `node`, `worker`, `preempted` and `error`", "[node, preempted]",
+        Notation("list", "a list of `node`, `worker`, `preempted` and `error`", "[node, preempted]",
                 item="`node`, `worker`, `preempted` or `error`"),
     ] = ("node", "worker", "preempted")  # fmt: skip
     backoff: Annotated[
         float,
         Field(ge=0, le=ONE_DAY, description="Wait before a restart."),
-        Written("duration", "a duration up to one day, such as `10s` or `2m`", "10s"),
+        Notation("duration", "a duration up to one day, such as `10s` or `2m`", "10s"),
     ] = 10.0
 
 
@@ -136,51 +136,51 @@ class JobSpec(_Canonical):
         str,
         Field(pattern=r"^[a-z]([a-z0-9-]*[a-z0-9])?$", max_length=units.NAME_MAX,
               description="What people call the job. From the command unless given: `python train.py` is `train`."),
-        Written("name", "lower case letters, digits and `-`, starting with a letter, at most 50", "gpt-small"),
+        Notation("name", "lower case letters, digits and `-`, starting with a letter, at most 50", "gpt-small"),
     ]  # fmt: skip
     kind: Annotated[
         Kind,
         Field(description="What sort of work it is."),
-        Written("choice", "`train`, `eval`, `data`, `sweep` or `session`", "train"),
+        Notation("choice", "`train`, `eval`, `data`, `sweep` or `session`", "train"),
     ] = "train"
     project: Annotated[
         Label,
         Field(description="Who owns and pays."),
-        Written("text", LABEL_WORDS, "language"),
+        Notation("text", LABEL_WORDS, "language"),
     ] = "default"
     queue: Annotated[
         Label,
         Field(description="Whose share it uses."),
-        Written("text", LABEL_WORDS, "research"),
+        Notation("text", LABEL_WORDS, "research"),
     ] = "default"
     pool: Annotated[
         Label | None,
         Field(description="The class of hardware it must run on. Any that fits unless given."),
-        Written("text", LABEL_WORDS, "h100-spot"),
+        Notation("text", LABEL_WORDS, "h100-spot"),
     ] = None
     purpose: Annotated[
         Text | None,
         Field(description="Why, in a sentence: the first entry of the logbook."),
-        Written("text", "text", "baseline for the optimizer ablation"),
+        Notation("text", "text", "baseline for the optimizer ablation"),
     ] = None
     workdir: Annotated[
         Annotated[str, Field(pattern=r"^[^\x00]+$", max_length=4096)] | None,
         Field(description="Directory in which the command runs; a relative one starts from the job file's folder."),
-        Written("path", "a directory", ".", ("working_dir",)),
+        Notation("path", "a directory", ".", ("working_dir",)),
     ] = None
     run: Annotated[
         str,
         Field(pattern=r"^[^\x00]*[^\s\x00][^\x00]*$", max_length=TEXT_MAX,
               description="The command that each rank runs, given to the shell. Under `commands` it may be a list: "
               "they run one after the other and the first that fails ends it. Required."),
-        Written("commands", "a command, at most 32,000 characters", "python train.py",
+        Notation("commands", "a command, at most 32,000 characters", "python train.py",
                 ("commands", "command", "cmd", "entrypoint")),
     ]  # fmt: skip
     num_nodes: Annotated[
         int,
         Field(ge=1, le=10_000, description="Nodes in the gang. All start together or none does. With "
               "`{min: 2, max: 8}` it runs on as many of them as can be had."),
-        Written("nodes", "a whole number from 1 to 10000, or such numbers as in `{min: 2, max: 8}`", "2", ("nodes",)),
+        Notation("nodes", "a whole number from 1 to 10000, or such numbers as in `{min: 2, max: 8}`", "2", ("nodes",)),
     ] = 1  # fmt: skip
     # The minimum number of nodes of an elastic gang; None: all of `num_nodes`. A job file writes both as
     # `num_nodes: {min: 2, max: 8}`.
@@ -188,143 +188,143 @@ class JobSpec(_Canonical):
     nproc: Annotated[
         Annotated[int, Field(ge=1, le=1024)] | None,
         Field(description="Ranks on each node. One for each accelerator, or one without any, unless given."),
-        Written("integer", "a whole number from 1 to 1024", "8", ("nproc_per_node",)),
+        Notation("integer", "a whole number from 1 to 1024", "8", ("nproc_per_node",)),
     ] = None
     resources: Annotated[
         WorkerResources,
         Field(description="What each node of the gang needs."),
-        Written("section", "a mapping such as `{accelerators: \"H100:8\", memory: 64GB}`", "{cpus: 16}", lifted=True),
+        Notation("section", "a mapping such as `{accelerators: \"H100:8\", memory: 64GB}`", "{cpus: 16}", lifted=True),
     ] = WorkerResources()  # fmt: skip
     envs: Annotated[
         dict[EnvName, Text],
         Field(description="Environment of the ranks. Values are text exactly as written, quotes or none. "
               "`MUSTER_*`, `RANK`, `WORLD_SIZE` and what else `torchrun` sets is reserved."),
-        Written("mapping", "a mapping of names to text", '{LR: "3e-4"}', ("env",),
+        Notation("mapping", "a mapping of names to text", '{LR: "3e-4"}', ("env",),
                 item="a name of letters, digits and `_` that does not start with a digit, and text for it"),
     ] = {}  # fmt: skip
     secrets: Annotated[
         tuple[EnvName, ...],
         Field(description="Names of secrets of the project that the ranks get in their environment. Never values. What "
               "they print and report is masked as `***`, but not in an encoded form such as base64."),
-        Written("list", "names only, such as `[HF_TOKEN]`", "[HF_TOKEN]", item="a name such as `HF_TOKEN`, no value"),
+        Notation("list", "names only, such as `[HF_TOKEN]`", "[HF_TOKEN]", item="a name such as `HF_TOKEN`, no value"),
     ] = ()  # fmt: skip
     data: Annotated[
         tuple[DataName, ...],
         Field(description="Datasets that it reads, with their versions; kept with the run to repeat it by."),
-        Written("list", "a list of datasets such as `[c4-en@v3]`", "[c4-en@v3]", item="a dataset such as `c4-en@v3`"),
+        Notation("list", "a list of datasets such as `[c4-en@v3]`", "[c4-en@v3]", item="a dataset such as `c4-en@v3`"),
     ] = ()
     priority: Annotated[
         int,
         Field(ge=0, le=100, description="Higher goes first. `low` is 20, `normal` 50, `high` 75 and `urgent` 95."),
-        Written("priority", "`low`, `normal`, `high`, `urgent`, or a whole number from 0 to 100", "high"),
+        Notation("priority", "`low`, `normal`, `high`, `urgent`, or a whole number from 0 to 100", "high"),
     ] = 50
     use_spot: Annotated[
         bool,
         Field(description="Whether it may run on nodes that can be taken away."),
-        Written("flag", "`true` or `false`", "true", ("spot",)),
+        Notation("flag", "`true` or `false`", "true", ("spot",)),
     ] = False
     max_duration: Annotated[
         Seconds | None,
         Field(description="Running time, over all attempts, after which it is stopped. No limit unless given."),
-        Written("duration", f"{DURATION_WORDS}, at most ten years", "6h", ("time", "time_limit")),
+        Notation("duration", f"{DURATION_WORDS}, at most ten years", "6h", ("time", "time_limit")),
     ] = None
     stop_grace: Annotated[
         float,
         Field(ge=0, le=ONE_DAY, description="Time to save and leave, between the request to stop and the kill."),
-        Written("duration", "a duration up to one day, such as `30s` or `2m`", "30s"),
+        Notation("duration", "a duration up to one day, such as `30s` or `2m`", "30s"),
     ] = 30.0
     log_limit: Annotated[
         Annotated[int, Field(ge=4096, le=2**50)] | None,
         Field(description="Output kept of each rank in each attempt. Past it the first and the last half stay, with a "
               "line between them that says how much is missing. What the server's `log_limit` says (64MB) unless "
               "given, and at most its `log_limit_max` (1GB)."),
-        Written("size", "a size with its unit, at least `4KiB`, such as `256MB`", "256MB"),
+        Notation("size", "a size with its unit, at least `4KiB`, such as `256MB`", "256MB"),
     ] = None  # fmt: skip
     checkpoint: Annotated[
         Checkpoint,
         Field(description="When it saves. `checkpoint: 15m` is short for `checkpoint: {every: 15m}`."),
-        Written("section", "a mapping such as `{every: 15m, keep: 3}`, or a duration", "{every: 15m}",
+        Notation("section", "a mapping such as `{every: 15m, keep: 3}`, or a duration", "{every: 15m}",
                 shorthand="every"),
     ] = Checkpoint()  # fmt: skip
     retry: Annotated[
         Retry,
         Field(description="When it starts again. `retry: 3` is short for `retry: {max_restarts: 3}`."),
-        Written("section", "a mapping such as `{max_restarts: 3, backoff: 10s}`, or a whole number",
+        Notation("section", "a mapping such as `{max_restarts: 3, backoff: 10s}`, or a whole number",
                 "{max_restarts: 3}", shorthand="max_restarts"),
     ] = Retry()  # fmt: skip
     placement: Annotated[
         PlacementName,
         Field(description="How the gang is laid over the nodes."),
-        Written("choice", "`pack`, `spread`, `balanced`, `group` or `locality`", "pack"),
+        Notation("choice", "`pack`, `spread`, `balanced`, `group` or `locality`", "pack"),
     ] = "pack"
     topology: Annotated[
         Topology,
         Field(description="How near to each other its nodes are. `topology: rack` is short for `{require: rack}`."),
-        Written("section", "a mapping such as `{require: rack, prefer: link}`, or a level", "{require: rack}",
+        Notation("section", "a mapping such as `{require: rack, prefer: link}`, or a level", "{require: rack}",
                 shorthand="require"),
     ] = Topology()  # fmt: skip
     group: Annotated[
         Label | None,
         Field(description="Jobs of one group are kept near to each other with `placement: group`."),
-        Written("text", LABEL_WORDS, "actor-learner"),
+        Notation("text", LABEL_WORDS, "actor-learner"),
     ] = None
     near: Annotated[
         tuple[DataName, ...],
         Field(description="Datasets, caches or jobs (their checkpoints) to be near to with `placement: locality`. "
               "What `data` names unless given."),
-        Written("list", "a list such as `[c4-en@v3]`", "[c4-en@v3]", item="a name such as `c4-en@v3`"),
+        Notation("list", "a list such as `[c4-en@v3]`", "[c4-en@v3]", item="a name such as `c4-en@v3`"),
     ] = ()  # fmt: skip
     deadline: Annotated[
         Seconds | None,
         Field(description="Time from its submission in which it should be done: spot nodes are used no longer than "
               "that allows."),
-        Written("duration", f"{DURATION_WORDS}, at most ten years", "2d"),
+        Notation("duration", f"{DURATION_WORDS}, at most ten years", "2d"),
     ] = None  # fmt: skip
     off_peak: Annotated[
         bool,
         Field(description="Whether it may wait for the quiet hours of its pool, if the pool has any."),
-        Written("flag", "`true` or `false`", "true"),
+        Notation("flag", "`true` or `false`", "true"),
     ] = False
     tags: Annotated[
         dict[TagName, Text],
         Field(description="Names and values of your own, to find the job by. Values are text exactly as written."),
-        Written("mapping", "a mapping of names to text", "{task: pretrain}",
+        Notation("mapping", "a mapping of names to text", "{task: pretrain}",
                 item="a name of letters, digits, `.`, `_`, `/` and `-`, and text for it"),
     ] = {}  # fmt: skip
     image: Annotated[
         Annotated[str, Field(pattern=r"^[^\s\x00]+$", max_length=1000)] | None,
         Field(description="Container image, where the engine runs containers. The engine's unless given."),
-        Written("text", "the name of an image", "registry.example.com/train:1.4", ("container_image",)),
+        Notation("text", "the name of an image", "registry.example.com/train:1.4", ("container_image",)),
     ] = None
     slurm: Annotated[
         SlurmSection | None,
         Field(description="What only Slurm has a name for."),
-        Written("section", "a mapping such as `{qos: high}`", "{qos: high}"),
+        Notation("section", "a mapping such as `{qos: high}`", "{qos: high}"),
     ] = None
     ray: Annotated[
         RaySection | None,
         Field(description="What only Ray has a name for."),
-        Written("section", "a mapping such as `{driver: true}`", "{driver: true}"),
+        Notation("section", "a mapping such as `{driver: true}`", "{driver: true}"),
     ] = None
     kubernetes: Annotated[
         KubernetesSection | None,
         Field(description="What only Kubernetes has a name for."),
-        Written("section", "a mapping such as `{queue: team-a}`", "{queue: team-a}", ("k8s",)),
+        Notation("section", "a mapping such as `{queue: team-a}`", "{queue: team-a}", ("k8s",)),
     ] = None
     sagemaker: Annotated[
         SageMakerSection | None,
         Field(description="What `muster render --engine sagemaker` needs."),
-        Written("section", "a mapping such as `{region: eu-west-1}`", "{region: eu-west-1}"),
+        Notation("section", "a mapping such as `{region: eu-west-1}`", "{region: eu-west-1}"),
     ] = None
     vertex: Annotated[
         VertexSection | None,
         Field(description="What `muster render --engine vertex` needs."),
-        Written("section", "a mapping such as `{location: europe-west4}`", "{location: europe-west4}"),
+        Notation("section", "a mapping such as `{location: europe-west4}`", "{location: europe-west4}"),
     ] = None
     azureml: Annotated[
         AzureMLSection | None,
         Field(description="What `muster render --engine azureml` needs."),
-        Written("section", "a mapping such as `{workspace: research}`", "{workspace: research}"),
+        Notation("section", "a mapping such as `{workspace: research}`", "{workspace: research}"),
     ] = None
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, Field
 
-from muster.core.notation import Written
+from muster.core.notation import Notation
 from muster.core.spec_types import CANONICAL, DURATION_WORDS, ONE_DAY, Bytes, Text
 
 # One word on a command line, or a name in a cluster: no blanks, and nothing that could be parsed as an option.
@@ -37,57 +37,59 @@ class SlurmSection(_Canonical):
     """What `sbatch` takes beside what the job says already."""
 
     qos: Annotated[
-        Word | None, Field(description="Quality of service. The engine's unless given."), Written("text", _WORD, "high")
+        Word | None,
+        Field(description="Quality of service. The engine's unless given."),
+        Notation("text", _WORD, "high"),
     ] = None
     account: Annotated[
         Word | None,
         Field(description="Account that is charged. The engine's unless given."),
-        Written("text", _WORD, "team-a"),
+        Notation("text", _WORD, "team-a"),
     ] = None
     gres: Annotated[
         Word | None,
         Field(description="Generic resources of a node, in place of what `accelerators` asks for."),
-        Written("text", _WORD, "gpu:h100:4"),
+        Notation("text", _WORD, "gpu:h100:4"),
     ] = None
     constraint: Annotated[
-        Word | None, Field(description="Features that the nodes must have."), Written("text", _WORD, "nvlink")
+        Word | None, Field(description="Features that the nodes must have."), Notation("text", _WORD, "nvlink")
     ] = None
     reservation: Annotated[
-        Word | None, Field(description="Reservation to run in."), Written("text", _WORD, "maint-2")
+        Word | None, Field(description="Reservation to run in."), Notation("text", _WORD, "maint-2")
     ] = None
     dependency: Annotated[
         Word | None,
         Field(description="Slurm jobs that it waits for, as Slurm writes it."),
-        Written("text", _WORD, "afterok:1234"),
+        Notation("text", _WORD, "afterok:1234"),
     ] = None
     nice: Annotated[
         Annotated[int, Field(ge=-2_147_483_645, le=2_147_483_645)] | None,
         Field(description="Slurm's nice value. From the priority unless given."),
-        Written("integer", "a whole number", "100"),
+        Notation("integer", "a whole number", "100"),
     ] = None
     exclusive: Annotated[
-        bool, Field(description="Whether nobody else may use its nodes."), Written("flag", _FLAG, "true")
+        bool, Field(description="Whether nobody else may use its nodes."), Notation("flag", _FLAG, "true")
     ] = False
     nodelist: Annotated[
-        Word | None, Field(description="Nodes that it must have."), Written("text", _WORD, "node[1-4]")
+        Word | None, Field(description="Nodes that it must have."), Notation("text", _WORD, "node[1-4]")
     ] = None
     exclude: Annotated[
-        Word | None, Field(description="Nodes that it must not have."), Written("text", _WORD, "node7")
+        Word | None, Field(description="Nodes that it must not have."), Notation("text", _WORD, "node7")
     ] = None
     signal: Annotated[
         float,
         Field(ge=0, le=ONE_DAY, description="How long before the time limit it is told to save and leave."),
-        Written("duration", f"{DURATION_WORDS}, up to one day", "60s"),
+        Notation("duration", f"{DURATION_WORDS}, up to one day", "60s"),
     ] = 60.0
     requeue: Annotated[
         bool,
         Field(description="Whether Slurm may queue it again after preemption or a node's failure."),
-        Written("flag", _FLAG, "false"),
+        Notation("flag", _FLAG, "false"),
     ] = True
     extra: Annotated[
         tuple[Option, ...],
         Field(description="Further options of `sbatch`, one a line, exactly as it takes them."),
-        Written("list", "a list of options such as `[--hint=nomultithread]`", "[--hint=nomultithread]",
+        Notation("list", "a list of options such as `[--hint=nomultithread]`", "[--hint=nomultithread]",
                 item="one option with its value, such as `--hint=nomultithread`"),
     ] = ()  # fmt: skip
 
@@ -99,12 +101,12 @@ class RaySection(_Canonical):
         bool,
         Field(description="Whether the command is a Ray program of its own: worker 0 alone starts it, with "
               "`RAY_ADDRESS` set, and the resources are left for the program to ask for."),
-        Written("flag", _FLAG, "true"),
+        Notation("flag", _FLAG, "true"),
     ] = False  # fmt: skip
     runtime_env: Annotated[
         dict[str, Any],
         Field(description="Ray's runtime environment of the workers: `pip`, `env_vars`, `working_dir` and so on."),
-        Written("json", "a mapping such as `{pip: [einops]}`", "{pip: [einops]}"),
+        Notation("json", "a mapping such as `{pip: [einops]}`", "{pip: [einops]}"),
     ] = {}
 
 
@@ -114,74 +116,74 @@ class KubernetesSection(_Canonical):
     form: Annotated[
         Literal["job", "jobset", "trainjob", "pytorchjob"] | None,
         Field(description="What it is rendered as. The engine's unless given."),
-        Written("choice", "`job`, `jobset`, `trainjob` or `pytorchjob`", "jobset"),
+        Notation("choice", "`job`, `jobset`, `trainjob` or `pytorchjob`", "jobset"),
     ] = None
     namespace: Annotated[
         DnsName | None,
         Field(description="Namespace of its objects. The engine's unless given."),
-        Written("text", _DNS, "research"),
+        Notation("text", _DNS, "research"),
     ] = None
     queue: Annotated[
         DnsName | None,
         Field(description="Kueue's LocalQueue. The pool's unless given."),
-        Written("text", _DNS, "team-a"),
+        Notation("text", _DNS, "team-a"),
     ] = None
     scheduler: Annotated[
         Literal["default-scheduler", "volcano", "kai-scheduler"] | None,
         Field(description="Which scheduler places the pods."),
-        Written("choice", "`default-scheduler`, `volcano` or `kai-scheduler`", "volcano"),
+        Notation("choice", "`default-scheduler`, `volcano` or `kai-scheduler`", "volcano"),
     ] = None
     service_account: Annotated[
-        DnsName | None, Field(description="Service account of the pods."), Written("text", _DNS, "trainer")
+        DnsName | None, Field(description="Service account of the pods."), Notation("text", _DNS, "trainer")
     ] = None
     node_selector: Annotated[
         dict[LabelKey, LabelValue],
         Field(description="Labels that the nodes must have."),
-        Written("mapping", "a mapping of labels to values", "{disk: nvme}", item="a label's key and its value"),
+        Notation("mapping", "a mapping of labels to values", "{disk: nvme}", item="a label's key and its value"),
     ] = {}
     tolerations: Annotated[
         tuple[Toleration, ...],
         Field(description="Taints that it puts up with."),
-        Written("list", 'a list such as `["nvidia.com/gpu:NoSchedule"]`', '["dedicated=ml:NoSchedule"]',
+        Notation("list", 'a list such as `["nvidia.com/gpu:NoSchedule"]`', '["dedicated=ml:NoSchedule"]',
                 item="`key=value:Effect`, `key:Effect` or `key`; effects are NoSchedule, PreferNoSchedule, NoExecute"),
     ] = ()  # fmt: skip
     priority_class: Annotated[
-        DnsName | None, Field(description="PriorityClass of the pods."), Written("text", _DNS, "batch-high")
+        DnsName | None, Field(description="PriorityClass of the pods."), Notation("text", _DNS, "batch-high")
     ] = None
     shared_memory: Annotated[
         Bytes | None,
         Field(description="Size of `/dev/shm`. Half of the pod's memory unless given."),
-        Written("size", "a size with its unit, such as `16GB`", "16GB", ("shm_size",)),
+        Notation("size", "a size with its unit, such as `16GB`", "16GB", ("shm_size",)),
     ] = None
     volumes: Annotated[
         dict[MountPath, Volume],
         Field(description="Where in the container → what is mounted there."),
-        Written("mapping", "a mapping such as `{/data: pvc:datasets}`", '{/data: "pvc:datasets"}',
+        Notation("mapping", "a mapping such as `{/data: pvc:datasets}`", '{/data: "pvc:datasets"}',
                 item="an absolute path, and `pvc:NAME`, `hostPath:PATH`, `emptyDir` or `secret:NAME`"),
     ] = {}  # fmt: skip
     pull_secrets: Annotated[
         tuple[DnsName, ...],
         Field(description="Secrets with which the image is pulled."),
-        Written("list", "a list of names", "[registry]", item="the name of a Secret"),
+        Notation("list", "a list of names", "[registry]", item="the name of a Secret"),
     ] = ()
     topology: Annotated[
         LabelKey | None,
         Field(description="Node label that all pods of the gang share."),
-        Written("text", "a label's key", "topology.kubernetes.io/zone"),
+        Notation("text", "a label's key", "topology.kubernetes.io/zone"),
     ] = None
     labels: Annotated[
         dict[LabelKey, LabelValue],
         Field(description="Labels of the objects, beside Muster's own."),
-        Written("mapping", "a mapping of labels to values", "{team: nlp}", item="a label's key and its value"),
+        Notation("mapping", "a mapping of labels to values", "{team: nlp}", item="a label's key and its value"),
     ] = {}
     annotations: Annotated[
         dict[LabelKey, Text],
         Field(description="Annotations of the pods."),
-        Written("mapping", "a mapping of keys to text", "{example.com/note: first}", item="a key and text for it"),
+        Notation("mapping", "a mapping of keys to text", "{example.com/note: first}", item="a key and text for it"),
     ] = {}
     pod: Annotated[
         dict[str, Any],
         Field(description="Whatever else the pod's spec should hold, as far as the engine's settings allow it: it is "
               "merged in last."),
-        Written("json", "a mapping, as in a pod's `spec`", "{securityContext: {runAsUser: 1000}}"),
+        Notation("json", "a mapping, as in a pod's `spec`", "{securityContext: {runAsUser: 1000}}"),
     ] = {}  # fmt: skip

@@ -14,7 +14,7 @@ ANY_ACCELERATOR: Final = "GPU"
 NAME_MAX: Final = 50
 
 
-class Unfit(ValueError):
+class InvalidValue(ValueError):
     """Text that does not fit its field; `hint` says what to do, "" stands for the field's usual hint."""
 
     def __init__(self, hint: str = "") -> None:
@@ -26,18 +26,18 @@ def parse_duration(text: str) -> float:
     """Seconds from `6h`, `1h30m`, `2:30:00` (H:M:S), `1-12:00:00` (D-H:M:S) or a plain number of seconds."""
     words = text.strip().lower()
     if len(words) > _LONGEST:
-        raise Unfit
+        raise InvalidValue
     if _NUMBER.fullmatch(words):
         return float(words)
     if _DURATION.fullmatch(words):
         parts = [(float(number), _SECONDS[unit]) for number, unit in _DURATION_PART.findall(words)]
         units = [unit for _, unit in parts]
         if units != sorted(set(units), reverse=True):
-            raise Unfit("Write each unit once, the largest first, as in `1d6h30m`.")
+            raise InvalidValue("Write each unit once, the largest first, as in `1d6h30m`.")
         return sum(number * unit for number, unit in parts)
     if _TWO_PART_CLOCK.fullmatch(words):
         first, second = words.split(":")
-        raise Unfit(f"`{words}` may be hours or minutes: write `{first}h{second}m` or `{first}m{second}s`.")
+        raise InvalidValue(f"`{words}` may be hours or minutes: write `{first}h{second}m` or `{first}m{second}s`.")
     return _clock(words)
 
 
@@ -65,10 +65,10 @@ def parse_size(text: str) -> int:
     words = text.strip()
     match = _SIZE.fullmatch(words.lower())
     if not match:
-        raise Unfit
+        raise InvalidValue
     number, unit = match.groups()
     if not unit:
-        raise Unfit(f"Say the unit: `{words}GB` (10^9 bytes) or `{words}GiB` (2^30 bytes).")
+        raise InvalidValue(f"Say the unit: `{words}GB` (10^9 bytes) or `{words}GiB` (2^30 bytes).")
     return int(Decimal(number) * _BYTES[unit])
 
 
@@ -85,10 +85,10 @@ def parse_accelerators(text: str) -> tuple[str, int, int]:
     """
     match = _ACCELERATORS.fullmatch(text.strip())
     if not match:
-        raise Unfit
+        raise InvalidValue
     bare, kind, count = match.groups()
     if not bare and not count and (times := _TIMES.fullmatch(kind)):
-        raise Unfit(f"Write `{times[1].upper()}:{times[2]}`.")
+        raise InvalidValue(f"Write `{times[1].upper()}:{times[2]}`.")
     number, share = _whole_or_part(bare or count or "1")
     return (kind.upper() if kind else ANY_ACCELERATOR, number, share) if number else ("", 0, 1000)
 
@@ -102,13 +102,13 @@ def parse_integer(text: str) -> int:
     """A whole number. `2.0` is accepted because other programs write it."""
     match = _INTEGER.fullmatch(text.strip())
     if not match:
-        raise Unfit
+        raise InvalidValue
     return int(match[1])
 
 
 def parse_number(text: str) -> float:
     if len(text) > _LONGEST or not _NUMBER.fullmatch(text.strip().lower()):
-        raise Unfit
+        raise InvalidValue
     return float(text)
 
 
@@ -122,7 +122,7 @@ def parse_flag(text: str) -> bool:
     try:
         return _FLAGS[text.strip().lower()]
     except KeyError:
-        raise Unfit from None
+        raise InvalidValue from None
 
 
 def parse_priority(text: str) -> int:
@@ -169,19 +169,21 @@ def _whole_or_part(text: str) -> tuple[int, int]:
     if thousandths % 1000 == 0:
         return int(thousandths) // 1000, 1000
     if thousandths > 1000:
-        raise Unfit("Only one accelerator can be shared: ask for a part of one, as in `H100:0.5`, or for whole ones.")
+        raise InvalidValue(
+            "Only one accelerator can be shared: ask for a part of one, as in `H100:0.5`, or for whole ones."
+        )
     if thousandths % 1:
-        raise Unfit("An accelerator is shared in thousandths: write at most three digits after the point.")
+        raise InvalidValue("An accelerator is shared in thousandths: write at most three digits after the point.")
     return 1, int(thousandths)
 
 
 def _clock(words: str) -> float:
     match = _CLOCK.fullmatch(words)
     if not match:
-        raise Unfit
+        raise InvalidValue
     days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
     if minutes > 59 or seconds > 59 or (match[1] and hours > 23):
-        raise Unfit("In H:M:S and D-H:M:S, minutes and seconds stay under 60, and hours under 24 after days.")
+        raise InvalidValue("In H:M:S and D-H:M:S, minutes and seconds stay under 60, and hours under 24 after days.")
     return float(days * 86400 + hours * 3600 + minutes * 60 + seconds)
 
 

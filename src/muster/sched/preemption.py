@@ -7,7 +7,7 @@ from dataclasses import replace
 from heapq import heappop, heappush, nsmallest
 from itertools import islice
 
-from muster.core.plan import Claim, Yield
+from muster.core.plan import Claim, Preempt
 from muster.core.reasons import Reason, reason
 from muster.core.rules import Rules
 from muster.core.state import State
@@ -24,13 +24,13 @@ TRIES = 16  # failed attempts to preempt after which a round stops trying
 LATE = 4  # overdue streams considered for one pool
 CONSIDERED = 64  # streams considered for one pool, highest value first
 
-Made = tuple[list[Yield], list[Claim]]
+Made = tuple[list[Preempt], list[Claim]]
 _Turn = tuple[Key, int, int, Stream]  # order of preemption requests: key, first job's number, order of arrival
 
 
 def preempt_for_queued(state: State, board: Board, filling: Filling, now: float) -> Made:
     """Preempts for queued jobs, best rank first, in pools where possible victims or waiting jobs have changed."""
-    yields, claims = list[Yield](), list[Claim]()
+    yields, claims = list[Preempt](), list[Claim]()
     pools, board.pools_changed = board.pools_changed, {}
     if not state.rules.preemption.enabled or not board.queued or not board.running:
         return yields, claims
@@ -57,7 +57,7 @@ def preempt_for_queued(state: State, board: Board, filling: Filling, now: float)
 
 def grow(state: State, board: Board, now: float) -> Made:
     """Elastic gangs with a fresh checkpoint take free nodes of pools that no queued job waits for."""
-    yields, claims = list[Yield](), list[Claim]()
+    yields, claims = list[Preempt](), list[Claim]()
     # Sorted by job number, so that the order in which this process saw them has no effect.
     for known in sorted((board.running[name] for name in board.elastic), key=lambda known: known.job.number):
         name = known.job.id
@@ -66,7 +66,7 @@ def grow(state: State, board: Board, now: float) -> Made:
         seats = growth(board, state.rules, known, now)
         if seats is not None:
             message = f"grows from {len(known.seats)} to {len(seats)} nodes, which nobody else wants"
-            yields.append(Yield(name, reason("resizing", message), state.rules.preemption.grace))
+            yields.append(Preempt(name, reason("resizing", message), state.rules.preemption.grace))
             claims.append(Claim(name, seats))
             board.leave(known)
             board.claim(known.job, seats)  # the next gang that grows must see these seats as taken
@@ -150,7 +150,7 @@ def _room(rules: Rules, board: Board, filling: Filling, queued: Queued, now: flo
 
 
 def _record_preemption(
-    board: Board, queued: Queued, room: Freed, rules: Rules, yields: list[Yield], claims: list[Claim]
+    board: Board, queued: Queued, room: Freed, rules: Rules, yields: list[Preempt], claims: list[Claim]
 ) -> None:
     """Records the preemption: a Yield for each victim, a Claim on the seats. An elastic victim may keep some nodes."""
     job = queued.job
@@ -163,7 +163,7 @@ def _record_preemption(
     for known in room.victims:
         rest = () if room.whole else smaller(known, taken)
         grace = min(_grace(known, rules), rules.reclaim) if room.why == "reclaim" else _grace(known, rules)
-        yields.append(Yield(known.job.id, _why(known, queued, room, len(rest)), grace))
+        yields.append(Preempt(known.job.id, _why(known, queued, room, len(rest)), grace))
         board.leave(known)
         if rest:
             claims.append(Claim(known.job.id, rest))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from math import ceil, inf
 
 from muster.core.job import Job
-from muster.core.plan import Plan, Start, Yield
+from muster.core.plan import Plan, Preempt, Start
 from muster.core.reasons import reason
 from muster.core.state import State
 from muster.sched.board import Board
@@ -23,7 +23,7 @@ Ranked = tuple[Key, int, Job]
 
 
 def reselect(state: State, board: Board, now: float) -> Plan:
-    starts, yields = list[Start](), list[Yield]()
+    starts, yields = list[Start](), list[Preempt]()
     until = min([_choose(state, board, pool, now, starts, yields) for pool in sorted(board.shapes)], default=inf)
     again = now + state.rules.round if starts or yields else _round_after(until, state.rules.round)
     return Plan(state.version, tuple(starts), again, tuple(yields))
@@ -34,7 +34,7 @@ def _round_after(at: float, every: float) -> float | None:
     return None if at == inf else ceil(at / every) * every if every else at
 
 
-def _choose(state: State, board: Board, pool: str, now: float, starts: list[Start], yields: list[Yield]) -> float:
+def _choose(state: State, board: Board, pool: str, now: float, starts: list[Start], yields: list[Preempt]) -> float:
     """Selects the jobs of one pool. Returns the time until which time alone changes nothing in the pool."""
     left, chosen = board.free.accelerators(pool)[1], list[Queued]()
     leaving = bool(board.leaving[pool])
@@ -46,7 +46,7 @@ def _choose(state: State, board: Board, pool: str, now: float, starts: list[Star
             left -= weight
             chosen += [queued] if queued is not None else []
         elif known is not None and not known.leaving:
-            yields.append(Yield(job.id, reason("preempted", "others were chosen this round"), _grace(state, job)))
+            yields.append(Preempt(job.id, reason("preempted", "others were chosen this round"), _grace(state, job)))
             board.leave(known)
             leaving = True
     if leaving:

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from muster.control.hooks import read_hooks
 from muster.core.errors import ConfigError
-from muster.core.units import Unfit, parse_duration, parse_size
+from muster.core.units import InvalidValue, parse_duration, parse_size
 from muster.engines.isolation import read_local
 from muster.engines.registry import LOCAL, check_engines
 from muster.server.limits import Limits
@@ -141,7 +141,7 @@ class Settings:
 def _check_size(name: str, given: object) -> None:
     try:
         enough = isinstance(given, str) and parse_size(given) >= 4096
-    except Unfit:
+    except InvalidValue:
         enough = False
     if not enough:
         raise ConfigError(f"{name} is {given!r}, a size of 4KiB or more is expected.", 'Write it like "64MB".')

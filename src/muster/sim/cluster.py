@@ -133,7 +133,7 @@ def _value(key: str, raw: Any, at: At, report: Report) -> Any:
     read, expected, hint = _FIELDS[key]
     try:
         return read(str(raw))
-    except units.Unfit as unfit:
+    except units.InvalidValue as unfit:
         report.add(at, shown(raw), expected, unfit.hint or hint)
         return None
 
@@ -182,7 +182,7 @@ def _counted(least: int, most: int) -> Callable[[str], int]:
     def read(text: str) -> int:
         number = units.parse_integer(text)
         if not least <= number <= most:
-            raise units.Unfit
+            raise units.InvalidValue
         return number
 
     return read
@@ -191,14 +191,14 @@ def _counted(least: int, most: int) -> Callable[[str], int]:
 def _positive(text: str) -> float:
     number = units.parse_number(text)
     if not 0 < number < 1e9:
-        raise units.Unfit
+        raise units.InvalidValue
     return number
 
 
 def _whole_accelerators(text: str) -> tuple[str, int, int]:
     found = units.parse_accelerators(text)
     if found[2] != 1000:
-        raise units.Unfit("A node has whole accelerators.")
+        raise units.InvalidValue("A node has whole accelerators.")
     return found
 
 

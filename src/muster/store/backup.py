@@ -30,7 +30,7 @@ _PAGES: Final = 2_000  # database pages copied between two progress reports: 8 M
 _BLOCK: Final = 1 << 20
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
-Told = Callable[[str, int, int], None]  # progress callback: what is being copied or checked, bytes done, bytes in all
+Progress = Callable[[str, int, int], None]  # what is copied or checked, bytes done, bytes in all
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Copied:
         return {"folder": str(self.folder), "files": self.files, **count}
 
 
-def back_up(source: Source, folder: Path, told: Told) -> Copied:
+def back_up(source: Source, folder: Path, told: Progress) -> Copied:
     """Copies everything into a new or empty folder."""
     url = make_url(source.store_url)
     dump = _check_database(url)
@@ -113,7 +113,7 @@ def _check_database(url: URL) -> str:
     return found
 
 
-def _copy_database(url: URL, dump: str, home: Path, folder: Path, told: Told) -> None:
+def _copy_database(url: URL, dump: str, home: Path, folder: Path, told: Progress) -> None:
     if dump:
         _dump(url, dump, folder / "muster.pgdump")
     else:
@@ -122,7 +122,7 @@ def _copy_database(url: URL, dump: str, home: Path, folder: Path, told: Told) ->
         _copy_sqlite(home / "mlflow.db", folder / "mlflow.db", told)
 
 
-def _copy_sqlite(path: Path, target: Path, told: Told) -> None:
+def _copy_sqlite(path: Path, target: Path, told: Progress) -> None:
     os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
     with (
         closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=15)) as source,
@@ -153,7 +153,7 @@ def _dump(url: URL, program: str, target: Path) -> None:
     _sync(target)
 
 
-def _copy_blobs(source: Source, copied: Copied, known: dict[str, int], told: Told) -> dict[str, int]:
+def _copy_blobs(source: Source, copied: Copied, known: dict[str, int], told: Progress) -> dict[str, int]:
     """Links or copies the content that is not known yet, and reads it to check that it matches its digest."""
     if source.blobs is None or not source.blobs.is_dir():
         return known
@@ -193,7 +193,7 @@ def _copy_file(path: Path, target: Path) -> None:
         os.fsync(copy.fileno())
 
 
-def _write_manifest(source: Source, copied: Copied, known: dict[str, int], told: Told) -> None:
+def _write_manifest(source: Source, copied: Copied, known: dict[str, int], told: Progress) -> None:
     if known:
         (copied.folder / "blobs.txt").write_text(
             "".join(f"{digest} {size}\n" for digest, size in sorted(known.items()))

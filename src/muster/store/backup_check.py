@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from muster.core.errors import Invalid, NotFound
-from muster.store.backup import MANIFEST, VERSION, Copied, Told, digest_of
+from muster.store.backup import MANIFEST, VERSION, Copied, Progress, digest_of
 
 
-def verify(folder: Path, told: Told) -> Copied:
+def verify(folder: Path, told: Progress) -> Copied:
     """Reads every byte of a copy again; `problems` of the result lists what is wrong."""
     manifest = _read_manifest(folder)
     copied = Copied(folder, manifest["files"])
@@ -43,7 +43,7 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
         raise Invalid(f"{folder / MANIFEST} can't be read: {error!r}.", "Make another backup.") from error
 
 
-def _checked(path: Path, size: int, digest: str, told: Told) -> list[str]:
+def _checked(path: Path, size: int, digest: str, told: Progress) -> list[str]:
     try:
         there = path.stat().st_size
         good = there == size and digest_of(path) == digest

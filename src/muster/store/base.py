@@ -78,7 +78,7 @@ Rows = Sequence[tuple["Table", dict[str, Any]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Aside:
+class SetAside:
     """Data that could not be written into the record, kept as it came; `muster doctor` reports it."""
 
     source: str  # for people: "spool of rank 3", "event 512"
@@ -104,8 +104,8 @@ class Entry:
     records: Sequence[Record] = ()  # run after the rows
     # Returns what is set aside when `rows` or `records` fail; the rest of the entry is still written. An entry without
     # it is then refused as a whole, unless it has events that change the state.
-    origin: Callable[[], Sequence[Aside]] | None = None
-    aside: Sequence[Aside] = ()
+    origin: Callable[[], Sequence[SetAside]] | None = None
+    aside: Sequence[SetAside] = ()
     marks: Mapping[str, int] = field(default_factory=dict)  # follower → seq of the last event that it has folded
 
     @property
@@ -266,7 +266,7 @@ class Store(Protocol):
     def marks(self) -> dict[str, int]:
         """The seq of the last event that each follower has folded."""
 
-    def set_aside(self, limit: int = 100) -> list[Aside]:
+    def set_aside(self, limit: int = 100) -> list[SetAside]:
         """What could not be written into the record, newest first."""
 
     # --- the past ---

@@ -16,7 +16,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.engine.interfaces import DBAPIConnection
 
 from muster.core.errors import ConfigError
-from muster.store.trouble import translated
+from muster.store.db_errors import translated
 
 _PATIENCE: Final = 15  # seconds to wait for another process's lock, or for a reply
 _READERS: Final = 8

@@ -15,7 +15,7 @@ from typing import Any
 from muster.core.errors import Conflict, Invalid, MusterError
 from muster.core.event import Event
 from muster.core.state import Changes, State, apply
-from muster.store.base import Aside, Entry, Proposal, StreamWrite
+from muster.store.base import Entry, Proposal, SetAside, StreamWrite
 from muster.store.codec import check_text, dumps, seal
 from muster.store.marks import Marked, Marks
 from muster.store.past import Rollup
@@ -36,7 +36,7 @@ class Batch:
     rollups: dict[tuple[int, int, str], Rollup] = field(default_factory=dict)  # by resolution, start and pool
     forget: dict[int, int] = field(default_factory=dict)
     recorded: list[Recorded] = field(default_factory=list)  # entries with records
-    aside: list[Aside] = field(default_factory=list)
+    aside: list[SetAside] = field(default_factory=list)
     marks: dict[str, int] = field(default_factory=dict)  # marks of entries without records
     failures: list[Failure] = field(default_factory=list)  # set by the write
 

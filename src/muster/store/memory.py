@@ -13,7 +13,7 @@ from muster.core.event import Event
 from muster.core.job import Attempt, Job
 from muster.core.state import Changes, State
 from muster.store import codec
-from muster.store.base import Aside, EventFilter, JobFilter, Lease, LogChunk, LogSize, StreamState, StreamWrite
+from muster.store.base import EventFilter, JobFilter, Lease, LogChunk, LogSize, SetAside, StreamState, StreamWrite
 from muster.store.fold import Batch, FoldStore
 from muster.store.log_limit import end_line, is_over, parts, prune
 from muster.store.log_list import ListedChunks, window, within
@@ -38,7 +38,7 @@ class MemoryStore(FoldStore):
         self._runs: dict[str, dict[str, str]] = {}
         self._secrets: dict[tuple[str, str], bytes] = {}
         self._follower_marks: dict[str, int] = {}
-        self._aside: list[Aside] = []
+        self._aside: list[SetAside] = []
         self._rollups: dict[tuple[int, int, str], Rollup] = {}
         self._lease = Lease("", 0, 0, ())  # no holder: it is free
 
@@ -142,7 +142,7 @@ class MemoryStore(FoldStore):
         with self._lock:
             return dict(self._follower_marks)
 
-    def set_aside(self, limit: int = 100) -> list[Aside]:
+    def set_aside(self, limit: int = 100) -> list[SetAside]:
         with self._lock:
             return self._aside[: -limit - 1 : -1]
 

@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, Row, func, literal, select
 from muster.core.event import Event
 from muster.core.job import Attempt, Job
 from muster.store import codec, log_rows, tables
-from muster.store.base import Aside, EventFilter, JobFilter, LogChunk, LogSize, StreamState
+from muster.store.base import EventFilter, JobFilter, LogChunk, LogSize, SetAside, StreamState
 from muster.store.connect import Database
 from muster.wire import Stream
 
@@ -66,12 +66,12 @@ class SqlReads:
         with self._db.reading() as connection:
             return {row.name: row.seq for row in connection.execute(select(tables.follower_marks))}
 
-    def set_aside(self, limit: int = 100) -> list[Aside]:
+    def set_aside(self, limit: int = 100) -> list[SetAside]:
         rows = tables.set_aside.c
         with self._db.reading() as connection:
             found = connection.execute(select(tables.set_aside).order_by(rows.id.desc()).limit(limit))
             return [
-                Aside(source, run, attempt, data, error, time, number)
+                SetAside(source, run, attempt, data, error, time, number)
                 for number, time, source, run, attempt, error, data in found
             ]
 

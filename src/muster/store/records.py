@@ -15,10 +15,10 @@ from sqlalchemy import Connection
 
 from muster.core.errors import RecordFailed, Unavailable
 from muster.core.event import AUDIT, Event
-from muster.store.base import Aside, Entry
+from muster.store.base import Entry, SetAside
 from muster.store.codec import dumps
+from muster.store.db_errors import is_passing
 from muster.store.insert import add_all
-from muster.store.trouble import is_passing
 
 log = logging.getLogger("muster.store")
 
@@ -50,14 +50,14 @@ class Failure:
         """Whether nothing of the entry is written: it has no `origin`, and no events that change the state."""
         return self.recorded.entry.origin is None and all(event.kind in AUDIT for event in self.recorded.events)
 
-    def aside(self) -> list[Aside]:
+    def aside(self) -> list[SetAside]:
         """What is set aside of the entry: the bytes that it came from, or else its rows."""
         entry, events = self.recorded.entry, self.recorded.events
         if entry.origin is not None:
             found = entry.origin()
         else:
             rows = dumps([[table.name, row] for table, row in entry.rows]).encode()
-            found = [Aside(event.kind, event.job, event.attempt, rows, time=event.time) for event in events]
+            found = [SetAside(event.kind, event.job, event.attempt, rows, time=event.time) for event in events]
         return [replace(one, error=self.error.message) for one in found]
 
     def events(self) -> Iterator[tuple[str, str, int]]:

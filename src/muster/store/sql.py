@@ -25,12 +25,12 @@ from muster.core.state import RulesInForce, State
 from muster.store import codec, tables
 from muster.store.base import Lease
 from muster.store.connect import Database, connect
+from muster.store.db_errors import taken_by_another
 from muster.store.fold import Batch, FoldStore
 from muster.store.leases import FileLease, RowLease
 from muster.store.marks import Mark, Marked
 from muster.store.past_reads import PastReads
 from muster.store.reads import SqlReads
-from muster.store.trouble import taken_by_another
 from muster.store.writes import Turn, Writes
 
 _ROWS: Final = 2_000  # jobs held as text at a time while loading

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from muster.core.errors import ConfigError, Invalid
 from muster.core.resources import Resources
-from muster.core.units import PRIORITIES, Unfit, parse_accelerators, parse_duration, parse_size
+from muster.core.units import PRIORITIES, InvalidValue, parse_accelerators, parse_duration, parse_size
 from muster.engines.describe import Home
 from muster.engines.kubernetes.adapter import KubeConfig, KubernetesAdapter
 from muster.engines.kubernetes.allow import ANY_SETTINGS, LISTED_SETTINGS, LISTS, Allow, ProjectSettings
@@ -156,7 +156,7 @@ def _growth(where: str, raw: Mapping[str, Any]) -> Growth:
             accelerator=kind,
             accelerator_memory=parse_size(str(node["accelerator_memory"])) if "accelerator_memory" in node else 0,
         )
-    except (Unfit, ValueError) as error:
+    except (InvalidValue, ValueError) as error:
         raise ConfigError(f"{where}.node is {dict(node)!r}: {error}.", 'Write cpus = 96, memory = "960GB".') from error
     return Growth(made, int(_number(where, "max_nodes", raw["max_nodes"], 1, 100_000)))
 
@@ -200,7 +200,7 @@ def _number(where: str, key: str, value: Any, least: float, most: float) -> floa
 def _duration(where: str, key: str, value: Any) -> float:
     try:
         return parse_duration(str(value))
-    except Unfit:
+    except InvalidValue:
         raise ConfigError(
             f"{where}.{key} is {value!r}; a duration is expected.", "Write it like `90s` or `5m`."
         ) from None

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from muster.core.errors import ConfigError
 from muster.core.resources import Resources
-from muster.core.units import Unfit, parse_accelerators, parse_duration, parse_size
+from muster.core.units import InvalidValue, parse_accelerators, parse_duration, parse_size
 from muster.engines.describe import Home
 from muster.engines.isolation import KEYS, read_isolation
 from muster.engines.ray.adapter import RayAdapter
@@ -64,7 +64,7 @@ def _node(where: str, raw: object) -> Resources:
     try:
         memory = parse_size(str(table.get("memory", "0")))
         kind, count, _ = parse_accelerators(str(table["accelerators"])) if "accelerators" in table else ("", 0, 0)
-    except Unfit as error:
+    except InvalidValue as error:
         hint = str(error) or 'Write it like {cpus = 16, memory = "64GB", accelerators = "H100:8"}.'
         raise ConfigError(f"{where} makes no sense: {dict(table)!r}.", hint) from error
     return Resources(int(1000 * cpus), memory, count, kind)
@@ -94,7 +94,7 @@ def _text(where: str, raw: object) -> str:
 def _seconds(where: str, raw: object) -> float:
     try:
         seconds = parse_duration(str(raw))
-    except Unfit as error:
+    except InvalidValue as error:
         raise ConfigError(f"{where} is {raw!r}; a duration is expected.", 'Write it like "2s".') from error
     if not 0.1 <= seconds <= 3600:
         raise ConfigError(f"{where} is {raw!r}.", "Choose something between 0.1 s and an hour.")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from muster.core.errors import ConfigError
-from muster.core.units import PRIORITIES, Unfit, parse_duration
+from muster.core.units import PRIORITIES, InvalidValue, parse_duration
 from muster.engines.describe import Home
 from muster.engines.isolation import KEYS, IsolationSettings, read_isolation
 
@@ -141,7 +141,7 @@ def _text(where: str, value: Any) -> str:
 def _duration(where: str, value: Any) -> float:
     try:
         found = parse_duration(str(value)) if not isinstance(value, bool) else -1.0
-    except Unfit:
+    except InvalidValue:
         found = -1.0
     if found <= 0:
         raise ConfigError(f"{where} is {value!r}, which is no duration.", 'Write it like "5s" or "2m".')

@@ -6,7 +6,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from muster.core.units import Unfit, parse_duration
+from muster.core.units import InvalidValue, parse_duration
 from muster.track.query.nodes import Span
 
 EXPECTED_TIME: Final = "a date such as 2026-05-01 or 2026-05-01T14:30, `today`, `yesterday`, or `-7d` for 7 days ago"
@@ -39,7 +39,7 @@ def duration(text: str) -> float | None:
     """Seconds; None if the text is no duration."""
     try:
         return float(parse_duration(text))
-    except Unfit:
+    except InvalidValue:
         return None
 
 
