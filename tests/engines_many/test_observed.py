@@ -7,7 +7,7 @@ from dataclasses import replace
 from test_many import Far
 from toy import node, slots
 
-from muster.control.engine_hints import Upkeep
+from muster.control.engine_hints import EngineHints
 from muster.control.observe import node_events
 from muster.control.rules import problems_here
 from muster.core.event import Event
@@ -60,7 +60,7 @@ def test_a_machine_that_people_took_out_is_drained_where_its_engine_would_use_it
     state, far = cluster(), Far("far", there=MACHINES)
     engines = Engines([far])
     engines.nodes()
-    upkeep = Upkeep(engines)
+    upkeep = EngineHints(engines)
 
     def look(*nodes: NodeInfo) -> list[tuple[object, ...]]:
         far.told.clear()

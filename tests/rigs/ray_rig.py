@@ -92,8 +92,8 @@ class RayRig:
     def restart(self) -> None:
         """All of it at once, as after a power cut: nothing of the old cluster is known to the new one."""
         self._kill_all()
-        shutil.rmtree(self._session, ignore_errors=True)
-        self._session.mkdir()
+        shutil.rmtree(self._session, ignore_errors=True)  # what is being killed may still write there
+        self._session = Path(tempfile.mkdtemp(prefix="mr-"))
         self._begin_all()
 
     def records(self) -> str:

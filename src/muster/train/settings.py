@@ -112,8 +112,8 @@ def _value(hint: Any, raw: Any, problems: list[Problem], where: str, rules: Mapp
         return {str(key): _value(args[1], each, problems, f"{where}.{key}", rules) for key, each in raw.items()}
     found = _scalar(hint, raw)
     if found is _FAILED or not _within(found, rules):
-        hint = nearest(raw, get_args(hint)) if origin is Literal and isinstance(raw, str) else ""
-        problems.append(Problem(where, shown(raw), _expected(hint, rules), hint))
+        near = nearest(raw, get_args(hint)) if origin is Literal and isinstance(raw, str) else ""
+        problems.append(Problem(where, shown(raw), _expected(hint, rules), near))
         return _FAILED
     return found
 
