@@ -33,7 +33,7 @@ class Server:
     ca_file: str | None
 
     def open_run(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """POSTs to /v1/runs/external. Raises Away when no server answers, Refused when one rejects it."""
+        """POSTs to /v1/runs/external. Raises Away when no server answers, ServerRefused when one rejects it."""
         if not self.urls:
             raise Away("no server's address is known: set MUSTER_URL, or start one with `muster up -d`")
         if not self.token:

@@ -27,7 +27,7 @@ class Agent:
         return self._verifier.session, self._verifier.prove(nonce)
 
     def ask(self, message: str, signature: str) -> Any:
-        """Calls a method of `NodeWorkers`. Raises Refused for a message that the bridge
+        """Calls a method of `NodeWorkers`. Raises BadSignature for a message that the bridge
         has not signed for this session."""
         method, given = self._verifier.open(message, signature)
         if method not in METHODS:

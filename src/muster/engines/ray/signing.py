@@ -67,7 +67,7 @@ class Verifier:
         return _sign(self._key, "proof", str(nonce), self.session)
 
     def open(self, message: str, signature: str) -> tuple[str, list[Any]]:
-        """Checks a message and returns its method and arguments. Raises Refused."""
+        """Checks a message and returns its method and arguments. Raises BadSignature."""
         if not hmac.compare_digest(str(signature), _sign(self._key, "message", str(message))):
             raise BadSignature("this agent does what its server has signed, and nothing else")
         said = json.loads(message)
@@ -94,7 +94,7 @@ class SignedAgent:
     signer: Signer
 
     def ask(self, method: str, *given: Any) -> Awaitable[Any]:
-        """Calls the agent. Raises Refused when the agent's process has been replaced."""
+        """Calls the agent. Raises BadSignature when the agent's process has been replaced."""
         answer: Awaitable[Any] = self.handle.ask.remote(*self.signer.seal(method, given))
         return answer
 
