@@ -17,7 +17,7 @@ from wait_kit import World, ruled
 
 def advice(world: World, job: str) -> dict[str, Suggestion]:
     explainer = Explainer.of(world.state, world.now)
-    return {found.code: found for found in unblock(explainer, explainer.board.queued[job])}
+    return {found.code: found for found in unblock(explainer, explainer.board.waiting.queued[job])}
 
 
 def test_a_job_with_room_is_about_to_start() -> None:

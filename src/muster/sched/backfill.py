@@ -12,10 +12,12 @@ from math import inf
 from muster.core.job import Job, Seat
 from muster.core.resources import WHOLE, Resources
 from muster.core.rules import Rules
-from muster.sched.board import OVERRUN, Board, Running
+from muster.sched.board import Board
 from muster.sched.elastic import most_that_fit
 from muster.sched.order import remaining
 from muster.sched.place import GangRequest
+from muster.sched.pool_access import OVERRUN
+from muster.sched.running_gangs import Running
 
 LATEST = 5_000  # maximum ends of running gangs that one reservation looks at
 
@@ -114,14 +116,15 @@ def _in_pool(
 
 def _ends(board: Board, rules: Rules, pool: str, now: float) -> Iterator[tuple[float, int, Running | None]]:
     """The pool's running gangs in the order of their expected ends, including gangs that have overrun."""
-    line = board.ending[pool]
+    line = board.gangs.ending[pool]
     # Gangs that should have ended by now, or are leaving, get a new estimate; the others end as expected.
     late = {name for _, _, name in islice(line, bisect_left(line, (now, 10**18)))}
-    late |= board.leaving[pool]
-    odd = sorted((ends_at(board.running[name], rules, now), board.running[name].job.number, name) for name in late)
+    late |= board.gangs.leaving[pool]
+    running = board.gangs.running
+    odd = sorted((ends_at(running[name], rules, now), running[name].job.number, name) for name in late)
     steady = (entry for entry in line if entry[2] not in late)
     for end, number, name in islice(merge(odd, steady), LATEST):
-        yield end, number, board.running[name]
+        yield end, number, running[name]
 
 
 def _together(ends: Iterable[tuple[float, int, Running | None]], now: float) -> Iterator[tuple[float, list[Running]]]:

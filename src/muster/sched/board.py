@@ -6,40 +6,64 @@ the work of looking at everything in every round.
 
 from __future__ import annotations
 
-from bisect import insort
-from dataclasses import replace
-from heapq import heappop
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from math import inf
 
 from muster.core.entities import Node
 from muster.core.job import Job, Seat
 from muster.core.state import State
-from muster.sched.board_state import Claimed, Running
-from muster.sched.holding import Holding, safe_until
-from muster.sched.policies import policy_of
+from muster.sched.capacity.free import Free
+from muster.sched.changes import Changes
+from muster.sched.claims import Claimed, Claims
+from muster.sched.limits import Limits
+from muster.sched.pool_access import PoolAccess
 from muster.sched.queued_jobs import Queued
 from muster.sched.quota import Quotas
+from muster.sched.rules_view import RulesView
+from muster.sched.running_gangs import Running, RunningGangs
 from muster.sched.shares import Shares
-from muster.sched.waiting import OVERRUN, Waiting
+from muster.sched.timers import QUEUED, Timers
+from muster.sched.waiting_jobs import WaitingJobs
 from muster.sched.windows import closes, next_change
 
-__all__ = ["OVERRUN", "Board", "Claimed", "Running", "safe_until"]
 
+@dataclass(slots=True)
+class Board:
+    """Call `sync` first. A round may then take seats from it; the next `sync` reverts what was not committed.
 
-class Board(Waiting, Holding):
-    """Call `sync` first. A round may then take seats from it; the next `sync` reverts what was not committed."""
+    Each part keeps one thing and can be used alone; the board passes on what an event or a plan means for the others.
+    """
 
-    __slots__ = ()
+    free: Free = field(init=False)  # what is free, by pool and node
+    rules: RulesView = field(init=False)
+    limits: Limits = field(init=False)  # what counts against quotas and limits
+    pools: PoolAccess = field(init=False)  # which pools a job may use
+    waiting: WaitingJobs = field(init=False)
+    gangs: RunningGangs = field(init=False)
+    claims: Claims = field(init=False)
+    shares: Shares = field(init=False)  # fair share
+    changes: Changes = field(init=False)  # since the last round
+    timers: Timers = field(init=False)
+    _order_drifts: bool = False  # whether a queue is served in an order that changes with usage
+    _state: State | None = None
+    _cursor: int = 0
+    _epoch: int = -1
+    _pending: dict[str, None] = field(default_factory=dict)  # jobs that a round changed here but not in the state
+    _maintenance_change_at: float = inf  # when maintenance next begins or ends in any pool
+
+    def __post_init__(self) -> None:
+        self._use(State())
 
     def sync(self, state: State, now: float) -> None:
-        self._now = now
         changes = state.journal.since(self._cursor) if state is self._state else None
         self._cursor = state.journal.end
         if changes is None or now >= self._maintenance_change_at or ("entity" in {what for what, _ in changes}):
             self._rebuild(state, now)
             return
-        jobs, nodes, users = self._pending, set(self.free.touched()) | self._dirty, dict[str, None]()
-        self._pending, self._dirty = {}, set()
+        jobs, nodes, users = self._pending, set(self.free.touched()) | self.claims.touched, dict[str, None]()
+        self._pending = {}
+        self.claims.touched.clear()
         for what, name in changes:
             if what == "job":
                 jobs[name] = None
@@ -47,109 +71,119 @@ class Board(Waiting, Holding):
                 nodes.add(name)
             else:
                 users[name] = None
-        self._pop_due("", now, jobs)
+        self.timers.pop_due(QUEUED, now, jobs)
         for name in jobs:
             self._sync_job(name, now)
-        for pool in list(self.shapes):
-            if (timers := self._timers[pool]) and timers[0][0] <= now:
+        for pool in list(self.waiting.shapes):
+            if self.timers.any_due(pool, now):
                 due = dict[str, None]()
-                self._pop_due(pool, now, due)
+                self.timers.pop_due(pool, now, due)
                 for name in due:
                     self._sync_job(name, now)
-        for name in nodes | self._dirty:
+        for name in nodes | self.claims.touched:
             self._sync_node(name, now)
-        self._dirty.clear()
+        self.claims.touched.clear()
         self.free.settle()
-        if self._fair:
+        if self.rules.fair:
             self.shares.look(now)
         self._learn(users)
-        self._mark_grown()
+        self._mark_changes()
 
     def begin(self, queued: Queued, seats: tuple[Seat, ...], now: float) -> None:
         """The job starts: removes it from its queue and takes its seats."""
         job = queued.job
-        claimed = job.id in self.claims
-        self._forget(job.id, starts=True)
+        claimed = job.id in self.claims.by_job
+        self._forget(job.id, now, starts=True)
         if claimed:
-            self._unclaim(job.id)
+            self.claims.remove(job.id)
         else:  # claimed seats were taken when the claim was made
             self.free.take(seats, job.ask)
-        known = self._hold(job, seats, (job.attempt.number if job.attempt else 0) + 1, now, self.pool_of(seats))
-        if self._reserves:
-            self._expect_end(known)
+        attempt = (job.attempt.number if job.attempt else 0) + 1
+        known = self.gangs.add(job, seats, attempt, now, self.pool_of(seats), charge=True)
+        self.gangs.expect_end(known)
         if queued.stream.overdue:
-            known.overdue = True
-            insort(self._late_running[known.pool], (now, job.number, job.id))
+            self.gangs.start_overdue(known, now)
         self._pending[job.id] = None
+
+    def leave(self, known: Running) -> None:
+        """The gang is preempted: it stops counting against quotas and limits, and can't be chosen again."""
+        self.gangs.leave(known)
+        self._mark_eased()
+        self._pending[known.job.id] = None
 
     def claim(self, job: Job, seats: tuple[Seat, ...]) -> None:
         """Reserves the seats for the job until the gangs there have left."""
         self._pending[job.id] = None
-        self._claim(job, seats)
+        self.claims.add(job, seats, self.pool_of(seats))
 
     def release_claim(self, name: str, now: float) -> None:
         """Releases the seats that were reserved for the job."""
         self._pending[name] = None
-        nodes = [seat.node for seat in self.claims[name].seats]
-        self._unclaim(name)
+        nodes = [seat.node for seat in self.claims.by_job[name].seats]
+        self.claims.remove(name)
         for node in nodes:
             self._sync_node(node, now)
-        if name in self.queued:
-            shape = self.queued[name].stream.shape
-            self.shapes_changed[shape] = None
-            for pool in shape.gang.pools:
-                self.pools_changed[pool] = None
+        if name in self.waiting.queued:
+            self.waiting.mark_changed(self.waiting.queued[name].stream.shape)
+
+    @property
+    def order_may_have_changed(self) -> bool:
+        """Whether queued jobs may have changed places although nothing happened to them."""
+        return self._order_drifts or (self.rules.ordered and self.waiting.any_overdue)
+
+    def pool_of(self, seats: tuple[Seat, ...]) -> str:
+        assert self._state is not None
+        node = self._state.nodes.get(seats[0].node) if seats else None
+        return node.pool if node else ""
+
+    def wake_at(self) -> float | None:
+        """When time alone next changes a job's position; None while no job is queued."""
+        if not self.waiting.queued:
+            return None
+        found = min(self._maintenance_change_at, self.timers.first((QUEUED, *self.waiting.shapes)))
+        return found if found < inf else None
+
+    def _use(self, state: State) -> None:
+        """New, empty parts for this state."""
+        self.free, self.changes, self.timers = Free(), Changes(), Timers()
+        self.rules, self.pools, self.shares = RulesView.of(state.rules), PoolAccess.of(state), Shares(state)
+        self.limits = Limits(Quotas(state.rules, tuple(state.queues)), self.rules.limited)
+        self.claims = Claims(self.limits)
+        self.waiting = WaitingJobs(state, self.rules, self.pools, self.changes, self.timers)
+        self.gangs = RunningGangs(state, self.rules, self.limits, self.shares, self.changes, self.timers)
+        self._order_drifts = self.rules.ordered and (self.rules.fair or self.limits.quotas.any)
+        self._pending = {}
 
     def _rebuild(self, state: State, now: float) -> None:
-        self.__init__()  # type: ignore[misc]  # reset every field
-        self._now, self._building = now, True
-        self._state, self._cursor, self._rules = state, state.journal.end, state.rules
-        every = [state.rules.defaults, *state.rules.queues.values()]
-        self._learns = any(policy_of(rule).learns for rule in every)
-        self.ordered = any(rule.backfill != "greedy" for rule in every)
-        self.turns = any(rule.slice is not None for rule in every)
-        self._reserves = any(rule.backfill in ("easy", "conservative") for rule in every)
-        own = any(rule.max_per_user or rule.max_accelerators_per_user is not None for rule in every)
-        self._by_user = state.rules.between == "fair" or own
-        self.limited = own or any(rule.max_running for rule in every) or bool(state.rules.projects)
-        self.quotas = Quotas(state.rules, tuple(state.queues))
-        self.order_drifts = self.ordered and (state.rules.between == "fair" or self.quotas.any)
-        self._fair = state.rules.between == "fair"
-        self.shares = Shares(state)
-        if self._fair:
-            self.shares.load(now)
-            self.shares.look(now)
-        self._epoch = state.history.epoch
-        self.bursts = _bursts(state)
-        self.away = {name: pool.away for name, pool in state.pools.items() if pool.away}
+        self._use(state)
+        self._state, self._cursor, self._epoch = state, state.journal.end, state.history.epoch
         self._maintenance_change_at = min(
             (next_change(state.rules.pool(name), now) for name in state.pools), default=inf
         )
+        if self.rules.fair:
+            self.shares.load(now)
+            self.shares.look(now)
         for job in state.jobs.values():
-            self._sync_job(job.id, now)
+            self._sync_job(job.id, now, loading=True)
         for name in state.nodes:
             self._sync_node(name, now)
-        self._dirty.clear()
-        self._building = False
+        self.claims.touched.clear()
         self.free.settle()
-        self._mark_grown()
+        self._mark_changes()
 
-    def _pop_due(self, pool: str, now: float, into: dict[str, None]) -> None:
-        timers = self._timers[pool]
-        while timers and timers[0][0] <= now:
-            at, name = heappop(timers)
-            if self._due.get(name) == at:
-                del self._due[name]
-                into[name] = None
-
-    def _mark_grown(self) -> None:
+    def _mark_changes(self) -> None:
         """Marks all shapes that wait for a pool as changed when something in the pool became free."""
-        if self.free.grown:
-            for pool in self.free.grown:
-                if pool in self.shapes:
-                    self.shapes_changed.update(self.shapes[pool])
-                    self.pools_changed[pool] = None
-            self.free.grown.clear()
+        self._mark_eased()
+        for pool in self.free.grown:
+            self.waiting.mark_pool(pool)
+        self.free.grown.clear()
+
+    def _mark_eased(self) -> None:
+        if self.changes.limits_eased:
+            self.changes.limits_eased = False
+            if self.limits.limited:
+                for pool in self.waiting.shapes:
+                    self.waiting.mark_pool(pool)
 
     def _sync_node(self, name: str, now: float) -> None:
         assert self._state is not None
@@ -157,83 +191,74 @@ class Board(Waiting, Holding):
         if node is None:
             self.free.drop(name)
             return
-        rules = self._rules.pool(node.pool)
-        claims = self._node_claims.get(name)
+        rules = self.rules.rules.pool(node.pool)
+        claims = self.claims.on(name)
         if claims:
-            node = self._without(node, claims)
+            node = _without(node, claims)
         grew = self.free.grew(node.pool)
         self.free.set(node, rules, closes(rules, name, now) if rules.maintenance else inf)
         if self.free.grew(node.pool) != grew:
-            self.easier_nodes[node.pool].add(name)
+            self.gangs.easier_nodes[node.pool].add(name)
 
-    def _without(self, node: Node, claims: dict[str, Claimed]) -> Node:
-        """The node as jobs without a claim on it see it: without the claimed resources."""
-        left = replace(node, parts=dict(node.parts))
-        for claim in claims.values():
-            ask = claim.job.ask
-            seat = next(seat for seat in claim.seats if seat.node == node.name)
-            wanted = sum(1 << device for device in seat.devices)
-            whole = (left.free_devices & wanted).bit_count()
-            left.free_devices &= ~wanted
-            for device in seat.devices:
-                left.parts.pop(device, None)
-            free = left.free
-            left.free = replace(
-                free,
-                milli_cpus=max(free.milli_cpus - ask.milli_cpus, 0),
-                memory=max(free.memory - ask.memory, 0),
-                accelerators=free.accelerators - whole,
-            )
-        return left
-
-    def _sync_job(self, name: str, now: float) -> None:
+    def _sync_job(self, name: str, now: float, loading: bool = False) -> None:
+        """`loading`: during a rebuild, in which `Shares.load` has already counted the usage."""
         assert self._state is not None
         job = self._state.jobs.get(name)
-        known, claim = self.running.get(name), self.claims.get(name)
+        known, claim = self.gangs.running.get(name), self.claims.by_job.get(name)
         if claim is not None and (job is None or claim.seats != job.claim):
-            self._unclaim(name)
+            self.claims.remove(name)
         current = job.attempt.number if job is not None and job.active and job.attempt is not None else 0
         if known is None or job is None or known.attempt != current:
-            self._forget(name)
+            self._forget(name, now)
             if job is None:
                 return
             if job.phase == "queued":
-                self._enter(job, now)
+                self.waiting.add(job, now)
             elif job.active:
                 assert job.attempt is not None
                 seats = tuple([worker.seat for worker in job.attempt.workers])
-                known = self._hold(job, seats, current, now, job.attempt.pool)
+                known = self.gangs.add(job, seats, current, now, job.attempt.pool, charge=not loading)
         if job.active and known is not None:
-            self._refresh(known, now)
-        if job.claim and name not in self.claims:
-            self._claim(job, job.claim)
+            self.gangs.update(known, now)
+        if job.claim and name not in self.claims.by_job:
+            self.claims.add(job, job.claim, self.pool_of(job.claim))
 
-    def _forget(self, name: str, starts: bool = False) -> None:
-        self._due.pop(name, None)
-        queued = self.queued.pop(name, None)
-        if queued is not None:
-            self._leave_line(queued)
-            if not starts and queued.stream.rules.backfill != "greedy":
-                # The jobs behind it may have waited only for this one.
-                self.shapes_changed.update((stream.shape, None) for stream in self.lines[queued.stream.queue])
-        known = self.running.pop(name, None)
-        if known is not None:
-            self._drop_running(known)
+    def _forget(self, name: str, now: float, starts: bool = False) -> None:
+        self.timers.cancel(name)
+        queued = self.waiting.remove(name)
+        if queued is not None and not starts and queued.stream.rules.backfill != "greedy":
+            self.waiting.mark_queue(queued.stream.queue)  # the jobs behind it may have waited only for this one
+        self.gangs.remove(name, now)
 
     def _learn(self, users: dict[str, None]) -> None:
         """Updates the values of these users' jobs after new ends in the history; of all jobs in a new epoch."""
         assert self._state is not None
-        if not self._learns:
+        if not self.rules.learns:
             return
         if self._epoch != self._state.history.epoch:
             self._epoch = self._state.history.epoch
-            users = dict.fromkeys([*self._user_rungs, *self._user_streams])
+            users = dict.fromkeys([*self.gangs.users, *self.waiting.users])
         for user in users:
-            self._relearn(user)
-            for stream in self._user_streams.get(user, ()):
-                self._revalue(stream)
+            self.gangs.relearn(user)
+            self.waiting.revalue(user)
 
 
-def _bursts(state: State) -> dict[str, float]:
-    rules = state.rules.pools
-    return {name: rule.burst for name in sorted(rules) if (rule := rules[name]).burst is not None}
+def _without(node: Node, claims: Iterable[Claimed]) -> Node:
+    """The node as jobs without a claim on it see it: without the claimed resources."""
+    left = replace(node, parts=dict(node.parts))
+    for claim in claims:
+        ask = claim.job.ask
+        seat = next(seat for seat in claim.seats if seat.node == node.name)
+        wanted = sum(1 << device for device in seat.devices)
+        whole = (left.free_devices & wanted).bit_count()
+        left.free_devices &= ~wanted
+        for device in seat.devices:
+            left.parts.pop(device, None)
+        free = left.free
+        left.free = replace(
+            free,
+            milli_cpus=max(free.milli_cpus - ask.milli_cpus, 0),
+            memory=max(free.memory - ask.memory, 0),
+            accelerators=free.accelerators - whole,
+        )
+    return left

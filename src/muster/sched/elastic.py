@@ -8,12 +8,13 @@ from math import inf
 from muster.core.job import Seat
 from muster.core.rules import Rules
 from muster.core.spec import fewest_nodes
-from muster.sched.board import Board, Running
+from muster.sched.board import Board
 from muster.sched.gate import allowance
 from muster.sched.order import remaining
 from muster.sched.place import GangRequest
 from muster.sched.placements import PLACEMENTS
 from muster.sched.quota import EPSILON
+from muster.sched.running_gangs import Running
 
 WORTH_IT = 10.0  # a gang is stopped to grow only after it has run this many times the restart cost
 FRESH = 60.0  # maximum age in seconds of the checkpoint of a gang that is stopped to grow

@@ -62,7 +62,7 @@ class Explainer:
         self.line = QueuePositions(self.state, self.board, self.now)
 
     def explain(self, job: Job, brief: bool = False) -> list[Reason]:
-        queued = self.board.queued.get(job.id)
+        queued = self.board.waiting.queued.get(job.id)
         if queued is None:
             return [job.reason] if job.reason is not None else []
         found: list[Reason] = []
@@ -72,7 +72,7 @@ class Explainer:
                 break
         if not brief:
             found += [self._overdue(queued)] if queued.stream.overdue else []
-            found += [] if job.id in self.board.claims else self._other_pools(queued)
+            found += [] if job.id in self.board.claims.by_job else self._other_pools(queued)
         if len(found) > 1:
             found = [one for one in found if one.code != "about_to_start"]
         return found[:1] if brief else found
@@ -103,11 +103,11 @@ class Explainer:
         queue, mine = queued.stream.queue, self.line.key_of(queued)
         if queue not in self._kept:
             self._kept[queue] = self._reserve(queue, queued.stream.rules.backfill)
-        return [r for r in self._kept[queue] if self.line.key_of(self.board.queued[r.job.id]) < mine]
+        return [r for r in self._kept[queue] if self.line.key_of(self.board.waiting.queued[r.job.id]) < mine]
 
     # --- reasons for the wait, in the order in which they are checked -------------------------------------------------
     def _claimed(self, queued: Queued, brief: bool) -> list[Reason]:
-        claim = self.board.claims.get(queued.job.id)
+        claim = self.board.claims.by_job.get(queued.job.id)
         if claim is None:
             return []
         sitting = {name for seat in claim.seats if (node := self.state.nodes.get(seat.node)) for name in node.jobs}
@@ -234,8 +234,8 @@ class Explainer:
     def _away(self, job: Job) -> list[Reason]:
         """Pools that the job could use if their engines could be reached."""
         found = []
-        for name, word in self.board.away.items():
-            if self.board.allows(job, name):
+        for name, word in self.board.pools.away.items():
+            if self.board.pools.allows(job, name):
                 engine = self.state.pools[name].engine
                 message = f"the engine {engine!r} of pool {name!r} can't be reached: {word}"
                 found.append(reason("engine_away", message, engine=engine, pool=name))
@@ -245,11 +245,11 @@ class Explainer:
         """Pools that are not open to the job now, but will be without any change to it."""
         job, board = queued.job, self.board
         found = self._away(job) if queued.stream.shape.gang.pools else []
-        for pool in board.bursts if job.spec.pool is None else ():
-            if pool in queued.stream.shape.gang.pools or pool in board.away or pool not in self.state.pools:
+        for pool in board.pools.bursts if job.spec.pool is None else ():
+            if pool in queued.stream.shape.gang.pools or pool in board.pools.away or pool not in self.state.pools:
                 continue
-            at = board.opens_at(job, pool)
-            if at > self.now and board.allows(job, pool):
+            at = board.pools.opens_at(job, pool)
+            if at > self.now and board.pools.allows(job, pool):
                 cost = hourly(self.state, job, pool)
                 told = f"; it would cost about {cost:.2f} an hour there" if cost else ""
                 message = f"pool {pool!r} opens to it in {_span(at - self.now)}{told}"

@@ -16,10 +16,12 @@ from muster.core.plan import Claim, Start
 from muster.core.resources import WHOLE, Resources
 from muster.core.state import State
 from muster.sched.backfill import Reservation, beside, reserve, takes
-from muster.sched.board import Board, Claimed
+from muster.sched.board import Board
+from muster.sched.claims import Claimed
 from muster.sched.elastic import most_that_fit
 from muster.sched.gate import allowance, gate
 from muster.sched.order import UNKNOWN, Key
+from muster.sched.overdue import goes_first
 from muster.sched.place import GangRequest
 from muster.sched.pool_choice import PoolChoice
 from muster.sched.queue_cursor import QueueCursor
@@ -53,33 +55,33 @@ class Filling:
 
     def start_claimed(self) -> None:
         """Starts jobs whose reserved seats are free; releases claims on seats that can't be used any more."""
-        claims = sorted(self.board.claims.items(), key=lambda item: item[1].job.number)
-        waiting = [(name, claim) for name, claim in claims if name in self.board.queued]
+        claims = sorted(self.board.claims.by_job.items(), key=lambda item: item[1].job.number)
+        waiting = [(name, claim) for name, claim in claims if name in self.board.waiting.queued]
         for name, claim in waiting:  # before any start, while nodes are as in the state
             nodes = [self.state.nodes.get(seat.node) for seat in claim.seats]
             late = self.closing and any(
-                self.board.free.slots[seat.node].closes < self._over(self.board.queued[name].job)
+                self.board.free.slots[seat.node].closes < self._over(self.board.waiting.queued[name].job)
                 for seat in claim.seats
                 if seat.node in self.board.free.slots
             )
-            gone = claim.pool in self.board.away
+            gone = claim.pool in self.board.pools.away
             if late or gone or any(node is None or node.health != "healthy" for node in nodes):
                 self.claims.append(Claim(name))
                 self.board.release_claim(name, self.now)
         taken: dict[str, Resources] = {}
         for name, claim in waiting:
-            if name in self.board.claims and self._free(claim, taken):
-                self._start(self.board.queued[name], claim.seats)
+            if name in self.board.claims.by_job and self._free(claim, taken):
+                self._start(self.board.waiting.queued[name], claim.seats)
 
     def start_what_fits(self) -> bool:
         """Starts queued jobs that fit. True if another pass may start more: jobs started, and there are reservations or
         overdue jobs."""
         before = len(self.starts)
-        if self.board.order_drifts or (self.board.ordered and any(self.board.late.values())):
-            for shapes in self.board.shapes.values():
-                self.board.shapes_changed.update(shapes)
-        if all(self._stuck(shape) for shape in self.board.shapes_changed):
-            self.board.shapes_changed = {}
+        if self.board.order_may_have_changed:
+            for shapes in self.board.waiting.shapes.values():
+                self.board.changes.shapes.update(shapes)
+        if all(self._stuck(shape) for shape in self.board.changes.shapes):
+            self.board.changes.shapes = {}
             return False
         sources = list(self._sources())
         while len(sources) == 1 and isinstance(sources[0], str):
@@ -100,8 +102,8 @@ class Filling:
                     turn_order.push(again)
             elif source.shape not in self._failed and self._fill(source):
                 turn_order.push(source)
-        worth_it = len(self.starts) > before and bool(self.reservations or any(self.board.late.values()))
-        self.board.shapes_changed, self._again = self._again, {}
+        worth_it = len(self.starts) > before and bool(self.reservations or self.board.waiting.any_overdue)
+        self.board.changes.shapes, self._again = self._again, {}
         self.reservations, self._walks, self._too_long, self._open = {}, {}, {}, set()
         return worth_it
 
@@ -116,7 +118,7 @@ class Filling:
         """The first part of the key, lower is better: overdue jobs and jobs within their queue's quota go first."""
         if isinstance(source, str):
             return self.key(source)[0]
-        standing = 1.0 if source.overdue and self.board.goes_first(source) else 2.0
+        standing = 1.0 if source.overdue and goes_first(self.board, source) else 2.0
         return standing - 1.0 if self._own(source) else standing
 
     def fair_key(self, stream: Stream) -> Key:
@@ -131,12 +133,12 @@ class Filling:
     def _where(self, source: Source) -> tuple[str, str, str]:
         """Project, queue and user; user "" where a whole queue is served in its order."""
         if isinstance(source, str):
-            return next(iter(self.board.lines[source])).project, source, ""
+            return next(iter(self.board.waiting.streams[source])).project, source, ""
         return source.project, source.queue, source.user
 
     def _own(self, stream: Stream) -> bool:
         """Whether the first job of the stream would start within its queue's quota."""
-        quotas, shape = self.board.quotas, stream.shape
+        quotas, shape = self.board.limits.quotas, stream.shape
         if not quotas.any:
             return False
         for pool in shape.gang.pools:
@@ -156,16 +158,16 @@ class Filling:
     def _sources(self) -> Iterator[Source]:
         """Streams and queues of which a job might start: something has changed since they did not fit."""
         queues: dict[str, None] = {}
-        for shape in self.board.shapes_changed:
+        for shape in self.board.changes.shapes:
             if self._stuck(shape):
                 continue
             for stream in shape.streams:
                 if stream.rules.backfill == "greedy" and stream.resting <= self.now:
                     yield stream
         # Queues served in their order are included even if nothing changed for them: they may hold reservations here.
-        pools = {pool for shape in self.board.shapes_changed if shape not in self._failed for pool in shape.gang.pools}
-        for pool in pools if self.board.ordered else ():
-            for shape in self.board.shapes.get(pool, ()):
+        pools = {pool for shape in self.board.changes.shapes if shape not in self._failed for pool in shape.gang.pools}
+        for pool in pools if self.board.rules.ordered else ():
+            for shape in self.board.waiting.shapes.get(pool, ()):
                 queues.update((s.queue, None) for s in shape.streams if s.rules.backfill != "greedy")
         yield from queues
 
@@ -185,8 +187,8 @@ class Filling:
 
     def _queue_key(self, queue: str) -> Key:
         """The key of a queue that is served in its order, under fair share. It does not look at the queue's jobs."""
-        quotas = self.board.quotas
-        own = quotas.any and any(quotas.headroom(queue, pool) >= 1.0 for pool in self.board.shapes)
+        quotas = self.board.limits.quotas
+        own = quotas.any and any(quotas.headroom(queue, pool) >= 1.0 for pool in self.board.waiting.shapes)
         return (2.0 - own,)
 
     def _walk(self, queue: str) -> QueueCursor:
@@ -203,8 +205,8 @@ class Filling:
         queued = self._walk(queue).step()
         if queued is None:
             return []
-        if self._try(queued) or queued.job.id in self.board.claims:
-            return [queue] if self.board.lines[queue] else []
+        if self._try(queued) or queued.job.id in self.board.claims.by_job:
+            return [queue] if self.board.waiting.streams[queue] else []
         shape, rule = queued.stream.shape, queued.stream.rules.backfill
         if not self._open_pools(queued):
             self._again[shape] = None
@@ -218,24 +220,24 @@ class Filling:
         """Whether each pool of an `easy` queue already has its one reservation, so that only backfill remains."""
         if not self.reservations or self.state.rules.queue(queue).backfill != "easy":
             return False
-        streams = self.board.lines[queue]
+        streams = self.board.waiting.streams[queue]
         return all(pool in self.reservations for stream in streams for pool in stream.shape.gang.pools)
 
     def _fillers(self, queue: str) -> list[Source]:
         return [
-            stream for stream in self.board.lines[queue]
+            stream for stream in self.board.waiting.streams[queue]
             if not self._stuck(stream.shape) and stream.resting <= self.now
         ]  # fmt: skip
 
     def _fill(self, stream: Stream) -> bool:
         """Starts the first job of the stream that may start."""
-        careful = self.reservations or self.board.claims or self.closing
+        careful = self.reservations or self.board.claims.by_job or self.closing
         for index in range(min(len(stream.entries), WALKED if careful else 1)):
             self._tried += 1
             if self._tried > TRIED and careful:
                 self._again[stream.shape] = None
                 return False
-            if self._try(self.board.queued[stream.entries[index][2]]):
+            if self._try(self.board.waiting.queued[stream.entries[index][2]]):
                 return True
             if stream.shape in self._failed:
                 break
@@ -243,7 +245,7 @@ class Filling:
 
     def _try(self, queued: Queued) -> bool:
         shape = queued.stream.shape
-        if queued.job.id in self.board.claims:
+        if queued.job.id in self.board.claims.by_job:
             return False  # it has reserved seats and only waits for them
         pools = self._open_pools(queued)
         if len(pools) < len(shape.gang.pools):
@@ -321,7 +323,7 @@ class Filling:
         """The job's gang, with `near` set for its placement, and `ends` set where a pool has maintenance."""
         gang = queued.stream.shape.gang
         if gang.placement in ("group", "locality"):
-            gang = replace(gang, near=self.board.near(queued.job))
+            gang = replace(gang, near=self.board.gangs.near(queued.job))
         if any(self.state.rules.pool(pool).maintenance for pool in gang.pools):
             return replace(gang, ends=self._over(queued.job))
         return gang

@@ -18,13 +18,13 @@ def gate(board: Board, rules: Rules, job: Job, pool: str, weight: float) -> Reas
 
 def allowance(board: Board, rules: Rules, job: Job, pool: str) -> float:
     """How many more accelerators of the pool the job may take, beyond what it and others hold; inf without a limit."""
-    found, quotas = inf, board.quotas
-    if board.limited:
+    found, quotas = inf, board.limits.quotas
+    if board.limits.limited:
         queue, project = rules.queue(job.queue), rules.project(job.project)
         if queue.max_accelerators_per_user is not None:
-            found = queue.max_accelerators_per_user - board.weights["user", job.queue, job.user]
+            found = queue.max_accelerators_per_user - board.limits.weights["user", job.queue, job.user]
         if project.max_accelerators is not None:
-            found = min(found, project.max_accelerators - board.weights["project", job.project])
+            found = min(found, project.max_accelerators - board.limits.weights["project", job.project])
     if quotas.any:
         for name in quotas.lineage(job.queue):
             borrow = rules.queue(name).borrow
@@ -38,11 +38,11 @@ def allowance(board: Board, rules: Rules, job: Job, pool: str) -> float:
 
 
 def over_limit(board: Board, rules: Rules, job: Job, weight: float) -> Reason | None:
-    if not board.limited:
+    if not board.limits.limited:
         return None
-    queue, project, counts = rules.queue(job.queue), rules.project(job.project), board.counts
+    queue, project, counts = rules.queue(job.queue), rules.project(job.project), board.limits.counts
     # A job with a claim already counts as running.
-    own = 1 if job.id in board.claims else 0
+    own = 1 if job.id in board.claims.by_job else 0
     checks = (
         (queue.max_running, counts["queue", job.queue] - own, f"queue {job.queue!r}", "jobs"),
         (queue.max_per_user, counts["user", job.queue, job.user] - own, f"{job.user!r} in queue {job.queue!r}", "jobs"),
@@ -57,7 +57,7 @@ def over_limit(board: Board, rules: Rules, job: Job, weight: float) -> Reason | 
         (project.max_accelerators, ("project", job.project), f"project {job.project!r}"),
     )
     for most, name, whose in amounts:
-        held = board.weights[name] - own_weight if most is not None else 0.0
+        held = board.limits.weights[name] - own_weight if most is not None else 0.0
         if most is not None and held + weight > most + EPSILON:
             message = f"{whose} holds {held:g} accelerators, this job wants {weight:g}, and {most} are allowed"
             return reason("limit_reached", message, limit=most, now=held)
@@ -65,15 +65,15 @@ def over_limit(board: Board, rules: Rules, job: Job, weight: float) -> Reason | 
 
 
 def over_quota(board: Board, job: Job, pool: str, weight: float) -> Reason | None:
-    quotas = board.quotas
-    if not weight or not quotas.any or job.id in board.claims:  # claimed seats were counted when they were claimed
+    quotas = board.limits.quotas
+    if not weight or not quotas.any or job.id in board.claims.by_job:  # claimed seats are counted already
         return None
     return over_borrowing(board, job, pool, weight) or kept_back(board, job, pool, weight, 0.0)
 
 
 def over_borrowing(board: Board, job: Job, pool: str, weight: float) -> Reason | None:
-    quotas = board.quotas
-    name = quotas.limit(job.queue, pool, weight) if quotas.any and job.id not in board.claims else None
+    quotas = board.limits.quotas
+    name = quotas.limit(job.queue, pool, weight) if quotas.any and job.id not in board.claims.by_job else None
     if name is not None:
         used, own = quotas.used[name, pool], quotas.own(name, pool)
         borrow = quotas.rules.queue(name).borrow or {}
@@ -90,7 +90,7 @@ def kept_back(board: Board, job: Job, pool: str, weight: float, freed: float) ->
 
     `freed`: accelerators that preempted gangs leave to the job.
     """
-    quotas = board.quotas
+    quotas = board.limits.quotas
     kept = quotas.kept_back(job.queue, pool) if quotas.any else 0.0
     if kept and not quotas.entitled(job.queue, pool, weight):
         free = board.free.accelerators(pool)[0] + freed

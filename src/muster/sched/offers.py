@@ -65,8 +65,8 @@ def offers(shot: Snapshot, job: Job) -> list[Offer]:
 def _offer(shot: Snapshot, state: State, board: Board, job: Job, there: Job, why_not: str) -> Offer:
     pool = there.spec.pool
     assert pool is not None
-    burst = job.spec.pool is None and pool in board.bursts
-    opens = board.opens_at(job, pool) if burst and board.opens_at(job, pool) > shot.now else None
+    burst = job.spec.pool is None and pool in board.pools.bursts
+    opens = board.pools.opens_at(job, pool) if burst and board.pools.opens_at(job, pool) > shot.now else None
     told, waits = None, _waits(state, pool)
     if not why_not:
         others = [one for one in shot.jobs if one.id != job.id]
@@ -79,11 +79,11 @@ def _offer(shot: Snapshot, state: State, board: Board, job: Job, there: Job, why
 
 def _against(state: State, board: Board, job: Job, pool: str) -> Iterator[str]:
     """Reasons why the job can't start in the pool even if nodes become free."""
-    if not board.allows(job, pool):
-        spot = board.allows(replace(job, spec=job.spec.model_copy(update={"use_spot": True})), pool)
+    if not board.pools.allows(job, pool):
+        spot = board.pools.allows(replace(job, spec=job.spec.model_copy(update={"use_spot": True})), pool)
         yield "its nodes can be taken away, and the job does not say `use_spot`" if spot else "the rules don't allow it"
-    if pool in board.away:
-        yield f"its engine can't be reached: {board.away[pool]}"
+    if pool in board.pools.away:
+        yield f"its engine can't be reached: {board.pools.away[pool]}"
     fitting = sum(n for (name, total), n in state.kinds.items() if name == pool and total.holds(job.ask))
     fewest = fewest_nodes(job.spec)
     if fitting < fewest:

@@ -43,7 +43,7 @@ class PoolChoice:
     def _kind(self, pool: str) -> tuple[bool, float, bool, bool]:
         known, rule = self.state.pools.get(pool), self.state.rules.pool(pool)
         spot = rule.spot if rule.spot is not None else known is not None and known.spot
-        return known is not None and known.delegated, rule.price, pool in self.board.bursts, spot
+        return known is not None and known.delegated, rule.price, pool in self.board.pools.bursts, spot
 
     def _look(self) -> Counter[str]:
         if self._waiting is None:

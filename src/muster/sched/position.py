@@ -40,10 +40,10 @@ class QueuePositions:
 
     def ahead_of(self, name: str) -> int:
         """How many jobs of its queue are ahead. Jobs whose earliest start is later than this one's do not count."""
-        mine = self.board.queued[name]
+        mine = self.board.waiting.queued[name]
         base, rank = self._base(mine.stream), self._rank(mine.stream, mine.entry)
         found = 0
-        for stream in self.board.lines[mine.stream.queue]:
+        for stream in self.board.waiting.streams[mine.stream.queue]:
             if stream is mine.stream:
                 found += bisect_left(stream.entries, mine.entry)
             elif stream.resting <= max(self.now, mine.stream.resting):
@@ -52,19 +52,19 @@ class QueuePositions:
 
     def in_order(self, queue: str | None = None, resting: bool = False) -> Iterator[Queued]:
         """The jobs of a queue, or of all, next one first. `resting`: jobs that may not start yet follow at the end."""
-        lines = self.board.lines
+        lines = self.board.waiting.streams
         streams = [s for of in lines.values() for s in of] if queue is None else list(lines.get(queue, ()))
         for late in (False, True) if resting else (False,):
             heap = [(self._key(s, s.entries[0]), s.number, 0, s) for s in streams if (s.resting > self.now) == late]
             heapify(heap)
             while heap:
                 _, number, index, stream = heappop(heap)
-                yield self.board.queued[stream.entries[index][2]]
+                yield self.board.waiting.queued[stream.entries[index][2]]
                 if index + 1 < len(stream.entries):
                     heappush(heap, (self._key(stream, stream.entries[index + 1]), number, index + 1, stream))
 
     def streams_of(self, queue: str) -> int:
-        return len(self.board.lines[queue]) if queue in self.board.lines else 0
+        return len(self.board.waiting.streams[queue]) if queue in self.board.waiting.streams else 0
 
     def key_of(self, queued: Queued) -> Key:
         return self._key(queued.stream, queued.entry)

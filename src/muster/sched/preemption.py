@@ -11,13 +11,15 @@ from muster.core.plan import Claim, Preempt
 from muster.core.reasons import Reason, reason
 from muster.core.rules import Rules
 from muster.core.state import State
-from muster.sched.board import Board, Running
+from muster.sched.board import Board
 from muster.sched.elastic import growth, smaller
 from muster.sched.fill import Filling
 from muster.sched.gate import kept_back, over_borrowing, over_limit
 from muster.sched.order import Key
+from muster.sched.overdue import goes_first
 from muster.sched.queued_jobs import Queued, Stream
 from muster.sched.quota import EPSILON
+from muster.sched.running_gangs import Running
 from muster.sched.victims import Freed, find_victims
 
 TRIES = 16  # failed attempts to preempt after which a round stops trying
@@ -31,8 +33,8 @@ _Turn = tuple[Key, int, int, Stream]  # order of preemption requests: key, first
 def preempt_for_queued(state: State, board: Board, filling: Filling, now: float) -> Made:
     """Preempts for queued jobs, best rank first, in pools where possible victims or waiting jobs have changed."""
     yields, claims = list[Preempt](), list[Claim]()
-    pools, board.pools_changed = board.pools_changed, {}
-    if not state.rules.preemption.enabled or not board.queued or not board.running:
+    pools, board.changes.pools = board.changes.pools, {}
+    if not state.rules.preemption.enabled or not board.waiting.queued or not board.gangs.running:
         return yields, claims
     line, seen = list[_Turn](), set[Stream]()
     for pool in pools:
@@ -59,9 +61,10 @@ def grow(state: State, board: Board, now: float) -> Made:
     """Elastic gangs with a fresh checkpoint take free nodes of pools that no queued job waits for."""
     yields, claims = list[Preempt](), list[Claim]()
     # Sorted by job number, so that the order in which this process saw them has no effect.
-    for known in sorted((board.running[name] for name in board.elastic), key=lambda known: known.job.number):
+    elastic = [board.gangs.running[name] for name in board.gangs.elastic]
+    for known in sorted(elastic, key=lambda known: known.job.number):
         name = known.job.id
-        if known.pool in board.shapes or known.pool in board.away:
+        if known.pool in board.waiting.shapes or known.pool in board.pools.away:
             continue
         seats = growth(board, state.rules, known, now)
         if seats is not None:
@@ -86,17 +89,17 @@ def _line_up(line: list[_Turn], seen: set[Stream], asking: Iterable[Stream], fil
 
 def _candidate_streams(state: State, board: Board, pool: str, now: float) -> Iterator[Stream]:
     """Streams of the pool whose first job may have the right to preempt."""
-    ladders = board.ladders(pool).values()
+    ladders = board.gangs.by_queue(pool).values()
     if not ladders:
         return
     least = min([by_value.least for by_value in ladders]) * state.rules.preemption.margin
-    for negative, _, stream in islice(board.most_valuable[pool], CONSIDERED):
+    for negative, _, stream in islice(board.waiting.most_valuable[pool], CONSIDERED):
         if -negative <= least:
             break
         if stream.rules.preempts and stream.resting <= now:
             yield stream
-    for stream in _oldest(board.late[pool]):
-        if stream.rules.preempts and stream.resting <= now and board.goes_first(stream):
+    for stream in _oldest(board.waiting.overdue[pool]):
+        if stream.rules.preempts and stream.resting <= now and goes_first(board, stream):
             yield stream
     yield from _owners(state, board, pool, now)
 
@@ -108,11 +111,11 @@ def _oldest(late: Collection[Stream]) -> Collection[Stream]:
 
 def _owners(state: State, board: Board, pool: str, now: float) -> Iterator[Stream]:
     """Streams of queues that reclaim lent quota, and of queues with time slices."""
-    quotas = board.quotas
+    quotas = board.limits.quotas
     borrowed = quotas.lent(pool)
-    if not borrowed and not board.turns:
+    if not borrowed and not board.rules.slices:
         return
-    for queue, streams in board.lines.items():
+    for queue, streams in board.waiting.streams.items():
         rules = state.rules.queue(queue)
         if not streams or not rules.preempts:
             continue
@@ -129,8 +132,8 @@ def _owners(state: State, board: Board, pool: str, now: float) -> Iterator[Strea
 def _next(board: Board, stream: Stream) -> Queued | None:
     """The first job of the stream that has no reserved seats yet."""
     for _, _, name in stream.entries:
-        if name not in board.claims:
-            return board.queued[name]
+        if name not in board.claims.by_job:
+            return board.waiting.queued[name]
     return None
 
 

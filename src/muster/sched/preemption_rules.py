@@ -20,14 +20,16 @@ from itertools import islice, takewhile
 from math import inf
 
 from muster.core.rules import Rules
-from muster.sched.board import Board, Running, safe_until
+from muster.sched.board import Board
 from muster.sched.by_value import Step
 from muster.sched.capacity.slot import mask_of
 from muster.sched.failed_preemptions import EVERYWHERE, FailedPreemptions
 from muster.sched.order import priority_now, width
+from muster.sched.overdue import goes_first, privileged
 from muster.sched.place import GangRequest
 from muster.sched.queued_jobs import Queued
 from muster.sched.quota import EPSILON
+from muster.sched.running_gangs import Running, safe_until
 
 LOOKED_AT = 400  # running gangs, lowest value first, with which a waiting job is compared
 
@@ -47,22 +49,22 @@ class PreemptionRules:
         self, board: Board, rules: Rules, queued: Queued, pool: str, weight: float, now: float, remember: bool
     ) -> None:
         self.board, self.rules, self.queued, self.pool, self.now = board, rules, queued, pool, now
-        stream = queued.stream
-        self.entitled = bool(weight) and board.quotas.entitled(stream.queue, pool, weight)
-        self.worth = inf if board.goes_first(stream, pool) else stream.worth
-        self.protected = board.privileged(pool)
+        stream, quotas = queued.stream, board.limits.quotas
+        self.entitled = bool(weight) and quotas.entitled(stream.queue, pool, weight)
+        self.worth = inf if goes_first(board, stream, pool) else stream.worth
+        self.protected = privileged(board, pool)
         self.by_rank_alone = not self.entitled and stream.rules.slice is None
         self._remembers = remember and self.by_rank_alone  # also False after a search that stopped at LOOKED_AT
         self.priority = priority_now(queued.job, stream.rules, now)[0]
-        self.borrowed = board.quotas.borrowers(pool)  # does not change while this job is handled
+        self.borrowed = quotas.borrowers(pool)  # does not change while this job is handled
         # Accelerators that must be freed even where some are free: their owner may not lend what is free.
-        kept = board.quotas.kept_back(stream.queue, pool) if board.quotas.any and not self.entitled else 0.0
+        kept = quotas.kept_back(stream.queue, pool) if quotas.any and not self.entitled else 0.0
         self.wanting = weight + kept - board.free.accelerators(pool)[0] if kept else 0.0
 
     def may_help(self, gang: GangRequest) -> bool:
         """Whether preemption should be tried: not if it failed before and nothing that could help has changed since."""
         failed = self.queued.stream.failed_preemptions.get(self.pool)
-        log = self.board.easier_nodes[self.pool]
+        log = self.board.gangs.easier_nodes[self.pool]
         if failed is None:
             return True
         names = log.since(failed.seen)
@@ -93,7 +95,7 @@ class PreemptionRules:
                 frozenset(self.borrowed),
                 frozenset(self.protected),
                 missing,
-                self.board.easier_nodes[self.pool].end,
+                self.board.gangs.easier_nodes[self.pool].end,
             )
 
     def _clears(self, name: str, gang: GangRequest) -> bool:
@@ -103,7 +105,7 @@ class PreemptionRules:
         if slot is None:
             return False
         mask = slot.mask
-        for known in board.sitting(name):
+        for known in board.gangs.on_node(name):
             if self.why(known):
                 mask |= mask_on(known, name)
         return mask.bit_count() >= gang.ask.accelerators
@@ -111,11 +113,11 @@ class PreemptionRules:
     def victims(self, most: int | None) -> list[Running]:
         """Gangs that may be preempted, lowest value first, at most `most`."""
         stream, margin = self.queued.stream, self.rules.preemption.margin
-        ladders = self.board.ladders(self.pool)
+        ladders = self.board.gangs.by_queue(self.pool)
         line: Iterator[Step] = merge(*[ladders[name] for name in {stream.queue: 0, **self.borrowed} if name in ladders])
         if self.by_rank_alone:
             line = takewhile(lambda step: step[0] * margin < self.worth, islice(line, LOOKED_AT))
-        running, looked = self.board.running, 0
+        running, looked = self.board.gangs.running, 0
         found = list[Running]()
         for _, _, name in line:
             looked += 1

@@ -24,7 +24,8 @@ Ranked = tuple[Key, int, Job]
 
 def reselect(state: State, board: Board, now: float) -> Plan:
     starts, yields = list[Start](), list[Preempt]()
-    until = min([_choose(state, board, pool, now, starts, yields) for pool in sorted(board.shapes)], default=inf)
+    pools = sorted(board.waiting.shapes)
+    until = min([_choose(state, board, pool, now, starts, yields) for pool in pools], default=inf)
     again = now + state.rules.round if starts or yields else _round_after(until, state.rules.round)
     return Plan(state.version, tuple(starts), again, tuple(yields))
 
@@ -37,10 +38,10 @@ def _round_after(at: float, every: float) -> float | None:
 def _choose(state: State, board: Board, pool: str, now: float, starts: list[Start], yields: list[Preempt]) -> float:
     """Selects the jobs of one pool. Returns the time until which time alone changes nothing in the pool."""
     left, chosen = board.free.accelerators(pool)[1], list[Queued]()
-    leaving = bool(board.leaving[pool])
+    leaving = bool(board.gangs.leaving[pool])
     everyone, until = _all(state, board, pool, now)
     for _, _, job in sorted(everyone):
-        queued, known = board.queued.get(job.id), board.running.get(job.id)
+        queued, known = board.waiting.queued.get(job.id), board.gangs.running.get(job.id)
         weight = queued.stream.shape.weight if queued is not None else known.weight if known is not None else 0.0
         if weight <= left:
             left -= weight
@@ -65,8 +66,8 @@ def _all(state: State, board: Board, pool: str, now: float) -> tuple[list[Ranked
 
     Ties: the earlier submission first, then running before queued, then the longer run or wait.
     """
-    names = [known.job.id for known in board.running_in(pool)]
-    names += [name for shape in board.shapes[pool] for stream in shape.streams for _, _, name in stream.entries]
+    names = [known.job.id for known in board.gangs.in_pool(pool)]
+    names += [name for shape in board.waiting.shapes[pool] for stream in shape.streams for _, _, name in stream.entries]
     found, until = list[Ranked](), inf
     for name in names:
         job, queue = state.jobs[name], state.rules.queue(state.jobs[name].queue)

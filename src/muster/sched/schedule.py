@@ -28,11 +28,11 @@ def schedule(state: State, now: float, board: Board | None = None) -> Plan:
     board.sync(state, now)
     every = state.rules.round
     if every and now % every:
-        return Plan(state.version, wake_at=ceil(now / every) * every if board.queued else None)
+        return Plan(state.version, wake_at=ceil(now / every) * every if board.waiting.queued else None)
     if state.rules.reselect:
         return reselect(state, board, now)
-    idle = not board.shapes_changed and not board.claims and not (board.pools_changed and board.queued)
-    if idle and not board.elastic and not board.order_drifts and not (board.ordered and any(board.late.values())):
+    idle = not board.changes.shapes and not board.claims.by_job and not (board.changes.pools and board.waiting.queued)
+    if idle and not board.gangs.elastic and not board.order_may_have_changed:
         return Plan(state.version, wake_at=board.wake_at())
     filling = Filling(state, board, now)
     filling.start_claimed()
@@ -41,10 +41,10 @@ def schedule(state: State, now: float, board: Board | None = None) -> Plan:
     yields, claims = preempt_for_queued(state, board, filling, now)
     more_yields, more_claims = grow(state, board, now)
     wake = board.wake_at()
-    if filling.starts and board.queued:
+    if filling.starts and board.waiting.queued:
         wake = min(wake or inf, now + SOON)  # their rank as running gangs is known only once they run
     if every:
-        wake = now + every if board.queued else None
+        wake = now + every if board.waiting.queued else None
     return Plan(
         state.version, tuple(filling.starts), wake, (*yields, *more_yields), (*filling.claims, *claims, *more_claims)
     )

@@ -12,9 +12,10 @@ from muster.core.job import Job
 from muster.core.reasons import Reason, reason
 from muster.core.state import State
 from muster.sched.backfill import ends_at
-from muster.sched.board import Board, Running
+from muster.sched.board import Board
 from muster.sched.elastic import most_that_fit
 from muster.sched.place import GangRequest
+from muster.sched.running_gangs import Running
 
 NAMED: Final = 5  # jobs or nodes that a reason names at most
 LOOKED_AT: Final = 512  # largest cluster, in nodes, for which a brief answer looks at every node
@@ -110,7 +111,7 @@ def _has_room(board: Board, node: Node, gang: GangRequest) -> bool:
 def _holders(state: State, board: Board, gang: GangRequest, now: float) -> Iterator[tuple[float, Running]]:
     """Gangs on nodes whose hardware suits the gang, with the time at which they are expected to end."""
     for pool in gang.pools:
-        for known in board.running_in(pool):
+        for known in board.gangs.in_pool(pool):
             node = state.nodes.get(known.seats[0].node) if known.seats else None
             if node is not None and node.total.holds(gang.ask):
                 yield ends_at(known, state.rules, now), known

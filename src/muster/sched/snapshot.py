@@ -67,7 +67,7 @@ def take(
     state.history.hazards(())  # updates its tables
     order = QueuePositions(state, board, now).in_order(resting=True)
     waiting = {queued.job.id: queued.job for queued in islice(order, most)}
-    waiting.update({name: board.queued[name].job for name in jobs if name in board.queued})
+    waiting.update({name: board.waiting.queued[name].job for name in jobs if name in board.waiting.queued})
     running = [state.jobs[name] for name in state.active]
     chosen = [*running, *waiting.values()]
     names = {group for job in (*chosen, *users) for group in groups_of(job.user, job.spec)}
@@ -77,7 +77,7 @@ def take(
         now, state.next_number, [_node(node) for node in state.nodes.values()], dict(state.pools), dict(state.queues),
         dict(state.projects), state.in_force, [_job(job) for job in chosen], _history(state.history, known),
         {name: replace(account) for name, account in state.accounts.items()} if fair else {},
-        len(board.queued) - len(waiting),
+        len(board.waiting.queued) - len(waiting),
     )  # fmt: skip
 
 

@@ -10,12 +10,12 @@ from typing import Any, Final
 from muster.core.resources import WHOLE, Resources
 from muster.core.rules import Rules
 from muster.sched.backfill import ends_at
-from muster.sched.board import Running, safe_until
 from muster.sched.explain import Explainer
 from muster.sched.gate import gate, over_quota
 from muster.sched.place import GangRequest
 from muster.sched.placements import PLACEMENTS
 from muster.sched.queued_jobs import Queued
+from muster.sched.running_gangs import Running, safe_until
 from muster.sched.victims import Freed, find_victims
 
 PRIORITIES: Final = (75, 95, 100)  # tried where they are higher than the job's own
@@ -39,7 +39,7 @@ class Suggestion:
 
 def unblock(explainer: Explainer, queued: Queued) -> list[Suggestion]:
     """Changes that would let the job start now, smallest change first; then the events that it waits for."""
-    if queued.job.id in explainer.board.claims:
+    if queued.job.id in explainer.board.claims.by_job:
         return []
     if queued.stream.resting > explainer.now:
         return list(_sooner(explainer, queued))  # nothing else helps before that time
@@ -123,13 +123,13 @@ def _elsewhere(explainer: Explainer, queued: Queued) -> Iterator[Suggestion]:
     gang, fewest, rules = explainer.line.filling.gang(queued), queued.stream.shape.fewest, state.rules.queue(job.queue)
     for pool in sorted(state.pools):
         rule = state.rules.pool(pool)
-        if pool in gang.pools or (rules.pools and pool not in rules.pools) or pool in explainer.board.away:
+        if pool in gang.pools or (rules.pools and pool not in rules.pools) or pool in explainer.board.pools.away:
             continue
         if rule.kinds and job.spec.kind not in rule.kinds:
             continue
         if not _starts(explainer, queued, replace(gang, pools=(pool,), nodes=fewest)):
             continue
-        named = job.spec.pool is not None or pool in explainer.board.bursts
+        named = job.spec.pool is not None or pool in explainer.board.pools.bursts
         change: dict[str, Any] = {"pool": pool} if named else {}
         taken_away = state.pools[pool].spot if rule.spot is None else rule.spot
         if taken_away and not job.spec.use_spot:
@@ -147,7 +147,7 @@ def _more_quota(explainer: Explainer, queued: Queued) -> Iterator[Suggestion]:
         if found is None or found.code != "quota_reached":
             continue
         name = found.data["queue"]
-        borrow = board.quotas.rules.queue(name).borrow or {}
+        borrow = board.limits.quotas.rules.queue(name).borrow or {}
         missing = found.data["used"] + weight - found.data["quota"] - borrow.get(pool, 0)
         message = f"{missing:g} accelerators more for queue {name!r} in {pool!r}, of quota or to borrow"
         yield Suggestion("more_quota", message, {"queue": name, "pool": pool, "accelerators": missing})
@@ -188,7 +188,7 @@ def _turn(explainer: Explainer, queued: Queued) -> Iterator[Suggestion]:
     board, rules, queue = explainer.board, explainer.state.rules, queued.stream.rules
     if queue.slice is None:
         return
-    running = [known for pool in queued.stream.shape.gang.pools for known in board.running_in(pool)]
+    running = [known for pool in queued.stream.shape.gang.pools for known in board.gangs.in_pool(pool)]
     turns = [known for known in running if known.job.queue == queued.stream.queue and len(known.seats) == 1]
     if turns:
         known = min(turns, key=lambda one: (safe_until(one, rules, queue), one.job.number))
@@ -229,7 +229,7 @@ def _enough(explainer: Explainer, queued: Queued, pool: str) -> tuple[float, Run
     """The first end after which the job would fit in the pool, if no other job starts before."""
     board, rules, now = explainer.board, explainer.state.rules, explainer.now
     gang = explainer.line.filling.gang(queued).within(pool, queued.stream.shape.fewest)
-    running = board.running_in(pool)
+    running = board.gangs.in_pool(pool)
     ends = sorted(((ends_at(known, rules, now), known.job.number, known) for known in running), key=lambda end: end[:2])
     place, free, mark = PLACEMENTS.get(gang.placement).place, board.free, board.free.mark()
     try:

@@ -9,13 +9,14 @@ from heapq import nsmallest
 from muster.core.job import Seat
 from muster.core.resources import WHOLE
 from muster.core.rules import Rules
-from muster.sched.board import Board, Running
+from muster.sched.board import Board
 from muster.sched.capacity.slot import Slot
 from muster.sched.place import GangRequest
 from muster.sched.placements import PLACEMENTS
 from muster.sched.preemption_rules import LOOKED_AT, PreemptionRules, loss, mask_on
 from muster.sched.queued_jobs import Queued
 from muster.sched.quota import EPSILON
+from muster.sched.running_gangs import Running
 
 
 @dataclass(frozen=True, slots=True)

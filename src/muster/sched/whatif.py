@@ -92,7 +92,7 @@ def what_if(shot: Snapshot, job: Job, sees: Callable[[Job], bool] = lambda job: 
         said = Forecast(job.id, shot.now, shot.now, shot.now, 1, considered=len(shot.jobs))
         return WhatIf(True, _nodes(seats), board.pool_of(seats), preempts, (), said, (), (), tuple(offers(shot, job)))
     reasons = tuple(explainer.explain(live))
-    advice = unblock(explainer, board.queued[job.id])
+    advice = unblock(explainer, board.waiting.queued[job.id])
     told = foretell(shot.beside(job), [job.id])[job.id]
     other = tuple([one for one in advice if "set" not in one.data])
     where = (_nodes(live.claim), board.pool_of(live.claim))

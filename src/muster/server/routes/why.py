@@ -50,7 +50,7 @@ def why(
     if shot is not None:
         # Computed on a copy in this thread, so that no commit waits for it.
         there = Explainer.of(shot.world(), shot.now, sees=explainer.sees)
-        answer["unblock"] = [one.to_dict() for one in unblock(there, there.board.queued[job.id])]
+        answer["unblock"] = [one.to_dict() for one in unblock(there, there.board.waiting.queued[job.id])]
         answer["forecast"] = foretell(shot, [job.id])[job.id].to_dict()
         live = next(one for one in shot.jobs if one.id == job.id)
         answer["offers"] = [one.to_dict() for one in offers(shot, live)]

@@ -1,0 +1,182 @@
+"""Queued jobs: their requests (shapes), and the streams that one queue, user and request form."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import defaultdict
+from collections.abc import Hashable
+from dataclasses import dataclass, field, replace
+
+from muster.core.job import Job
+from muster.core.spec import fewest_nodes
+from muster.core.state import State
+from muster.sched.changes import Changes
+from muster.sched.order import Policy
+from muster.sched.place import GangRequest
+from muster.sched.pool_access import PoolAccess
+from muster.sched.queued_jobs import Queued, Shape, Stream
+from muster.sched.rules_view import RulesView
+from muster.sched.timers import Timers
+
+
+@dataclass(slots=True)
+class WaitingJobs:
+    state: State
+    rules: RulesView
+    pools: PoolAccess
+    changes: Changes
+    timers: Timers
+    queued: dict[str, Queued] = field(default_factory=dict)  # by job
+    streams: defaultdict[str, dict[Stream, None]] = field(default_factory=lambda: defaultdict(dict))  # by queue
+    shapes: dict[str, dict[Shape, None]] = field(default_factory=dict)  # by pool
+    # Pool → its streams, highest value first.
+    most_valuable: defaultdict[str, list[tuple[float, int, Stream]]] = field(default_factory=lambda: defaultdict(list))
+    overdue: defaultdict[str, dict[Stream, None]] = field(default_factory=lambda: defaultdict(dict))  # by pool
+    _user_streams: defaultdict[str, dict[Stream, None]] = field(default_factory=lambda: defaultdict(dict))
+    _known_shapes: dict[Hashable, Shape] = field(default_factory=dict)
+    _known_streams: dict[Hashable, Stream] = field(default_factory=dict)
+    _made: int = 0  # number of streams created so far
+
+    @property
+    def any_overdue(self) -> bool:
+        return any(self.overdue.values())
+
+    @property
+    def users(self) -> list[str]:
+        """The users whose finished jobs may change the value of a stream."""
+        return list(self._user_streams)
+
+    def add(self, job: Job, now: float) -> None:
+        rules, policy = self.rules.queue(job.queue)
+        standing = policy.standing(job, self.rules.rules, rules, now)
+        until, late = standing.until, False
+        if rules.overdue is not None:
+            at = job.since + rules.overdue - job.waited
+            late = now >= at
+            until = until if late else min(until, at)
+        pools, resting, outdated = self.pools.off_peak(job, self.pools.pools_of(job, now), now)
+        if resting > now:
+            until = min(until, resting)
+        shape = self._shape(job, pools)
+        stream = self._stream(job, shape, policy, standing.band, late, resting if resting > now else 0.0)
+        entry = (standing.key, job.number, job.id)
+        if not stream.entries:
+            self._open(stream)
+        stream.add(entry)
+        self.queued[job.id] = Queued(job, stream, entry)
+        self.mark_changed(shape)
+        self.timers.set(job.id, min(until, outdated, self.pools.next_change(job, now)))
+
+    def remove(self, name: str) -> Queued | None:
+        queued = self.queued.pop(name, None)
+        if queued is None:
+            return None
+        queued.stream.remove(queued.entry)
+        if not queued.stream.entries:
+            self._close(queued.stream)
+        return queued
+
+    def mark_changed(self, shape: Shape) -> None:
+        self.changes.shapes[shape] = None
+        for pool in shape.gang.pools:
+            self.changes.pools[pool] = None
+
+    def mark_pool(self, pool: str) -> None:
+        """Marks everything that waits for the pool as changed."""
+        if pool in self.shapes:
+            self.changes.shapes.update(self.shapes[pool])
+            self.changes.pools[pool] = None
+
+    def mark_queue(self, queue: str) -> None:
+        self.changes.shapes.update((stream.shape, None) for stream in self.streams[queue])
+
+    def revalue(self, user: str) -> None:
+        """Updates the values of the user's streams after new ends in the history."""
+        for stream in self._user_streams.get(user, ()):
+            if not stream.policy.values:
+                continue
+            worth = stream.policy.worth(stream.band, self.state.history)
+            if worth != stream.worth:
+                self._drop_value(stream)
+                stream.worth = worth
+                for pool in stream.shape.gang.pools:
+                    insort(self.most_valuable[pool], (-worth, stream.number, stream))
+                    self.changes.pools[pool] = None
+
+    def _stream(self, job: Job, shape: Shape, policy: Policy, band: Hashable, overdue: bool, resting: float) -> Stream:
+        user = job.user if self.rules.by_user else ""
+        name = (job.queue, user, shape, band, overdue, resting)
+        stream = self._known_streams.get(name)
+        if stream is None:
+            self._made += 1
+            stream = Stream(
+                job.queue, user, job.user, job.project, shape, band, overdue, resting, policy,
+                self.rules.queue(job.queue)[0], self._made,
+            )  # fmt: skip
+            self._known_streams[name] = stream
+        return stream
+
+    def _open(self, stream: Stream) -> None:
+        """Adds a stream to the indexes when it gets its first job."""
+        shape = stream.shape
+        if not shape.streams:
+            for pool in shape.gang.pools:
+                self.shapes.setdefault(pool, {})[shape] = None
+        shape.streams[stream] = None
+        self.streams[stream.queue][stream] = None
+        self._user_streams[stream.whose][stream] = None
+        if stream.policy.values:
+            stream.worth = stream.policy.worth(stream.band, self.state.history)
+        for pool in shape.gang.pools:
+            if stream.policy.values:
+                insort(self.most_valuable[pool], (-stream.worth, stream.number, stream))
+            if stream.overdue:
+                self.overdue[pool][stream] = None
+
+    def _close(self, stream: Stream) -> None:
+        """Removes a stream from the indexes after its last job has left."""
+        shape = stream.shape
+        del shape.streams[stream], self.streams[stream.queue][stream], self._user_streams[stream.whose][stream]
+        if stream.policy.values:
+            self._drop_value(stream)
+        if stream.overdue:
+            for pool in shape.gang.pools:
+                self.overdue[pool].pop(stream, None)
+        if not shape.streams:
+            for pool in shape.gang.pools:
+                del self.shapes[pool][shape]
+                if not self.shapes[pool]:
+                    del self.shapes[pool]
+            self.changes.shapes.pop(shape, None)
+        if len(self._known_streams) > 2 * len(self.queued) + 1000:
+            self._known_streams = {name: one for name, one in self._known_streams.items() if one.entries}
+            self._known_shapes = {name: one for name, one in self._known_shapes.items() if one.streams}
+
+    def _drop_value(self, stream: Stream) -> None:
+        for pool in stream.shape.gang.pools:
+            line = self.most_valuable[pool]
+            del line[bisect_left(line, (-stream.worth, stream.number))]
+
+    def _shape(self, job: Job, pools: tuple[str, ...]) -> Shape:
+        spec = job.spec
+        own = job.id if spec.placement in ("group", "locality") or _blamed(job) else ""
+        topology = spec.topology
+        name = (
+            job.ask, spec.num_nodes, spec.min_nodes, pools, spec.placement, topology.require, topology.prefer, own,
+        )  # fmt: skip
+        shape = self._known_shapes.get(name)
+        if shape is None or own:
+            gang = GangRequest(job.ask, spec.num_nodes, pools, spec.placement, topology.require, topology.prefer)
+            if own:
+                gang = replace(gang, avoid=_blamed(job))
+            shape = self._known_shapes[name] = Shape(gang, fewest_nodes(spec), job.ask.weight)
+        return shape
+
+
+def _blamed(job: Job) -> frozenset[str]:
+    """The node that caused the job's last attempt to fail, if any."""
+    attempt = job.attempt
+    if attempt is None or attempt.reason is None or attempt.outcome in (None, "succeeded", "stopped"):
+        return frozenset()
+    node = attempt.reason.data.get("node")
+    return frozenset({node}) if node and attempt.reason.category in ("node", "worker") else frozenset()
