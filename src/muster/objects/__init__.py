@@ -1,1 +1,0 @@
-"""Client for object storage. Needs only the standard library."""

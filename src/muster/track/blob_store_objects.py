@@ -1,0 +1,157 @@
+"""Blob store in object storage: S3 and what speaks its protocol, Google Cloud Storage, Azure Blob Storage.
+
+Blobs are staged on the local disk, checked, and uploaded by digest. Credentials, endpoints and regions come from where
+each provider's own tools take them: the environment, an instance role, a workload identity.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from muster.core.errors import ConfigError, Unavailable
+from muster.track.blob_store import Stage, gone, new_stage, tidy_stages
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
+SCHEMES: Final = ("s3", "gs", "az")
+FORMS: Final = "s3://bucket/prefix, gs://bucket/prefix or az://container/prefix"
+PART_BYTES: Final = 32 << 20  # bytes of a part; larger blobs are uploaded in parts, several at once
+READ_BYTES: Final = 8 << 20  # bytes of one request
+TRIES: Final = 7
+_ACCOUNTS: Final = {
+    "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY or the machine's role, AWS_REGION, and AWS_ENDPOINT_URL for a "
+    "server other than AWS",
+    "gs": "GOOGLE_APPLICATION_CREDENTIALS or the machine's service account",
+    "az": "AZURE_STORAGE_ACCOUNT_NAME with AZURE_STORAGE_ACCOUNT_KEY or a managed identity",
+}
+_LANES: Final = 8
+_STAGES: Final = "incoming"
+
+
+@dataclass
+class ObjectBlobs:
+    """Blobs under a prefix of a bucket. `folder` is where they are staged."""
+
+    store: ObjectStore = field(repr=False)
+    folder: Path
+    where: str  # shown to users
+    part_bytes: int = PART_BYTES
+
+    def stage(self) -> Stage:
+        return new_stage(self.folder / _STAGES)
+
+    def keep(self, stage: Stage) -> None:
+        """Uploads in any case, even if the object exists: this resets the age of an object that a crash left behind.
+        An object is there as a whole, or not at all."""
+        stage.finish()
+        try:
+            with self._told():
+                self.store.put(_key(stage.digest), stage.path, chunk_size=self.part_bytes, max_concurrency=_LANES)
+        finally:
+            stage.drop()
+
+    def keep_many(self, stages: Sequence[Stage]) -> None:
+        with ThreadPoolExecutor(_LANES, "muster-keep") as lanes:
+            list(lanes.map(self.keep, stages))
+
+    def read(self, digest: str, start: int, stop: int) -> Iterator[bytes]:
+        """Requests the first block at once, so that a missing blob is found before the caller sends anything."""
+        first = self._range(digest, start, min(stop, start + READ_BYTES)) if start < stop else b""
+
+        def blocks() -> Iterator[bytes]:
+            yield first
+            for at in range(start + len(first), stop, READ_BYTES):
+                yield self._range(digest, at, min(stop, at + READ_BYTES))
+
+        return blocks() if first else iter(())
+
+    def size(self, digest: str) -> int | None:
+        with self._told():
+            try:
+                return self.store.head(_key(digest))["size"]
+            except FileNotFoundError:
+                return None
+
+    def delete(self, digest: str) -> None:
+        with self._told():
+            try:
+                self.store.delete(_key(digest))
+            except FileNotFoundError:
+                pass
+
+    def digests(self) -> Iterator[tuple[str, float]]:
+        now = time.time()
+        with self._told():
+            for page in self.store.list():
+                for each in page:
+                    name = each["path"].rpartition("/")[2]
+                    if len(name) == 64:
+                        yield name, now - each["last_modified"].timestamp()
+
+    def tidy(self, age: float) -> int:
+        return tidy_stages(self.folder / _STAGES, age)
+
+    def _range(self, digest: str, start: int, stop: int) -> bytes:
+        with self._told():
+            try:
+                found = bytes(self.store.get_range(_key(digest), start=start, end=stop))
+            except FileNotFoundError:
+                found = b""
+        if len(found) != stop - start:
+            raise gone(digest, self.where)
+        return found
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Failures of the object store as errors of ours, with where its credentials come from."""
+        from obstore.exceptions import BaseError  # noqa: PLC0415 - an extra
+
+        try:
+            yield
+        except BaseError as error:
+            hint = f"Check {_ACCOUNTS[self.where[:2]]}, then try again."
+            raise Unavailable(f"{self.where}: {_words(error)}", hint) from error
+
+
+def open_objects(setting: str, home: Path, **options: Any) -> ObjectBlobs:
+    """Opens s3://bucket/prefix, gs://bucket/prefix or az://container/prefix. `options`: see obstore."""
+    try:
+        from obstore.exceptions import BaseError  # noqa: PLC0415 - an extra
+        from obstore.store import from_url  # noqa: PLC0415
+    except ModuleNotFoundError:
+        message = f"artifacts is {setting!r}, and object storage needs a package that is not installed."
+        raise ConfigError(message, "Run `pip install 'muster-ml[objects]'`, or name a folder.") from None
+    scheme, _, rest = setting.partition("://")
+    place = [part for part in rest.split("/") if part]
+    if not place:
+        raise ConfigError(f"artifacts is {setting!r}.", f"Write it as {FORMS}.")
+    options = {"client_options": {"allow_http": _plain_http(scheme)}, "retry_config": {"max_retries": TRIES}, **options}
+    try:
+        store = from_url(f"{scheme}://{'/'.join(place)}", **options)
+    except (BaseError, ValueError) as error:
+        message = f"artifacts is {setting!r}: {_words(error)}"
+        raise ConfigError(message, f"Check {_ACCOUNTS[scheme]} where the server is started.") from error
+    return ObjectBlobs(store, home / "blobs", setting.rstrip("/"))
+
+
+def _plain_http(scheme: str) -> bool:
+    """Whether the environment names an endpoint without TLS: an object store of one's own."""
+    names = {"s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"), "az": ("AZURE_STORAGE_ENDPOINT",)}
+    return any(os.environ.get(name, "").startswith("http://") for name in names.get(scheme, ()))
+
+
+def _key(digest: str) -> str:
+    return f"{digest[:2]}/{digest}"
+
+
+def _words(error: BaseException) -> str:
+    """The first line, without what obstore prints for its own debugging."""
+    return str(error).partition("\n\nDebug source")[0].partition("\n")[0][:500]
