@@ -53,9 +53,7 @@ class Settings:
     hooks: Mapping[str, Any] = field(default_factory=dict)  # events that are sent elsewhere: see `muster.control.hooks`
     limits: Mapping[str, Any] = field(default_factory=dict)  # see `muster.server.limits`
     trust_members: bool = False  # members' jobs run like an administrator's; see `muster.engines.isolation`
-    artifacts: str = (
-        ""  # where content is stored: a folder, s3://, gs:// or az://; empty: `blobs` in the home folder
-    )
+    artifacts: str = ""  # where content is stored: a folder, s3://, gs:// or az://; empty: `blobs` in the home folder
     log_level: str = "info"
 
     @classmethod
