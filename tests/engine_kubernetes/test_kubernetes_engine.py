@@ -238,7 +238,7 @@ def test_a_gang_as_a_jobset(rig: KubernetesRig, server: LiveServer, tmp_path: Pa
     job = submit(rig, server, tmp_path, run, num_nodes=2, kubernetes={"form": "jobset"})
     assert server.wait(job)["phase"] == "succeeded", server.output(job)
     (where,) = {(tmp_path / f"ran-{rank}").read_text() for rank in range(2)}
-    assert where.startswith(f"muster-{job}-1-")
+    assert where.startswith(f"muster-{job}-1-"), server.get(f"/v1/jobs/{job}/attempts")
     until(lambda: not rig.store.list("JobSet"), "it to be gone")
 
 
