@@ -79,7 +79,7 @@ class Postgres:
         """SIGINT ends every session and leaves in order; SIGQUIT leaves as a crash would."""
         if self.process is not None:
             self.process.send_signal(how)
-            self.process.wait(60)
+            self.process.wait(180)
             self.process = None
 
     def sql(self, text: str) -> None:

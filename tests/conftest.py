@@ -14,6 +14,7 @@ from hypothesis import settings
 
 from components import Postgres, clear, postgres
 from muster.store.registry import open_store
+from report_kit import pytest_report_to_serializable as pytest_report_to_serializable
 
 # For every process that a test starts `python` is this one: a machine may have none, or another, on its PATH.
 os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])

@@ -98,7 +98,7 @@ class LiveServer:
     def http(self, token: str | None = None) -> httpx.Client:
         trust = ssl.create_default_context(cafile=self.ca) if self.ca else False
         headers = {"Authorization": f"Bearer {token or self.token}"}
-        return httpx.Client(base_url=self.url, headers=headers, timeout=30, trust_env=False, verify=trust)
+        return httpx.Client(base_url=self.url, headers=headers, timeout=PATIENCE, trust_env=False, verify=trust)
 
     def kill(self) -> None:
         """SIGKILL, as a crash would."""
@@ -111,7 +111,7 @@ class LiveServer:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         try:
-            return self.process.wait(30)
+            return self.process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
             self.process.kill()
             raise

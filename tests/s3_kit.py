@@ -58,7 +58,7 @@ class S3Server:
     def stop(self) -> None:
         if self.process is not None:
             self.process.kill()
-            self.process.wait(60)
+            self.process.wait(180)
             self.process = None
 
     def client(self, bucket: str, tries: int = 7) -> CheckpointS3:

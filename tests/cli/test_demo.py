@@ -64,7 +64,7 @@ def test_the_rank_is_the_process_below_its_shell_and_no_other_rank_or_job():
         assert find_rank(job, 2) is None
     finally:
         for process in started:
-            process.communicate(timeout=30)
+            process.communicate(timeout=180)
     assert find_rank(job, 1) is None
 
 

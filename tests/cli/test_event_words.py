@@ -11,6 +11,7 @@ DATA = {
     "name": "gpt", "source": "sdk", "attempt": 2, "fields": ["name", "tags"], "keys": ["lr", "wd"], "count": 30,
     "path": "a/b", "experiment": 3, "version": 4, "stage": "production", "alias": "best", "method": "POST",
     "address": "10.0.0.7", "kind": "note.added", "error": "no", "token": "ab12", "since": 1.0,
+    "receiver": "hook chat",
 }  # fmt: skip
 
 

@@ -97,7 +97,7 @@ def test_waiting_sees_every_change_and_returns_the_end(server):
     server.jobs[:] = [view(1, "queued"), view(1, "running"), view(1, "failed")]
     seen = []
     with _client(server) as client:
-        job = client.wait("job-1", timeout=30, on_change=lambda job: seen.append(job.phase))
+        job = client.wait("job-1", timeout=180, on_change=lambda job: seen.append(job.phase))
     assert job.phase == "failed"
     assert seen == ["queued", "running", "failed", "failed"]
 

@@ -78,7 +78,7 @@ class Tiny:
 
     def stop(self) -> None:
         self.server.should_exit = True
-        self.thread.join(10)
+        self.thread.join(180)
         assert not self.thread.is_alive()
 
     async def answer(self, request: Request) -> Response:

@@ -120,7 +120,7 @@ class Rig:
         self.controller.on_commit(events)
 
     def _propose(self, proposal):
-        return self.commit.submit(proposal).result(timeout=10)
+        return self.commit.submit(proposal).result(timeout=180)
 
 
 def _entities(now: float) -> list[Event]:

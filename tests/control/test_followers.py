@@ -211,6 +211,35 @@ def test_its_thread_is_woken_by_commits_and_says_what_is_wrong(store: Store, mon
         commit.close()
 
 
+@pytest.mark.parametrize("bad", [False, True])
+def test_a_shutdown_does_not_wait_for_a_backlog(store: Store, bad: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follow, "PAGE", 10)
+    folding, go_on = threading.Event(), threading.Event()
+
+    class Slow(Folded):
+        def fold(self, events: Sequence[Event]) -> Entry:
+            folding.set()
+            assert go_on.wait(180)
+            return super().fold(events)
+
+    submit(store, *range(1, 101))
+    made = Slow(store)
+    made.bad = set(range(1, 101)) if bad else set()
+    made.follower.start()
+    assert folding.wait(180)
+    closing = threading.Thread(target=made.follower.close, args=(True,))
+    closing.start()
+    assert made.follower._stopped.wait(180)
+    go_on.set()
+    closing.join(180)
+    assert not closing.is_alive()
+    left = store.marks()["test"]
+    assert left == (2 if bad else 20), "the batch in progress, and one more"
+    again = Folded(store)
+    again.follower.reach()
+    assert again.seqs() == list(range(3 if bad else 1, 101))
+
+
 def test_one_that_may_not_act_does_nothing(store: Store) -> None:
     made = Folded(store, may_act=lambda: False)
     submit(store, 1)

@@ -57,7 +57,7 @@ def test_a_taker_waits_for_points() -> None:
     thread = threading.Thread(target=lambda: found.append(subscription.take(None)))
     thread.start()
     tap.publish("r1", 1, 0, {"loss": column(1.0)})
-    thread.join(30)
+    thread.join(180)
     assert names(found[0]) == [("r1", "loss", [1.0])]
 
 

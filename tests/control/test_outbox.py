@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,10 +18,11 @@ import pytest
 from live import LiveServer, until
 from muster.control import outbox as outbox_module
 from muster.control.hooks import DELIVERY, KIND, SIGNATURE, Hook, Hooks, read_hooks
-from muster.control.outbox import FORGET, GIVE_UP, Message, Outbox, message_row, pause
+from muster.control.outbox import Outbox, ReceiverAway
+from muster.control.outbox_rows import FORGET, GIVE_UP, Message, message_row, pause
 from muster.core.errors import ConfigError
 from muster.core.event import Event
-from muster.store.base import Entry
+from muster.store.base import Entry, EventFilter
 from muster.store.direct import DirectCommit
 from muster.store.registry import open_store
 from muster.store.sql import SqlStore
@@ -53,8 +55,11 @@ class Bench:
         if self.broken:
             raise ConnectionError(self.broken)
 
-    def put(self, **doc: Any) -> None:
-        self.store.transact([lambda state: Entry(rows=[message_row("test", doc, self.clock.now())])])
+    def put(self, to: str = "", **doc: Any) -> None:
+        self.store.transact([lambda state: Entry(rows=[message_row("test", doc, self.clock.now(), to)])])
+
+    def numbers(self) -> list[int]:
+        return [one.doc["n"] for one in self.seen]
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -121,12 +126,12 @@ def test_it_is_given_up_after_days_and_forgotten_after_a_month(bench: Bench) -> 
 
 
 def test_one_that_fails_holds_up_nobody(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outbox_module, "_PAGE", 4)
+    monkeypatch.setattr(outbox_module, "AT_ONCE", 4)
     together = threading.Barrier(4)
 
     def deliver(message: Message) -> None:
         if message.doc["n"] < 4:
-            together.wait(20)
+            together.wait(180)
         bench.seen.append(message)
         if message.doc["n"] % 2:
             raise ConnectionError("odd")
@@ -144,6 +149,119 @@ def test_a_kind_that_nobody_delivers_waits_and_says_so(bench: Bench) -> None:
     bench.store.transact([lambda state: Entry(rows=[message_row("pigeon", {}, 1.0)])])
     bench.outbox.step()
     assert "'pigeon'" in bench.outbox.status()["error"]
+
+
+@pytest.mark.parametrize("stuck", ["begun", "later"])
+def test_a_receiver_that_hangs_delays_no_other_and_no_shutdown(bench: Bench, stuck: str) -> None:
+    hangs, let_go = threading.Event(), threading.Event()
+
+    def deliver(message: Message) -> None:
+        if message.doc["n"] < 20:
+            hangs.set()
+            assert let_go.wait(180)
+        bench.seen.append(message)
+
+    bench.deliver = deliver  # type: ignore[method-assign]
+    bench.restart()
+    for number in range(20):
+        bench.put("away", n=number)
+    try:
+        bench.outbox.begin()
+        assert hangs.wait(180)
+        for number in range(20, 50):
+            bench.put("there" if stuck == "later" else f"there {number % 3}", n=number)
+        bench.outbox.begin()
+        until(lambda: sorted(bench.numbers()) == list(range(20, 50)), "the others")
+        until(lambda: bench.outbox.status()["waiting"] == 20, "that they are noted")
+        bench.outbox.close()  # what hangs is not waited for: it can't go on before the close is over
+    finally:
+        let_go.set()
+    assert bench.outbox.status()["waiting"] == 20, "a delivery that a shutdown cut off is repeated"
+    bench.restart()
+    bench.outbox.step()
+    assert bench.outbox.status()["waiting"] == 0
+    assert {*bench.numbers()} == {*range(50)}
+
+
+def test_a_receiver_that_is_away_gets_one_message_after_each_pause(bench: Bench) -> None:
+    def deliver(message: Message) -> None:
+        bench.seen.append(message)
+        if bench.broken:
+            raise ReceiverAway(bench.broken)
+
+    bench.deliver = deliver  # type: ignore[method-assign]
+    bench.restart()
+    bench.broken = "no answer"
+    for number in range(30):
+        bench.put(n=number)
+    bench.outbox.step()
+    assert len(bench.seen) == outbox_module.AT_ONCE
+    for tries in range(1, 5):
+        bench.outbox.step()  # too early
+        bench.clock.time += pause(tries)
+        bench.outbox.step()
+        assert len(bench.seen) == outbox_module.AT_ONCE + tries
+    assert len({*bench.numbers()}) > outbox_module.AT_ONCE, "the next try is of another message"
+    bench.broken = ""
+    bench.clock.time += 3600
+    bench.outbox.step()
+    assert bench.outbox.status()["waiting"] == 0
+
+
+@pytest.mark.parametrize("error", [ConnectionError, ReceiverAway])
+def test_a_message_that_is_never_accepted_holds_up_no_other(bench: Bench, error: type[Exception]) -> None:
+    def deliver(message: Message) -> None:
+        if message.doc["n"] in (1, 2):
+            raise error("not this one")
+        bench.seen.append(message)
+
+    bench.deliver = deliver  # type: ignore[method-assign]
+    bench.restart()
+    for number in (1, 2):
+        bench.put(n=number)
+        bench.outbox.step()
+    for number in range(3, 40):
+        bench.put(n=number)
+    for tries in range(1, 5):
+        bench.clock.time += pause(tries)
+        bench.outbox.step()
+    assert sorted(bench.numbers()) == list(range(3, 40))
+    assert bench.outbox.status() == {"waiting": 2, "oldest": 1000.0, "given_up": 0, "error": "not this one"}
+
+
+def test_what_waits_for_days_is_given_up_together_and_the_log_says_so(bench: Bench) -> None:
+    tried: list[Message] = []
+
+    def deliver(message: Message) -> None:
+        tried.append(message)
+        raise ReceiverAway("no\0 \ud800answer")
+
+    bench.deliver = deliver  # type: ignore[method-assign]
+    for number in range(50):
+        bench.put("chat", n=number)
+    bench.restart()
+    bench.outbox.step()
+    bench.clock.time += GIVE_UP + 1
+    bench.put("chat", n=50)
+    bench.outbox.step()
+    assert len(tried) == outbox_module.AT_ONCE + 1
+    told = bench.outbox.status()
+    assert (told["waiting"], told["given_up"], told["error"]) == (1, 50, "no\ufffd ?answer")
+    (event,) = bench.store.events(EventFilter(kind="messages.given_up"))
+    assert event.data == {"receiver": "test chat", "count": 50}
+
+
+def test_a_delivery_without_an_end_has_failed(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outbox_module, "LONGEST", 0.2)
+    let_go = threading.Event()
+    bench.deliver = lambda message: let_go.wait(180) and None  # type: ignore[method-assign]
+    bench.restart()
+    bench.put(n=1)
+    try:
+        bench.outbox.step()
+        assert bench.outbox.status()["error"] == "no answer within 0.2 s"
+    finally:
+        let_go.set()
 
 
 # --- hooks ------------------------------------------------------------------------------------------------------------
@@ -178,12 +296,13 @@ class Receiver(ThreadingHTTPServer):
 
     def __init__(self) -> None:
         self.got: list[tuple[dict[str, str], bytes, int]] = []
+        self.refusal = 503
         receiver = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
-                status = 204 if receiver.got else 503
+                status = 204 if receiver.got else receiver.refusal
                 receiver.got.append((dict(self.headers), body, status))
                 self.send_response(status)
                 self.end_headers()
@@ -208,6 +327,26 @@ def receiver() -> Iterator[Receiver]:
 def test_a_hook_that_is_not_configured_any_more_waits(receiver: Receiver) -> None:
     with pytest.raises(ConfigError, match="no hook 'gone'"):
         Hooks({}).deliver(Message(1, KIND, {"hook": "gone", "event": {}}, 1.0))
+
+
+@pytest.mark.parametrize(("status", "away"), [(400, False), (500, False), (429, True), (503, True), (301, False)])
+def test_a_receiver_that_asks_to_come_later_is_away(receiver: Receiver, status: int, away: bool) -> None:
+    receiver.refusal = status
+    with pytest.raises(ConnectionError, match=str(status)) as caught:
+        hook_to(receiver.server_address[1])
+    assert isinstance(caught.value, ReceiverAway) == away
+
+
+def test_a_receiver_that_nobody_is_at_is_away() -> None:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))  # nobody listens
+        with pytest.raises(ReceiverAway, match=r"127\.0\.0\.1 did not answer"):
+            hook_to(held.getsockname()[1])
+
+
+def hook_to(port: int) -> None:
+    hooks = Hooks({"chat": Hook(f"http://127.0.0.1:{port}/hook", ("job.",))})
+    hooks.deliver(Message(1, KIND, {"hook": "chat", "event": {}}, 1.0))
 
 
 def test_events_reach_a_receiver_that_was_away_and_across_a_kill(receiver: Receiver, tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ def test_the_next_steps_are_read_while_the_caller_works() -> None:
 
     with Loader([Numbers(100)], Order((Source("a", 100),), 4), collate=collate, ahead=2) as loader:
         loader.at(0)
-        assert reached.wait(30)  # steps 1 and 2, without being asked for
+        assert reached.wait(180)  # steps 1 and 2, without being asked for
         assert all(name.startswith("muster-data") for name in seen)
         loader.at(1)
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("muster-data")]

@@ -70,7 +70,7 @@ def engine(rig: RealRig, **settings: Any) -> Iterator[RemoteEngine]:
         for job, attempt in {(item[0], item[1]) for item in gangs(rig)}:
             made.stop(job, attempt, 0.0, "user_stop")
             made.forget(job, attempt)
-        until(lambda: kinds(rig) == [], "everything to be gone", patience=90)
+        until(lambda: kinds(rig) == [], "everything to be gone")
     finally:
         made.close()
 

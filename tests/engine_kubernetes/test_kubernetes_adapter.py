@@ -19,6 +19,8 @@ from muster.engines.describe import Home
 from muster.engines.kubernetes import link as link_module
 from muster.engines.kubernetes.adapter import KubernetesAdapter
 from muster.engines.kubernetes.config import read
+from muster.engines.kubernetes.gangs import KubernetesGang
+from muster.engines.kubernetes.settings import worker_of
 from muster.engines.remote import Held, Look, Order
 from rigs.kube_store import ApiError
 from rigs.kubelet import set_ready
@@ -130,6 +132,27 @@ def test_a_new_server_finds_what_is_there_and_forgets_it_whole(cluster: Cluster)
     second.forget([KEY])
     until(lambda: cluster.kinds() == [], "everything to be gone")
     assert second.look(False).workers == []
+
+
+@pytest.mark.parametrize("form", ["job", "jobset"])
+def test_a_pod_that_is_seen_before_its_main_object_is_no_deletion(
+    cluster: Cluster, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The watches are independent: the first pod of a gang may come before the object that makes the pods."""
+    kind = {"job": "Job", "jobset": "JobSet"}[form]
+    cluster.adapter().launch([gang(workers=2, ask=HUGE, options={"form": form})], wanted)
+    until(lambda: len(cluster.store.list("Pod")) == 2, "its pods")
+    adapter = cluster.adapter()
+    link = adapter._link
+    assert link is not None
+    first = next(pod for pod in cluster.store.list("Pod") if worker_of(pod) == 0)
+    monkeypatch.setattr(link, "gangs", lambda: {KEY: KubernetesGang(KEY, None, {0: first})})
+    for _ in range(2):
+        assert {one.status for one in adapter.look(False).workers} == {"pending"}
+    (main,) = cluster.store.list(kind, labels=f"muster.dev/job={KEY[0]}")[:1]
+    cluster.store.delete(kind, "training", main["metadata"]["name"])
+    ended = [one.exit.reason for one in adapter.look(False).workers if one.exit is not None]
+    assert ended == ["cancelled_outside"]
 
 
 def test_pods_that_a_dead_node_keeps_are_not_reported_once_forgotten(cluster: Cluster) -> None:

@@ -73,6 +73,15 @@ def wait_of(engine: RemoteEngine, code: str, job: str = KEY[0]) -> Wait:
     return wait
 
 
+def until_forgotten(engine: RemoteEngine) -> None:
+    """Until the engine has no deletion of the gang on its way, and no look that still shows it."""
+    link = engine._adapter._link  # type: ignore[attr-defined]
+    until(lambda: KEY not in engine._desired.forgets and KEY not in link.gangs(), "the forgetting to be over")
+    over = threading.Event()
+    engine._later(over.set)  # carried out when the look in progress has ended
+    until(over.is_set, "a look that began with it to end")
+
+
 def jobs(cluster: Cluster) -> set[str]:
     return {item["metadata"]["labels"]["muster.dev/job"] for item in cluster.store.list("Job", labels=MINE)}
 
@@ -201,6 +210,7 @@ def test_a_stop_wins_over_a_quota_and_leaves_nothing(
         for item in cluster.store.list("ResourceQuota"):
             cluster.store.delete("ResourceQuota", "training", item["metadata"]["name"])
         until(lambda: cluster.kinds() == [], "everything to be gone")
+        until_forgotten(made)
         calls = len(cluster.api.calls)
         made.launch(gang("next-1", ask=HUGE))
         until(lambda: jobs(cluster) == {"next-1"}, "the next one")

@@ -43,7 +43,7 @@ def test_changes_come_without_asking(there: tuple[ApiServer, KubeClient]) -> Non
     server, client = there
     server.store.create(config_map("a", x="1"))
     watched = Watched(client)
-    watched.mirror.wait(10)
+    watched.mirror.wait(180)
     assert watched.data() == {"a": {"x": "1"}}
     lists = sum(method == "GET" for method, _ in server.calls)
     server.store.create(config_map("b", y="1"))
@@ -59,7 +59,7 @@ def test_changes_come_without_asking(there: tuple[ApiServer, KubeClient]) -> Non
 def test_characters_that_break_lines_elsewhere_break_none_here(there: tuple[ApiServer, KubeClient]) -> None:
     server, client = there
     watched = Watched(client)
-    watched.mirror.wait(10)
+    watched.mirror.wait(180)
     server.store.create(config_map("a", x="one\x85two\u2028three\x1cfour"))
     until(lambda: watched.data() == {"a": {"x": "one\x85two\u2028three\x1cfour"}}, "the object")
     assert watched.mirror.away() == (0.0, None)
@@ -83,7 +83,7 @@ def test_a_version_that_is_gone_is_answered_by_a_new_list(there: tuple[ApiServer
     server.store.create(config_map("a"))
     server.store.create(config_map("b"))
     watched = Watched(client)
-    watched.mirror.wait(10)
+    watched.mirror.wait(180)
     with server.store.lock:  # all at once, so that the watch can't follow
         server.store.delete("ConfigMap", "training", "a")
         server.store.create(config_map("c"))
@@ -96,7 +96,7 @@ def test_a_version_that_is_gone_is_answered_by_a_new_list(there: tuple[ApiServer
 def test_a_watch_that_breaks_off_goes_on_where_it_was(there: tuple[ApiServer, KubeClient]) -> None:
     server, client = there
     watched = Watched(client)
-    watched.mirror.wait(10)
+    watched.mirror.wait(180)
     server.breaks.set()
     until(lambda: server.calls.count(("GET", PATH)) >= 3, "another watch")
     server.breaks.clear()
@@ -111,7 +111,7 @@ def test_what_matches_no_more_is_gone(there: tuple[ApiServer, KubeClient]) -> No
     item["metadata"]["labels"] = {"ours": "yes"}
     server.store.create(item)
     watched = Watched(client, labelSelector="ours=yes")
-    watched.mirror.wait(10)
+    watched.mirror.wait(180)
     client.merge(CONFIG_MAPS.path("training", "a"), {"metadata": {"labels": {"ours": "no"}}})
     until(lambda: not watched.data(), "it to be gone")
     client.merge(CONFIG_MAPS.path("training", "a"), {"metadata": {"labels": {"ours": "yes"}}})
@@ -124,7 +124,7 @@ def test_who_may_not_watch_is_told_so_at_once(there: tuple[ApiServer, KubeClient
     server.refuses["GET", "configmaps"] = ApiError(403, "Forbidden", "configmaps is forbidden")
     watched = Watched(client)
     with pytest.raises(KubeError, match="configmaps is forbidden") as caught:
-        watched.mirror.wait(10)
+        watched.mirror.wait(180)
     assert caught.value.status == 403
     watched.mirror.close()
 
@@ -132,7 +132,7 @@ def test_who_may_not_watch_is_told_so_at_once(there: tuple[ApiServer, KubeClient
 def test_a_server_that_goes_is_noticed_and_that_it_is_back_too(there: tuple[ApiServer, KubeClient]) -> None:
     server, client = there
     watched = Watched(client)
-    watched.mirror.wait(10)
+    watched.mirror.wait(180)
     server.refuses["GET", "configmaps"] = ApiError(500, "InternalError", "etcd is away")
     server.breaks.set()
     until(lambda: watched.mirror.away()[1] is not None, "it to be noticed")

@@ -48,7 +48,7 @@ TAKE_ALL = """
 from ray.util import placement_group
 nodes = [n for n in ray.nodes() if n["Alive"] and n["Resources"].get("CPU")]
 taken = placement_group([{"CPU": 4}] * len(nodes), strategy="STRICT_SPREAD", name="other", lifetime="detached")
-assert taken.wait(60)
+assert taken.wait(180)
 """
 GIVE_BACK = "from ray.util import get_placement_group, remove_placement_group as r; r(get_placement_group('other'))"
 

@@ -176,7 +176,7 @@ def test_nodes_are_news_once_and_so_is_that_it_is_back(toy: Toy) -> None:
         while woken.acquire(blocking=False):
             pass
         toy.down(False)
-        assert woken.acquire(timeout=30)
+        assert woken.acquire(timeout=180)
         until(lambda: engine.condition().ok, "it to be back")
         toy.nodes(node("n1"), node("n2"))
         until(engine.nodes_changed, "the second node")

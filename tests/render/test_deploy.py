@@ -334,7 +334,7 @@ def test_the_pod_of_the_server_that_leads_is_marked(tmp_path) -> None:
             until(lambda: marks[-1] == (path, {LABEL: "false"}), "the mark to be taken away")
         finally:
             process.send_signal(signal.SIGTERM)
-            assert process.wait(30) == 0
+            assert process.wait(180) == 0
 
 
 def test_the_database_is_taken_from_the_variable_that_the_manifests_set(made, tmp_path, monkeypatch) -> None:

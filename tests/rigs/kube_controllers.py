@@ -30,7 +30,7 @@ class Controllers:
 
     def close(self) -> None:
         self._closing.set()
-        self._thread.join(10)
+        self._thread.join(180)
 
     def _run(self) -> None:
         version = 0

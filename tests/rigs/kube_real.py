@@ -81,7 +81,7 @@ class ControlPlane:
             process.terminate()
         for process in self._started:
             try:
-                process.wait(20)
+                process.wait(120)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
@@ -98,7 +98,7 @@ class ControlPlane:
     def client(self) -> httpx.Client:
         trusted = ssl.create_default_context(cafile=str(self.certificate))
         return httpx.Client(
-            base_url=self.url, verify=trusted, headers={"Authorization": f"Bearer {self.token}"}, timeout=30
+            base_url=self.url, verify=trusted, headers={"Authorization": f"Bearer {self.token}"}, timeout=120
         )
 
     def _ready(self) -> bool:

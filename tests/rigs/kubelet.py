@@ -75,11 +75,11 @@ class Kubelets:
 
     def close(self) -> None:
         self._closing.set()
-        self._thread.join(10)
+        self._thread.join(180)
         for pod in list(self._pods.values()):
             pod.kill()
         for pod in list(self._pods.values()):
-            pod.thread.join(10)
+            pod.thread.join(180)
         if self._holder is not None:
             self._holder.kill()
             self._holder.wait()

@@ -87,7 +87,7 @@ class RayRig:
     def kill_node(self, node: str) -> None:
         process = self._running.pop(node)
         process.kill()  # and with it, by --kill-child, the first process of the node's namespace: all of the node
-        process.wait(30)
+        process.wait(180)
 
     def restart(self) -> None:
         """All of it at once, as after a power cut: nothing of the old cluster is known to the new one."""
@@ -123,7 +123,7 @@ class RayRig:
         """What a program prints that is connected to the cluster."""
         start = f"import ray\nray.init('{HEAD}', namespace='others', log_to_driver=False)\n"
         command = [sys.executable, "-c", start + textwrap.dedent(program)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, env={**os.environ, **QUICK, **env})
+        done = subprocess.run(command, capture_output=True, text=True, timeout=240, env={**os.environ, **QUICK, **env})
         assert done.returncode == 0, done.stderr[-3000:]
         return done.stdout
 
@@ -138,7 +138,7 @@ class RayRig:
         for process in self._running.values():
             process.kill()
         for process in self._running.values():
-            process.wait(30)
+            process.wait(180)
         self._running.clear()
 
     def _begin_all(self) -> None:

@@ -169,7 +169,7 @@ switch = "rack"
         return state in ("IDLE", "MIXED", "ALLOCATED")
 
     def _answers(self) -> bool:
-        done = subprocess.run(["scontrol", "ping"], env=self._env(), capture_output=True, text=True, timeout=30.0)
+        done = subprocess.run(["scontrol", "ping"], env=self._env(), capture_output=True, text=True, timeout=120.0)
         return " is UP" in done.stdout
 
     def _start_munge(self) -> None:
@@ -227,7 +227,7 @@ switch = "rack"
         until(path.exists, "slurmrestd to listen")
 
     def _can(self, *command: str) -> bool:
-        return subprocess.run(command, env=self._env(), capture_output=True, timeout=30.0).returncode == 0
+        return subprocess.run(command, env=self._env(), capture_output=True, timeout=120.0).returncode == 0
 
     def _daemon(self, name: str, *command: str) -> None:
         with (self.folder / f"log/{name}.out").open("ab") as out:

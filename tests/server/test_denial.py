@@ -47,7 +47,7 @@ def hasty(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 def connect(server: LiveServer) -> socket.socket:
     where = urlsplit(server.url)
-    return socket.create_connection((where.hostname, where.port), timeout=60)
+    return socket.create_connection((where.hostname, where.port), timeout=180)
 
 
 def rest(connection: socket.socket) -> bytes:

@@ -46,7 +46,7 @@ def test_the_api_from_its_schema(label: str, fuzzed: LiveServer, session: reques
     def send(case: schemathesis.Case) -> None:
         if case.path == "/v1/nodes/{name}/health":
             case.path_parameters["name"] = "other"
-        case.call_and_validate(base_url=fuzzed.url, session=session, checks=[not_a_server_error], timeout=20)
+        case.call_and_validate(base_url=fuzzed.url, session=session, checks=[not_a_server_error], timeout=180)
 
     config = HypothesisTestConfig(project=SCHEMA.config, modes=list(HypothesisTestMode))
     create_test(operation=OPERATIONS[label], test_func=send, config=config)()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import sys
 import threading
+from contextlib import closing
 
 import httpx
 
@@ -64,6 +66,24 @@ def test_what_can_never_work_is_refused_with_every_reason(server: LiveServer) ->
             "/v1/jobs", json={"spec": {**spec, "workdir": str(server.home), "gpus": 0, "queue": "default"}}
         )
     assert [reason["code"] for reason in answer.json()["error"]["reasons"]] == ["no_command"]
+
+
+def test_what_is_not_accepted_leaves_no_experiment(server: LiveServer) -> None:
+    def experiments() -> list[str]:
+        with closing(sqlite3.connect(f"file:{server.home}/muster.db?mode=ro", uri=True)) as database:
+            return [name for (name,) in database.execute("SELECT project FROM experiments")]
+
+    server.post("/v1/projects", {"name": "tried-out"})
+    server.post("/v1/queues", {"name": "tried-out", "project": "tried-out"})
+    spec = {"name": "no", "run": "true", "workdir": str(server.home)}
+    tried = {**spec, "project": "tried-out", "queue": "tried-out"}
+    with server.http() as http:
+        assert http.post("/v1/jobs", json={"spec": {**spec, "project": "mistyped"}}).status_code == 409
+        assert http.post("/v1/jobs", json={"spec": tried, "dry_run": True}).status_code == 200
+        http.post("/v1/jobs/batch", json={"jobs": [{"spec": {**spec, "project": "mistyped"}}]})
+    assert not {"mistyped", "tried-out"} & set(experiments())
+    server.wait(server.submit("true", project="tried-out", queue="tried-out")["id"])
+    assert "tried-out" in experiments()
 
 
 def test_a_program_error_is_told_with_its_traceback(server: LiveServer) -> None:

@@ -237,16 +237,37 @@ class TestUpgrade:
         old.close()
         new.close()
 
+    @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+    def test_messages_of_before_have_receivers(self, kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+        url = f"sqlite:///{tmp_path}/old.db" if kind == "sqlite" else request.getfixturevalue("postgres_url")
+        database = connect(sqlalchemy.make_url(url))
+        with database.writing() as connection:
+            upgrade(connection, "0006")
+            add = "INSERT INTO outbox (made_at, kind, doc, due_at, tries, error) VALUES (1, 'hook', :doc, 1, 0, '')"
+            for name in ("chat", "mail"):
+                connection.execute(sqlalchemy.text(add), {"doc": f'{{"hook":"{name}","event":{{}}}}'})
+        database.close()
+        store = open_store(url)
+        assert store.database is not None
+        with store.database.reading() as connection:
+            found = connection.execute(sqlalchemy.select(tables.outbox.c.receiver).order_by(tables.outbox.c.id))
+            assert found.scalars().all() == ["hook chat", "hook mail"]
+        store.close()
+
+
+def upgrade(connection: sqlalchemy.Connection, revision: str) -> None:
+    config = Config()
+    folder = Path(muster.store.__file__).parent / "migrations"
+    config.set_main_option("script_location", str(folder).replace("%", "%%"))
+    config.attributes["connection"] = connection
+    command.upgrade(config, revision)
+
 
 def make_old(url: str, like: SqlStore) -> None:
     """A database of the first schema with the jobs and the log of another."""
     database = connect(sqlalchemy.make_url(url))
-    config = Config()
-    folder = Path(muster.store.__file__).parent / "migrations"
-    config.set_main_option("script_location", str(folder).replace("%", "%%"))
     with database.writing() as connection, like._db.reading() as source:
-        config.attributes["connection"] = connection
-        command.upgrade(config, "0001")
+        upgrade(connection, "0001")
         for table in (tables.events, tables.jobs, tables.attempts, tables.entities):
             first = [column for column in table.columns if column.name not in ("started_at", "work")]
             rows = source.execute(sqlalchemy.select(*first)).mappings().all()

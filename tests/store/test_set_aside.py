@@ -107,6 +107,26 @@ def test_an_event_that_the_state_follows_from_stays(store: SqlStore, failing: Ca
     assert b'"track_marks"' in aside.data
 
 
+def test_errors_that_quote_what_no_database_holds_are_kept(store: SqlStore) -> None:
+    def quoting(connection: Connection) -> None:
+        raise ValueError("got 'a\0b\ud800c'")
+
+    row: tuple[Any, dict[str, Any]] = (record_tables.track_marks, {"name": "x\ud800", "value": b"\xff"})
+    aside = SetAside("event \0\ud800", "r\0", 1, b"12", "KeyError('\0\ud800')")
+    results = store.transact([
+        lambda state: Entry(aside=[aside]),
+        lambda state: Entry([job_event(1)], records=[quoting], rows=[row]),
+        lambda state: Entry([Event("note.added", 9.0, "ada", "p", "r")], records=[quoting]),
+    ])  # fmt: skip
+    assert isinstance(results[2], RecordFailed)
+    refused = store.events(EventFilter(kind="record.refused"))
+    assert "'a\ufffdb?c'" in refused[0].data["error"]
+    rows, first = store.set_aside()
+    assert (first.source, first.run, first.error) == ("event \ufffd?", "r\ufffd", "KeyError('\ufffd?')")
+    assert b"track_marks" in rows.data
+    assert b"\\ud800" in rows.data
+
+
 def test_the_mark_of_a_follower_stays_with_what_it_wrote(store: SqlStore) -> None:
     results = store.transact([
         lambda state: Entry(marks={"a": 5}, records=[note("one")]),

@@ -188,7 +188,7 @@ class TestCompactor:
         metric_shop.add("grown", 1, 0, loss=curve_of(range(MANY_POINTS)))
         metric_shop.add("ended", 1, 0, loss=curve_of(range(9)))
         metric_shop.metrics.ended("ended")
-        assert all(event.wait(30) for event in done.values())
+        assert all(event.wait(180) for event in done.values())
         compactor.close()
         assert settled == {"left": False, "grown": False, "ended": True}
         assert [metric_shop.count("metric_blocks", run) for run in ("left", "grown", "ended")] == [4, 4, 1]
@@ -208,7 +208,7 @@ class TestCompactor:
         compactor = Compactor(lite.db, Failing())  # type: ignore[arg-type]
         compactor.start()
         compactor.ended("r")
-        assert done.wait(30)
+        assert done.wait(180)
         compactor.close()
         assert failures == []
 

@@ -73,7 +73,7 @@ def two_ranks(where: str, store: str, rank: int, when: str) -> None:
         Local.put = put  # type: ignore[method-assign]
     saving = saver.save(snapshot(2))
     assert saving is not None
-    assert saving.wait(60)
+    assert saving.wait(180)
     os._exit(0 if saving.error is not None and "step 2 was not saved" in str(saving.error) else 3)
 
 

@@ -27,7 +27,7 @@ def gate(monkeypatch):
 
     def put(self, name, data):
         reached.set()
-        assert opened.wait(60)
+        assert opened.wait(180)
         return real(self, name, data)
 
     monkeypatch.setattr(Local, "put", put)
@@ -53,7 +53,7 @@ def test_training_goes_on_while_the_copy_is_written(tmp_path, gate):
     state = snapshot(1)
     with Saver(tmp_path) as saver:
         saving = saver.save(state)
-        assert gate.reached.wait(60)
+        assert gate.reached.wait(180)
         assert not saving.done
         assert saver.poll() is saving
         for value in (*state.model.values(), state.optim["embed.weight.exp_avg"]):
@@ -114,7 +114,7 @@ def test_an_error_comes_up_at_the_next_call_and_training_may_go_on(tmp_path, mon
         saver.save(snapshot(1), wait=True)
         broken = True
         failed = saver.save(snapshot(2))
-        assert failed.wait(60)
+        assert failed.wait(180)
         assert "step 2 was not saved" in str(failed.error)
         if tolerate == 0:
             with pytest.raises(CheckpointError, match=words):

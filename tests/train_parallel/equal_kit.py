@@ -17,7 +17,7 @@ from muster.train.models.initial import initialise
 from muster.train.models.vision import Vision, VisionConfig
 from muster.train.optim import OptimSettings, adamw, clip, step
 from muster.train.parallel import Micro, ParallelSettings, Prepared, parallelize, state_dicts
-from muster.train.precision import Precision
+from muster.train.precision import SLOW_PATH, Precision
 
 STEPS = 3
 ROWS = 16  # samples in a global batch
@@ -159,6 +159,7 @@ def divided_all(cases: list[Case]) -> list[Outcome]:
             with warnings.catch_warnings():
                 # The compiler's own modules warn when they are first imported.
                 warnings.simplefilter("ignore" if case.settings.compile else "error")
+                warnings.filterwarnings("ignore", SLOW_PATH, UserWarning)
                 found.append(divided(case))
         except Exception as error:
             error.add_note(f"in case {case.name}")

@@ -92,6 +92,9 @@ def _record(health: dict[str, Any]) -> Iterator[Check]:
         detail = f"{len(aside)} could not be written and were set aside; the newest: {newest['source']}{about}: "
         hint = "Report it; the bytes are in the table set_aside of the server's database."
         yield Check("record", "warn", detail + newest["error"], hint)
+    elif health["outbox"] is None and not troubled and not health.get("healthy", True):
+        detail = "something could not be written or delivered"
+        yield Check("record", "warn", detail, "Ask an administrator to run `muster doctor`.")
     if outbox.get("given_up"):
         detail = f"{outbox['given_up']} were given up: {outbox['error']}"
         yield Check("messages", "warn", detail, "Check `hooks` in the server's settings, and their receivers.")

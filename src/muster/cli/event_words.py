@@ -37,6 +37,7 @@ _WORDS: Final[Mapping[str, str | Callable[[Data], str]]] = {
     "content.collected": "applied retention, and deleted content that nobody refers to",
     "mlflow.called": "asked MLflow to {method} {path}",
     "record.refused": "made a change that could not be written: {kind} ({error})",
+    "messages.given_up": "gave up {count} messages to {receiver}",
     "auth.failed": lambda data: _failed(data),
     "token.created": "made the token {id} of {user}, with the role {role}",
     "token.revoked": "revoked the token {id}",

@@ -17,7 +17,7 @@ from typing import Final, Literal
 from muster.core.errors import Conflict, MusterError, Unavailable
 from muster.core.event import Event
 from muster.store.base import Entry, EventFilter, SetAside, Store
-from muster.store.codec import dumps
+from muster.store.codec import dumps, storable
 from muster.store.commit import Commit
 
 log = logging.getLogger("muster.control")
@@ -80,7 +80,7 @@ class Follower:
         self._thread.start()
 
     def close(self, once_more: bool = False) -> None:
-        """Waits for the round in progress; `once_more` runs a last one."""
+        """Waits for the batch in progress; `once_more` folds a last one. The next start goes on from the mark."""
         self._stopped.set()
         self._woken.set()
         if self._thread.ident is not None:
@@ -99,20 +99,26 @@ class Follower:
 
         For a reader that must see everything that was committed before its request.
         """
-        until = None if patience is None else time.monotonic() + patience
-        if not self._round.acquire(timeout=-1 if patience is None else patience):
+        if patience is None:
+            return self._fold_while(lambda: True)
+        until = time.monotonic() + patience
+        return self._fold_while(lambda: time.monotonic() <= until, patience)
+
+    def lag(self) -> Lag:
+        at = self._at if self._at is not None else self._store.marks().get(self.name, 0)
+        return Lag(self.name, at, max(0, self._store.version() - at), self._trouble)
+
+    def _fold_while(self, go_on: Callable[[], bool], patience: float = -1) -> bool:
+        """Folds one batch after another while `go_on`; False if nothing was new. `patience`: for another's round."""
+        if not self._round.acquire(timeout=patience):
             return False
         try:
-            return self._fold_until(until)
+            return self._fold_batches(go_on)
         except BaseException:
             self._at = None  # the write may have happened anyway: read the mark from the store
             raise
         finally:
             self._round.release()
-
-    def lag(self) -> Lag:
-        at = self._at if self._at is not None else self._store.marks().get(self.name, 0)
-        return Lag(self.name, at, max(0, self._store.version() - at), self._trouble)
 
     def _run(self) -> None:
         while not self._stopped.is_set():
@@ -127,17 +133,17 @@ class Follower:
     def _try(self) -> bool:
         try:
             if self._may_act():
-                self.reach(None)
+                self._fold_while(lambda: not self._stopped.is_set())
             self._trouble = ""
         except MusterError as error:
-            self._trouble = error.message
+            self._trouble = storable(error.message)
             log.warning("%s could not follow the log, and tries again: %s", self.name, error)
         except Exception as error:
-            self._trouble = repr(error)
+            self._trouble = storable(repr(error))
             log.exception("%s failed to follow the log, and tries again", self.name)
         return not self._trouble
 
-    def _fold_until(self, until: float | None) -> bool:
+    def _fold_batches(self, go_on: Callable[[], bool]) -> bool:
         if self._at is None:
             self._at = self._first()
         folded = False
@@ -146,9 +152,8 @@ class Follower:
             if not events and (folded or self._every is None):
                 self._at = end
                 return folded
-            self._write(events, end)
-            self._at, folded = end, True
-            if until is not None and time.monotonic() > until:
+            self._at, folded = self._write(events, end), True
+            if not go_on():
                 return True
 
     def _first(self) -> int:
@@ -173,7 +178,8 @@ class Follower:
             return events, events[-1].seq
         return events, max(head, at, events[-1].seq if events else 0)
 
-    def _write(self, events: Sequence[Event], end: int) -> None:
+    def _write(self, events: Sequence[Event], end: int) -> int:
+        """Folds the events and writes the result; the seq that was reached."""
         try:
             self._put(self._fold(events), end)
         except (Unavailable, Conflict):
@@ -182,9 +188,10 @@ class Follower:
             if not events:
                 raise
             log.exception("%s could not fold events %d to %d together", self.name, events[0].seq, end)
-            self._one_by_one(events, end)
+            return self._one_by_one(events, end)
+        return end
 
-    def _one_by_one(self, events: Sequence[Event], end: int) -> None:
+    def _one_by_one(self, events: Sequence[Event], end: int) -> int:
         for event in events:
             try:
                 self._put(self._fold([event]), event.seq)
@@ -195,7 +202,10 @@ class Follower:
                 source, data = f"event {event.seq} for the follower {self.name}", dumps(event.to_dict()).encode()
                 aside = SetAside(source, event.job, event.attempt, data, repr(error)[:500], event.time)
                 self._put(Entry(aside=[aside]), event.seq)
+            if self._stopped.is_set():
+                return event.seq
         self._put(Entry(), end)
+        return end
 
     def _put(self, entry: Entry, end: int) -> None:
         if entry.empty and (not self._durable or end - self._stored < PAGE):

@@ -21,7 +21,8 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from muster.control.outbox import Message, message_row
+from muster.control.outbox import ReceiverAway
+from muster.control.outbox_rows import Message, message_row
 from muster.core.errors import ConfigError
 from muster.core.event import Event
 from muster.store.base import Entry
@@ -30,6 +31,7 @@ KIND: Final = "hook"  # of outbox messages
 SIGNATURE: Final = "Muster-Signature"  # "sha256=" and the HMAC of the body
 DELIVERY: Final = "Muster-Delivery"  # the message's number, the same at every try
 _SECONDS: Final = 10.0  # timeout of a request in seconds
+_LATER: Final = {429, 503}  # too many requests, and unavailable
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +59,17 @@ class Hooks:
 
     def fold(self, events: Sequence[Event]) -> Entry:
         return Entry(rows=[
-            message_row(KIND, {"hook": name, "event": event.to_dict()}, event.time)
+            message_row(KIND, {"hook": name, "event": event.to_dict()}, event.time, name)
             for event in events
             for name, hook in self._hooks.items()
             if hook.wants(event.kind)
         ])  # fmt: skip
 
     def deliver(self, message: Message) -> None:
-        """Posts the event. Raises unless the receiver answers with a 2xx. Redirects are not followed."""
+        """Posts the event. Raises unless the receiver answers with a 2xx. Redirects are not followed.
+
+        A receiver that does not answer, or asks to come later, is away: it would treat every message so.
+        """
         hook = self._hooks.get(message.doc["hook"])
         if hook is None:
             raise ConfigError(f"There is no hook {message.doc['hook']!r} in the settings any more.")
@@ -75,10 +80,19 @@ class Hooks:
             if not secret:
                 raise ConfigError(f"The variable {hook.secret_env} is not set.", "Set it for the server.")
             headers[SIGNATURE] = "sha256=" + hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
-        with httpx.Client(timeout=_SECONDS, follow_redirects=False, trust_env=False) as http:
-            answer = http.post(hook.url, content=body, headers=headers)
-        if not answer.is_success:
-            raise ConnectionError(f"{urlsplit(hook.url).hostname} answered {answer.status_code}")
+        host = urlsplit(hook.url).hostname
+        try:
+            with (
+                httpx.Client(timeout=_SECONDS, follow_redirects=False, trust_env=False) as http,
+                http.stream("POST", hook.url, content=body, headers=headers) as answer,  # its body is not read
+            ):
+                status = answer.status_code
+        except httpx.TransportError as error:
+            raise ReceiverAway(f"{host} did not answer: {error or type(error).__name__}") from error
+        if status in _LATER:
+            raise ReceiverAway(f"{host} answered {status}")
+        if not 200 <= status < 300:
+            raise ConnectionError(f"{host} answered {status}")
 
 
 def _hook(name: str, given: object) -> Hook:

@@ -49,6 +49,7 @@ hold names and ids only: no value, text or secret.
     content.collected     (no data: an administrator applied retention)
     mlflow.called         method, path: a write request that MLflow's own server handled
     record.refused        kind, error: a change of the record that the database refused; nothing of it was written
+    messages.given_up     receiver, count: outgoing messages that were not accepted for days
     auth.failed           address, count, token (its id, if it is known), since
 """
 
@@ -65,7 +66,7 @@ AUDIT: Final = frozenset({
     "model.created", "model.changed", "model.deleted",
     "version.created", "version.changed", "version.deleted", "version.staged", "alias.set", "alias.removed",
     "query.saved", "query.removed", "content.collected", "mlflow.called", "auth.failed",
-    "record.refused",
+    "record.refused", "messages.given_up",
 })  # fmt: skip
 
 

@@ -54,6 +54,11 @@ def check_text(*values: str | None) -> None:
             )
 
 
+def storable(value: str) -> str:
+    """The text with `?` for half a surrogate pair and U+FFFD for NUL: an error may quote either."""
+    return value.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
+
+
 def job_text(job: Job) -> str:
     """`Job.to_doc` as JSON, several times faster than calling it."""
     return to_json({name: getattr(job, name) for name in _JOB_FIELDS}).decode()

@@ -9,14 +9,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from sqlalchemy import Connection
 
 from muster.core.errors import RecordFailed, Unavailable
 from muster.core.event import AUDIT, Event
 from muster.store.base import Entry, SetAside
-from muster.store.codec import dumps
+from muster.store.codec import dumps, storable
 from muster.store.db_errors import is_passing
 from muster.store.insert import add_all
 
@@ -56,7 +56,7 @@ class Failure:
         if entry.origin is not None:
             found = entry.origin()
         else:
-            rows = dumps([[table.name, row] for table, row in entry.rows]).encode()
+            rows = _rows_text([[table.name, row] for table, row in entry.rows])
             found = [SetAside(event.kind, event.job, event.attempt, rows, time=event.time) for event in events]
         return [replace(one, error=self.error.message) for one in found]
 
@@ -90,8 +90,16 @@ def _run(connection: Connection, entries: Sequence[Recorded]) -> RecordFailed | 
     except Exception as error:
         if is_passing(error):
             raise
-        detail = f"{type(error).__name__}: {error}".splitlines()[0][:_ERROR_MAX]
+        detail = storable(f"{type(error).__name__}: {error}".splitlines()[0][:_ERROR_MAX])
         failed = RecordFailed(f"The record could not be written ({detail}).", "See the server's log, and report it.")
         failed.__cause__ = error
         return failed
     return None
+
+
+def _rows_text(rows: list[list[Any]]) -> bytes:
+    """The rows as JSON, or as Python where JSON can't hold them: bytes, or half a surrogate pair."""
+    try:
+        return dumps(rows).encode()
+    except ValueError:
+        return repr(rows).encode("utf-8", "backslashreplace")

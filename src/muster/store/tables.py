@@ -33,7 +33,7 @@ from sqlalchemy import (
     text,
 )
 
-REVISION: Final = "0006"  # the newest in `migrations/versions`
+REVISION: Final = "0007"  # the newest in `migrations/versions`
 VERSION_TABLE: Final = "schema_version"  # not Alembic's default: other users of Alembic may share the database
 
 metadata = MetaData()
@@ -209,6 +209,9 @@ set_aside = Table(
     Column("data", LargeBinary, nullable=False),
 )
 
+_WAITING = text("given_up_at IS NULL")
+_GIVEN_UP = text("given_up_at IS NOT NULL")
+
 outbox = Table(
     "outbox",
     metadata,
@@ -220,7 +223,9 @@ outbox = Table(
     Column("tries", Integer, nullable=False),
     Column("error", Text, nullable=False),  # of the last attempt; empty before the first
     Column("given_up_at", Double),
-    Index("outbox_by_due", "due_at"),
+    Column("receiver", Text, nullable=False, server_default=""),
+    Index("outbox_waiting", "receiver", "due_at", sqlite_where=_WAITING, postgresql_where=_WAITING),
+    Index("outbox_given_up", "given_up_at", sqlite_where=_GIVEN_UP, postgresql_where=_GIVEN_UP),
     sqlite_autoincrement=True,  # an id is never reused: receivers detect repetitions by it
 )
 

@@ -17,8 +17,8 @@ from sqlalchemy.sql.dml import UpdateBase
 from muster.core.job import Job
 from muster.core.spec import work_class
 from muster.store import tables
-from muster.store.base import StreamWrite
-from muster.store.codec import dumps, entity_text, job_text, pack
+from muster.store.base import SetAside, StreamWrite
+from muster.store.codec import dumps, entity_text, job_text, pack, storable
 from muster.store.fold import Batch
 from muster.store.log_limit import end_line, is_over, parts, prune
 from muster.store.log_rows import StoredChunks
@@ -104,7 +104,7 @@ class Writes:
         marks = [batch.marks, *(one.entry.marks for one in batch.recorded if one.number not in refused)]
         run(self._set_mark, [mark for some in marks for mark in some.items()])
         aside = [*batch.aside, *(one for failure in batch.failures if not failure.refused for one in failure.aside())]
-        run(self._add_aside, [(one.time, one.source, one.run, one.attempt, one.error, one.data) for one in aside])
+        run(self._add_aside, [_aside_row(one) for one in aside])
         run(self._replace_event, [row for failure in batch.failures if failure.refused for row in failure.events()])
 
     def _insert(self, table: Table, without: str = "") -> str:
@@ -158,6 +158,10 @@ def _job_row(job: Job, spec: str) -> Row:
         job.spec.priority, job.submitted_at, job.finished_at, job.key, spec, job_text(job), job.started_at,
         work_class(job.spec),
     )  # fmt: skip
+
+
+def _aside_row(one: SetAside) -> Row:
+    return one.time, storable(one.source), storable(one.run), one.attempt, storable(one.error), one.data
 
 
 def _rollup_row(rollup: Rollup) -> Row:

@@ -6,6 +6,7 @@ or by the policy of FSDP, which also sends the weights in half the bytes and sti
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -17,6 +18,11 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import MixedPrecisionPolicy
 
 from muster.train.settings import bounded
+
+# An ARM CPU without bfloat16 computes such products by another path, with the same results. PyTorch warns of it once in
+# every process, with thirty lines of C++ frames.
+SLOW_PATH: Final = "mkldnn_matmul failed, switching to BLAS gemm"
+warnings.filterwarnings("ignore", SLOW_PATH, UserWarning)
 
 DTYPES: Final = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 

@@ -25,7 +25,7 @@ from muster.engines.kubernetes.handover import hand_over, ship_package
 from muster.engines.kubernetes.link import Link
 from muster.engines.kubernetes.machines import DRAINED, Growth
 from muster.engines.kubernetes.removal import CALLERS, Removal, each
-from muster.engines.kubernetes.render import namespace_of
+from muster.engines.kubernetes.render import namespace_of, object_name
 from muster.engines.kubernetes.render_allowed import refusals
 from muster.engines.kubernetes.render_options import options_of
 from muster.engines.kubernetes.settings import KubeSettings, PoolSettings, worker_of
@@ -118,6 +118,7 @@ class KubernetesAdapter:
         link.follow()
         found = link.gangs()
         gangs = self._removal.present(found, now)
+        self._find_mains(link, gangs)
         self._note_nodes(link, gangs, now)
         places = link.positions(list(gangs.values()))
         view = View(now, time.time(), self._lost, self._config.refuse_after, places, bool(link.kueue))
@@ -153,6 +154,18 @@ class KubernetesAdapter:
         gang = link.gangs().get(key, KubernetesGang(key))
         with self._lock:
             return cause_of(gang, memo, worker, self._lost)
+
+    def _find_mains(self, link: Link, gangs: Mapping[Key, KubernetesGang]) -> None:
+        """Asks for main objects that no mirror has shown: the watches are independent, and a pod may come first.
+        Without this, a gang with the first of its pods would look like one whose main object was deleted."""
+        for key, gang in gangs.items():
+            with self._lock:
+                memo = self._memos.setdefault(key, Memo())
+            if gang.main is None and not memo.main_known and not memo.removed:
+                gang.main = link.main_of(gang, object_name(self._settings.installation, *key))
+                memo.main_known = gang.main is None
+            else:
+                memo.main_known = True
 
     def _note_nodes(self, link: Link, gangs: Mapping[Key, KubernetesGang], now: float) -> None:
         """Updates which of the gangs' nodes don't answer, since when, and which of them count as lost."""

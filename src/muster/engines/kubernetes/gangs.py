@@ -32,6 +32,7 @@ class Memo:
     delete_at: float | None = None  # monotonic; when its objects are deleted, by order
     owned: bool = False  # its secret, service etc. have the main object as their owner
     removed: bool = False  # we have deleted the main object
+    main_known: bool = False  # a mirror has shown the main object, or the cluster has said that it is gone
     trouble_at: float | None = None  # monotonic; since when a pod can't be created or started
     unexplained_at: float | None = None  # monotonic; since when the server rejects it without a cause
 

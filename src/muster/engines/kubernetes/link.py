@@ -120,6 +120,17 @@ class Link:
                 self._names,
             )
 
+    def main_of(self, gang: KubernetesGang, name: str) -> Object | None:
+        """Asks the cluster for a gang's main object; None if it is gone, or may not be read."""
+        spaces = {pod["metadata"]["namespace"] for pod in gang.pods.values()}
+        for path in [kind.path(space, name) for kind in self.starters() for space in sorted(spaces)]:
+            try:
+                return self.client.get(path)
+            except KubeError as error:
+                if error.status not in (403, 404):
+                    raise
+        return None
+
     def starters(self) -> list[Resource]:
         """All kinds that may start a gang's pods here."""
         return list(self._starters.values())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -16,6 +16,7 @@ from muster.server.views import View
 router = APIRouter(tags=["server"])
 
 SHOWN: Final = 100  # entries that were set aside
+HIDDEN: Final = "in trouble; administrators see why"
 
 
 @router.get("/healthz")
@@ -37,12 +38,20 @@ async def readyz(service: Serving, response: Response) -> View:
 
 @router.get("/v1/health")
 def health(leader: Leading, caller: Caller) -> View:
-    """How far the followers are behind the event log, what was set aside, and what waits to be delivered."""
-    aside = leader.store.set_aside(SHOWN) if caller.superuser else []
+    """How far the followers are behind the event log, what was set aside, and what waits to be delivered.
+
+    `healthy` is for everybody. Error texts may quote data of any project, so that only administrators see them.
+    """
+    admin = caller.superuser
+    lags = [follower.lag() for follower in leader.followers]
+    aside = leader.store.set_aside(SHOWN if admin else 1)
+    outbox = leader.outbox.status() if leader.outbox is not None else None
+    troubled = any(lag.trouble for lag in lags)
     return {
         "version": leader.store.version(),
-        "followers": [asdict(follower.lag()) for follower in leader.followers],
-        "outbox": leader.outbox.status() if leader.outbox is not None and caller.superuser else None,
+        "healthy": not (troubled or aside or (outbox and outbox["given_up"])),
+        "followers": [asdict(lag if admin or not lag.trouble else replace(lag, trouble=HIDDEN)) for lag in lags],
+        "outbox": outbox if admin else None,
         "set_aside": [
             {
                 "id": one.id,
@@ -53,7 +62,7 @@ def health(leader: Leading, caller: Caller) -> View:
                 "error": one.error,
                 "bytes": len(one.data),
             }
-            for one in aside
+            for one in (aside if admin else ())
         ],
     }
 

@@ -92,7 +92,7 @@ def submit_job(
     given: Any = body.spec if body.spec is not None else body.yaml
     spec = parse_job(given, source=body.source, base=Path(body.base) if body.base else None)
     caller.need(leader.store.state(), spec.project, "member")
-    submission = _submission(leader, spec, caller, idempotency_key, body.code, {}, python)
+    submission = _submission(leader, spec, caller, idempotency_key, body.code, {}, python, dry=body.dry_run)
     site = leader.site(caller, trusted=submission.trusted)
     if body.dry_run:
         response.status_code = 200
@@ -209,12 +209,15 @@ def _submission(
     code: Code | None,
     checked: dict[Code, Code],
     python: str,
+    dry: bool = False,
 ) -> Submission:
     """A submission, with its code if its content is stored. `checked`: code that was already looked at."""
     submission = Submission(spec, caller.user, key, trusted=caller.superuser, python=unquote(python))
     if leader.track is None:
         return submission
-    submission = replace(submission, rows=leader.track.submitted.rows_of(spec, caller.user))
+    # The rows name the project's experiment, which is made if there is none.
+    if not dry and spec.project in leader.store.state().projects:
+        submission = replace(submission, rows=leader.track.submitted.rows_of(spec, caller.user))
     if code is None:
         return submission
     snapshots, now = leader.track.snapshots, leader.clock.now()
