@@ -106,11 +106,11 @@ def _loose(value: Token) -> Operand:
 
 def _check_pattern(text: str, value: Token) -> None:
     try:
-        regex.check(value.text)
+        regex.Pattern(value.text)
     except regex.BadPattern as bad:
-        what = f"the pattern {value.text!r} has {bad} (at its character {bad.at + 1})."
-        hint = "Write a backslash before a character that is meant as it is, such as \\( or \\. ."
-        raise QueryError(text, value.start, value.end, what, hint) from None
+        where = "" if bad.at is None else f" (at its character {bad.at + 1})"
+        what = f"the pattern {value.text!r} has {bad}{where}."
+        raise QueryError(text, value.start, value.end, what, bad.hint) from None
 
 
 class _Wrong(Protocol):
