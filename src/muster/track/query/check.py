@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from difflib import get_close_matches
 from typing import Final, Protocol
 
+from muster.core.suggest import did_you_mean
 from muster.track.query import moments, regex
 from muster.track.query.errors import QueryError
 from muster.track.query.fields import PHASES
@@ -89,8 +89,7 @@ def _phase(operator: Operator, value: Token, wrong: _Wrong) -> str:
     if operator in _ORDER:
         raise wrong("=, != or in", "Phases have no order.")
     if word not in PHASES:
-        near = get_close_matches(word, PHASES, 1, 0.5)
-        raise wrong(f"one of {', '.join(PHASES)}", f"Did you mean {near[0]}?" if near else "")
+        raise wrong(f"one of {', '.join(PHASES)}", did_you_mean(word, PHASES, "", quote="", cutoff=0.5))
     return word
 
 
