@@ -8,10 +8,11 @@ from typing import Any, Final
 
 from muster.core.errors import Invalid
 from muster.core.resources import WHOLE
+from muster.core.spec_engines import KubernetesForm as Form
 from muster.core.suggest import did_you_mean
 from muster.core.units import ANY_ACCELERATOR, by_priority
 from muster.engines.base import GangLaunch
-from muster.engines.kubernetes.settings import FORMS, Form, KubeSettings, PoolSettings
+from muster.engines.kubernetes.settings import FORMS, KubeSettings, PoolSettings
 from muster.engines.kubernetes.toleration import toleration
 
 VOLCANO: Final = "volcano"

@@ -11,6 +11,7 @@ import numpy as np
 from fastapi import APIRouter, Header, Path, Query
 from fastapi.responses import StreamingResponse
 
+from muster.core.terms import FINAL
 from muster.monitor.cost import cost_of
 from muster.monitor.goodput import Trail, summarise
 from muster.server.auth import Identity
@@ -96,7 +97,7 @@ def logs_stream(
         if state != shown[0]:
             shown[0] = state
             parts.append(frame("job", view))
-        over = complete and view["finished_at"] is not None and view["phase"] in ("succeeded", "failed", "stopped")
+        over = complete and view["finished_at"] is not None and view["phase"] in FINAL
         if over:
             parts.append(frame("end", view))
         elif not complete:
@@ -115,7 +116,7 @@ def job_stream(ref: Ref, leader: Leading, caller: Caller, service: Serving, watc
     def look(caller: Identity) -> tuple[list[bytes], bool]:
         caller.need(leader.store.state(), job.project, "viewer")
         view = view_of(leader, caller, job.id)
-        over = view["phase"] in ("succeeded", "failed", "stopped")
+        over = view["phase"] in FINAL
         parts = [frame("job", view)] if view != shown[0] else []
         shown[0] = view
         return [*parts, *([frame("end", view)] if over else [])], over

@@ -16,11 +16,12 @@ from muster.control.admission import Context, Site
 from muster.control.submit import Submission, admit, earlier, peek, resume, stop, submit
 from muster.core.errors import Conflict, Invalid, MusterError
 from muster.core.event import Event
-from muster.core.job import PHASES, Job, Phase
+from muster.core.job import Job
 from muster.core.parse import parse_job
 from muster.core.reasons import Reason
 from muster.core.spec import JobSpec, dump_job
 from muster.core.state import State
+from muster.core.terms import PHASES, Phase
 from muster.sched.snapshot import Snapshot, take
 from muster.sched.whatif import newcomer, what_if
 from muster.server.auth import Identity

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from muster.core.suggest import did_you_mean
+from muster.core.terms import PHASES
 from muster.track.query import moments, regex
 from muster.track.query.errors import QueryError
-from muster.track.query.fields import PHASES
 from muster.track.query.lex import Token
 from muster.track.query.nodes import Compare, Field, Operand, Operator
 

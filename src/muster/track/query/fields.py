@@ -9,7 +9,6 @@ from muster.track.query.errors import QueryError
 from muster.track.query.lex import Token
 from muster.track.query.nodes import Field, Kind, MetricPart, quoted
 
-PHASES: Final = ("queued", "starting", "running", "stopping", "succeeded", "failed", "stopped")
 PARTS: Final[tuple[MetricPart, ...]] = get_args(MetricPart)
 LONGEST_NAME: Final = 1000  # characters: longer than any stored name
 # Name in a query → kind and column.
