@@ -151,9 +151,10 @@ def summary(ref: Ref, leader: Leading, track: Tracked, caller: Caller) -> View:
     """The run's time and steps, and the cost of its restarts."""
     job = find_job(leader, caller, ref)
     names = [name for name in _names(track, job.id) if not name.startswith(SYSTEM)]
-    columns = _columns(track, job.id, "loss" if "loss" in names else names[0]) if names else {}
-    trails = {number: Trail(column.steps, column.times) for number, column in columns.items()}
     attempts, end = leader.store.attempts(job.id), job.finished_at or leader.clock.now()
+    numbers = [attempt.number for attempt in attempts]
+    found_at = track.metrics.milestones(job.id, "loss" if "loss" in names else names[0], numbers) if names else {}
+    trails = {of: Trail([at.step for at in some], [at.time for at in some]) for of, some in found_at.items()}
     found = summarise(attempts, trails, end)
     rules = leader.store.state().rules
     restarts = [
