@@ -110,6 +110,7 @@ STREAMS: Final[tuple[Stream, ...]] = ("spool", "log", "host")
 CommandKind = Literal["stop", "save", "stacks", "kill"]
 WorkerState = Literal["running", "ended"]
 Outcome = Literal["succeeded", "failed", "stopped"]
+OUTCOMES: Final[tuple[Outcome, ...]] = ("succeeded", "failed", "stopped")
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from muster.control.admission import CHECKS, Context
+from muster.control.admission import CHECKS, Context, Files
+from muster.control.admission.files import Disk
+from muster.control.bootstrap import first_events
+from muster.control.submit import Submission, submit
 from muster.core.event import Event
 from muster.core.parse import parse_job
 from muster.core.reasons import Reason
 from muster.core.resources import Resources
 from muster.core.rules import PoolRules, ProjectRules, QueueRules, Rules
+from muster.store.base import Entry
+from muster.store.commit import GroupCommit
+from muster.store.memory import MemoryStore
 from wait_kit import World, ruled
+from worlds import node_event
 
 
 def refusals(world: World, **spec: Any) -> list[Reason]:
@@ -113,7 +122,8 @@ def test_another_kind_of_accelerator_is_proposed() -> None:
 def grown(world: World, most: int, **spec: Any) -> list[str]:
     parsed = parse_job({"name": "job", "run": "no-such-command", "workdir": "/no-such-folder", **spec})
     growth = {"cloud": (Resources(8_000, 64 * 10**9, 8, "H100"), most)}
-    context = Context(world.state, "ada", lambda project, name: True, local=True, growth=growth)
+    sight = Files().look(parsed)
+    context = Context(world.state, "ada", lambda project, name: True, local=True, growth=growth, sight=sight)
     return [found.code for check in CHECKS if (found := check(parsed, context)) is not None]
 
 
@@ -138,7 +148,8 @@ def programs(folder: Path, *names: str) -> str:
 
 def missing(run: str, path: str, python: str = "") -> tuple[str, object]:
     parsed = parse_job({"name": "job", "run": run, "workdir": "/", "envs": {"PATH": path}})
-    context = Context(World().state, "ada", lambda project, name: True, local=True, python=python)
+    sight = Files().look(parsed, python)
+    context = Context(World().state, "ada", lambda project, name: True, local=True, sight=sight)
     (found,) = [found for check in CHECKS if (found := check(parsed, context)) is not None]
     assert found.code == "no_command"
     return found.hint, found.data.get("instead")
@@ -183,7 +194,7 @@ def test_folders_and_commands_are_looked_at_only_where_jobs_can_run_nowhere_else
     world = World(pools={"far": ("f0",)})
 
     def codes(**spec: Any) -> list[str]:
-        context = Context(world.state, "ada", lambda project, name: True, local=True)
+        context = Context(world.state, "ada", lambda project, name: True, local=True, sight=Files().look(parsed))
         asked = parsed.model_copy(update=spec)
         return [found.code for check in CHECKS if (found := check(asked, context)) is not None]
 
@@ -192,3 +203,72 @@ def test_folders_and_commands_are_looked_at_only_where_jobs_can_run_nowhere_else
     assert codes() == []
     assert codes(pool="far") == []
     assert codes(pool="main") == ["no_workdir"]
+
+
+class HungDisk(Disk):
+    """A file system that answers nothing until it is released, as an NFS folder whose server is away."""
+
+    def __init__(self) -> None:
+        self.asked, self.back = threading.Event(), threading.Event()
+
+    def is_folder(self, path: str) -> bool:
+        self.asked.set()
+        assert self.back.wait(60)
+        return True
+
+
+def test_a_folder_that_hangs_delays_its_own_submit_alone() -> None:
+    store = MemoryStore()
+    commit = GroupCommit(store, on_commit=lambda events: None)
+    commit.start()
+    commit.submit(lambda state: Entry([*first_events(state, 1.0), node_event("n0", 2, 8)])).result(60)
+    disk = HungDisk()
+
+    def submitted(name: str, files: Files) -> str:
+        spec = parse_job({"name": name, "run": "true", "workdir": "/"})
+        proposal = submit(store, Submission(spec, "ada"), 2.0, True, files=files)
+        return commit.submit(proposal).result(60)[0].job
+
+    try:
+        with ThreadPoolExecutor(1) as hung:
+            first = hung.submit(submitted, "first", Files(disk))
+            assert disk.asked.wait(60)
+            try:
+                assert submitted("second", Files()) == "second-1"
+                assert not first.done()
+            finally:
+                disk.back.set()
+            assert first.result(60) == "first-2"
+    finally:
+        commit.close()
+
+
+class CountingDisk(Disk):
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, ...]] = []
+
+    def is_folder(self, path: str) -> bool:
+        self.asked.append(("folder", path))
+        return super().is_folder(path)
+
+    def exists(self, path: str) -> bool:
+        self.asked.append(("file", path))
+        return super().exists(path)
+
+    def which(self, word: str, path: str | None) -> str:
+        self.asked.append(("word", word, str(path)))
+        return super().which(word, path)
+
+
+def test_the_jobs_of_a_request_share_what_was_found(tmp_path: Path) -> None:
+    disk = CountingDisk()
+    files, path = Files(disk), programs(tmp_path / "bin", "train")
+    for run, missing in (("train --lr 1", ""), ("train --lr 2", ""), ("./t.sh", "./t.sh"), ("other", "other")) * 3:
+        spec = parse_job({"name": "job", "run": run, "workdir": str(tmp_path), "envs": {"PATH": path}})
+        assert files.look(spec).missing == missing
+    assert disk.asked == [
+        ("folder", str(tmp_path)),
+        ("word", "train", path),
+        ("file", f"{tmp_path}/t.sh"),
+        ("word", "other", path),
+    ]

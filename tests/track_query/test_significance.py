@@ -61,6 +61,43 @@ def test_welch(first: list[float], second: list[float]) -> None:
     assert found.high == pytest.approx(interval.high, rel=1e-6, abs=1e-6)
 
 
+ANY = st.one_of(
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.sampled_from([1.7e308, -1.7e308, 1e200, 1e-200, 5e-324, -5e-324, 0.0, 1.0]),
+)
+ANY_GROUP = st.lists(ANY, max_size=6)
+
+
+@settings(max_examples=300)
+@given(ANY_GROUP, ANY_GROUP)
+def test_values_of_any_size_give_finite_numbers(first: list[float], second: list[float]) -> None:
+    found = estimate(first)
+    if first:
+        assert found.mean is not None
+        assert min(first) <= found.mean <= max(first)
+    if len(first) > 1:
+        assert found.low is not None
+        assert found.high is not None
+        assert found.low <= found.mean <= found.high
+    for one in compare_groups([first, second]):
+        numbers = (one.difference, one.low, one.high, one.t, one.freedom, one.p, one.adjusted)
+        assert all(number is None or math.isfinite(number) for number in numbers)
+        assert one.p is None or 0 <= one.p <= 1
+        assert one.difference is None or one.low is None or one.low <= one.difference <= one.high
+
+
+@settings(max_examples=40)
+@given(GROUPS, GROUPS, st.sampled_from([-960, -500, 900]))
+def test_a_test_does_not_depend_on_the_unit(first: list[float], second: list[float], power: int) -> None:
+    """Multiplied by a power of two, which is exact, the same values have the same t and p."""
+    assume(min(np.std(first), np.std(second)) > 1e-9)
+    unit = 2.0**power
+    plain, scaled = welch(first, second), welch([v * unit for v in first], [v * unit for v in second])
+    assert (scaled.t, scaled.freedom, scaled.p) == (plain.t, plain.freedom, plain.p)
+    assert plain.difference is not None
+    assert scaled.difference == plain.difference * unit
+
+
 @settings(max_examples=40)
 @given(st.lists(st.floats(0, 1), max_size=8))
 def test_holm(p_values: list[float]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from rich.text import Text
 from muster.cli.call import Json
 from muster.cli.output import emit, out, table
 from muster.core.errors import Invalid
+from muster.core.suggest import did_you_mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +73,8 @@ def find(name: str) -> Template:
     known = {one.name: one for one in templates()}
     if name in known:
         return known[name]
-    near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.5)
-    meant = f"Did you mean `{near[0]}`? " if near else ""
-    raise Invalid(f"--template: there is no template {name!r}.", f"{meant}There are: {_names()}.")
+    meant = did_you_mean(name.lower(), known, "", cutoff=0.5)
+    raise Invalid(f"--template: there is no template {name!r}.", f"{meant} There are: {_names()}.".lstrip())
 
 
 def copy(template: Template, target: Path) -> None:

@@ -14,9 +14,9 @@ from muster.cli.call import Json, Usage
 from muster.cli.connect import client
 from muster.cli.output import emit, note, out, phase_text, show_error, show_table, table
 from muster.client import Client, Job, MusterError
+from muster.core.terms import PHASES
 from muster.core.units import InvalidValue, parse_duration
 
-PHASES = ("queued", "starting", "running", "stopping", "succeeded", "failed", "stopped")
 UNFINISHED, FINISHED = PHASES[:4], PHASES[4:]
 _RECENT = 10  # finished jobs that `ls` shows below the unfinished ones
 

@@ -12,10 +12,10 @@ from muster.cli.call import Json, Usage
 from muster.cli.connect import client
 from muster.cli.group import bare_lists, group
 from muster.cli.output import emit, note, out, show_table, table
+from muster.core.terms import STAGES
 
 app = group("Register models, promote them with evidence, and see where they came from.")
 
-STAGES = ("none", "staging", "production", "archived")
 _STAGE_STYLES = {"production": "green", "staging": "yellow", "archived": "bright_black"}
 Name = Annotated[str, typer.Argument(metavar="MODEL", help="Name.")]
 One = Annotated[str, typer.Argument(metavar="MODEL/VERSION", help="Such as gpt/3, or gpt@best by its alias.")]

@@ -14,6 +14,7 @@ from muster.cli.call import Json, Usage
 from muster.cli.connect import client
 from muster.cli.group import bare_lists, group
 from muster.cli.output import emit, note, out, show_table, table
+from muster.core.entities import ROLES
 
 app = group("Projects, their members and their secrets.")
 secret = typer.Typer(add_completion=False, rich_markup_mode="rich", no_args_is_help=True)
@@ -67,7 +68,7 @@ def member(
     json: Json = False,
 ) -> None:
     """Give a user a role in a project."""
-    if role not in ("viewer", "member", "admin", "none"):
+    if role not in (*ROLES, "none"):
         raise Usage(f"ROLE: got {role!r}.", "Expected viewer, member or admin, or none to remove the user.")
     with client() as to:
         if role == "none":

@@ -18,6 +18,7 @@ from muster.cli.lazy import load
 from muster.cli.output import emit, note, out
 from muster.client import Client, Job, MusterError
 from muster.core.errors import Conflict, Invalid
+from muster.core.terms import ACTIVE
 
 
 def up(
@@ -135,7 +136,7 @@ def _absolute(path: Path | None) -> str | None:
 def _active(to: Client) -> list[Job]:
     """The jobs that continue without the server; empty if it does not answer, and it is still stopped."""
     try:
-        return to.jobs(phase=("starting", "running", "stopping"), limit=100)
+        return to.jobs(phase=sorted(ACTIVE), limit=100)
     except MusterError:
         return []
 

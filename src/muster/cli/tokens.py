@@ -14,6 +14,7 @@ from muster.cli.connect import client
 from muster.cli.group import bare_lists, group
 from muster.cli.jobs import seconds
 from muster.cli.output import emit, note, out, show_table, table
+from muster.core.entities import ROLES
 
 app = group("Create, list and revoke access tokens.")
 
@@ -50,7 +51,7 @@ def create(
     json: Json = False,
 ) -> None:
     """Create a token. It is printed once, alone on stdout, and can't be shown again."""
-    if role not in ("viewer", "member", "admin"):
+    if role not in ROLES:
         raise Usage(f"--role: got {role!r}.", "Expected viewer, member or admin.")
     lasts = None if expires is None else seconds("--expires", expires)
     with client() as to:

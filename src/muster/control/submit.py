@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Unpack
 
-from muster.control.admission import CHECKS, Context, Site
+from muster.control.admission import CHECKS, Context, Files, Site
+from muster.control.admission.files import NOTHING_AMISS
 from muster.core.errors import Invalid, NotFound, Refused
 from muster.core.event import Event
 from muster.core.history import groups_of
@@ -27,12 +28,12 @@ class Submission:
     # Rows of the record for the job, made from its event and written in the same transaction.
     rows: Callable[[Event], Rows] = field(default=lambda event: (), compare=False)
     records: Callable[[str], Sequence[Record]] = field(default=lambda job: (), compare=False)
-    python: str = ""  # see `admission.Context`
+    python: str = ""  # path of the interpreter that submits, on the machine where it runs
 
 
 def admit(submission: Submission, context: Context) -> None:
     """Runs all admission checks. Raises Refused with every reason against the job."""
-    asked = replace(context, python=submission.python, trusted=submission.trusted)
+    asked = replace(context, trusted=submission.trusted)
     reasons = [found for check in CHECKS if (found := check(submission.spec, asked)) is not None]
     if reasons:
         raise Refused(reasons)
@@ -45,20 +46,25 @@ def submit(
     local: bool,
     whole: bool = False,
     admitted: bool = False,
+    files: Files | None = None,
     **site: Unpack[Site],
 ) -> Proposal:
     """Accepts the job in one event. Writes nothing if its key was used since `earlier` was called.
 
-    `local`, `site`: see `admission.Context`. `whole`: the event holds the spec as an object, for a store that encodes
-    nothing. `admitted`: an equal submission passed, and neither nodes nor rules have changed since.
+    Files are looked at now, and not when the proposal runs, since other commits wait for that. `files`: shared by the
+    submissions of a request. `local`, `site`: see `admission.Context`. `whole`: the event holds the spec as an object,
+    for a store that encodes nothing. `admitted`: an equal submission passed, and neither nodes nor rules have
+    changed since.
     """
+
+    sight = (files or Files()).look(submission.spec, submission.python) if local else NOTHING_AMISS
 
     def propose(state: State) -> Entry:
         spec, user = submission.spec, submission.user
         if submission.key and (user, submission.key) in state.keys:
             return Entry()
         if not admitted:
-            admit(submission, Context(state, user, _secrets(store), local, **site))
+            admit(submission, Context(state, user, _secrets(store), local, sight=sight, **site))
         number = state.next_number
         data: dict[str, Any] = {
             "number": number,
@@ -114,6 +120,8 @@ def resume(
 
     `trusted`: an administrator asks. An administrator's job that another user resumes loses its trust.
     """
+    known = store.job(job_id) if local else None
+    sight = Files().look(known.spec) if known is not None else NOTHING_AMISS
 
     def propose(state: State) -> Entry:
         live = state.jobs.get(job_id)
@@ -125,7 +133,7 @@ def resume(
         if job.phase == "succeeded":
             raise Invalid(f"Job {job_id} has succeeded.", "Submit it again to run it once more.")
         allowed = trusted and job.trusted
-        context = Context(state, job.user, _secrets(store), local, **site)
+        context = Context(state, job.user, _secrets(store), local, sight=sight, **site)
         admit(Submission(job.spec, job.user, trusted=allowed), context)
         data = {
             "doc": {**job.to_doc(), "trusted": allowed},

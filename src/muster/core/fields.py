@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, get_args
@@ -15,6 +14,7 @@ from muster.core.free import read_free
 from muster.core.notation import FieldPath, Notation, accepted_names, section_model, written
 from muster.core.report import At, Report, is_clean, is_null, shown, spelled
 from muster.core.spec import JobSpec
+from muster.core.suggest import did_you_mean
 
 FAILED: Final = object()  # the value of an entry without a value, because of a problem that is already reported
 
@@ -74,8 +74,8 @@ def advice(field: Field, raw: Any) -> str:
     kinds = get_args(field.info.annotation)
     choices = [*kinds, *(name for kind in kinds for name in get_args(kind))]
     said = raw[:80].lower() if isinstance(raw, str) else ""
-    near = difflib.get_close_matches(said, [choice for choice in choices if isinstance(choice, str)], n=1)
-    return f"Did you mean `{near[0]}`?" if near else f"Write, for example, `{path[-1]}: {note.example}`."
+    words = [choice for choice in choices if isinstance(choice, str)]
+    return did_you_mean(said, words, f"Write, for example, `{path[-1]}: {note.example}`.")
 
 
 # --- keys -------------------------------------------------------------------------------------------------------------
@@ -105,14 +105,12 @@ def _report_unknown(key: object, section: FieldPath, at: At, report: Report) -> 
         report.add(at, f"the key {shown(key)}", f"a key of {place}, as text", "Remove it.")
         return
     text = str(key)[:80]
-    near = difflib.get_close_matches(text.lower().replace("-", "_"), _KEYS[section], n=1)
     elsewhere = next((path for path in FIELDS if path[-1] == text), None)
     if elsewhere:
         hint = f"Write it under `{elsewhere[0]}`." if len(elsewhere) > 1 else "Write it at the top level."
-    elif near:
-        hint = f"Did you mean `{near[0]}`?"
     else:
-        hint = "Remove it, or keep it under `tags` if it is a note of your own."
+        remove = "Remove it, or keep it under `tags` if it is a note of your own."
+        hint = did_you_mean(text.lower().replace("-", "_"), _KEYS[section], remove)
     report.add((*at, text), "a key that does not exist", f"a key of {place}", hint)
 
 

@@ -10,10 +10,7 @@ from muster.core.resources import Resources
 from muster.core.seat import Seat as Seat
 from muster.core.seat import is_slot, seat_from
 from muster.core.spec import JobSpec, ask
-
-Phase = Literal["queued", "starting", "running", "stopping", "succeeded", "failed", "stopped"]
-FINAL: frozenset[str] = frozenset({"succeeded", "failed", "stopped"})
-PHASES: tuple[Phase, ...] = ("queued", "starting", "running", "stopping", "succeeded", "failed", "stopped")
+from muster.core.terms import ACTIVE, FINAL, Phase
 
 
 @dataclass(slots=True)
@@ -118,7 +115,7 @@ class Job:
     @property
     def active(self) -> bool:
         """Whether one of its attempts holds resources."""
-        return self.phase in ("starting", "running", "stopping")
+        return self.phase in ACTIVE
 
     def to_doc(self) -> dict[str, Any]:
         """Everything except the spec, which never changes and is stored separately."""

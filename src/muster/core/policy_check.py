@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from difflib import get_close_matches
 from typing import Any
 
 from muster.core.errors import Problem
@@ -12,6 +11,7 @@ from muster.core.policy_notes import Model
 from muster.core.policy_units import DAY, format_clock, format_moment
 from muster.core.report import At, spelled
 from muster.core.rules import DAYS, Maintenance, QueueRules, Rules, Target, Window
+from muster.core.suggest import did_you_mean
 from muster.core.units import format_duration
 
 Clash = tuple[At, str, str, str]  # where, what was given, what was expected, what to do
@@ -85,8 +85,8 @@ def _entries(rules: Rules) -> Iterator[tuple[At, QueueRules]]:
 
 def _parent_missing(rules: Rules, at: At, queue: QueueRules) -> Iterator[Clash]:
     if queue.parent is not None and queue.parent not in rules.queues:
-        near = get_close_matches(queue.parent, rules.queues, n=1)
-        hint = f"Did you mean `{near[0]}`?" if near else f"Write `{queue.parent}: {{}}` under `queues`, with its quota."
+        write = f"Write `{queue.parent}: {{}}` under `queues`, with its quota."
+        hint = did_you_mean(queue.parent, rules.queues, write)
         yield (*at, "parent"), repr(queue.parent), "a queue under `queues`", hint
 
 
@@ -158,9 +158,8 @@ def _unknown(noun: str, places: Iterable[At], known: Collection[str], create: st
     for at in places:
         name = str(at[-1])
         if name not in known:
-            near = get_close_matches(name, known, n=1)
             there = f"There are: {', '.join(sorted(known)) or 'none'}."
-            hint = f"Did you mean `{near[0]}`?" if near else f"Create it with `{create} {name}`." if create else there
+            hint = did_you_mean(name, known, f"Create it with `{create} {name}`." if create else there)
             yield at, f"the {noun} {name!r}", f"a {noun} of this cluster", hint
 
 

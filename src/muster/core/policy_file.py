@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from math import isfinite
 from typing import Any, Final
 
@@ -18,6 +17,7 @@ from muster.core.policy_check import clashes, complete, wrong
 from muster.core.policy_notes import FIELDS, NOTES, PLACES, Model, Note, choices
 from muster.core.report import At, Report, Stop, is_clean, is_null, shown
 from muster.core.rules import WORK_CLASSES, QueueRules, Rules, Window
+from muster.core.suggest import did_you_mean
 
 POLICY: Final = Sort("policy", "a mapping such as `{defaults: {order: predicted}}`", "between: fair")
 HINT: Final = "Mend each and apply it again; the rules in force stay as they are."
@@ -193,8 +193,8 @@ class _Reader:
         note = NOTES[model][name]
         words = [*choices(model.model_fields[name]), note.absent] if note.form == "choice" else [note.absent]
         said = raw[:80].lower() if isinstance(raw, str) else ""
-        near = get_close_matches(said, [word for word in words if word], n=1)
-        return f"Did you mean `{near[0]}`?" if near else f"Write, for example, `{note.key or name}: {note.example}`."
+        write = f"Write, for example, `{note.key or name}: {note.example}`."
+        return did_you_mean(said, [word for word in words if word], write)
 
     def _report_unknown(self, key: object, model: Model, at: At) -> None:
         place = PLACES[model]
@@ -213,8 +213,7 @@ class _Reader:
 
 
 def _pick(name: str, among: Collection[str]) -> str:
-    near = get_close_matches(name, among, n=1)
-    return (f"Did you mean `{near[0]}`? " if near else "") + f"There are: {', '.join(among)}."
+    return f"{did_you_mean(name, among, '')} There are: {', '.join(among)}.".lstrip()
 
 
 def _at(raw: Any, path: tuple[Any, ...]) -> Any:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from difflib import get_close_matches
 from typing import Any, Final
 
 from muster.core.rules import DAYS, Day, Window
+from muster.core.suggest import did_you_mean
 from muster.core.units import InvalidValue
 
 DAY: Final = 86_400  # seconds
@@ -98,8 +98,8 @@ def _day(text: str) -> int:
     """The number of a day of the week, from its name or a prefix of it; 0 is Monday."""
     found = [n for n, day in enumerate(_DAY_NAMES) if len(text) > 1 and day.startswith(text)]
     if len(found) != 1:
-        near = get_close_matches(text, (*DAYS, *_DAY_NAMES, *_NAMED_DAYS), n=1)
-        raise InvalidValue(f"Did you mean `{near[0]}`?" if near else "Write, for example, `mon-fri 20:00-06:00`.")
+        days = (*DAYS, *_DAY_NAMES, *_NAMED_DAYS)
+        raise InvalidValue(did_you_mean(text, days, "Write, for example, `mon-fri 20:00-06:00`."))
     return found[0]
 
 

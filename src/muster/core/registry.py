@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from difflib import get_close_matches
 from typing import Generic, TypeVar
 
 from muster.core.errors import NotFound
+from muster.core.suggest import did_you_mean
 
 T = TypeVar("T")
 
@@ -20,8 +20,7 @@ class Registry(Generic[T]):
         try:
             return self._members[name]
         except KeyError:
-            near = get_close_matches(name, self._members, n=1)
-            hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(sorted(self._members))}."
+            hint = did_you_mean(name, sorted(self._members), quote="'")
             raise NotFound(f"There is no {self.family} named {name!r}.", hint) from None
 
     def __iter__(self) -> Iterator[str]:

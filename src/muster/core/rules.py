@@ -11,6 +11,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from muster.core.terms import Kind
+
 WorkClass = Literal["single", "distributed", "trial", "evaluation", "session"]
 WORK_CLASSES: tuple[WorkClass, ...] = ("single", "distributed", "trial", "evaluation", "session")
 Backfill = Literal["none", "easy", "conservative", "greedy"]
@@ -104,7 +106,7 @@ class PoolRules(_Canonical):
 
     levels: tuple[Name, ...] = ("zone", "rack", "link")  # node labels, widest first
     slices: Annotated[int, Field(ge=1, le=1000)] = 1000  # into how many equal parts one accelerator can be divided
-    kinds: tuple[Literal["train", "eval", "data", "sweep", "session"], ...] = ()  # of jobs that it is for; (): any
+    kinds: tuple[Kind, ...] = ()  # of jobs that it is for; (): any
     off_peak: tuple[Window, ...] = ()  # when jobs with `off_peak: true` may start
     maintenance: tuple[Maintenance, ...] = ()
     spot: bool | None = None  # None: as the engine reports

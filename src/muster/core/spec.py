@@ -26,8 +26,8 @@ from muster.core.spec_types import (
     TagName,
     Text,
 )
+from muster.core.terms import Kind
 
-Kind = Literal["train", "eval", "data", "sweep", "session"]
 PlacementName = Literal["pack", "spread", "balanced", "group", "locality"]
 RetryOn = Literal["node", "worker", "preempted", "error"]
 

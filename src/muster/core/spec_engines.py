@@ -110,11 +110,14 @@ class RaySection(_Canonical):
     ] = {}
 
 
+KubernetesForm = Literal["job", "jobset", "trainjob", "pytorchjob"]
+
+
 class KubernetesSection(_Canonical):
     """How the job becomes objects of Kubernetes. The engine's settings list which names it may use."""
 
     form: Annotated[
-        Literal["job", "jobset", "trainjob", "pytorchjob"] | None,
+        KubernetesForm | None,
         Field(description="What it is rendered as. The engine's unless given."),
         Notation("choice", "`job`, `jobset`, `trainjob` or `pytorchjob`", "jobset"),
     ] = None

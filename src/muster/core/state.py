@@ -12,13 +12,14 @@ from typing import Any, cast
 
 from muster.core.entities import Health, Node, NodeRole, Pool, Project, Queue, Role, Token
 from muster.core.event import AUDIT, Event
-from muster.core.job import Attempt, CheckpointMark, Job, Phase, StopOrder, Worker
+from muster.core.job import Attempt, CheckpointMark, Job, StopOrder, Worker
 from muster.core.reasons import Reason
 from muster.core.resources import Resources
 from muster.core.rules import Rules
 from muster.core.seat import seat_from
 from muster.core.spec import JobSpec, ask
 from muster.core.state_data import Changes, EntityKind, RulesInForce, State
+from muster.core.terms import Phase
 
 __all__ = ["Changes", "EntityKind", "RulesInForce", "State", "apply"]
 

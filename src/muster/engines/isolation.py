@@ -16,11 +16,11 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from muster.core.errors import ConfigError, EngineError
+from muster.core.suggest import did_you_mean
 from muster.engines.base import GangLaunch
 from muster.inherited import for_launcher
 from muster.wire import Isolation
@@ -75,9 +75,7 @@ def read_isolation(where: str, given: Mapping[str, Any], trust_members: bool = F
 def read_local(given: Mapping[str, Any], trust_members: bool) -> IsolationSettings:
     """Reads [engines.local]. Raises ConfigError for an unknown setting."""
     for key in given.keys() - KEYS - {"kind"}:
-        near = get_close_matches(key, KEYS, n=1)
-        hint = f"Did you mean `{near[0]}`?" if near else f"There are: {', '.join(sorted(KEYS))}."
-        raise ConfigError(f"engines.local.{key} is not a setting.", hint)
+        raise ConfigError(f"engines.local.{key} is not a setting.", did_you_mean(key, sorted(KEYS)))
     return read_isolation("engines.local", given, trust_members)
 
 

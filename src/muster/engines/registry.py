@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 from importlib import import_module
 from typing import Any, Final
 
 from muster.core.errors import ConfigError
+from muster.core.suggest import did_you_mean
 from muster.engines.describe import Home
 from muster.engines.remote import Adapter, RemoteEngine
 
@@ -36,8 +36,7 @@ def check_engines(raw: object) -> dict[str, dict[str, Any]]:
             raise ConfigError(f"{name!r} can't be an engine's name.", "Use lower case letters, digits and `-`.")
         kind = given.get("kind", name)
         if kind not in (LOCAL, *KINDS):
-            near = get_close_matches(str(kind), (LOCAL, *KINDS), n=1)
-            hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join((LOCAL, *KINDS))}."
+            hint = did_you_mean(str(kind), (LOCAL, *KINDS), quote="'")
             raise ConfigError(f"engines.{name}: there is no kind {kind!r}.", hint)
         if kind == LOCAL and name != LOCAL:
             raise ConfigError(f"engines.{name}: this machine is the engine `local`.", "Write [engines.local].")

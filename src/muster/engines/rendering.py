@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from importlib import import_module
 from types import MappingProxyType
 from typing import Any, Final
 
 from muster.core.errors import Invalid
 from muster.core.spec import JobSpec, ask, ranks_per_node, section
+from muster.core.suggest import did_you_mean
 from muster.engines.base import GangLaunch, Seat
 
 
@@ -57,8 +57,7 @@ def render_job(
 
 def renderer(engine: str) -> Render:
     if engine not in RENDERERS:
-        near = get_close_matches(engine, RENDERERS, n=1)
-        hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(RENDERERS)}."
+        hint = did_you_mean(engine, RENDERERS, quote="'")
         raise Invalid(f"Nothing is rendered for an engine {engine!r}.", hint)
     module, _, name = RENDERERS[engine].partition(":")
     found: Render = getattr(import_module(module), name)

@@ -18,7 +18,10 @@ from muster.core.reasons import Reason
 
 @dataclass(frozen=True, slots=True)
 class Trail:
-    """The steps that an attempt finished, and their times; both are ascending."""
+    """The steps that an attempt finished, and their times, in ascending order of steps.
+
+    Enough are the first, the last, and the first that is not before the last step of the attempt before.
+    """
 
     steps: Sequence[int]
     times: Sequence[float]

@@ -82,7 +82,7 @@ class Tracker:
         seconds at most, and not at all if none has answered yet. The sidecar continues after that."""
         if self._closed:
             return
-        if outcome not in ("succeeded", "failed", "stopped"):
+        if outcome not in wire.OUTCOMES:
             raise ValueError(f"close(): outcome got {outcome!r}; expected 'succeeded', 'failed' or 'stopped'.")
         self._closed = True
         self.flush()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from difflib import get_close_matches
 from typing import Any
 
 from muster.control.quota import Quota
 from muster.core.errors import ConfigError
+from muster.core.suggest import did_you_mean
 from muster.core.units import parse_size
 
 
@@ -36,9 +36,7 @@ class Limits:
         known = {one.name: one for one in fields(cls)}
         for name, value in table.items():
             if name not in known:
-                near = get_close_matches(name, known, n=1)
-                hint = f"Did you mean `{near[0]}`?" if near else f"There are: {', '.join(sorted(known))}."
-                raise ConfigError(f"limits: `{name}` is not a limit.", hint)
+                raise ConfigError(f"limits: `{name}` is not a limit.", did_you_mean(name, sorted(known)))
             if name not in ("bytes", "bytes_per_project") and not _positive(value):
                 raise ConfigError(f"limits: {name} is {value!r}, a number above 0 is expected.", "Correct it.")
         found = cls(**table)

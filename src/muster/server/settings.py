@@ -10,13 +10,13 @@ import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 from muster.control.hooks import read_hooks
 from muster.core.errors import ConfigError
+from muster.core.suggest import did_you_mean
 from muster.core.units import InvalidValue, parse_duration, parse_size
 from muster.engines.isolation import read_local
 from muster.engines.registry import LOCAL, check_engines
@@ -75,9 +75,7 @@ class Settings:
     def _checked(cls, home: Path, values: dict[str, Any], source: str) -> Settings:
         known = {field.name for field in fields(cls)} - {"home"}
         for name in values.keys() - known:
-            near = get_close_matches(name, known, n=1)
-            hint = f"Did you mean `{near[0]}`?" if near else f"There are: {', '.join(sorted(known))}."
-            raise ConfigError(f"{source}: `{name}` is not a setting.", hint)
+            raise ConfigError(f"{source}: `{name}` is not a setting.", did_you_mean(name, sorted(known)))
         settings = cls(home=home, **values)
         settings.check()
         return settings

@@ -11,7 +11,6 @@ cluster. *Shared*: one pool of all nodes, in which each is a queue whose quota i
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,6 +21,7 @@ from muster.core.document import Sort, read_document
 from muster.core.errors import Problem, SpecError
 from muster.core.report import At, Report, Stop, is_null, shown
 from muster.core.rules import Rules
+from muster.core.suggest import closest, did_you_mean
 from muster.sim.model import Cluster, PoolShape
 
 Layout = Literal["plain", "confined", "shared"]
@@ -104,8 +104,8 @@ def _pools(raw: Mapping[Any, Any], source: str, report: Report) -> ClusterFile |
         return None
     for queue, pool in bound.items():
         if pool not in pools:
-            near = difflib.get_close_matches(str(pool), list(pools), n=1) or list(pools)
-            report.add(("queues", str(queue)), shown(pool), "a pool of this file", f"Write, for example, `{near[0]}`.")
+            near = closest(str(pool), pools) or next(iter(pools))
+            report.add(("queues", str(queue)), shown(pool), "a pool of this file", f"Write, for example, `{near}`.")
     made = tuple(shape for shape in shapes if shape)
     cluster = Cluster(made, {str(queue): str(pool) for queue, pool in bound.items()})
     return ClusterFile(source, cluster, {}, _origin(raw)) if made else None
@@ -141,8 +141,7 @@ def _value(key: str, raw: Any, at: At, report: Report) -> Any:
 def _known(raw: Mapping[Any, Any], names: tuple[str, ...], at: At, report: Report) -> None:
     for key in raw:
         if key not in names:
-            near = difflib.get_close_matches(str(key), names, n=1)
-            hint = f"Did you mean `{near[0]}`?" if near else "Remove it."
+            hint = did_you_mean(str(key), names, "Remove it.")
             report.add((*at, str(key)), "a key that does not exist", f"one of {', '.join(names)}", hint)
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
 
 from muster.core.rules import Rules
+from muster.core.terms import Kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class TraceJob:
     queue: str = ""  # virtual cluster, partition or queue; "" is the default one
     project: str = ""
     name: str = ""
-    kind: Literal["train", "eval", "data", "sweep", "session"] = "train"
+    kind: Kind = "train"
     priority: int = 50
     declared: float | None = None  # run time that the user had requested
     status: str = ""

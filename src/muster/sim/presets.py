@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Final
 
@@ -11,6 +10,7 @@ from muster.core.errors import Problem, SpecError
 from muster.core.policy_file import parse_rules
 from muster.core.registry import Registry
 from muster.core.rules import Backfill, Preemption, QueueRules, Rules
+from muster.core.suggest import did_you_mean
 from muster.sched.policies import POLICIES
 
 
@@ -68,8 +68,7 @@ def find_policy(word: str) -> tuple[str, Preset]:
     try:
         text = path.read_bytes()
     except OSError as error:
-        near = get_close_matches(word, list(PRESETS), n=1)
-        hint = f"Did you mean {near[0]!r}?" if near else f"Presets are: {', '.join(PRESETS)}."
+        hint = did_you_mean(word, PRESETS, f"Presets are: {', '.join(PRESETS)}.", quote="'")
         given = "no preset of that name, and no such file" if isinstance(error, FileNotFoundError) else str(error)
         raise SpecError([Problem(f"--policy {word}", given, "a preset or a policy file", hint)], "--policy") from None
     rules = parse_rules(text, source=word, orders=list(POLICIES))

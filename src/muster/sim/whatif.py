@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from typing import Any, Final
 
 import yaml
@@ -15,6 +14,7 @@ from muster.core.policy_dump import dump_rules
 from muster.core.policy_file import parse_rules
 from muster.core.policy_notes import NOTES
 from muster.core.rules import Rules
+from muster.core.suggest import did_you_mean
 from muster.sched.policies import POLICIES
 from muster.sim.cluster import ClusterFile, Layout
 from muster.sim.model import Cluster, Costs, PoolShape, Setup, TraceJob
@@ -103,8 +103,7 @@ def _pool(cluster: Cluster, name: str, option: str) -> PoolShape:
         return cluster.pools[0]
     if name in there:
         return there[name]
-    near = get_close_matches(name, there, n=1)
-    hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(there)}."
+    hint = did_you_mean(name, there, quote="'")
     raise _unfit(option, f"the pool {name!r}" if name else "no pool", "a pool of the cluster", hint)
 
 

@@ -20,8 +20,9 @@ from sqlalchemy.exc import ArgumentError
 from muster.core import faults
 from muster.core.entities import Node
 from muster.core.errors import ConfigError, Unavailable
-from muster.core.job import FINAL, PHASES, Job
+from muster.core.job import Job
 from muster.core.state import RulesInForce, State
+from muster.core.terms import FINAL, PHASES
 from muster.store import codec, tables
 from muster.store.base import Lease
 from muster.store.connect import Database, connect

@@ -13,6 +13,7 @@ from typing import Any, Final
 from sqlalchemy import Connection, select, update
 
 from muster.core.errors import MusterError
+from muster.core.terms import FILE_KINDS
 from muster.store import record_tables as tables
 from muster.store.base import Record
 from muster.store.codec import dumps, loads
@@ -30,7 +31,6 @@ from muster.track.values import params_record, tags_record
 
 _PROBLEMS_MAX: Final = 50  # per run
 _STEP_MAX: Final = 2**63
-_FILES: Final = ("file", "media", "checkpoint", "model")  # kinds of artifacts; code comes with the submission
 _MEDIA: Final = ("histogram", "image", "table", "text", "audio", "video", "html", "file")
 _NAME_MAX: Final = 500  # characters in the name of a medium or data set
 
@@ -204,7 +204,7 @@ def _media(documents: DocumentRows, rank: int, doc: Doc) -> None:
 def _artifact(documents: DocumentRows, rank: int, doc: Doc) -> None:
     about = {key: doc[key] for key in ("step", "mime", "about") if doc.get(key) is not None}
     size, kind = _size(doc), str(doc.get("kind", "file"))
-    if kind not in _FILES:
+    if kind not in FILE_KINDS:
         raise ValueError(f"a worker sends no artifact of the kind {kind!r}")
     made = documents.artifacts.make(
         documents.run, str(doc["path"]), str(doc["digest"]), size, kind, attempt=documents.attempt, doc=about,

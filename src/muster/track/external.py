@@ -15,7 +15,7 @@ from typing import Any, Final
 from sqlalchemy import Connection, select
 
 from muster.core.errors import Conflict, Invalid, NotAllowed, NotFound
-from muster.core.job import FINAL
+from muster.core.terms import FINAL
 from muster.store.base import Record
 from muster.store.insert import put
 from muster.store.record_tables import track_marks

@@ -10,6 +10,7 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, select
 
 from muster.core.errors import Invalid, NotFound
+from muster.core.terms import ENTRY_KINDS
 from muster.store import record_tables as tables
 from muster.store.codec import check_text, loads
 from muster.store.insert import add
@@ -18,7 +19,6 @@ from muster.track.rows import Doc, Run, note_row, read_run
 
 TEXT_MAX: Final = 100_000  # characters of a note
 ATTACHMENTS_MAX: Final = 100
-KINDS: Final = ("note", "purpose", "start", "restart", "preemption", "stop", "end", "change", "alert", "promotion")
 _PAGE: Final = 1000  # notes read at a time
 
 
@@ -59,8 +59,8 @@ class Logbook:
         `attachments` are artifacts of the run: paths, or mappings with `path`, `digest` and `bytes`.
         """
         check_text(project, run, author, text, mark, *map(_path, attachments))
-        if kind not in KINDS:
-            raise Invalid(f"An entry of the kind {kind!r}.", f"Use one of {', '.join(KINDS)}.")
+        if kind not in ENTRY_KINDS:
+            raise Invalid(f"An entry of the kind {kind!r}.", f"Use one of {', '.join(ENTRY_KINDS)}.")
         if not text.strip() and not attachments:
             raise Invalid("The note is empty.", "Write something.")
         if len(text) > TEXT_MAX or len(attachments) > ATTACHMENTS_MAX:

@@ -16,7 +16,6 @@ from muster.store.insert import Row
 from muster.track.rows import Doc
 
 LOCK: Final = "models"  # one lock for the registry, which changes rarely; keeps names and version numbers unique
-STAGES: Final = ("none", "staging", "production", "archived")
 _OURS: Final = re.compile(r"(checkpoint|artifact|run):[^\s/][^\s]*\Z")
 _MLFLOW: Final = re.compile(r"runs:/+([^/]+)/(.+)\Z")
 

@@ -9,6 +9,7 @@ from sqlalchemy import Connection, delete, func, select
 
 from muster.core.errors import Conflict, Invalid, NotFound
 from muster.core.event import SYSTEM
+from muster.core.terms import STAGES
 from muster.store import record_tables as tables
 from muster.store.codec import check_text, dumps
 from muster.store.insert import add
@@ -16,7 +17,6 @@ from muster.track.facts import checked
 from muster.track.model_aliases import Aliases
 from muster.track.model_rows import (
     LOCK,
-    STAGES,
     Model,
     Version,
     find_models,
@@ -36,7 +36,7 @@ from muster.track.rows import Doc, link_row
 NAME_MAX: Final = 250
 TEXT_MAX: Final = 100_000  # characters in a description
 
-__all__ = ["STAGES", "Model", "Models", "Promotion", "Version"]
+__all__ = ["Model", "Models", "Promotion", "Version"]
 
 
 class Models(Aliases):

@@ -10,12 +10,13 @@ from typing import Any, Final
 from sqlalchemy import Connection, select
 
 from muster.core.errors import Invalid, NotFound
+from muster.core.terms import STAGES
 from muster.store import record_tables as tables
 from muster.store.base import Record
 from muster.store.codec import check_text, dumps, loads
 from muster.store.insert import Row, add
 from muster.track.metrics import Metrics
-from muster.track.model_rows import LOCK, STAGES, Version, find_models, find_versions, put_version
+from muster.track.model_rows import LOCK, Version, find_models, find_versions, put_version
 from muster.track.record_db import RecordDb
 from muster.track.rows import Doc, link_row, note_row
 

@@ -13,7 +13,7 @@ from sqlalchemy import ColumnElement, Connection, Table, delete, func, or_, sele
 
 from muster.core.errors import Conflict, Invalid, MusterError
 from muster.core.event import Event
-from muster.core.job import FINAL
+from muster.core.terms import FINAL
 from muster.store import record_tables as record
 from muster.store import tables
 from muster.store.base import Record

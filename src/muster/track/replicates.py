@@ -136,7 +136,7 @@ def _label(params: Mapping[str, str], differ: Sequence[str]) -> str:
 
 
 def _best(sides: Sequence[Sequence[float]], better: str) -> int | None:
-    means = [(math.fsum(side) / len(side), i) for i, side in enumerate(sides) if side]
+    means = [(mean, i) for i, side in enumerate(sides) if (mean := estimate(side).mean) is not None]
     return (min(means) if better == "min" else max(means))[1] if means else None
 
 

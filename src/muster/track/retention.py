@@ -15,8 +15,8 @@ from sqlalchemy import Connection, delete, select
 
 from muster.core.errors import MusterError
 from muster.core.event import SYSTEM
-from muster.core.job import FINAL
 from muster.core.rules import Keep, Rules
+from muster.core.terms import FINAL
 from muster.store.base import Record
 from muster.store.codec import loads
 from muster.store.insert import add

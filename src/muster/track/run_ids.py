@@ -7,12 +7,11 @@ import secrets
 from typing import Final
 
 from muster.core.errors import Invalid
-from muster.core.job import PHASES
+from muster.core.terms import KINDS, PHASES
 from muster.store.codec import check_text
 from muster.track.facts import NAME_MAX
 
 PURPOSE_MAX: Final = 32_000  # characters, as in a job file
-KINDS: Final = ("train", "eval", "data", "sweep", "session")
 _ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")
 # Names that a job has or may get: its id, or its number.
 _OF_JOB: Final = re.compile(r"([a-z]([a-z0-9-]*[a-z0-9])?-)?\d+\Z")

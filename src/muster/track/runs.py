@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, Table, select
 
 from muster.core.errors import Conflict, Invalid, NotFound
-from muster.core.job import FINAL
+from muster.core.terms import FINAL
 from muster.store import record_tables as tables
 from muster.store.base import Record
 from muster.store.codec import check_text

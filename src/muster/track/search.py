@@ -6,13 +6,13 @@ import base64
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any, Final
 from zlib import crc32
 
 from sqlalchemy import ColumnElement, Connection, FromClause, Row, Select, and_, false, func, or_, select
 
 from muster.core.errors import Invalid
+from muster.core.suggest import close_matches
 from muster.store.record_tables import metric_series, run_params, run_tags, runs
 from muster.track.query.functions import register
 from muster.track.query.nodes import And, Compare, Field, Has, Node, Not, Or, Sort, quoted
@@ -204,7 +204,7 @@ def _nearest(
     further = select(func.min(column)).where(column > first.c.name).scalar_subquery()
     names = first.union_all(select(further).where(first.c.name.is_not(None)))
     some = connection.execute(select(names.c.name).where(names.c.name.is_not(None)).limit(_HINTED)).scalars().all()
-    return next((one for one in get_close_matches(name, some, 5, 0.5) if known(one)), None)
+    return next((one for one in close_matches(name, some, 5, 0.5) if known(one)), None)
 
 
 def _within(

@@ -1,8 +1,13 @@
-"""Statistics of groups of runs: means with confidence intervals, Welch's t-test, Holm's correction."""
+"""Statistics of groups of runs: means with confidence intervals, Welch's t-test, Holm's correction.
+
+Values may be any finite numbers: they are scaled by a power of two, which is exact, so that no square overflows or
+vanishes. A result that is too large for a float is the largest float.
+"""
 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -12,6 +17,7 @@ FEW: Final = 5  # runs in a group; with fewer, a test means little, and the resu
 MOST_PAIRED: Final = 8  # groups up to which every pair is tested; with more, each against the best
 _TINY: Final = 1e-300
 _ENOUGH: Final = 1e-15
+_LARGEST: Final = sys.float_info.max
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +51,15 @@ def estimate(values: Sequence[float], level: float = 0.95) -> Estimate:
     count = len(values)
     if not count:
         return Estimate(0, None, None, None, None)
-    mean = math.fsum(values) / count
+    power = _power(values)
+    scaled = [math.ldexp(value, -power) for value in values]
+    mean = math.fsum(scaled) / count
     if count == 1:
-        return Estimate(1, mean, None, None, None)
-    deviation = math.sqrt(_variance(values, mean))
+        return Estimate(1, values[0], None, None, None)
+    deviation = math.sqrt(_variance(scaled, mean))
     reach = t_quantile(0.5 + level / 2, count - 1) * deviation / math.sqrt(count)
-    return Estimate(count, mean, deviation, mean - reach, mean + reach)
+    numbers = (mean, deviation, mean - reach, mean + reach)
+    return Estimate(count, *(_scaled(number, power) for number in numbers))
 
 
 def compare_groups(groups: Sequence[Sequence[float]], best: int = 0, level: float = 0.95) -> list[Difference]:
@@ -67,24 +76,29 @@ def welch(
     first: Sequence[float], second: Sequence[float], level: float = 0.95, places: tuple[int, int] = (0, 1)
 ) -> Difference:
     """Welch's t-test, which doesn't assume equal variances."""
-    one, other = estimate(first, level), estimate(second, level)
+    power = _power([*first, *second])
+    one, other = (estimate([math.ldexp(value, -power) for value in side], level) for side in (first, second))
     if one.mean is None or other.mean is None:
         return Difference(*places, None, None, None, None, None, None, None, "a group has no value")
     apart = one.mean - other.mean
+    difference = _scaled(apart, power)
     if one.deviation is None or other.deviation is None:
-        return Difference(*places, apart, None, None, None, None, None, None, "a test needs 2 runs in each group")
-    a, b = one.deviation**2 / one.count, other.deviation**2 / other.count
-    if a + b == 0:
+        return Difference(*places, difference, None, None, None, None, None, None, "a test needs 2 runs in each group")
+    errors = (one.deviation / math.sqrt(one.count), other.deviation / math.sqrt(other.count))
+    largest = max(errors)
+    if largest == 0:
         return Difference(
-            *places, apart, None, None, None, None, None, None, "no group varies: nothing to test against"
+            *places, difference, None, None, None, None, None, None, "no group varies: nothing to test against"
         )
+    a, b = ((error / largest) ** 2 for error in errors)  # one of them is 1
     freedom = (a + b) ** 2 / (a**2 / (one.count - 1) + b**2 / (other.count - 1))
-    error = math.sqrt(a + b)
-    t = apart / error
+    error = largest * math.sqrt(a + b)
+    t = _scaled(apart / error, 0)
     reach = t_quantile(0.5 + level / 2, freedom) * error
     few = min(one.count, other.count) < FEW
     why = f"fewer than {FEW} runs in a group: a real difference is easily missed" if few else ""
-    return Difference(*places, apart, apart - reach, apart + reach, t, freedom, t_two_sided(t, freedom), None, why)
+    low, high = _scaled(apart - reach, power), _scaled(apart + reach, power)
+    return Difference(*places, difference, low, high, t, freedom, t_two_sided(t, freedom), None, why)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -149,6 +163,20 @@ def _apart(value: float) -> float:
 
 def _variance(values: Sequence[float], mean: float) -> float:
     return math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
+
+
+def _power(values: Sequence[float]) -> int:
+    """The power of two by which the largest of the values is from 0.5 to 1."""
+    return max((math.frexp(value)[1] for value in values if value), default=0)
+
+
+def _scaled(number: float, power: int) -> float:
+    """number · 2**power, or the largest float of its sign."""
+    try:
+        found = math.ldexp(number, power)
+    except OverflowError:
+        found = math.copysign(math.inf, number)
+    return max(-_LARGEST, min(found, _LARGEST))
 
 
 def _with(one: Difference, adjusted: float | None) -> Difference:

@@ -21,6 +21,7 @@ from muster.control.admission import (
     workdir,
 )
 from muster.control.admission.base import Check, Context, Growth, Objections, Site
+from muster.control.admission.files import Files
 
 CHECKS: tuple[Check, ...] = (
     project.check,
@@ -41,4 +42,4 @@ CHECKS: tuple[Check, ...] = (
     command.check,
 )
 
-__all__ = ["CHECKS", "Check", "Context", "Growth", "Objections", "Site"]
+__all__ = ["CHECKS", "Check", "Context", "Files", "Growth", "Objections", "Site"]

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
-
 from muster.control.admission.base import Context
 from muster.core.reasons import Reason, reason
 from muster.core.spec import JobSpec
+from muster.core.suggest import did_you_mean
 
 
 def check(spec: JobSpec, context: Context) -> Reason | None:
     if spec.project in context.state.projects:
         return None
-    near = get_close_matches(spec.project, context.state.projects, n=1)
-    hint = f"Did you mean {near[0]!r}?" if near else f"Create it with `muster project create {spec.project}`."
+    create = f"Create it with `muster project create {spec.project}`."
+    hint = did_you_mean(spec.project, context.state.projects, create, quote="'")
     return reason("unknown_project", f"project {spec.project!r} does not exist", hint, project=spec.project)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
-
 from muster.control.admission.base import Context
 from muster.core.reasons import Reason, reason
 from muster.core.spec import JobSpec
+from muster.core.suggest import did_you_mean
 
 SHARED = "default"
 
@@ -14,8 +13,8 @@ SHARED = "default"
 def check(spec: JobSpec, context: Context) -> Reason | None:
     queue = context.state.queues.get(spec.queue)
     if queue is None:
-        near = get_close_matches(spec.queue, context.state.queues, n=1)
-        hint = f"Did you mean {near[0]!r}?" if near else f"Create it with `muster queue create {spec.queue}`."
+        create = f"Create it with `muster queue create {spec.queue}`."
+        hint = did_you_mean(spec.queue, context.state.queues, create, quote="'")
         return reason("unknown_queue", f"queue {spec.queue!r} does not exist", hint, queue=spec.queue)
     if queue.project != spec.project and queue.name != SHARED:
         own = [q.name for q in context.state.queues.values() if q.project == spec.project] or [SHARED]

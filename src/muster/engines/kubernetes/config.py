@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
 from muster.core.errors import ConfigError, Invalid
 from muster.core.resources import Resources
+from muster.core.suggest import did_you_mean
 from muster.core.units import PRIORITIES, InvalidValue, parse_accelerators, parse_duration, parse_size
 from muster.engines.describe import Home
 from muster.engines.kubernetes.adapter import KubeConfig, KubernetesAdapter
@@ -164,9 +164,7 @@ def _growth(where: str, raw: Mapping[str, Any]) -> Growth:
 def _known(where: str, given: Mapping[str, Any], keys: Iterable[str]) -> None:
     for key in given:
         if key not in keys:
-            near = get_close_matches(str(key), list(keys), n=1)
-            hint = f"Did you mean `{near[0]}`?" if near else f"There are: {', '.join(keys)}."
-            raise ConfigError(f"{where}: `{key}` is not a setting.", hint)
+            raise ConfigError(f"{where}: `{key}` is not a setting.", did_you_mean(str(key), keys))
 
 
 def _text(where: str, key: str, value: Any) -> str:

@@ -10,9 +10,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from muster.core.spec_engines import KubernetesForm as Form
 from muster.engines.kubernetes.render_options import VOLCANO, Options
 from muster.engines.kubernetes.render_pod import Doc
-from muster.engines.kubernetes.settings import COMPLETION_INDEX, CONTAINER, REPLICA_INDEX, Form
+from muster.engines.kubernetes.settings import COMPLETION_INDEX, CONTAINER, REPLICA_INDEX
 
 QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
 JOBSET: Final = "jobset.x-k8s.io/v1alpha2"

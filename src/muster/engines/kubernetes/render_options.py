@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import Any, Final
 
 from muster.core.errors import Invalid
 from muster.core.resources import WHOLE
+from muster.core.spec_engines import KubernetesForm as Form
+from muster.core.suggest import did_you_mean
 from muster.core.units import ANY_ACCELERATOR, by_priority
 from muster.engines.base import GangLaunch
-from muster.engines.kubernetes.settings import FORMS, Form, KubeSettings, PoolSettings
+from muster.engines.kubernetes.settings import FORMS, KubeSettings, PoolSettings
 from muster.engines.kubernetes.toleration import toleration
 
 VOLCANO: Final = "volcano"
@@ -106,8 +107,7 @@ def quantity(value: object) -> str:
 def _form(given: object, settings: KubeSettings, gang: GangLaunch, scheduler: str) -> Form:
     form: Any = given or settings.form
     if form not in FORMS:
-        near = get_close_matches(str(form), FORMS, n=1)
-        hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(FORMS)}."
+        hint = did_you_mean(str(form), FORMS, quote="'")
         raise Invalid(f"There is no form {form!r} of a gang in Kubernetes.", hint)
     # KAI makes one group per pod of a plain Job, but one group of a whole JobSet.
     alone = len(gang.seats) == 1
@@ -118,8 +118,7 @@ def _form(given: object, settings: KubeSettings, gang: GangLaunch, scheduler: st
 def _known(given: Mapping[str, Any]) -> None:
     for key in given:
         if key not in KEYS:
-            near = get_close_matches(str(key), KEYS, n=1)
-            hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(KEYS)}."
+            hint = did_you_mean(str(key), KEYS, quote="'")
             raise Invalid(f"kubernetes: there is no option {key!r}.", hint)
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final, get_args
 
+from muster.core.spec_engines import KubernetesForm as Form
 from muster.engines.kubernetes.allow import Allow, ProjectSettings
 
-Form = Literal["job", "jobset", "trainjob", "pytorchjob"]
-FORMS: Final[tuple[Form, ...]] = ("job", "jobset", "trainjob", "pytorchjob")
+FORMS: Final[tuple[Form, ...]] = get_args(Form)
 
 # Labels and annotations of every object of a gang.
 INSTALLATION: Final = "muster.dev/installation"

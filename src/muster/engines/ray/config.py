@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import fields
-from difflib import get_close_matches
 from typing import Any, Final
 
 from muster.core.errors import ConfigError
 from muster.core.resources import Resources
+from muster.core.suggest import did_you_mean
 from muster.core.units import InvalidValue, parse_accelerators, parse_duration, parse_size
 from muster.engines.describe import Home
 from muster.engines.isolation import KEYS, read_isolation
@@ -80,9 +80,7 @@ def _table(where: str, raw: object, known: Collection[str]) -> Mapping[str, Any]
 def _known(where: str, given: Mapping[str, Any], known: Collection[str]) -> None:
     for key in given:
         if key not in known:
-            near = get_close_matches(str(key), known, n=1)
-            hint = f"Did you mean `{near[0]}`?" if near else f"There are: {', '.join(sorted(known))}."
-            raise ConfigError(f"{where}.{key} is not a setting.", hint)
+            raise ConfigError(f"{where}.{key} is not a setting.", did_you_mean(str(key), sorted(known)))
 
 
 def _text(where: str, raw: object) -> str:

@@ -6,11 +6,11 @@ import getpass
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
 from muster.core.errors import ConfigError
+from muster.core.suggest import did_you_mean
 from muster.core.units import PRIORITIES, InvalidValue, parse_duration
 from muster.engines.describe import Home
 from muster.engines.isolation import KEYS, IsolationSettings, read_isolation
@@ -150,9 +150,7 @@ def _duration(where: str, value: Any) -> float:
 
 def _no_others(where: str, given: Mapping[str, Any], known: set[str]) -> None:
     for key in given.keys() - known:
-        near = get_close_matches(key, known, n=1)
-        hint = f"Did you mean `{near[0]}`?" if near else f"There are: {', '.join(sorted(known))}."
-        raise ConfigError(f"{where}: `{key}` is not a setting.", hint)
+        raise ConfigError(f"{where}: `{key}` is not a setting.", did_you_mean(key, sorted(known)))
 
 
 def _user() -> str:

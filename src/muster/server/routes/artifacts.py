@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import mimetypes
 from dataclasses import asdict, dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
 from muster.core.errors import NotFound
+from muster.core.terms import FileKind
 from muster.server.content import Served, receive, send
 from muster.server.context import HEAVY, Caller, Leading, Tracked
 from muster.server.record_context import RunRef, find_run, holder_of
@@ -27,7 +28,6 @@ router = APIRouter(prefix="/v1/runs/{ref}", tags=["content"])
 FilePath = Annotated[str, Path(max_length=4000, description="relative, with / between its parts")]
 Prefix = Annotated[str, Query(max_length=4000)]
 _TEXT = r"^[^\x00]*$"
-Kind = Literal["file", "media", "checkpoint", "model"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ async def put_artifact(
     digest: Annotated[
         Hex | None, Query(description="content that the asker uploaded or can read, in place of a body")
     ] = None,
-    kind: Kind = "file",
+    kind: FileKind = "file",
 ) -> View:
     """Stores the body at this path, or links existing content to it. Replaces what was there before."""
     run = await run_in_threadpool(find_run, leader, track, caller, ref, "member")

@@ -11,6 +11,7 @@ import numpy as np
 from fastapi import APIRouter, Header, Path, Query
 from fastapi.responses import StreamingResponse
 
+from muster.core.terms import FINAL
 from muster.monitor.cost import cost_of
 from muster.monitor.goodput import Trail, summarise
 from muster.server.auth import Identity
@@ -96,7 +97,7 @@ def logs_stream(
         if state != shown[0]:
             shown[0] = state
             parts.append(frame("job", view))
-        over = complete and view["finished_at"] is not None and view["phase"] in ("succeeded", "failed", "stopped")
+        over = complete and view["finished_at"] is not None and view["phase"] in FINAL
         if over:
             parts.append(frame("end", view))
         elif not complete:
@@ -115,7 +116,7 @@ def job_stream(ref: Ref, leader: Leading, caller: Caller, service: Serving, watc
     def look(caller: Identity) -> tuple[list[bytes], bool]:
         caller.need(leader.store.state(), job.project, "viewer")
         view = view_of(leader, caller, job.id)
-        over = view["phase"] in ("succeeded", "failed", "stopped")
+        over = view["phase"] in FINAL
         parts = [frame("job", view)] if view != shown[0] else []
         shown[0] = view
         return [*parts, *([frame("end", view)] if over else [])], over
@@ -150,9 +151,10 @@ def summary(ref: Ref, leader: Leading, track: Tracked, caller: Caller) -> View:
     """The run's time and steps, and the cost of its restarts."""
     job = find_job(leader, caller, ref)
     names = [name for name in _names(track, job.id) if not name.startswith(SYSTEM)]
-    columns = _columns(track, job.id, "loss" if "loss" in names else names[0]) if names else {}
-    trails = {number: Trail(column.steps, column.times) for number, column in columns.items()}
     attempts, end = leader.store.attempts(job.id), job.finished_at or leader.clock.now()
+    numbers = [attempt.number for attempt in attempts]
+    found_at = track.metrics.milestones(job.id, "loss" if "loss" in names else names[0], numbers) if names else {}
+    trails = {of: Trail([at.step for at in some], [at.time for at in some]) for of, some in found_at.items()}
     found = summarise(attempts, trails, end)
     rules = leader.store.state().rules
     restarts = [

@@ -12,15 +12,17 @@ from urllib.parse import unquote
 from fastapi import APIRouter, Header, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from muster.control.admission import Context, Site
+from muster.control.admission import Context, Files, Site
+from muster.control.admission.files import NOTHING_AMISS
 from muster.control.submit import Submission, admit, earlier, peek, resume, stop, submit
 from muster.core.errors import Conflict, Invalid, MusterError
 from muster.core.event import Event
-from muster.core.job import PHASES, Job, Phase
+from muster.core.job import Job
 from muster.core.parse import parse_job
 from muster.core.reasons import Reason
 from muster.core.spec import JobSpec, dump_job
 from muster.core.state import State
+from muster.core.terms import PHASES, Phase
 from muster.sched.snapshot import Snapshot, take
 from muster.sched.whatif import newcomer, what_if
 from muster.server.auth import Identity
@@ -114,13 +116,17 @@ def submit_batch(body: BatchBody, leader: Leading, caller: Caller, python: Pytho
     results: list[View | None] = [None] * len(body.jobs)
     pending: list[tuple[int, Submission, Future[list[Event]] | None]] = []
     checked: dict[Code, Code] = {}
+    files = Files()
     for index, item in enumerate(body.jobs):
         try:
             spec = parse_job(item.spec, source=f"job {index}")
             caller.need(state, spec.project, "member")
             submission = _submission(leader, spec, caller, item.key, item.code, checked, python)
-            proposal = submit(leader.store, submission, now, leader.local, **site)
-            pending.append((index, submission, None if item.key in known else leader.commit.submit(proposal)))
+            future = None
+            if item.key not in known:
+                proposal = submit(leader.store, submission, now, leader.local, files=files, **site)
+                future = leader.commit.submit(proposal)
+            pending.append((index, submission, future))
         except MusterError as error:
             results[index] = {"error": error.to_dict()}
     for index, submission, future in pending:
@@ -253,12 +259,13 @@ def _submit(leader: Leader, caller: Identity, proposal: Proposal) -> View | None
 def _dry(leader: Leader, caller: Identity, submission: Submission, site: Site) -> View:
     """Raises Refused, or predicts what would happen to the job. Computed in this thread, not between two commits."""
     now = leader.clock.now()
+    sight = Files().look(submission.spec, submission.python) if leader.local else NOTHING_AMISS
 
     def has_secret(project: str, name: str) -> bool:
         return leader.store.secret(project, name) is not None
 
     def look(state: State) -> tuple[Snapshot, Job, Callable[[Job], bool]]:
-        admit(submission, Context(state, caller.user, has_secret, leader.local, **site))
+        admit(submission, Context(state, caller.user, has_secret, leader.local, sight=sight, **site))
         job = newcomer(state, submission.spec, caller.user, now)
         return take(state, leader.controller.board, now, users=[job]), job, sees(caller, state)
 

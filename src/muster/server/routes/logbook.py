@@ -9,6 +9,7 @@ from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from muster.core.errors import Invalid, NotFound
+from muster.core.terms import EntryKind
 from muster.server.context import HEAVY, Caller, Leading, Tracked
 from muster.server.record_context import RunRef, find_run
 from muster.server.routes.cluster import Name
@@ -18,11 +19,10 @@ from muster.track.tracking import Tracking
 
 router = APIRouter(prefix="/v1", tags=["logbook"])
 
-Kind = Literal["note", "purpose", "start", "restart", "preemption", "stop", "end", "change", "alert", "promotion"]
 After = Annotated[int, Query(ge=0, le=2**53, description="the id of the last entry that is known")]
 Limit = Annotated[int, Query(ge=1, le=1000)]
 Search = Annotated[str | None, Query(max_length=500, pattern=r"^[^\x00]*$", description="a text, whatever its case")]
-Kinds = Annotated[list[Kind] | None, Query(alias="kind")]
+Kinds = Annotated[list[EntryKind] | None, Query(alias="kind")]
 Last = Annotated[bool, Query(description="the newest rather than the oldest")]
 _MARKDOWN = "text/markdown; charset=utf-8"
 

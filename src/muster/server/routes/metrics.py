@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict, fields
-from difflib import get_close_matches
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Response
 from pydantic_core import to_json
 
 from muster.core.errors import NotFound
+from muster.core.suggest import close_matches
 from muster.server.context import HEAVY, Caller, Leading, Tracked
 from muster.server.record_context import RunRef, find_run
 from muster.track.metrics.shapes import Axis, Curve, Series
@@ -81,7 +81,7 @@ def _check_there(series: list[Series], name: str, rank: int | None) -> None:
     names = sorted({one.name for one in series if rank in (None, one.rank)})
     if name in names:
         return
-    near = get_close_matches(name, names, 3) or names[:5]
+    near = close_matches(name, names) or names[:5]
     of = "" if rank is None else f" of rank {rank}"
     hint = f"There is {', '.join(near)}." if near else "It has none yet."
     raise NotFound(f"The run has no metric {name!r}{of}.", hint)

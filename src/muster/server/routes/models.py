@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated, Literal
+from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, ConfigDict, Field
 
 from muster.core.entities import Role
 from muster.core.errors import NotFound
+from muster.core.terms import Stage
 from muster.server.auth import Identity
 from muster.server.context import Caller, Leading, Tracked
 from muster.server.leader import Leader
@@ -26,7 +27,6 @@ router = APIRouter(prefix="/v1/models", tags=["models"])
 ModelName = Annotated[str, Path(min_length=1, max_length=NAME_MAX, pattern=r"^[^\x00]*$")]
 Number = Annotated[int, Path(ge=1, le=2**31 - 1)]
 Alias = Annotated[str, Path(min_length=1, max_length=255, pattern=r"^[^\x00]*$")]
-Stage = Literal["none", "staging", "production", "archived"]
 Description = Annotated[str, Field(max_length=100_000)]
 
 

@@ -11,8 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import select
 
 from muster.core.errors import Invalid, NotFound
-from muster.core.job import Phase
-from muster.core.spec import Kind
+from muster.core.terms import Kind, Phase
 from muster.server.context import Caller, Leading, Tracked
 from muster.server.log_reader import output_view
 from muster.server.record_context import RunRef, find_run

@@ -12,7 +12,7 @@ from sqlalchemy import select
 from starlette.concurrency import run_in_threadpool
 
 from muster.core.errors import Conflict, Invalid, NotFound
-from muster.core.job import FINAL
+from muster.core.terms import FINAL
 from muster.server.auth import Identity
 from muster.server.context import HEAVY, Caller, Leading, Tracked
 from muster.server.leader import Leader

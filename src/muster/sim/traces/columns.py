@@ -9,12 +9,12 @@ source does not give it. `gpus` and `cpus` are totals of the whole job; a row wi
 from __future__ import annotations
 
 import csv
-import difflib
 from collections.abc import Iterator
 from typing import Any, Final
 
 from muster.core.errors import Problem, SpecError
 from muster.core.report import cut
+from muster.core.suggest import closest
 from muster.sim.model import TraceJob
 from muster.sim.traces.base import (
     LATEST,
@@ -109,8 +109,8 @@ def _places(header: list[str], ledger: Ledger) -> dict[str, int]:
 
 def _missing(name: str, unknown: list[str]) -> Problem:
     stem = name.partition("_")[0]
-    near = difflib.get_close_matches(name, unknown, n=1, cutoff=0.5) or [one for one in unknown if stem in one]
-    hint = f"Rename the column {near[0]!r} to {name!r}." if near else f"Add a column {name!r}."
+    near = closest(name, unknown, 0.5) or next((one for one in unknown if stem in one), None)
+    hint = f"Rename the column {near!r} to {name!r}." if near else f"Add a column {name!r}."
     given = f"columns {cut(', '.join(unknown))!r}" if unknown else "too few columns"
     return Problem("line 1", given, f"a column {name!r}", hint)
 

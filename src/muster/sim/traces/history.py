@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from muster.core.terms import KINDS
 from muster.sim.model import Cluster, PoolShape, TraceJob
 from muster.sim.traces.base import LATEST, WIDEST, BadRow, Ledger, LeftOut, Options, each, quantity, unusable, whole
 
@@ -104,7 +105,7 @@ def _job(job: object, ledger: Ledger) -> TraceJob:
         ledger.queue(str(job.get("queue") or "")),
         str(job.get("project") or ""),
         str(job.get("name") or ""),
-        job["kind"] if job.get("kind") in _KINDS else "train",
+        job["kind"] if job.get("kind") in KINDS else "train",
         min(100, whole(str(job.get("priority", 50)), "priority", "points")),
         None if declared is None else quantity(str(declared), "max_duration"),
         str(job.get("phase") or ""),
@@ -116,5 +117,4 @@ def _kind(asked: Doc, accelerators: int) -> str:
     return kind if accelerators and kind != "GPU" else ""
 
 
-_KINDS: Final = ("train", "eval", "data", "sweep", "session")
 _TOTALS: Final = ("accelerators", "accelerator", "cpus", "memory")

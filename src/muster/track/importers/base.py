@@ -9,9 +9,10 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Protocol
 
 from muster.foreign.tfrecord import Damage
+from muster.wire import Outcome
 
 REVISION: Final = 1  # version of the items and their readers; a new number makes every run be imported again
 _CHUNK: Final = 1 << 20  # bytes
@@ -84,7 +85,7 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    outcome: Literal["succeeded", "failed", "stopped"]
+    outcome: Outcome
     time: float
     detail: str = ""
 

@@ -18,6 +18,7 @@ from muster.track.metrics.append import SYSTEM
 from muster.track.metrics.compact import Compaction, tails
 from muster.track.metrics.compactor import Compactor
 from muster.track.metrics.curve import read_curve, read_points
+from muster.track.metrics.milestones import Milestone, read_milestones
 from muster.track.metrics.shapes import Axis, Curve, Points, Series, Summary, Table
 from muster.track.metrics.source import SeriesQuery, writer
 from muster.track.metrics.tail import group
@@ -122,6 +123,11 @@ class Metrics:
         with self._db.reading() as connection:
             of = _rank(connection, run, name, rank)
             return read_points(connection, SeriesQuery(run, name, of, attempt, start, stop, axis, superseded))
+
+    def milestones(self, run: str, name: str, attempts: Sequence[int]) -> dict[int, list[Milestone]]:
+        """The points that tell how far each attempt of the writer's series came; see `read_milestones`."""
+        with self._db.reading() as connection:
+            return read_milestones(connection, run, name, _rank(connection, run, name, None), attempts)
 
     def table(self, run: str, names: Sequence[str] | None = None, **which: Any) -> Table:
         """All slices of `tables` in one table."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from difflib import get_close_matches
 from typing import Final, Protocol
 
+from muster.core.suggest import did_you_mean
+from muster.core.terms import PHASES
 from muster.track.query import moments, regex
 from muster.track.query.errors import QueryError
-from muster.track.query.fields import PHASES
 from muster.track.query.lex import Token
 from muster.track.query.nodes import Compare, Field, Operand, Operator
 
@@ -89,8 +89,7 @@ def _phase(operator: Operator, value: Token, wrong: _Wrong) -> str:
     if operator in _ORDER:
         raise wrong("=, != or in", "Phases have no order.")
     if word not in PHASES:
-        near = get_close_matches(word, PHASES, 1, 0.5)
-        raise wrong(f"one of {', '.join(PHASES)}", f"Did you mean {near[0]}?" if near else "")
+        raise wrong(f"one of {', '.join(PHASES)}", did_you_mean(word, PHASES, "", quote="", cutoff=0.5))
     return word
 
 
@@ -106,11 +105,11 @@ def _loose(value: Token) -> Operand:
 
 def _check_pattern(text: str, value: Token) -> None:
     try:
-        regex.check(value.text)
+        regex.Pattern(value.text)
     except regex.BadPattern as bad:
-        what = f"the pattern {value.text!r} has {bad} (at its character {bad.at + 1})."
-        hint = "Write a backslash before a character that is meant as it is, such as \\( or \\. ."
-        raise QueryError(text, value.start, value.end, what, hint) from None
+        where = "" if bad.at is None else f" (at its character {bad.at + 1})"
+        what = f"the pattern {value.text!r} has {bad}{where}."
+        raise QueryError(text, value.start, value.end, what, bad.hint) from None
 
 
 class _Wrong(Protocol):

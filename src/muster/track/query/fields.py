@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from typing import Final, get_args
 
+from muster.core.suggest import closest, did_you_mean
 from muster.track.query.errors import QueryError
 from muster.track.query.lex import Token
 from muster.track.query.nodes import Field, Kind, MetricPart, quoted
 
-PHASES: Final = ("queued", "starting", "running", "stopping", "succeeded", "failed", "stopped")
 PARTS: Final[tuple[MetricPart, ...]] = get_args(MetricPart)
 LONGEST_NAME: Final = 1000  # characters: longer than any stored name
 # Name in a query → kind and column.
@@ -109,11 +108,10 @@ def _encodes(name: str) -> bool:
 
 def _nearest(name: str) -> str:
     head, _, rest = name.lower().partition(".")
-    near = get_close_matches(name.lower(), PLAIN, 1, 0.7)
-    if near:
-        return f"Did you mean `{near[0]}`?"
-    if rest and (space := get_close_matches(head, ("params", "metrics", "tags", "env", "code"), 1, 0.6)):
-        return f"Did you mean `{space[0]}.{quoted(name.partition('.')[2])}`? The fields are {_list()}."
+    if near := did_you_mean(name.lower(), PLAIN, "", cutoff=0.7):
+        return near
+    if rest and (space := closest(head, ("params", "metrics", "tags", "env", "code"))):
+        return f"Did you mean `{space}.{quoted(name.partition('.')[2])}`? The fields are {_list()}."
     shown = quoted(name)
     return f"Did you mean `params.{shown}`, `metrics.{shown}` or `tags.{shown}`? The fields are {_list()}."
 

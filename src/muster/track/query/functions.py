@@ -6,18 +6,19 @@ SQLite gets its own functions, registered on the connection that runs the query;
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
 from typing import Any, Final
 
 from sqlalchemy import ARRAY, JSON, ColumnElement, Connection, Double, Numeric, Text, case, cast, func, literal
 from sqlalchemy.dialects.postgresql import aggregate_order_by
 
-from muster.track.query.regex import Budget, Matcher, Spent, is_plain
+from muster.track.query.regex import Pattern, is_plain
 
 # Numbers that both databases parse equally: PostgreSQL refuses a number that a double can't hold.
 _NUMBER: Final = r"^[+-]?([0-9]{1,30}(\.[0-9]{0,30})?|\.[0-9]{1,30})([eE][+-]?[0-9]{1,2})?$"
 _NUMBER_HERE: Final = re.compile(_NUMBER)
-MOST_WORK: Final = 40_000_000  # for all patterns of one query: about ten seconds
+MOST_SECONDS: Final = 10.0  # for all patterns of one query
 _RELEASE: Final = re.compile(r"[vV]?([0-9]{1,18}(?:\.[0-9]{1,18})*)", re.ASCII)
 _RELEASE_THERE: Final = r"^[vV]?([0-9]{1,18}(?:\.[0-9]{1,18})*)"
 
@@ -88,26 +89,26 @@ class Dialect:
 
 
 class Patterns:
-    """The patterns of one query and their work budget. Once it is used up, they find nothing, and `spent` is true."""
+    """The patterns of one query and their time. Once it is used up, they find nothing, and `spent` is true."""
 
-    def __init__(self) -> None:
-        self._made: dict[str, Matcher] = {}
-        self._budget = Budget(MOST_WORK)
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._made: dict[str, Pattern] = {}
+        self._clock, self._left = clock, MOST_SECONDS
 
     @property
     def spent(self) -> bool:
-        return self._budget.left < 0
+        return self._left < 0
 
     def __call__(self, pattern: str, value: object) -> bool:
         if value is None or self.spent:
             return False
-        try:
-            matcher = self._made.get(pattern)
-            if matcher is None:
-                matcher = self._made[pattern] = Matcher.of(pattern, self._budget)
-            return matcher.occurs(str(value))
-        except Spent:
-            return False
+        began = self._clock()
+        made = self._made.get(pattern)
+        if made is None:
+            made = self._made[pattern] = Pattern(pattern)
+        found = made.occurs(str(value))
+        self._left -= self._clock() - began
+        return found
 
 
 def register(connection: Connection) -> Patterns:

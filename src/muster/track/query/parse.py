@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, cast
 
+from muster.core.terms import PHASES
 from muster.track.query import check
 from muster.track.query.errors import QueryError
-from muster.track.query.fields import PHASES, is_field, resolve
+from muster.track.query.fields import is_field, resolve
 from muster.track.query.lex import Token, tokens
 from muster.track.query.nodes import EVERYTHING, And, Compare, Field, Has, Node, Not, Operator, Or, Sort, quoted
 

@@ -1,24 +1,70 @@
-"""Regular expressions in linear time, whatever the pattern, so that no pattern can hang a server.
+"""Patterns of queries: RE2 runs them beside SQLite, PostgreSQL runs them itself, and both see the same syntax.
 
-The syntax is common to Python and PostgreSQL: literals, `.`, classes, `\\d \\w \\s`, groups, `|`, `* + ? {m,n}`, `^`
-and `$` for the ends of the whole text. Matching ignores case. A pattern is compiled to a small program, which runs all
-its threads at once; known sets of threads are cached as states. Every test and every step of a program is charged to a
-budget, so that even the longest text ends within it.
+The syntax is literals, `.`, classes, `\\d \\w \\s`, groups, `|`, `* + ? {m,n}`, `^` and `$` for the ends of the whole
+text. Matching ignores case, takes time linear in the text and releases the interpreter's lock. Backreferences and
+lookaround have no linear algorithm: they are refused.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Final
+import re
+from typing import Any, Final
 
-from muster.track.query.pattern import BadPattern, Step, program
+import re2
 
-__all__ = ["BadPattern", "Budget", "Matcher", "Spent", "check", "is_plain"]
-
-_REMEMBERED: Final = 500  # cached states
-_STEP: Final = 4  # cost of a test or a step of a program, relative to a character that is only skipped
-_MOVES: Final = 20_000  # cached transitions between states
+LONGEST: Final = 2000  # characters in a pattern
+LARGEST: Final = 1000  # instructions, each test of a character counted once
+DEEPEST: Final = 50  # nested groups
+MOST_REPEATS: Final = 255  # PostgreSQL's own limit
+_MEMORY: Final = 8 << 20  # bytes per pattern, for its program and its cached states
 _SPECIAL: Final = frozenset("\\^$.|?*+()[]{}")
+
+_TOKEN: Final = re.compile(
+    r"""(?P<escape>\\.?)
+      | (?P<class>\[\^?(?P<members>\]?(?:\\.|[^\]\\])*)(?P<closed>\]?))
+      | (?P<group>\((?:\?(?:<?[=!]|:|))?)
+      | (?P<repeat>[*+?]|\{(?:(?P<low>[0-9]{1,3})(?P<upto>,(?P<high>[0-9]{0,3}))?\})?)
+      | (?P<other>.)""",
+    re.S | re.X,
+)
+_MEMBER: Final = re.compile(r"\\(?P<escape>.)|(?P<low>[^\\])-(?P<high>[^\]])|(?P<named>\[[:.=])|.", re.S)
+# RE2's own \d, \w and \s are ASCII; Python's and PostgreSQL's are not. These are members of a class.
+_KINDS: Final = {"d": r"\p{Nd}", "w": r"_\p{L}\p{N}", "s": r"\t-\r\x1c-\x20\x85\p{Z}"}
+_BREAKS: Final = {"n": r"\n", "t": r"\t"}
+_ERRORS: Final = {  # how RE2's messages begin
+    "missing )": "a `(` that is never closed",
+    "unexpected )": "a `)` without its `(`",
+    "bad repetition operator": "a repetition of a repetition",
+    "no argument for repetition": "a repetition with nothing before it; write a backslash before it to mean itself",
+}
+_TOO_LARGE: Final = "too much: repetitions multiply"
+
+
+_LITERALLY: Final = "Write a backslash before a character that is meant as it is, such as \\( or \\. ."
+_SEPARATELY: Final = "Join conditions instead, such as `name ~ a and not name ~ b`."
+
+
+class BadPattern(Exception):
+    """An invalid pattern; `at` is the position in it, where it is known."""
+
+    def __init__(self, what: str, at: int | None = None, hint: str = _LITERALLY) -> None:
+        super().__init__(what)
+        self.at, self.hint = at, hint
+
+
+class Pattern:
+    """Tells whether a pattern occurs in a text. Raises BadPattern if the pattern is invalid or too large."""
+
+    def __init__(self, pattern: str) -> None:
+        if len(pattern) > LONGEST:
+            raise BadPattern(f"more than {LONGEST:,} characters", LONGEST)
+        theirs, bare = _translated(pattern)
+        if _compiled(bare).programsize > LARGEST:
+            raise BadPattern(_TOO_LARGE)
+        self._made = _compiled(theirs)
+
+    def occurs(self, text: str) -> bool:
+        return self._made.search(text.encode()) is not None
 
 
 def is_plain(pattern: str) -> bool:
@@ -26,104 +72,102 @@ def is_plain(pattern: str) -> bool:
     return not set(pattern) & _SPECIAL
 
 
-def check(pattern: str) -> None:
-    """Raises BadPattern if the pattern is invalid or too large."""
-    program(pattern)
+def _compiled(pattern: str) -> Any:
+    options = re2.Options()
+    options.max_mem, options.log_errors, options.never_capture = _MEMORY, False, True
+    options.case_sensitive, options.dot_nl = False, True
+    try:
+        return re2.compile(pattern, options)
+    except re2.error as error:
+        raise BadPattern(_in_words(error)) from None
+    finally:
+        re2.purge()  # or it would keep the memory of the last 128 patterns
 
 
-class Spent(Exception):
-    """The budget is used up."""
+def _in_words(error: Exception) -> str:
+    said = error.args[0].decode() if isinstance(error.args[0], bytes) else str(error)
+    if said.startswith(("pattern too large", "invalid repetition size")):
+        return _TOO_LARGE
+    return next((ours for theirs, ours in _ERRORS.items() if said.startswith(theirs)), f"a mistake ({said})")
 
 
-@dataclass(slots=True)
-class Budget:
-    """Remaining work, in skipped characters: about four million per second."""
+def _translated(pattern: str) -> tuple[str, str]:
+    """The pattern for RE2, and the same with one letter for each test of a character: its size.
 
-    left: int
+    Raises BadPattern for what PostgreSQL refuses or understands otherwise.
+    """
+    theirs: list[str] = []
+    bare: list[str] = []
+    depth, anchored = 0, False
+    for token in _TOKEN.finditer(pattern):
+        at, kind, text = token.start(), token.lastgroup, token[0]
+        if token["repeat"]:
+            if anchored:
+                raise BadPattern("a repetition of an end of the text", at)
+            _check_bounds(token, at)
+        elif token["group"]:
+            _check_group(text, at)
+            depth += 1
+            if depth > DEEPEST:
+                raise BadPattern(f"groups nested more than {DEEPEST} deep", at)
+        elif token["class"]:
+            text = _class(token, at)
+        elif token["escape"]:
+            text = _escape(text[1:], at)
+        depth -= kind == "other" and text == ")"
+        anchored = kind == "other" and text in ("^", "$")
+        theirs.append(text)
+        bare.append(text if token["repeat"] or token["group"] or text in ("|", ")", "^", "$") else "x")
+    return "".join(theirs), "".join(bare)
 
-    def spend(self, work: int) -> None:
-        self.left -= work
-        if self.left < 0:
-            raise Spent
+
+def _check_bounds(token: re.Match[str], at: int) -> None:
+    if not token[0].startswith("{"):
+        return
+    low, high = token["low"], token["high"]
+    if low is None or not int(low) <= int(high or low) <= MOST_REPEATS:
+        raise BadPattern(f"a repetition that is not like {{2,5}}, with at most {MOST_REPEATS}", at)
 
 
-@dataclass(slots=True)
-class Matcher:
-    """Tells whether a pattern occurs in a text. For one thread. Raises Spent if the budget is used up."""
+def _check_group(text: str, at: int) -> None:
+    if text not in ("(", "(?:"):
+        looks = text[-1] in "=!"
+        named = f"`{text}`, a lookahead or lookbehind" if looks else f"`{text}`"
+        raise BadPattern(
+            f"a group that begins with {named}; only `(?:` is known", at, _SEPARATELY if looks else _LITERALLY
+        )
 
-    program: list[Step]
-    budget: Budget
-    _known: int = 0
-    _numbers: dict[frozenset[int], int] = field(default_factory=dict)
-    _sets: list[frozenset[int]] = field(default_factory=list)
-    _next: list[dict[str, int]] = field(default_factory=list)
 
-    @classmethod
-    def of(cls, pattern: str, budget: Budget) -> Matcher:
-        steps = program(pattern)
-        budget.spend(_STEP * len(steps))
-        return cls(steps, budget)
+def _escape(letter: str, at: int) -> str:
+    kind = _KINDS.get(letter.lower()) if letter else None
+    if kind:
+        return f"[{kind}]" if letter.islower() else f"[^{kind}]"
+    return _literal(letter, at)
 
-    def occurs(self, text: str) -> bool:
-        self.budget.spend(len(text))
-        state = self._number(self._closure({0}, begin=True))
-        for letter in text:
-            if self._accepts(state):
-                return True
-            after = self._next[state].get(letter)
-            state = self._move(state, letter) if after is None else after
-        return self._accepts(state) or self._ends(state, not text)
 
-    def _accepts(self, state: int) -> bool:
-        return -1 in self._sets[state]
+def _literal(letter: str, at: int) -> str:
+    if letter in _BREAKS:
+        return _BREAKS[letter]
+    if letter.isdecimal():
+        raise BadPattern(f"a backreference `\\{letter}`; there are none", at, _SEPARATELY)
+    if not letter or letter.isalnum():
+        raise BadPattern(f"an escape `\\{letter}` that is not known", at)
+    return f"\\{letter}" if letter.isascii() else letter
 
-    def _ends(self, state: int, begin: bool) -> bool:
-        return -1 in self._closure(self._sets[state] - {-1}, begin=begin, end=True)
 
-    def _move(self, state: int, letter: str) -> int:
-        cases = (letter, letter.lower(), letter.upper())
-        reached = {0}  # a match may begin anywhere
-        work = 0
-        for at in self._sets[state]:
-            step = self.program[at] if at >= 0 else None
-            if step is not None and step.test is not None:
-                work += step.cost
-                if step.test(cases):
-                    reached.add(step.first)
-        self.budget.spend(_STEP * work)
-        closed = self._closure(reached)
-        self._known += 1
-        if len(self._sets) < _REMEMBERED and self._known < _MOVES:
-            after = self._next[state][letter] = self._number(closed)
-            return after
-        self._numbers, self._sets, self._next, self._known = {}, [], [], 0
-        return self._number(closed)
-
-    def _number(self, threads: frozenset[int]) -> int:
-        if threads not in self._numbers:
-            self._numbers[threads] = len(self._sets)
-            self._sets.append(threads)
-            self._next.append({})
-        return self._numbers[threads]
-
-    def _closure(self, threads: set[int] | frozenset[int], begin: bool = False, end: bool = False) -> frozenset[int]:
-        """The threads before the next character, after following all jumps; -1 stands for a match."""
-        found: set[int] = set()
-        seen: set[int] = set()
-        waiting = list(threads)
-        while waiting:
-            at = waiting.pop()
-            if at in seen:
-                continue
-            seen.add(at)
-            step = self.program[at]
-            if step.kind == "match":
-                return frozenset({-1})
-            if step.kind == "split":
-                waiting += (step.first, step.second)
-            elif (step.kind == "begin" and begin) or (step.kind == "end" and end):
-                waiting.append(step.first)
-            elif step.kind in ("test", "end"):
-                found.add(at)
-        self.budget.spend(_STEP * len(seen))
-        return frozenset(found)
+def _class(token: re.Match[str], start: int) -> str:
+    if not token["closed"]:
+        raise BadPattern("a `[` that is never closed", start)
+    negative = "^" if token[0].startswith("[^") else ""
+    members: list[str] = []
+    for member in _MEMBER.finditer(token["members"]):
+        at = token.start("members") + member.start()
+        if member[0].startswith("-") and 0 < member.start() < len(token["members"]) - 1:
+            raise BadPattern("a `-` in the middle of a class; put it at the end", at)
+        if member["named"]:
+            raise BadPattern("a named class; write \\d, \\w or \\s", at)
+        if member["high"] and (member["high"] in "\\[" or member["high"] < member["low"]):
+            raise BadPattern(f"a range `{member[0]}` that holds nothing", at)
+        escape = member["escape"]
+        members.append(member[0] if escape is None else _KINDS.get(escape) or _literal(escape, at))
+    return f"[{negative}{''.join(members)}]"

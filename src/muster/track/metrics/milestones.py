@@ -1,0 +1,81 @@
+"""The first and the last point of each attempt of a series, and where it caught up with the attempt before.
+
+They are found by the extents of blocks, so that only the few blocks that hold them are opened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from sqlalchemy import Connection
+
+from muster.track.metrics import block, source
+from muster.track.metrics.block import Samples
+from muster.track.metrics.source import NO_CUTS, Part, SeriesQuery
+
+Load = Callable[[Part], Samples]
+
+
+@dataclass(frozen=True, slots=True)
+class Milestone:
+    step: int
+    time: float
+
+
+def read_milestones(
+    connection: Connection, run: str, name: str, rank: int, attempts: Sequence[int]
+) -> dict[int, list[Milestone]]:
+    """The milestones of each attempt that has points, sorted by step; superseded points count too.
+
+    `attempts`: all of the run, in order. Of points with one step the first one counts, of those with the last step the
+    last, in the order in which they arrived.
+    """
+    found: dict[int, list[Part]] = {}
+    for part in source.parts(connection, SeriesQuery(run, name, rank, superseded=True), NO_CUTS):
+        found.setdefault(part.attempt, []).append(part)
+    opened: dict[int, Samples] = {}
+
+    def load(part: Part) -> Samples:
+        if part.run is not None:
+            return part.run
+        if part.id not in opened:
+            opened[part.id] = block.decode(source.blobs(connection, [part.id], "data")[part.id])
+        return opened[part.id]
+
+    before = {after: earlier for earlier, after in pairwise(attempts)}
+    milestones = {}
+    for attempt, parts in found.items():
+        opened.clear()
+        steps = [min(part.steps[0] for part in parts)]
+        rival = found.get(before.get(attempt, attempt), [])
+        if rival and attempt in before:
+            caught_up = _lowest(parts, max(part.steps[1] for part in rival), load)
+            steps += [] if caught_up is None else [caught_up]
+        reached = max(part.steps[1] for part in parts)
+        ends = _at(reversed(parts), reached, load, -1)
+        milestones[attempt] = [*(_at(parts, step, load, 0) for step in steps), ends]
+    return milestones
+
+
+def _lowest(parts: Sequence[Part], step: int, load: Load) -> int | None:
+    """The lowest step of a point that is at least this one."""
+    behind = [part.steps[0] for part in parts if part.steps[0] >= step]
+    around = [part for part in parts if part.steps[0] < step <= part.steps[1]]
+    for part in around:
+        steps = load(part).steps
+        behind.append(int(steps[steps >= step].min()))
+    return min(behind, default=None)
+
+
+def _at(parts: Iterable[Part], step: int, load: Load, which: int) -> Milestone:
+    """A point with this step: the first of the first part that has one (`which` 0), or its last (-1)."""
+    for part in parts:
+        if part.steps[0] <= step <= part.steps[1]:
+            samples = load(part)
+            places = np.flatnonzero(samples.steps == step)
+            if len(places):
+                return Milestone(step, float(samples.times[places[which]]))
+    raise AssertionError("a part has no point at the end of its extent")
