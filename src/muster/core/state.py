@@ -51,6 +51,8 @@ def _resumed(state: State, event: Event, changes: Changes) -> None:
     job.finished_at, job.stop, job.charges, job.not_before, job.ran, job.claim = None, None, {}, 0.0, 0.0, ()
     job.reason = Reason.of(event.data["reason"])
     job.phase, job.since = "queued", event.time
+    if job.attempt is not None and not job.attempt.pool:  # a document of the first release
+        job.attempt.pool = _pool(state, job.attempt.workers)
     state.add_job(job)
     changes.jobs[job.id] = job
 
@@ -60,8 +62,7 @@ def _planned(state: State, event: Event, changes: Changes) -> None:
     state.dequeue(job)
     workers = [Worker(seat_from(seat)) for seat in event.data["seats"]]
     from_step = job.checkpoint.step if job.checkpoint else None
-    first = state.nodes.get(workers[0].seat.node) if workers else None
-    pool = first.pool if first is not None else ""
+    pool = _pool(state, workers)
     job.attempt = Attempt(event.attempt, event.time, workers, from_step=from_step, pool=pool)
     job.reason, job.not_before = None, 0.0
     job.waited += event.time - job.since
@@ -69,6 +70,11 @@ def _planned(state: State, event: Event, changes: Changes) -> None:
     state.active[job.id] = None
     state.hold(job)
     _charge(state, job, +1, event, changes)
+
+
+def _pool(state: State, workers: list[Worker]) -> str:
+    first = state.nodes.get(workers[0].seat.node) if workers else None
+    return first.pool if first is not None else ""
 
 
 def _charge(state: State, job: Job, sign: int, event: Event, changes: Changes) -> None:

@@ -56,7 +56,7 @@ class SqlReads:
         query = select(tables.events).where(*_event_terms(want)).limit(want.limit)
         with self._db.reading() as connection:
             rows = connection.execute(query.order_by(seq.desc() if want.last else seq)).all()
-        return [_event(row) for row in (reversed(rows) if want.last else rows)]
+        return [event_from(row) for row in (reversed(rows) if want.last else rows)]
 
     def version(self) -> int:
         with self._db.reading() as connection:
@@ -165,5 +165,5 @@ def _event_terms(want: EventFilter) -> list[ColumnElement[bool]]:
     return terms
 
 
-def _event(row: Row[Any]) -> Event:
+def event_from(row: Row[Any]) -> Event:
     return Event(row.kind, row.time, row.actor, row.project, row.job, row.attempt, codec.loads(row.data), row.seq)

@@ -33,7 +33,9 @@ from sqlalchemy import (
     text,
 )
 
-REVISION: Final = "0006"  # the newest in `migrations/versions`
+REVISION: Final = "0008"  # the newest in `migrations/versions`
+# The version of what events fold into. Raise it whenever they fold into more: older tables are rebuilt by `refold`.
+FOLD: Final = 2
 VERSION_TABLE: Final = "schema_version"  # not Alembic's default: other users of Alembic may share the database
 
 metadata = MetaData()
@@ -57,6 +59,7 @@ head = Table(
     Column("token", Text, nullable=False),  # of the last transaction, so that a writer can tell whether it was its own
     Column("version", BigInteger, nullable=False),  # seq of the last event
     Column("time", Double, nullable=False),  # of the last event
+    Column("fold", Integer, nullable=False, server_default="1"),  # `FOLD` of the version that folded the tables
 )
 
 events = Table(
