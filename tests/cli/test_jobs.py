@@ -150,12 +150,17 @@ def test_a_dry_run_checks_and_submits_nothing(at_home, live, tmp_path):
 
 
 # --- looking ----------------------------------------------------------------------------------------------------------
-def test_ls_shows_what_is_there(at_home, waiting):
+def test_ls_shows_what_is_there(at_home, waiting, live):
     shown = at_home("ls", "--name", "waits").out.splitlines()
     assert shown[0].split() == ["id", "phase", "reason", "att", "progress", "nodes", "user", "age"]
     assert shown[1].split()[:2] == [waiting, "running"]
     assert at_home("ls", "--json", "--phase", "running", "--name", "waits").json["jobs"][0]["id"] == waiting
     assert at_home("ls", "--name", "nobody").err == "No jobs match.\n"
+    child = live.submit("true", name="child", parent=waiting)["id"]
+    assert [job["id"] for job in at_home("ls", "--parent", "waits", "--json").json["jobs"]] == [child]
+    assert f"parent      {waiting}" in at_home("status", child).out
+    assert at_home("ls", "--parent", child).err == "No jobs match.\n"
+    live.wait(child)
     wrong = at_home("ls", "--phase", "done")
     assert wrong.code == 2
     assert "Expected one of queued" in wrong.err

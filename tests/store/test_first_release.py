@@ -1,10 +1,10 @@
 """A database that the first release wrote is loaded by this one, and work goes on.
 
-`data/first-release.db.gz` was written by the server of commit bb6fd22 (schema 0001, `muster up --nodes 3 --accelerators
-H100:2`), by its own commands: a job that succeeded, one that failed after two restarts, one that was stopped, resumed and
-stopped again, two that ran when the server got SIGKILL (one of them in its second attempt), one that was queued, and one
-that was stopped before it started; next to them a project with a member and a secret, a queue, three tokens and a drained
-node. The file was then checkpointed and vacuumed.
+`data/first-release.db.gz` was written by the server of commit bb6fd22 (schema 0001), started with `muster up --nodes
+3 --accelerators H100:2` and driven by its own commands: a job that succeeded, one that failed after two restarts, one
+that was stopped, resumed and stopped again, two that ran when the server got SIGKILL (one of them in its second
+attempt), one that was queued, and one that was stopped before it started; next to them a project with a member and a
+secret, a queue, three tokens and a drained node. The file was then checkpointed and vacuumed.
 """
 
 from __future__ import annotations

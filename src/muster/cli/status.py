@@ -102,6 +102,8 @@ def _rows(job: Job, attempts: list[dict[str, Any]]) -> list[tuple[str, Text]]:
     rank = format_priority(job.priority)
     rows.append(("queue", Text(f"{job.queue} of project {job.project}, priority {rank}")))
     rows.append(("submitted", Text(f"by {job.user} at {format.clock(job.submitted_at)}")))
+    if job.parent:
+        rows.append(("parent", Text(job.parent)))
     if job.tags:
         rows.append(("tags", Text(", ".join(f"{name}={value}" for name, value in job.tags.items()))))
     left_out = len(attempts) - _SHOWN_ATTEMPTS

@@ -30,6 +30,19 @@ class Submission:
     python: str = ""  # see `admission.Context`
 
 
+def context(store: Store, state: State, user: str, local: bool, **site: Unpack[Site]) -> Context:
+    """The context of the admission checks, with what is not in the state but in the store."""
+
+    def has_secret(project: str, name: str) -> bool:
+        return store.secret(project, name) is not None
+
+    def project_of(job_id: str) -> str | None:
+        job = store.job(job_id)
+        return job.project if job is not None else None
+
+    return Context(state, user, has_secret, local, project_of=project_of, **site)
+
+
 def admit(submission: Submission, context: Context) -> None:
     """Runs all admission checks. Raises Refused with every reason against the job."""
     asked = replace(context, python=submission.python, trusted=submission.trusted)
@@ -58,7 +71,7 @@ def submit(
         if submission.key and (user, submission.key) in state.keys:
             return Entry()
         if not admitted:
-            admit(submission, Context(state, user, _secrets(store), local, **site))
+            admit(submission, context(store, state, user, local, **site))
         number = state.next_number
         data: dict[str, Any] = {
             "number": number,
@@ -125,8 +138,7 @@ def resume(
         if job.phase == "succeeded":
             raise Invalid(f"Job {job_id} has succeeded.", "Submit it again to run it once more.")
         allowed = trusted and job.trusted
-        context = Context(state, job.user, _secrets(store), local, **site)
-        admit(Submission(job.spec, job.user, trusted=allowed), context)
+        admit(Submission(job.spec, job.user, trusted=allowed), context(store, state, job.user, local, **site))
         data = {
             "doc": {**job.to_doc(), "trusted": allowed},
             "spec": job.spec.model_dump(mode="json"),
@@ -145,10 +157,6 @@ def peek(into: list[Any], look: Callable[[State], Any]) -> Proposal:
         return Entry()
 
     return propose
-
-
-def _secrets(store: Store) -> Callable[[str, str], bool]:
-    return lambda project, name: store.secret(project, name) is not None
 
 
 def _job_event(kind: str, job: Job, now: float, actor: str, **data: Any) -> Event:

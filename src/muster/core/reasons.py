@@ -162,6 +162,7 @@ _KINDS = [
         "no set of nodes could ever hold the gang",
         "Ask for less, or add nodes; see `muster nodes`.",
     ),
+    ReasonKind("unknown_parent", "refusal", "the parent is no job of the project", "See `muster ls --all`."),
     ReasonKind("unknown_pool", "refusal", "the pool does not exist", "See `muster nodes`."),
     ReasonKind(
         "unknown_secret",

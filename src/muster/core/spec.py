@@ -158,6 +158,11 @@ class JobSpec(_Canonical):
         Field(description="The class of hardware it must run on. Any that fits unless given."),
         Notation("text", LABEL_WORDS, "h100-spot"),
     ] = None
+    parent: Annotated[
+        Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*-[0-9]+$", max_length=100)] | None,
+        Field(description="Id of the job that it is part of, such as the sweep of a trial. Both are of one project."),
+        Notation("text", "the id of a job, such as `lr-sweep-12`", "lr-sweep-12"),
+    ] = None
     purpose: Annotated[
         Text | None,
         Field(description="Why, in a sentence: the first entry of the logbook."),

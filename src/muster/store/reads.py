@@ -136,7 +136,7 @@ class SqlReads:
 
 def _job_terms(want: JobFilter) -> list[ColumnElement[bool]]:
     jobs = tables.jobs.c
-    equal = [(jobs.queue, want.queue), (jobs.user, want.user), (jobs.name, want.name)]
+    equal = [(jobs.queue, want.queue), (jobs.user, want.user), (jobs.name, want.name), (jobs.parent, want.parent)]
     terms = [column == value for column, value in equal if value is not None]
     if want.ids is not None:
         terms.append(jobs.id.in_(want.ids))

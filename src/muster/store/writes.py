@@ -161,7 +161,7 @@ def _job_row(job: Job, spec: str) -> Row:
     return (
         job.number, job.id, job.project, job.queue, job.user, job.spec.name, job.spec.kind, job.phase,
         job.spec.priority, job.submitted_at, job.finished_at, job.key, spec, job_text(job), job.started_at,
-        work_class(job.spec),
+        work_class(job.spec), job.spec.parent,
     )  # fmt: skip
 
 

@@ -81,5 +81,6 @@ def _run(event: Event, experiment: int) -> Run:
     })  # fmt: skip
     return Run(
         event.job, event.project, experiment, spec["name"], data["user"], spec.get("kind", "train"), "job", "queued",
-        event.time, None, None, None, None, True, (), spec.get("purpose") or "", 0, doc=doc, **code_columns(code),
+        event.time, None, None, spec.get("parent"), None, True, (), spec.get("purpose") or "", 0, doc=doc,
+        **code_columns(code),
     )  # fmt: skip

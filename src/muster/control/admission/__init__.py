@@ -9,6 +9,7 @@ from muster.control.admission import (
     isolation,
     limits,
     output,
+    parent,
     pools,
     priority,
     project,
@@ -24,6 +25,7 @@ from muster.control.admission.base import Check, Context, Growth, Objections, Si
 
 CHECKS: tuple[Check, ...] = (
     project.check,
+    parent.check,
     quotas.check,
     queue.check,
     required.check,
