@@ -65,6 +65,7 @@ def picture(state: State) -> dict[str, Any]:
         "jobs": {job_id: record(job) for job_id, job in state.jobs.items()},
         "lines": {name: sorted(line) for name, line in state.lines.items() if line},
         "active": list(state.active),
+        "seatless": sorted(state.seatless),
         "keys": {key: job_id for key, job_id in state.keys.items() if job_id in state.jobs},
         "by_number": dict(state.by_number),
         "rules": plain(state.in_force),
@@ -114,7 +115,8 @@ class History:
         number = state.next_number
         priority, queue = self._random.choice([20, 50, 75]), self._random.choice(["default", "q1"])
         nodes, gpus = self._random.randint(1, 3), self._random.randint(0, 2)
-        event = job_event(number, priority=priority, queue=queue, num_nodes=nodes, gpus=gpus, cpus=1)
+        kind = {"kind": "sweep", "num_nodes": 0} if self._random.random() < 0.1 else {"num_nodes": nodes}
+        event = job_event(number, priority=priority, queue=queue, gpus=gpus, cpus=1, **kind)
         key = f"key-{number}" if self._random.random() < 0.3 else None
         return [Event(event.kind, self._time, "ada", "default", event.job, data={**event.data, "key": key})]
 
@@ -171,7 +173,7 @@ class History:
         why, job = reason("user_stop").to_dict(), self._active(state)
         if job is None or self._random.random() < 0.5:
             job = self._random.choice(list(state.jobs.values()))
-        if job.phase == "queued":
+        if job.phase == "queued" or job.seatless:
             return [self._of(job, "job.stopped", 0, reason=why)]
         return [self._of(job, "job.stopping", 0, reason=why, then="stopped", grace=30.0)]
 

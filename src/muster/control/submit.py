@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Unpack
+from typing import Any, Literal, Unpack
 
-from muster.control.admission import CHECKS, Context, Site
+from muster.control.admission import CHECKS, NODE_CHECKS, Context, Site
 from muster.core.errors import Invalid, NotFound, Refused
 from muster.core.event import Event
 from muster.core.history import groups_of
@@ -15,6 +15,8 @@ from muster.core.reasons import Reason, reason
 from muster.core.spec import JobSpec
 from muster.core.state import State
 from muster.store.base import Entry, Proposal, Record, Rows, Store
+
+Outcome = Literal["succeeded", "failed", "stopped"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,8 @@ def context(store: Store, state: State, user: str, local: bool, **site: Unpack[S
 def admit(submission: Submission, context: Context) -> None:
     """Runs all admission checks. Raises Refused with every reason against the job."""
     asked = replace(context, python=submission.python, trusted=submission.trusted)
-    reasons = [found for check in CHECKS if (found := check(submission.spec, asked)) is not None]
+    checks = CHECKS if submission.spec.num_nodes else [check for check in CHECKS if check not in NODE_CHECKS]
+    reasons = [found for check in checks if (found := check(submission.spec, asked)) is not None]
     if reasons:
         raise Refused(reasons)
 
@@ -104,18 +107,35 @@ def earlier(store: Store, user: str, keys: Sequence[str]) -> dict[str, str]:
 
 
 def stop(job_id: str, actor: str, now: float, grace: float | None, why: Reason | None = None) -> Proposal:
-    """Ends a queued job at once; asks a running gang to stop. A second call with a shorter grace makes it faster."""
+    """Ends a queued job, or one without nodes, at once; asks a running gang to stop.
+
+    A second call with a shorter grace makes it faster.
+    """
 
     def propose(state: State) -> Entry:
         job = state.jobs.get(job_id)
         if job is None:
             raise Invalid(f"Job {job_id} has ended already.", "See `muster status`.")
         cause = why or reason("user_stop", f"stopped by {actor}")
-        if job.phase == "queued":
+        if job.phase == "queued" or job.seatless:
             return Entry([_job_event("job.stopped", job, now, actor, reason=cause.to_dict())])
         seconds = job.spec.stop_grace if grace is None else grace
         data = {"reason": cause.to_dict(), "then": "stopped", "grace": seconds}
         return Entry([_job_event("job.stopping", job, now, actor, **data)])
+
+    return propose
+
+
+def finish(job_id: str, outcome: Outcome, why: Reason, actor: str, now: float) -> Proposal:
+    """Ends a job without nodes, which nothing else ends but a stop and its `max_duration`."""
+
+    def propose(state: State) -> Entry:
+        job = state.jobs.get(job_id)
+        if job is None:
+            raise Invalid(f"Job {job_id} has ended already.", "See `muster status`.")
+        if not job.seatless:
+            raise Invalid(f"Job {job_id} has nodes: it ends with its ranks.", f"Stop it with `muster stop {job_id}`.")
+        return Entry([_job_event(f"job.{outcome}", job, now, actor, reason=why.to_dict())])
 
     return propose
 

@@ -58,6 +58,12 @@ _KINDS = [
     ReasonKind(
         "backing_off", "wait", "waiting before the next attempt after a failure", "Nothing to do: it starts by itself."
     ),
+    ReasonKind(
+        "no_nodes_needed",
+        "wait",
+        "it holds no nodes and runs until it is ended",
+        "See its jobs with `muster ls --parent`, or end it with `muster stop`.",
+    ),
     ReasonKind("about_to_start", "wait", "the scheduler places it in its next round"),
     ReasonKind(
         "nodes_unhealthy", "wait", "the nodes that fit are draining, suspect or quarantined", "See `muster nodes`."

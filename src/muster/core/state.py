@@ -42,6 +42,8 @@ def _submitted(state: State, event: Event, changes: Changes) -> None:
         since=event.time, key=data.get("key"), ask=ask(spec), expect=data.get("expect"),
         code=(data.get("code") or {}).get("tree", ""), trusted=bool(data.get("trusted")),
     )  # fmt: skip
+    if job.seatless:
+        job.phase, job.started_at = "running", event.time
     state.add_job(job)
     changes.jobs[job.id] = job
 
@@ -50,7 +52,7 @@ def _resumed(state: State, event: Event, changes: Changes) -> None:
     job = Job.from_doc(event.data["doc"], JobSpec.model_validate(event.data["spec"]))
     job.finished_at, job.stop, job.charges, job.not_before, job.ran, job.claim = None, None, {}, 0.0, 0.0, ()
     job.reason = Reason.of(event.data["reason"])
-    job.phase, job.since = "queued", event.time
+    job.phase, job.since = "running" if job.seatless else "queued", event.time
     if job.attempt is not None and not job.attempt.pool:  # a document of the first release
         job.attempt.pool = _pool(state, job.attempt.workers)
     state.add_job(job)

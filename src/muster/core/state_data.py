@@ -59,6 +59,7 @@ class State:
     history: History = field(default_factory=History)
     lines: dict[str, dict[str, None]] = field(default_factory=dict)  # queue name → ids of its queued jobs, unordered
     active: dict[str, None] = field(default_factory=dict)  # ids of jobs that hold resources, oldest first
+    seatless: dict[str, None] = field(default_factory=dict)  # ids of jobs that run without nodes
     keys: dict[tuple[str, str], str] = field(default_factory=dict)  # (user, idempotency key) → job; the newest ones
     live: Counter[tuple[str, str]] = field(default_factory=Counter)  # ("user" or "project", name) → unfinished jobs
     by_number: dict[int, str] = field(default_factory=dict)
@@ -83,6 +84,8 @@ class State:
         elif job.active:
             self.active[job.id] = None
             self.hold(job)
+        elif job.seatless:
+            self.seatless[job.id] = None
 
     def add_node(self, node: Node) -> None:
         """Adds a node, new or changed, and keeps what its jobs hold on it."""
@@ -173,6 +176,7 @@ class State:
 
     def remove(self, job: Job) -> None:
         del self.jobs[job.id], self.by_number[job.number]
+        self.seatless.pop(job.id, None)
         self._count_live(job, -1)
 
     def _count_live(self, job: Job, sign: int) -> None:

@@ -43,4 +43,10 @@ CHECKS: tuple[Check, ...] = (
     command.check,
 )
 
-__all__ = ["CHECKS", "Check", "Context", "Growth", "Objections", "Site"]
+# Checks of the nodes and of what runs on them; a job without nodes does not need them.
+NODE_CHECKS: frozenset[Check] = frozenset({
+    pools.check, capacity.check, topology.check, engine.check, turns.check, limits.check, isolation.check,
+    workdir.check, command.check,
+})  # fmt: skip
+
+__all__ = ["CHECKS", "NODE_CHECKS", "Check", "Context", "Growth", "Objections", "Site"]
