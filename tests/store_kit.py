@@ -8,6 +8,7 @@ from typing import Any
 
 from muster.core.event import Event
 from muster.core.job import Job
+from muster.core.ledger import Use
 from muster.core.reasons import reason
 from muster.core.state import State, apply
 from muster.store.base import EventFilter, JobFilter, Store
@@ -47,6 +48,20 @@ def check_against_log(store: Store) -> None:
     assert attempts == folded.attempts
 
 
+def used_by_attempts(store: Store) -> dict[str, Use]:
+    """What the ended attempts of all jobs used, by project and pool: the sum that the ledgers must have."""
+    found: dict[str, Use] = {}
+    for job in store.jobs(JobFilter(limit=EVERYTHING)):
+        for one in store.attempts(job.id):
+            if one.ended_at is not None:
+                use = found.setdefault(f"{job.project}/{one.pool}", Use())
+                ms = (round(one.ended_at * 1000) - round(one.planned_at * 1000)) * len(one.workers)
+                use.node_ms += ms
+                use.accelerator_us += ms * round(job.ask.weight * 1000)
+                use.cpu_us += ms * job.ask.milli_cpus
+    return found
+
+
 def record(job: Job) -> Any:
     return plain({"doc": job.to_doc(), "spec": job.spec.model_dump(mode="json"), "ask": asdict(job.ask)})
 
@@ -69,6 +84,7 @@ def picture(state: State) -> dict[str, Any]:
         "keys": {key: job_id for key, job_id in state.keys.items() if job_id in state.jobs},
         "by_number": dict(state.by_number),
         "rules": plain(state.in_force),
+        "ledgers": {name: plain(ledger) for name, ledger in state.ledgers.items()},
         "accounts": {name: plain(account) for name, account in state.accounts.items()},
     }
 

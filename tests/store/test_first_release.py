@@ -25,7 +25,7 @@ from muster.core.errors import ConfigError
 from muster.store import tables
 from muster.store.base import JobFilter
 from muster.store.registry import open_store
-from store_kit import check_against_log
+from store_kit import check_against_log, used_by_attempts
 
 DATA = Path(__file__).parent / "data" / "first-release.db.gz"
 PHASES = {
@@ -112,6 +112,7 @@ def test_what_the_first_release_did_not_fold_is_folded(url: str) -> None:
     accelerators = {name: account.rate[0] for name, account in state.accounts.items()}
     assert accelerators == {"default/ada": 2.0, "research/ada": 2.0}
     assert all(account.used[0] > 0 for account in state.accounts.values())
+    assert {name: ledger.use for name, ledger in state.ledgers.items()} == used_by_attempts(store)
     assert state.jobs["gang-4"].waited > 1.0  # its backoff
     assert state.nodes["local-2"].by == "ada"
     store.close()

@@ -151,6 +151,8 @@ def _attempt_ended(state: State, event: Event, changes: Changes) -> None:
         job.ran += event.time - attempt.running_at
     state.release(job)
     _charge(state, job, -1, event, changes)
+    name, ledger = state.enter(job, event.time)
+    changes.entities[("ledger", name)] = ledger
     _touch(job, changes)
 
 

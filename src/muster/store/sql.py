@@ -157,6 +157,7 @@ def _load_entities(connection: Connection, state: State) -> None:
         "project": state.projects,
         "token": state.tokens,
         "account": state.accounts,
+        "ledger": state.ledgers,
     }
     for kind, name, doc in connection.execute(select(tables.entities)):
         entity = codec.entity_from(kind, doc)
