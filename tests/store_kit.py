@@ -8,6 +8,7 @@ from typing import Any
 
 from muster.core.event import Event
 from muster.core.job import Job
+from muster.core.ledger import Use
 from muster.core.reasons import reason
 from muster.core.state import State, apply
 from muster.store.base import EventFilter, JobFilter, Store
@@ -47,6 +48,20 @@ def check_against_log(store: Store) -> None:
     assert attempts == folded.attempts
 
 
+def used_by_attempts(store: Store) -> dict[str, Use]:
+    """What the ended attempts of all jobs used, by project and pool: the sum that the ledgers must have."""
+    found: dict[str, Use] = {}
+    for job in store.jobs(JobFilter(limit=EVERYTHING)):
+        for one in store.attempts(job.id):
+            if one.ended_at is not None:
+                use = found.setdefault(f"{job.project}/{one.pool}", Use())
+                ms = (round(one.ended_at * 1000) - round(one.planned_at * 1000)) * len(one.workers)
+                use.node_ms += ms
+                use.accelerator_us += ms * round(job.ask.weight * 1000)
+                use.cpu_us += ms * job.ask.milli_cpus
+    return found
+
+
 def record(job: Job) -> Any:
     return plain({"doc": job.to_doc(), "spec": job.spec.model_dump(mode="json"), "ask": asdict(job.ask)})
 
@@ -65,9 +80,11 @@ def picture(state: State) -> dict[str, Any]:
         "jobs": {job_id: record(job) for job_id, job in state.jobs.items()},
         "lines": {name: sorted(line) for name, line in state.lines.items() if line},
         "active": list(state.active),
+        "seatless": sorted(state.seatless),
         "keys": {key: job_id for key, job_id in state.keys.items() if job_id in state.jobs},
         "by_number": dict(state.by_number),
         "rules": plain(state.in_force),
+        "ledgers": {name: plain(ledger) for name, ledger in state.ledgers.items()},
         "accounts": {name: plain(account) for name, account in state.accounts.items()},
     }
 
@@ -114,7 +131,8 @@ class History:
         number = state.next_number
         priority, queue = self._random.choice([20, 50, 75]), self._random.choice(["default", "q1"])
         nodes, gpus = self._random.randint(1, 3), self._random.randint(0, 2)
-        event = job_event(number, priority=priority, queue=queue, num_nodes=nodes, gpus=gpus, cpus=1)
+        kind = {"kind": "sweep", "num_nodes": 0} if self._random.random() < 0.1 else {"num_nodes": nodes}
+        event = job_event(number, priority=priority, queue=queue, gpus=gpus, cpus=1, **kind)
         key = f"key-{number}" if self._random.random() < 0.3 else None
         return [Event(event.kind, self._time, "ada", "default", event.job, data={**event.data, "key": key})]
 
@@ -171,7 +189,7 @@ class History:
         why, job = reason("user_stop").to_dict(), self._active(state)
         if job is None or self._random.random() < 0.5:
             job = self._random.choice(list(state.jobs.values()))
-        if job.phase == "queued":
+        if job.phase == "queued" or job.seatless:
             return [self._of(job, "job.stopped", 0, reason=why)]
         return [self._of(job, "job.stopping", 0, reason=why, then="stopped", grace=30.0)]
 

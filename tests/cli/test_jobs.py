@@ -150,12 +150,17 @@ def test_a_dry_run_checks_and_submits_nothing(at_home, live, tmp_path):
 
 
 # --- looking ----------------------------------------------------------------------------------------------------------
-def test_ls_shows_what_is_there(at_home, waiting):
+def test_ls_shows_what_is_there(at_home, waiting, live):
     shown = at_home("ls", "--name", "waits").out.splitlines()
     assert shown[0].split() == ["id", "phase", "reason", "att", "progress", "nodes", "user", "age"]
     assert shown[1].split()[:2] == [waiting, "running"]
     assert at_home("ls", "--json", "--phase", "running", "--name", "waits").json["jobs"][0]["id"] == waiting
     assert at_home("ls", "--name", "nobody").err == "No jobs match.\n"
+    child = live.submit("true", name="child", parent=waiting)["id"]
+    assert [job["id"] for job in at_home("ls", "--parent", "waits", "--json").json["jobs"]] == [child]
+    assert ["parent", waiting] in [line.split() for line in at_home("status", child).out.splitlines()]
+    assert at_home("ls", "--parent", child).err == "No jobs match.\n"
+    live.wait(child)
     wrong = at_home("ls", "--phase", "done")
     assert wrong.code == 2
     assert "Expected one of queued" in wrong.err
@@ -219,3 +224,24 @@ def test_a_grace_that_is_no_duration_is_told_before_anything_is_stopped(at_home,
     assert found.code == 2
     assert "--grace: got 'soon'" in found.err
     assert live.job(waiting)["phase"] == "running"
+
+
+def test_a_sweep_without_nodes_is_listed_explained_and_stopped(at_home, live, tmp_path):
+    file = _job_file(tmp_path, "name: grid\nkind: sweep\nnum_nodes: 0\npurpose: three rates\n")
+    assert at_home("submit", file, "--dry-run").code == 0
+    made = at_home("submit", file, "--json").json["jobs"][0]
+    assert (made["phase"], made["run"], made["num_nodes"], made["attempt"]) == ("running", "", 0, 0)
+    row = at_home("ls", "--name", "grid").out.splitlines()[1].split()
+    assert row[:5] == [made["id"], "running", "0", "-", "-"]
+    shown = at_home("status", "grid").out
+    assert "it holds no nodes" in shown
+    assert "command" not in shown
+    told = at_home("why", "grid").out
+    assert "it holds no nodes and runs until it is ended" in told
+    assert "queued" not in told
+    assert at_home("logs", "grid").code == 0
+    run = live.get(f"/v1/runs/{made['id']}")
+    assert (run["phase"], run["started_at"]) == ("running", made["submitted_at"])
+    assert at_home("stop", "grid", "--wait").out == f"{made['id']} ended\n"
+    assert live.job(made["id"])["phase"] == "stopped"
+    until(lambda: live.get(f"/v1/runs/{made['id']}")["phase"] == "stopped", "its run to end")

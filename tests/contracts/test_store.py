@@ -289,6 +289,8 @@ class TestJobs:
         assert found(phases=["starting", "queued"], name="job") == [3, 2, 1]
         assert found(user="ada", limit=1) == [5]
         assert found(user="bob") == []
+        submit(store, 1, parent="job-1")
+        assert (found(parent="job-1"), found(parent="job-2")) == ([6], [])
 
     def test_nobody_gets_hold_of_the_live_state(self, store: Store) -> None:
         (job_id,) = submit(store, envs={"A": "1"})

@@ -158,8 +158,8 @@ def test_a_spec_is_frozen_and_complete():
     "changed",
     [
         {"name": "A"}, {"name": "a_b"}, {"name": "-a"}, {"name": "a-"}, {"name": "a\n"}, {"name": "a" * 51},
-        {"name": ""}, {"run": ""}, {"run": " \n"}, {"run": "a\0"}, {"run": "x" * 32_001}, {"run": "\ud800"},
-        {"num_nodes": 0}, {"num_nodes": 10_001}, {"nproc": 0}, {"priority": -1}, {"priority": 101},
+        {"name": ""}, {"run": " "}, {"run": " \n"}, {"run": "a\0"}, {"run": "x" * 32_001}, {"run": "\ud800"},
+        {"num_nodes": -1}, {"num_nodes": 10_001}, {"nproc": 0}, {"priority": -1}, {"priority": 101},
         {"envs": {"A B": "x"}}, {"envs": {"A": "\0"}}, {"secrets": ["A=b"]}, {"data": ["a b"]}, {"tags": {"": "x"}},
         {"max_duration": 0}, {"max_duration": float("inf")}, {"max_duration": float("nan")}, {"stop_grace": -1},
         {"checkpoint": {"every": 0}}, {"checkpoint": {"every": "soon"}}, {"checkpoint": {"keep": 0}},

@@ -187,6 +187,32 @@ def test_a_batch_accepts_and_refuses_each_by_itself(server: LiveServer) -> None:
     assert found["jobs"][2] == found["jobs"][3]
 
 
+def test_children_are_listed_by_their_parent(server: LiveServer) -> None:
+    parent = server.submit("true", name="family")
+    child = server.submit("true", name="child", parent=parent["id"])
+    assert (child["parent"], parent["parent"]) == (parent["id"], None)
+    server.wait(parent["id"])
+    late = server.submit("true", name="late", parent=parent["id"])
+    for ref in (parent["id"], parent["number"], "family"):
+        assert [job["id"] for job in server.get("/v1/jobs", parent=ref)["jobs"]] == [late["id"], child["id"]]
+    assert server.get("/v1/jobs", parent=child["id"])["jobs"] == []
+    run = until(lambda: server.get(f"/v1/runs/{child['id']}"), "its run")
+    assert run["parent"] == parent["id"]
+    with server.http() as http:
+        assert http.get("/v1/jobs", params={"parent": "nobody-9"}).status_code == 404
+
+
+def test_a_parent_is_a_job_of_the_same_project(server: LiveServer) -> None:
+    server.post("/v1/projects", {"name": "orphans"})
+    parent = server.submit("true", name="elsewhere")
+    for given, spec in ((parent["id"], {"project": "orphans"}), ("nobody-999", {})):
+        body = {"spec": {"name": "child", "run": "true", "workdir": str(server.home), "parent": given, **spec}}
+        with server.http() as http:
+            answer = http.post("/v1/jobs", json=body)
+        (reason,) = answer.json()["error"]["reasons"]
+        assert (answer.status_code, reason["code"], reason["data"]["parent"]) == (409, "unknown_parent", given)
+
+
 def test_lists_page_through_everything_once(server: LiveServer) -> None:
     ids = [server.submit("true", name="paged")["id"] for _ in range(7)]
     seen, before = [], None

@@ -32,6 +32,10 @@ def ls(
     queue: Annotated[str | None, typer.Option(help="Only of this queue.", autocompletion=complete.queues)] = None,
     user: Annotated[str | None, typer.Option(help="Only of this user.")] = None,
     name: Annotated[str | None, typer.Option(help="Only of this name.")] = None,
+    parent: Annotated[
+        str | None,
+        typer.Option(metavar="JOB", help="Only those that are part of this job.", autocompletion=complete.jobs),
+    ] = None,
     everything: Annotated[bool, typer.Option("--all", "-a", help="All there are, also those ended long ago.")] = False,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many.")] = 100,
     json: Json = False,
@@ -43,7 +47,7 @@ def ls(
     with client() as to:
 
         def find(phases: tuple[str, ...], most: int | None) -> list[Job]:
-            return to.jobs(project=project, phase=phases, queue=queue, user=user, name=name, limit=most)
+            return to.jobs(project=project, phase=phases, queue=queue, user=user, name=name, parent=parent, limit=most)
 
         if everything or phase:
             jobs = find(tuple(phase or ()), None if everything else limit)
@@ -55,7 +59,8 @@ def ls(
     elif jobs:
         _print_jobs(jobs)
     else:
-        note("No jobs", " match." if phase or project or queue or user or name else ". Submit one with `muster run`.")
+        chosen = phase or project or queue or user or name or parent
+        note("No jobs", " match." if chosen else ". Submit one with `muster run`.")
 
 
 def stop(
@@ -96,7 +101,7 @@ def _print_jobs(jobs: list[Job]) -> None:
     for job in jobs:
         code = job.reason.code if job.reason and job.reason.code != "completed" else ""
         reason = Text(code, style="dim")
-        where = ",".join(job.nodes) if job.placed else str(job.num_nodes)
+        where = (",".join(job.nodes) if job.placed else str(job.num_nodes)) if job.num_nodes else "-"
         cells = [str(job.attempt), format.steps(job.progress), where, job.user, format.since(job.submitted_at, now)]
         made.add_row(Text(job.id, style="bold"), phase_text(job.phase), reason, *cells)
     show_table(made)

@@ -81,8 +81,9 @@ def _rows(job: Job, attempts: list[dict[str, Any]]) -> list[tuple[str, Text]]:
         rows.append(("why", Text.assemble(job.reason.message, (f"  {hint_of(job.id, job.reason.hint)}", "green"))))
     if job.purpose:
         rows.append(("purpose", Text(job.purpose)))
-    rows.append(("command", Text(job.run)))
-    rows.append(("folder", Text(job.workdir or "-")))
+    if job.run:
+        rows.append(("command", Text(job.run)))
+        rows.append(("folder", Text(job.workdir or "-")))
     if bar := format.progress_line(job.progress):
         rows.append(("progress", Text(bar)))
         metrics = (job.progress or {}).get("metrics") or {}
@@ -98,10 +99,13 @@ def _rows(job: Job, attempts: list[dict[str, Any]]) -> list[tuple[str, Text]]:
         if job.nodes and (job.placed or job.final)
         else f"{ranks} on {job.num_nodes} node(s), not placed"
     )
-    rows.append(("where", Text(f"{where}, {format.resources(job.resources)} a node")))
+    told = f"{where}, {format.resources(job.resources)} a node" if job.num_nodes else "it holds no nodes"
+    rows.append(("where", Text(told)))
     rank = format_priority(job.priority)
     rows.append(("queue", Text(f"{job.queue} of project {job.project}, priority {rank}")))
     rows.append(("submitted", Text(f"by {job.user} at {format.clock(job.submitted_at)}")))
+    if job.parent:
+        rows.append(("parent", Text(job.parent)))
     if job.tags:
         rows.append(("tags", Text(", ".join(f"{name}={value}" for name, value in job.tags.items()))))
     left_out = len(attempts) - _SHOWN_ATTEMPTS

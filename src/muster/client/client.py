@@ -112,10 +112,12 @@ class Client(Admin, RecordCalls, RunCalls):
         queue: str | None = None,
         user: str | None = None,
         name: str | None = None,
+        parent: str | int | None = None,
         limit: int | None = 100,
     ) -> list[Job]:
-        """The newest jobs first; `limit=None` for all."""
+        """The newest jobs first; `limit=None` for all. `parent`: those of this job, by its id, number or name."""
         params: Doc = {"project": project, "phase": list(phase) or None, "queue": queue, "user": user, "name": name}
+        params["parent"] = parent
         found: list[Job] = []
         before = None
         while limit is None or len(found) < limit:

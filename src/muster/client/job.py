@@ -56,6 +56,11 @@ class Job:
         return cls(**values, raw=view, client=client)
 
     @property
+    def parent(self) -> str | None:
+        """The id of the job that it is part of. None also from a server that knows no parents."""
+        return self.raw.get("parent")
+
+    @property
     def final(self) -> bool:
         return self.phase in FINAL_PHASES
 

@@ -9,6 +9,7 @@ from muster.control.recovery import after_end, verdict
 from muster.core.event import SYSTEM, Event
 from muster.core.job import Job
 from muster.core.plan import Plan
+from muster.core.reasons import reason
 from muster.core.state import State
 from muster.engines.base import GangLaunch
 from muster.store.base import Entry
@@ -29,6 +30,24 @@ def judge(state: State, job_ids: Sequence[str], now: float) -> list[Event]:
             events.append(Event("attempt.ended", now, SYSTEM, job.project, job.id, job.attempt.number, data))
             events.append(after_end(job, outcome, cause, now))
     return events
+
+
+def overdue(state: State, now: float) -> list[Event]:
+    """Stops of the jobs without nodes that have reached their `max_duration`. For the others their launchers do it."""
+    cause = reason("max_duration").to_dict()
+    due = [state.jobs[job_id] for job_id in state.seatless]
+    due = [job for job in due if (until := _deadline(job)) is not None and until <= now]
+    return [Event("job.stopped", now, SYSTEM, job.project, job.id, data={"reason": cause}) for job in due]
+
+
+def next_deadline(state: State) -> float | None:
+    """When `overdue` has something to do next."""
+    found = [until for job_id in state.seatless if (until := _deadline(state.jobs[job_id])) is not None]
+    return min(found, default=None)
+
+
+def _deadline(job: Job) -> float | None:
+    return None if job.spec.max_duration is None else job.since + job.spec.max_duration
 
 
 def plan_events(state: State, plan: Plan, now: float) -> list[Event]:

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from muster.control.clock import Clock
-from muster.control.decide import judge, launch_failed, plan_events
+from muster.control.decide import judge, launch_failed, next_deadline, overdue, plan_events
 from muster.control.engine_hints import EngineHints
 from muster.control.listen import EnginePoller
 from muster.control.reconcile import Action, Forget, Key, Launch, Stop, TokenFor, desired, strays
@@ -217,9 +217,9 @@ class Controller:
         return self._entry(state, this, events)
 
     def _judge(self, this: _Round, state: State) -> Entry:
-        if not this.dirty:
-            return _NOTHING
-        events = judge(state, sorted(this.dirty), this.now)
+        events = overdue(state, this.now) if state.seatless else []
+        if this.dirty:
+            events += judge(state, sorted(this.dirty), this.now)
         for event in events:
             if event.kind == "attempt.ended":
                 key = (event.job, event.attempt)
@@ -231,7 +231,8 @@ class Controller:
     def _plan(self, this: _Round, state: State) -> Entry:
         plan = schedule(state, this.now, self._board)
         self._engine_hints.look_at_waiting(state, self._board, this.now)
-        self._wake_at = plan.wake_at if plan.wake_at is not None and plan.wake_at > this.now else None
+        ahead = [at for at in (plan.wake_at, next_deadline(state)) if at is not None and at > this.now]
+        self._wake_at = min(ahead, default=None)
         return self._entry(state, this, plan_events(state, plan, this.now))
 
     def _reconcile(self, this: _Round, state: State) -> Entry:

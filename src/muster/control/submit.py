@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Unpack
+from typing import Any, Literal, Unpack
 
-from muster.control.admission import CHECKS, Context, Files, Site
-from muster.control.admission.files import NOTHING_AMISS
+from muster.control.admission import CHECKS, NODE_CHECKS, Context, Files, Site
+from muster.control.admission.files import NOTHING_AMISS, Sight
 from muster.core.errors import Invalid, NotFound, Refused
 from muster.core.event import Event
 from muster.core.history import groups_of
@@ -16,6 +16,8 @@ from muster.core.reasons import Reason, reason
 from muster.core.spec import JobSpec
 from muster.core.state import State
 from muster.store.base import Entry, Proposal, Record, Rows, Store
+
+Outcome = Literal["succeeded", "failed", "stopped"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +33,26 @@ class Submission:
     python: str = ""  # path of the interpreter that submits, on the machine where it runs
 
 
+def context(
+    store: Store, state: State, user: str, local: bool, sight: Sight = NOTHING_AMISS, **site: Unpack[Site]
+) -> Context:
+    """The context of the admission checks, with what is not in the state but in the store."""
+
+    def has_secret(project: str, name: str) -> bool:
+        return store.secret(project, name) is not None
+
+    def project_of(job_id: str) -> str | None:
+        job = store.job(job_id)
+        return job.project if job is not None else None
+
+    return Context(state, user, has_secret, local, sight=sight, project_of=project_of, **site)
+
+
 def admit(submission: Submission, context: Context) -> None:
     """Runs all admission checks. Raises Refused with every reason against the job."""
     asked = replace(context, trusted=submission.trusted)
-    reasons = [found for check in CHECKS if (found := check(submission.spec, asked)) is not None]
+    checks = CHECKS if submission.spec.num_nodes else [check for check in CHECKS if check not in NODE_CHECKS]
+    reasons = [found for check in checks if (found := check(submission.spec, asked)) is not None]
     if reasons:
         raise Refused(reasons)
 
@@ -64,7 +82,7 @@ def submit(
         if submission.key and (user, submission.key) in state.keys:
             return Entry()
         if not admitted:
-            admit(submission, Context(state, user, _secrets(store), local, sight=sight, **site))
+            admit(submission, context(store, state, user, local, sight, **site))
         number = state.next_number
         data: dict[str, Any] = {
             "number": number,
@@ -97,18 +115,35 @@ def earlier(store: Store, user: str, keys: Sequence[str]) -> dict[str, str]:
 
 
 def stop(job_id: str, actor: str, now: float, grace: float | None, why: Reason | None = None) -> Proposal:
-    """Ends a queued job at once; asks a running gang to stop. A second call with a shorter grace makes it faster."""
+    """Ends a queued job, or one without nodes, at once; asks a running gang to stop.
+
+    A second call with a shorter grace makes it faster.
+    """
 
     def propose(state: State) -> Entry:
         job = state.jobs.get(job_id)
         if job is None:
             raise Invalid(f"Job {job_id} has ended already.", "See `muster status`.")
         cause = why or reason("user_stop", f"stopped by {actor}")
-        if job.phase == "queued":
+        if job.phase == "queued" or job.seatless:
             return Entry([_job_event("job.stopped", job, now, actor, reason=cause.to_dict())])
         seconds = job.spec.stop_grace if grace is None else grace
         data = {"reason": cause.to_dict(), "then": "stopped", "grace": seconds}
         return Entry([_job_event("job.stopping", job, now, actor, **data)])
+
+    return propose
+
+
+def finish(job_id: str, outcome: Outcome, why: Reason, actor: str, now: float) -> Proposal:
+    """Ends a job without nodes, which nothing else ends but a stop and its `max_duration`."""
+
+    def propose(state: State) -> Entry:
+        job = state.jobs.get(job_id)
+        if job is None:
+            raise Invalid(f"Job {job_id} has ended already.", "See `muster status`.")
+        if not job.seatless:
+            raise Invalid(f"Job {job_id} has nodes: it ends with its ranks.", f"Stop it with `muster stop {job_id}`.")
+        return Entry([_job_event(f"job.{outcome}", job, now, actor, reason=why.to_dict())])
 
     return propose
 
@@ -133,8 +168,7 @@ def resume(
         if job.phase == "succeeded":
             raise Invalid(f"Job {job_id} has succeeded.", "Submit it again to run it once more.")
         allowed = trusted and job.trusted
-        context = Context(state, job.user, _secrets(store), local, sight=sight, **site)
-        admit(Submission(job.spec, job.user, trusted=allowed), context)
+        admit(Submission(job.spec, job.user, trusted=allowed), context(store, state, job.user, local, sight, **site))
         data = {
             "doc": {**job.to_doc(), "trusted": allowed},
             "spec": job.spec.model_dump(mode="json"),
@@ -153,10 +187,6 @@ def peek(into: list[Any], look: Callable[[State], Any]) -> Proposal:
         return Entry()
 
     return propose
-
-
-def _secrets(store: Store) -> Callable[[str, str], bool]:
-    return lambda project, name: store.secret(project, name) is not None
 
 
 def _job_event(kind: str, job: Job, now: float, actor: str, **data: Any) -> Event:

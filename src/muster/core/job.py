@@ -115,7 +115,12 @@ class Job:
     @property
     def active(self) -> bool:
         """Whether one of its attempts holds resources."""
-        return self.phase in ACTIVE
+        return self.attempt is not None and self.phase in ACTIVE
+
+    @property
+    def seatless(self) -> bool:
+        """Whether it needs no nodes: it is never queued and never launched, and runs until it is ended."""
+        return not self.spec.num_nodes
 
     def to_doc(self) -> dict[str, Any]:
         """Everything except the spec, which never changes and is stored separately."""

@@ -38,7 +38,9 @@ def parse_job(
         entries = _over(read_fields(defaults or {}, ("defaults",), report), given)
         # 3. checks that the models can't do; 4. validation by the models
         _check_names(entries, report)
-        spec = _validated(_values(entries, base), entries, report)
+        values = _values(entries, base)
+        _check_nodes(values, entries, report)
+        spec = _validated(values, entries, report)
     except Stop:
         pass
     if spec is None or report.found:
@@ -69,6 +71,18 @@ def _check_names(entries: Mapping[FieldPath, Entry], report: Report) -> None:
     for name in sorted(shared.keys() & {name for name, _ in hidden}):
         hint = "Remove it from `envs`: the secret is put into the environment under that name."
         report.add(shared[name], "a name that `secrets` has too", "a name in one of the two", hint)
+
+
+def _check_nodes(values: dict[str, Any], entries: Mapping[FieldPath, Entry], report: Report) -> None:
+    """Checks that only a sweep has no nodes, and that only a job without nodes has no command."""
+    nodes, run = entries.get(("num_nodes",)), entries.get(("run",))
+    if values.get("num_nodes") == 0 and nodes is not None:
+        if values.get("kind") == "sweep":
+            values.setdefault("run", "")
+            return
+        report.add(nodes.at, shown(nodes.raw), nodes.field.note.expected, advice(nodes.field, nodes.raw))
+    if run is not None and run.value == "":
+        report.add(run.at, shown(run.raw), run.field.note.expected, advice(run.field, run.raw))
 
 
 def _values(entries: Mapping[FieldPath, Entry], base: Path | None) -> dict[str, Any]:

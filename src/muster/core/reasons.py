@@ -58,6 +58,12 @@ _KINDS = [
     ReasonKind(
         "backing_off", "wait", "waiting before the next attempt after a failure", "Nothing to do: it starts by itself."
     ),
+    ReasonKind(
+        "no_nodes_needed",
+        "wait",
+        "it holds no nodes and runs until it is ended",
+        "See its jobs with `muster ls --parent`, or end it with `muster stop`.",
+    ),
     ReasonKind("about_to_start", "wait", "the scheduler places it in its next round"),
     ReasonKind(
         "nodes_unhealthy", "wait", "the nodes that fit are draining, suspect or quarantined", "See `muster nodes`."
@@ -162,6 +168,7 @@ _KINDS = [
         "no set of nodes could ever hold the gang",
         "Ask for less, or add nodes; see `muster nodes`.",
     ),
+    ReasonKind("unknown_parent", "refusal", "the parent is no job of the project", "See `muster ls --all`."),
     ReasonKind("unknown_pool", "refusal", "the pool does not exist", "See `muster nodes`."),
     ReasonKind(
         "unknown_secret",

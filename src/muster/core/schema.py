@@ -22,8 +22,12 @@ def muster_schema() -> dict[str, Any]:
         "title": "Muster job",
         "description": "One job for Muster: what to run, on what, and what to do when it breaks.",
         **_section(JobSpec),
-        "oneOf": [{"required": [name]} for name, path in accepted_names(JobSpec).items() if path == ("run",)],
+        "oneOf": [*({"required": [name]} for name in _names("run")), _WITHOUT_NODES],
     }
+
+
+def _names(field: str) -> list[str]:
+    return [name for name, path in accepted_names(JobSpec).items() if path == (field,)]
 
 
 def default_text(info: FieldInfo, note: Notation) -> Any:
@@ -108,6 +112,13 @@ def _without_words(shape: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in shape.items() if key not in ("title", "description", "default")}
 
 
+# A job without nodes needs no command.
+_WITHOUT_NODES: Final[dict[str, Any]] = {
+    "properties": {"kind": {"const": "sweep"}},
+    "required": ["kind"],
+    "anyOf": [{"properties": {name: {"const": 0}}, "required": [name]} for name in _names("num_nodes")],
+    "not": {"anyOf": [{"required": [name]} for name in _names("run")]},
+}
 _NUMBER: Final = r"[0-9]+(\.[0-9]+)?(e[+-]?[0-9]+)?"
 _UNITS_IN_ORDER: Final = "".join(rf"({_NUMBER}{unit})?" for unit in ("w", "d", "h", "m", "s"))
 _HOURS: Final = r"([0-9]{1,5}-([01]?[0-9]|2[0-3])|[0-9]{1,6})"

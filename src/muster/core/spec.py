@@ -158,6 +158,11 @@ class JobSpec(_Canonical):
         Field(description="The class of hardware it must run on. Any that fits unless given."),
         Notation("text", LABEL_WORDS, "h100-spot"),
     ] = None
+    parent: Annotated[
+        Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*-[0-9]+$", max_length=100)] | None,
+        Field(description="Id of the job that it is part of, such as the sweep of a trial. Both are of one project."),
+        Notation("text", "the id of a job, such as `lr-sweep-12`", "lr-sweep-12"),
+    ] = None
     purpose: Annotated[
         Text | None,
         Field(description="Why, in a sentence: the first entry of the logbook."),
@@ -170,16 +175,18 @@ class JobSpec(_Canonical):
     ] = None
     run: Annotated[
         str,
-        Field(pattern=r"^[^\x00]*[^\s\x00][^\x00]*$", max_length=TEXT_MAX,
+        # Empty for a job without nodes, which launches nothing.
+        Field(pattern=r"^([^\x00]*[^\s\x00][^\x00]*)?$", max_length=TEXT_MAX,
               description="The command that each rank runs, given to the shell. Under `commands` it may be a list: "
-              "they run one after the other and the first that fails ends it. Required."),
+              "they run one after the other and the first that fails ends it. Required, unless `num_nodes` is 0."),
         Notation("commands", "a command, at most 32,000 characters", "python train.py",
                 ("commands", "command", "cmd", "entrypoint")),
     ]  # fmt: skip
     num_nodes: Annotated[
         int,
-        Field(ge=1, le=10_000, description="Nodes in the gang. All start together or none does. With "
-              "`{min: 2, max: 8}` it runs on as many of them as can be had."),
+        Field(ge=0, le=10_000, description="Nodes in the gang. All start together or none does. With "
+              "`{min: 2, max: 8}` it runs on as many of them as can be had. A `sweep` may have 0: it launches nothing "
+              "and runs until it is ended."),
         Notation("nodes", "a whole number from 1 to 10000, or such numbers as in `{min: 2, max: 8}`", "2", ("nodes",)),
     ] = 1  # fmt: skip
     # The minimum number of nodes of an elastic gang; None: all of `num_nodes`. A job file writes both as

@@ -43,6 +43,8 @@ def _submitted(state: State, event: Event, changes: Changes) -> None:
         since=event.time, key=data.get("key"), ask=ask(spec), expect=data.get("expect"),
         code=(data.get("code") or {}).get("tree", ""), trusted=bool(data.get("trusted")),
     )  # fmt: skip
+    if job.seatless:
+        job.phase, job.started_at = "running", event.time
     state.add_job(job)
     changes.jobs[job.id] = job
 
@@ -51,7 +53,9 @@ def _resumed(state: State, event: Event, changes: Changes) -> None:
     job = Job.from_doc(event.data["doc"], JobSpec.model_validate(event.data["spec"]))
     job.finished_at, job.stop, job.charges, job.not_before, job.ran, job.claim = None, None, {}, 0.0, 0.0, ()
     job.reason = Reason.of(event.data["reason"])
-    job.phase, job.since = "queued", event.time
+    job.phase, job.since = "running" if job.seatless else "queued", event.time
+    if job.attempt is not None and not job.attempt.pool:  # a document of the first release
+        job.attempt.pool = _pool(state, job.attempt.workers)
     state.add_job(job)
     changes.jobs[job.id] = job
 
@@ -61,8 +65,7 @@ def _planned(state: State, event: Event, changes: Changes) -> None:
     state.dequeue(job)
     workers = [Worker(seat_from(seat)) for seat in event.data["seats"]]
     from_step = job.checkpoint.step if job.checkpoint else None
-    first = state.nodes.get(workers[0].seat.node) if workers else None
-    pool = first.pool if first is not None else ""
+    pool = _pool(state, workers)
     job.attempt = Attempt(event.attempt, event.time, workers, from_step=from_step, pool=pool)
     job.reason, job.not_before = None, 0.0
     job.waited += event.time - job.since
@@ -70,6 +73,11 @@ def _planned(state: State, event: Event, changes: Changes) -> None:
     state.active[job.id] = None
     state.hold(job)
     _charge(state, job, +1, event, changes)
+
+
+def _pool(state: State, workers: list[Worker]) -> str:
+    first = state.nodes.get(workers[0].seat.node) if workers else None
+    return first.pool if first is not None else ""
 
 
 def _charge(state: State, job: Job, sign: int, event: Event, changes: Changes) -> None:
@@ -144,6 +152,8 @@ def _attempt_ended(state: State, event: Event, changes: Changes) -> None:
         job.ran += event.time - attempt.running_at
     state.release(job)
     _charge(state, job, -1, event, changes)
+    name, ledger = state.enter(job, event.time)
+    changes.entities[("ledger", name)] = ledger
     _touch(job, changes)
 
 

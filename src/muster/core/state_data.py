@@ -14,12 +14,13 @@ from muster.core.entities import Node, Pool, Project, Queue, Token
 from muster.core.history import History, groups_of
 from muster.core.job import Attempt, Job
 from muster.core.journal import Journal
+from muster.core.ledger import Ledger, Use, ledger_name
 from muster.core.resources import Resources
 from muster.core.rules import Rules
 
 KEYS_KEPT = 200_000  # idempotency keys in memory; the store has all of them
 
-EntityKind = Literal["node", "pool", "queue", "project", "token", "rules", "account"]
+EntityKind = Literal["node", "pool", "queue", "project", "token", "rules", "account", "ledger"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,7 @@ class RulesInForce:
     text: str = ""
 
 
-Entity = Node | Pool | Queue | Project | Token | RulesInForce | Account
+Entity = Node | Pool | Queue | Project | Token | RulesInForce | Account | Ledger
 
 
 @dataclass(slots=True)
@@ -56,9 +57,11 @@ class State:
     jobs: dict[str, Job] = field(default_factory=dict)
     in_force: RulesInForce = field(default_factory=RulesInForce)
     accounts: dict[str, Account] = field(default_factory=dict)  # see `account_name`
+    ledgers: dict[str, Ledger] = field(default_factory=dict)  # see `ledger_name`
     history: History = field(default_factory=History)
     lines: dict[str, dict[str, None]] = field(default_factory=dict)  # queue name → ids of its queued jobs, unordered
     active: dict[str, None] = field(default_factory=dict)  # ids of jobs that hold resources, oldest first
+    seatless: dict[str, None] = field(default_factory=dict)  # ids of jobs that run without nodes
     keys: dict[tuple[str, str], str] = field(default_factory=dict)  # (user, idempotency key) → job; the newest ones
     live: Counter[tuple[str, str]] = field(default_factory=Counter)  # ("user" or "project", name) → unfinished jobs
     by_number: dict[int, str] = field(default_factory=dict)
@@ -83,6 +86,8 @@ class State:
         elif job.active:
             self.active[job.id] = None
             self.hold(job)
+        elif job.seatless:
+            self.seatless[job.id] = None
 
     def add_node(self, node: Node) -> None:
         """Adds a node, new or changed, and keeps what its jobs hold on it."""
@@ -165,6 +170,28 @@ class State:
         account.change(amount(job.ask, len(job.attempt.workers)), sign, time, self.rules.half_life)
         return name, account
 
+    def enter(self, job: Job, time: float) -> tuple[str, Ledger]:
+        """Adds the attempt of the job, which ends now, to the ledger of its project and pool."""
+        assert job.attempt is not None
+        name = ledger_name(job.project, job.attempt.pool)
+        ledger = self.ledgers.get(name)
+        if ledger is None:
+            ledger = self.ledgers[name] = Ledger(job.project, job.attempt.pool, Use())
+        ledger.charge(job.attempt, job.ask, time)
+        return name, ledger
+
+    def used(self, project: str, now: float, pool: str | None = None) -> Use:
+        """What a project has used of a pool, or of all, with what its active jobs have held so far."""
+        found = Use()
+        for ledger in self.ledgers.values():
+            if ledger.project == project and pool in (None, ledger.pool):
+                found.add(ledger.use)
+        for job in (self.jobs[name] for name in self.active):
+            attempt = job.attempt
+            if attempt is not None and job.project == project and pool in (None, attempt.pool):
+                found.hold(job.ask, len(attempt.workers), attempt.planned_at, now)
+        return found
+
     def learn(self, job: Job) -> None:
         """Adds the run time of a finished job to the history."""
         if job.ran:
@@ -173,6 +200,7 @@ class State:
 
     def remove(self, job: Job) -> None:
         del self.jobs[job.id], self.by_number[job.number]
+        self.seatless.pop(job.id, None)
         self._count_live(job, -1)
 
     def _count_live(self, job: Job, sign: int) -> None:

@@ -52,6 +52,8 @@ def render_job(
     spec: JobSpec, engine: str, form: str = "", settings: Mapping[str, Any] = MappingProxyType({})
 ) -> Rendered:
     """Renders the job for a kind of engine. Raises MusterError for a job that can't be rendered."""
+    if not spec.num_nodes:
+        raise Invalid(f"{spec.name} has no nodes, so there is nothing to render.", "Render the jobs that it submits.")
     return renderer(engine)(Asked(spec, gang_of(spec, engine), form, settings))
 
 

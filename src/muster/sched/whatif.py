@@ -78,6 +78,9 @@ def newcomer(state: State, spec: JobSpec, user: str, now: float) -> Job:
 
 def what_if(shot: Snapshot, job: Job, sees: Callable[[Job], bool] = lambda job: True) -> WhatIf:
     """Predicts a job made by `newcomer` on the snapshot's state. `sees` says which jobs may be named."""
+    if job.seatless:
+        said = Forecast(job.id, shot.now, shot.now, shot.now, 1, considered=len(shot.jobs))
+        return WhatIf(True, (), "", (), (), said, (), (), ())
     future = Future(shot, _endless, 0)
     future.settle()
     future.submit(job)

@@ -49,6 +49,7 @@ def job_view(job: Job, run: dict[str, Any], waits: Reason | None = None) -> View
         "restarts": job.charges,
         "checkpoint": asdict(job.checkpoint) if job.checkpoint else None,
         "progress": _progress(run, running=job.phase == "running"),
+        "parent": spec.parent,
         "purpose": spec.purpose,
         "tags": spec.tags,
         "run": spec.run,

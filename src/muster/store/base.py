@@ -158,6 +158,7 @@ class JobFilter:
     queue: str | None = None
     user: str | None = None
     name: str | None = None
+    parent: str | None = None  # the id of their parent
     before: int | None = None
     limit: int = 100
 

@@ -13,6 +13,7 @@ from muster.core.account import Account
 from muster.core.entities import Node, Pool, Project, Queue, Token
 from muster.core.errors import Invalid
 from muster.core.job import Attempt, Job
+from muster.core.ledger import Ledger, Use
 from muster.core.rules import Rules
 from muster.core.spec import JobSpec
 from muster.core.state import EntityKind, RulesInForce
@@ -93,6 +94,8 @@ def entity_from(kind: EntityKind, doc: str) -> Entity:
         return RulesInForce(Rules.model_validate(raw["rules"]), raw["text"])
     if kind == "account":
         return Account(tuple(raw["used"]), tuple(raw["rate"]), raw["at"])
+    if kind == "ledger":
+        return Ledger(raw["project"], raw["pool"], Use(**raw["use"]))
     if kind == "queue":
         raw = {name: value for name, value in raw.items() if name in _QUEUE}  # older records have more fields
     return _ENTITIES[kind](**raw)

@@ -268,6 +268,7 @@ def _wants_job(want: JobFilter, job: Job) -> bool:
         and (want.queue is None or job.queue == want.queue)
         and (want.user is None or job.user == want.user)
         and (want.name is None or job.spec.name == want.name)
+        and (want.parent is None or job.spec.parent == want.parent)
         and (want.before is None or job.number < want.before)
     )
 

@@ -66,6 +66,8 @@ def levels_of(want: LevelFilter, jobs: Iterable[Job]) -> list[Level]:
     for job in jobs:
         if (want.projects is not None and job.project not in want.projects) or want.queue not in (None, job.queue):
             continue
+        if job.seatless:  # it waits for nothing
+            continue
         key = (work_class(job.spec), job.spec.priority >= HIGH)
         if job.started_at is None:
             if job.phase in UNSTARTED:

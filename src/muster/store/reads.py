@@ -56,7 +56,7 @@ class SqlReads:
         query = select(tables.events).where(*_event_terms(want)).limit(want.limit)
         with self._db.reading() as connection:
             rows = connection.execute(query.order_by(seq.desc() if want.last else seq)).all()
-        return [_event(row) for row in (reversed(rows) if want.last else rows)]
+        return [event_from(row) for row in (reversed(rows) if want.last else rows)]
 
     def version(self) -> int:
         with self._db.reading() as connection:
@@ -136,7 +136,7 @@ class SqlReads:
 
 def _job_terms(want: JobFilter) -> list[ColumnElement[bool]]:
     jobs = tables.jobs.c
-    equal = [(jobs.queue, want.queue), (jobs.user, want.user), (jobs.name, want.name)]
+    equal = [(jobs.queue, want.queue), (jobs.user, want.user), (jobs.name, want.name), (jobs.parent, want.parent)]
     terms = [column == value for column, value in equal if value is not None]
     if want.ids is not None:
         terms.append(jobs.id.in_(want.ids))
@@ -165,5 +165,5 @@ def _event_terms(want: EventFilter) -> list[ColumnElement[bool]]:
     return terms
 
 
-def _event(row: Row[Any]) -> Event:
+def event_from(row: Row[Any]) -> Event:
     return Event(row.kind, row.time, row.actor, row.project, row.job, row.attempt, codec.loads(row.data), row.seq)

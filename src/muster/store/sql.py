@@ -32,6 +32,7 @@ from muster.store.leases import FileLease, RowLease
 from muster.store.marks import Mark, Marked
 from muster.store.past_reads import PastReads
 from muster.store.reads import SqlReads
+from muster.store.refold import refold
 from muster.store.writes import Turn, Writes
 
 _ROWS: Final = 2_000  # jobs held as text at a time while loading
@@ -60,6 +61,7 @@ class SqlStore(SqlReads, PastReads, FoldStore):
             ) from None
         try:
             self._upgrade()
+            refold(self._db)
             self._writes = Writes(self._db.writer.dialect)
             self._lease = FileLease(self._db) if self._db.kind == "sqlite" else RowLease(self._db)
             self.reload()
@@ -156,6 +158,7 @@ def _load_entities(connection: Connection, state: State) -> None:
         "project": state.projects,
         "token": state.tokens,
         "account": state.accounts,
+        "ledger": state.ledgers,
     }
     for kind, name, doc in connection.execute(select(tables.entities)):
         entity = codec.entity_from(kind, doc)

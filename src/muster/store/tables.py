@@ -33,7 +33,9 @@ from sqlalchemy import (
     text,
 )
 
-REVISION: Final = "0007"  # the newest in `migrations/versions`
+REVISION: Final = "0009"  # the newest in `migrations/versions`
+# The version of what events fold into. Raise it whenever they fold into more: older tables are rebuilt by `refold`.
+FOLD: Final = 3
 VERSION_TABLE: Final = "schema_version"  # not Alembic's default: other users of Alembic may share the database
 
 metadata = MetaData()
@@ -57,6 +59,7 @@ head = Table(
     Column("token", Text, nullable=False),  # of the last transaction, so that a writer can tell whether it was its own
     Column("version", BigInteger, nullable=False),  # seq of the last event
     Column("time", Double, nullable=False),  # of the last event
+    Column("fold", Integer, nullable=False, server_default="1"),  # `FOLD` of the version that folded the tables
 )
 
 events = Table(
@@ -77,6 +80,7 @@ events = Table(
 )
 
 _KEYED = text("key IS NOT NULL")
+_WITH_PARENT = text("parent IS NOT NULL")
 _STARTED = text("started_at IS NOT NULL")
 
 # The number is the primary key because it increases: new rows go to the end of the table, whatever their ids.
@@ -99,11 +103,13 @@ jobs = Table(
     Column("doc", Text, nullable=False),
     Column("started_at", Double),  # first start
     Column("work", Text, nullable=False, server_default="single"),  # class of work, for its service level
+    Column("parent", Text),
     Index("jobs_by_id", "id", unique=True),
     Index("jobs_by_project", "project", "number"),
     Index("jobs_by_user", "user", "number"),
     Index("jobs_by_name", "name", "number"),
     Index("jobs_by_phase", "phase", "number"),
+    Index("jobs_by_parent", "parent", "number", sqlite_where=_WITH_PARENT, postgresql_where=_WITH_PARENT),
     Index("jobs_by_key", "user", "key", sqlite_where=_KEYED, postgresql_where=_KEYED),
     # Covers the queries of service levels, so that they need not read the long rows.
     Index(

@@ -71,17 +71,7 @@ class Writes:
     def write(self, connection: Connection, batch: Batch, mark: Callable[[StreamWrite], Mark]) -> None:
         run = _Runner(connection)
         run(self._add_event, _event_rows(batch))
-        new = [job for job in batch.changes.jobs.values() if job.id in batch.specs]
-        old = [job for job in batch.changes.jobs.values() if job.id not in batch.specs]
-        begun = {event.job for event in batch.events if event.kind == "attempt.running"}
-        run(self._add_job, [_job_row(job, batch.specs[job.id]) for job in new])
-        run(self._set_job, [(job.phase, job.finished_at, job_text(job), job.number) for job in old])
-        # Separate from the other columns, and once: a statement that sets it moves the job in the index of starts.
-        run(self._set_start, [(job.started_at, job.number) for job in old if job.id in begun])
-        run(self._set_attempt, [(*key, dumps(attempt)) for key, attempt in batch.changes.attempts.items()])
-        entities = batch.changes.entities.items()
-        run(self._set_entity, [(*key, entity_text(entity)) for key, entity in entities if entity is not None])
-        run(self._drop_entity, [key for key, entity in entities if entity is None])
+        self.write_folded(connection, batch)
         rows: list[Row] = []
         for write in batch.streams:
             if write.gap:  # earlier rows of this batch first: the line that is cut may be in them
@@ -106,6 +96,21 @@ class Writes:
         aside = [*batch.aside, *(one for failure in batch.failures if not failure.refused for one in failure.aside())]
         run(self._add_aside, [_aside_row(one) for one in aside])
         run(self._replace_event, [row for failure in batch.failures if failure.refused for row in failure.events()])
+
+    def write_folded(self, connection: Connection, batch: Batch) -> None:
+        """Writes what the batch's events changed: jobs, attempts and entities."""
+        run = _Runner(connection)
+        new = [job for job in batch.changes.jobs.values() if job.id in batch.specs]
+        old = [job for job in batch.changes.jobs.values() if job.id not in batch.specs]
+        begun = {event.job for event in batch.events if event.kind == "attempt.running"}
+        run(self._add_job, [_job_row(job, batch.specs[job.id]) for job in new])
+        run(self._set_job, [(job.phase, job.finished_at, job_text(job), job.number) for job in old])
+        # Separate from the other columns, and once: a statement that sets it moves the job in the index of starts.
+        run(self._set_start, [(job.started_at, job.number) for job in old if job.id in begun])
+        run(self._set_attempt, [(*key, dumps(attempt)) for key, attempt in batch.changes.attempts.items()])
+        entities = batch.changes.entities.items()
+        run(self._set_entity, [(*key, entity_text(entity)) for key, entity in entities if entity is not None])
+        run(self._drop_entity, [key for key, entity in entities if entity is None])
 
     def _insert(self, table: Table, without: str = "") -> str:
         names = [column.name for column in table.columns if column.name != without]
@@ -155,8 +160,9 @@ def _event_rows(batch: Batch) -> list[Row]:
 def _job_row(job: Job, spec: str) -> Row:
     return (
         job.number, job.id, job.project, job.queue, job.user, job.spec.name, job.spec.kind, job.phase,
-        job.spec.priority, job.submitted_at, job.finished_at, job.key, spec, job_text(job), job.started_at,
-        work_class(job.spec),
+        job.spec.priority, job.submitted_at, job.finished_at, job.key, spec, job_text(job),
+        None if job.seatless else job.started_at,  # the column is for waits, and a job without nodes waits for none
+        work_class(job.spec), job.spec.parent,
     )  # fmt: skip
 
 

@@ -79,7 +79,10 @@ def _run(event: Event, experiment: int) -> Run:
         "number": data["number"], "queue": data["queue"], "spec": spec, "command": spec["run"],
         "workdir": spec.get("workdir"), "code": code or None, "template": data.get("template"),
     })  # fmt: skip
+    runs = spec.get("num_nodes") == 0  # it is launched nowhere, so it runs from the start
     return Run(
-        event.job, event.project, experiment, spec["name"], data["user"], spec.get("kind", "train"), "job", "queued",
-        event.time, None, None, None, None, True, (), spec.get("purpose") or "", 0, doc=doc, **code_columns(code),
+        event.job, event.project, experiment, spec["name"], data["user"], spec.get("kind", "train"), "job",
+        "running" if runs else "queued", event.time, event.time if runs else None, None, spec.get("parent"), None, True,
+        (), spec.get("purpose") or "", 0, doc=doc,
+        **code_columns(code),
     )  # fmt: skip

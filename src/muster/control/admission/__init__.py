@@ -9,6 +9,7 @@ from muster.control.admission import (
     isolation,
     limits,
     output,
+    parent,
     pools,
     priority,
     project,
@@ -25,6 +26,7 @@ from muster.control.admission.files import Files
 
 CHECKS: tuple[Check, ...] = (
     project.check,
+    parent.check,
     quotas.check,
     queue.check,
     required.check,
@@ -42,4 +44,10 @@ CHECKS: tuple[Check, ...] = (
     command.check,
 )
 
-__all__ = ["CHECKS", "Check", "Context", "Files", "Growth", "Objections", "Site"]
+# Checks of the nodes and of what runs on them; a job without nodes does not need them.
+NODE_CHECKS: frozenset[Check] = frozenset({
+    pools.check, capacity.check, topology.check, engine.check, turns.check, limits.check, isolation.check,
+    workdir.check, command.check,
+})  # fmt: skip
+
+__all__ = ["CHECKS", "NODE_CHECKS", "Check", "Context", "Files", "Growth", "Objections", "Site"]

@@ -18,6 +18,10 @@ Growth = Mapping[str, tuple[Resources, int]]
 Objections = Callable[[JobSpec, str], Sequence[Problem]]  # objections of the engine that has the pool
 
 
+def no_job(job_id: str) -> str | None:
+    return None
+
+
 def no_objections(spec: JobSpec, pool: str) -> Sequence[Problem]:
     return ()
 
@@ -48,6 +52,7 @@ class Context:
     refusal: str = ""  # why a member's job can't be isolated on this machine; "" when it can
     sight: Sight = NOTHING_AMISS  # what this machine's files say about the job
     trusted: bool = False  # an administrator submits the job
+    project_of: Callable[[str], str | None] = no_job  # of a job that has ended, by its id; None: there is none
 
 
 Check = Callable[[JobSpec, Context], Reason | None]

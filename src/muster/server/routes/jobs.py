@@ -12,9 +12,9 @@ from urllib.parse import unquote
 from fastapi import APIRouter, Header, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from muster.control.admission import Context, Files, Site
+from muster.control.admission import Files, Site
 from muster.control.admission.files import NOTHING_AMISS
-from muster.control.submit import Submission, admit, earlier, peek, resume, stop, submit
+from muster.control.submit import Submission, admit, context, earlier, peek, resume, stop, submit
 from muster.core.errors import Conflict, Invalid, MusterError
 from muster.core.event import Event
 from muster.core.job import Job
@@ -151,6 +151,7 @@ def list_jobs(
     queue: Text = None,
     user: Text = None,
     name: Text = None,
+    parent: Annotated[str | None, Query(min_length=1, max_length=100)] = None,
     before: Number = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> View:
@@ -158,9 +159,11 @@ def list_jobs(
     projects = caller.projects(leader.store.state())
     if project is not None:
         projects = [project] if projects is None or project in projects else []
+    family = None if parent is None else find_job(leader, caller, parent).id
     want = JobFilter(
-        projects=projects, phases=phase or PHASES, queue=queue, user=user, name=name, before=before, limit=limit + 1
-    )
+        projects=projects, phases=phase or PHASES, queue=queue, user=user, name=name, parent=family, before=before,
+        limit=limit + 1,
+    )  # fmt: skip
     found = leader.store.jobs(want)
     more = len(found) > limit
     shown = found[:limit]
@@ -261,11 +264,8 @@ def _dry(leader: Leader, caller: Identity, submission: Submission, site: Site) -
     now = leader.clock.now()
     sight = Files().look(submission.spec, submission.python) if leader.local else NOTHING_AMISS
 
-    def has_secret(project: str, name: str) -> bool:
-        return leader.store.secret(project, name) is not None
-
     def look(state: State) -> tuple[Snapshot, Job, Callable[[Job], bool]]:
-        admit(submission, Context(state, caller.user, has_secret, leader.local, sight=sight, **site))
+        admit(submission, context(leader.store, state, caller.user, leader.local, sight, **site))
         job = newcomer(state, submission.spec, caller.user, now)
         return take(state, leader.controller.board, now, users=[job]), job, sees(caller, state)
 

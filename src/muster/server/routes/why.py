@@ -65,6 +65,8 @@ def _look(
         cause = live.reason if live is not None else job.reason
         if cause is None and live is not None and live.phase == "starting":
             cause = reason("about_to_start", "it is starting")
+        if cause is None and live is not None and live.seatless:
+            cause = reason("no_nodes_needed")
         return {"causes": [cause] if cause else [], "place": None, "ahead": []}, None, explainer
     place = explainer.line.ahead_of(live.id)
     first = (queued.job for queued in islice(explainer.line.in_order(live.queue), min(place, _SHOWN_AHEAD)))
@@ -96,6 +98,8 @@ def _step(event: Event) -> View | None:
     phase = _PHASES.get(event.kind)
     if phase is None:
         return None
+    if phase == "queued" and event.data.get("spec", {}).get("num_nodes") == 0:
+        phase = "running"  # a job without nodes is never queued
     return {"time": event.time, "phase": phase, "attempt": event.attempt, "reason": event.data.get("reason")}
 
 

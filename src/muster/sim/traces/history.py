@@ -89,6 +89,8 @@ def _job(job: object, ledger: Ledger) -> TraceJob:
         ledger.remark("started more than once; its run time is from its first start to its end")
     nodes = whole(str(job["num_nodes"]), "num_nodes", "nodes")
     accelerators = whole(str(asked.get("accelerators", 0)), "resources.accelerators", "accelerators")
+    if nodes == 0:
+        raise LeftOut("it held no nodes")
     if nodes < 1 or nodes * accelerators > WIDEST:
         raise BadRow(f"num_nodes is {nodes}")
     declared = job.get("max_duration")
