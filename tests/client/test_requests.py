@@ -233,7 +233,7 @@ def test_many_jobs_are_accepted_or_refused_each_by_itself(server, client, tmp_pa
 # --- looking ----------------------------------------------------------------------------------------------------------
 def test_jobs_are_paged_through_up_to_the_limit(server, client, monkeypatch):
     server.jobs[:] = [view(number) for number in range(1, 8)]
-    monkeypatch.setattr("muster.client.client.PAGE", 3)
+    monkeypatch.setattr("muster.client.job_calls.PAGE", 3)
     assert [job.number for job in client.jobs(limit=None)] == [7, 6, 5, 4, 3, 2, 1]
     assert [job.number for job in client.jobs(limit=4)] == [7, 6, 5, 4]
     assert server.seen[-1].query["limit"] == "1"

@@ -117,13 +117,13 @@ class TestImport:
         sent: list[int] = []
         whole = client._transport.send_content
 
-        def failing(method: str, path: str, content: Any, size: int, params: Any = None) -> Any:
+        async def failing(method: str, path: str, content: Any, size: int, params: Any = None) -> Any:
             if path.endswith("/import"):
                 sent.append(size)
                 if len(sent) == 4:
-                    whole(method, path, content, size, params)  # the server has it, and the answer is lost
+                    await whole(method, path, content, size, params)  # the server has it, and the answer is lost
                     raise Unavailable("the network went away")
-            return whole(method, path, content, size, params)
+            return await whole(method, path, content, size, params)
 
         monkeypatch.setattr(client._transport, "send_content", failing)
         with pytest.raises(Unavailable):

@@ -13,7 +13,7 @@ from muster.cli.call import Json, Usage
 from muster.cli.connect import client
 from muster.cli.output import emit, out, phase_text, show_table, table
 from muster.cli.overlay import draw_curves
-from muster.client.run import number
+from muster.client.curves import number
 
 _TITLES: Final = {
     "params": "parameters", "configuration": "configuration", "environment": "environment", "packages": "packages",

@@ -17,7 +17,7 @@ from muster.cli.call import Json, Usage
 from muster.cli.connect import client
 from muster.cli.output import emit, note, phase_text, show_table, table
 from muster.cli.terminal import stdout
-from muster.client.run import number
+from muster.client.curves import number
 
 _SHOWN_METRICS, _SHOWN_PARAMS = 3, 4  # columns chosen by default
 _WIDEST: Final = 32  # characters of a cell

@@ -16,7 +16,7 @@ from muster.cli.connect import client
 from muster.cli.output import emit, out, phase_text, show_table, table
 from muster.cli.overlay import draw_curves
 from muster.client import Client, Run
-from muster.client.run import number
+from muster.client.curves import number
 
 _SHOWN = 12  # maximum parameters, attempts and so on; the rest is only counted
 _NOTES = 5

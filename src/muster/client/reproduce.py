@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from muster.client.admin import part
+from muster.client.connection import run_path
 from muster.core.errors import Invalid
 from muster.track.paths import check_path
 
@@ -21,7 +21,7 @@ _NAMED: Final = 12  # packages that are listed by name; more are only counted
 class _Caller(Protocol):
     """The part of `muster.Client` that is used here."""
 
-    def _get(self, path: str, **params: Any) -> Doc: ...
+    def call(self, method: str, path: str, **params: Any) -> Doc: ...
 
     def get_content(self, digest: str, run: str, to: Path) -> None: ...
 
@@ -41,7 +41,7 @@ class Reproduction:
 
 def prepare(client: _Caller, ref: str | int, home: Path) -> Reproduction:
     """Fetches the run's data; writes nothing yet."""
-    known = client._get(f"/v1/runs/{part(str(ref))}/reproduction")
+    known = client.call("GET", run_path(ref, "reproduction"))
     tree = known["code"].get("tree")
     folder = home / "reproduced" / f"{known['run']}-{tree[:12]}" if tree and known["files"] is not None else None
     return Reproduction(known["run"], known, folder)
