@@ -15,8 +15,11 @@ from content_kit import sha
 from live import LiveServer
 from muster import Client
 from muster.cli.main import main
+from muster.cli.runs_reproduce import _spec
 from muster.client.reproduce import Reproduction, differences
 from muster.core.errors import Invalid, NotFound, Unavailable
+from muster.core.spec import JobSpec, dump_job
+from muster.core.spec_engines import KubernetesSection
 
 
 @pytest.fixture
@@ -219,3 +222,17 @@ def test_the_command_line_has_the_option(client: Client, server: LiveServer, pro
     command = [sys.executable, "-m", "muster", "--home", str(server.home), "run", "-d", "--no-snapshot", "true"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=project, check=True)
     assert client.code(done.stdout.split()[1])["files"] is None
+
+
+def test_what_is_passed_on_as_it_is_keeps_its_types(tmp_path: Path) -> None:
+    pod = {"hostNetwork": True, "hostname": "7", "terminationGracePeriodSeconds": 45}
+    spec = JobSpec(name="a", run="x", envs={"A": "true"}, tags={"b": "1"}, kubernetes=KubernetesSection(pod=pod))
+    made = Reproduction("a-1", {"yaml": dump_job(spec)}, tmp_path)
+    again = _spec(made, {"envs": {"SEED": "2"}, "tags": {"c": "2"}})
+    assert again == spec.model_copy(
+        update={
+            "workdir": str(tmp_path),
+            "envs": {"A": "true", "SEED": "2"},
+            "tags": {"b": "1", "c": "2", "reproduces": "a-1"},
+        }
+    )

@@ -73,7 +73,7 @@ def _check(to: Client, jobs: list[Prepared], json: bool) -> None:
     refused = False
     for one in jobs:
         try:
-            answer = {**to.check(one.text), "accepted": True}
+            answer = {**to.check(one.spec), "accepted": True}
         except Refused as error:
             refused = True
             answer = {"ok": False, "accepted": False, "error": error.to_dict()}
@@ -89,7 +89,7 @@ def _check(to: Client, jobs: list[Prepared], json: bool) -> None:
 
 def _submitted(to: Client, one: Prepared, key: str | None, quiet: bool, snapshot: bool) -> Job | MusterError:
     try:
-        job = to.submit(one.text, key, snapshot=snapshot)
+        job = to.submit(one.spec, key, snapshot=snapshot)
     except MusterError as error:
         if not quiet:
             show_error(error.to_dict(), as_json=False)
