@@ -1,7 +1,7 @@
 """Queues and nodes."""
 
 from muster.api.jobs import ResourcesView
-from muster.api.typed import Doc, TypedDict
+from muster.api.typed import TypedDict
 from muster.api.words import Health, NodeRole
 
 
@@ -14,8 +14,8 @@ class QueueView(TypedDict):
     max_priority: int
     order: str
     weight: float
-    quota: Doc
-    parent: str
+    quota: dict[str, int]  # accelerators, by pool
+    parent: str | None
     queued: int
     active: int
 

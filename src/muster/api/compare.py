@@ -35,16 +35,19 @@ class FileCounts(TypedDict):
     changed: int
 
 
-class FileChanges(TypedDict):
-    """How the snapshot of a run differs from the first run's."""
+class ChangedFiles(TypedDict):
+    """How one snapshot differs from another."""
 
-    run: str
     added: list[str]
     removed: list[str]
     changed: list[str]
     counts: NotRequired[FileCounts]  # not if the snapshot can't be read
     diff: str | None
     problem: str
+
+
+class FileChanges(ChangedFiles):
+    run: str
 
 
 class ComparedFiles(TypedDict):

@@ -3,7 +3,7 @@
 from muster.api.errors import ErrorView
 from muster.api.numbers import JsonFloat
 from muster.api.typed import Doc, NotRequired, TypedDict
-from muster.api.why import ForecastView, JobAhead, OfferView, ReasonView, SuggestionView, TimelineStep, VariantView
+from muster.api.why import ForecastView, JobAhead, OfferView, ReasonView, SuggestionView, TimelineStep, WhatIfView
 from muster.api.words import Kind, Phase, WorkerState
 
 
@@ -63,7 +63,7 @@ class JobView(TypedDict):
     restarts: dict[str, int]  # by the category of their reason
     checkpoint: CheckpointMarkView | None
     progress: ProgressView | None
-    purpose: str
+    purpose: str | None
     tags: dict[str, str]
     run: str
     workdir: str | None
@@ -103,21 +103,10 @@ class JobSpecView(TypedDict):
     yaml: str
 
 
-class DryRun(TypedDict):
-    """What would happen to a job that was only checked."""
-
+class DryRun(WhatIfView):
     ok: bool
     spec: Doc
     yaml: str
-    starts_now: bool
-    nodes: list[str]
-    pool: str
-    preempts: list[str]
-    reasons: list[ReasonView]
-    forecast: ForecastView
-    sooner: list[VariantView]
-    waits_for: list[SuggestionView]
-    offers: list[OfferView]
 
 
 class BatchAccepted(TypedDict):
@@ -228,7 +217,7 @@ class JobSummary(TypedDict):
     id: str
     phase: Phase
     attempts: int
-    steps: int
+    steps: int | None
     steps_repeated: int
     seconds_total: float
     seconds_training: float

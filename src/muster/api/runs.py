@@ -42,10 +42,13 @@ class RunFacts(TypedDict):
     code: CodeView
 
 
+Cell = JsonFloat | str | bool | None
+
+
 class RunCells(RunFacts):
     """A run in a search that asked for columns."""
 
-    cells: dict[str, JsonFloat | str | bool | None]  # by column
+    cells: dict[str, Cell]  # by column
 
 
 class RunView(RunFacts):
@@ -170,8 +173,8 @@ class ReproducedData(TypedDict):
     newest: str | None  # digest that a later run read
 
 
-class Reproduction(TypedDict):
-    """What is needed to repeat a run."""
+class KnownOfRun(TypedDict):
+    """What was recorded of how a run was made."""
 
     run: str
     phase: Phase
@@ -180,6 +183,11 @@ class Reproduction(TypedDict):
     environment: Doc
     seeds: Doc
     data: list[ReproducedData]
+
+
+class Reproduction(KnownOfRun):
+    """What is needed to repeat a run."""
+
     spec: Doc
     yaml: str
     files: dict[str, tuple[str, int, int]] | None  # path: sha256, bytes, mode

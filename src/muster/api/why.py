@@ -61,6 +61,20 @@ class OfferView(TypedDict):
     why_not: str
 
 
+class WhatIfView(TypedDict):
+    """What would happen to a job that was only checked."""
+
+    starts_now: bool
+    nodes: list[str]
+    pool: str
+    preempts: list[str]
+    reasons: list[ReasonView]
+    forecast: ForecastView
+    sooner: list[VariantView]
+    waits_for: list[SuggestionView]
+    offers: list[OfferView]
+
+
 class JobForecast(TypedDict):
     id: str
     phase: Phase
