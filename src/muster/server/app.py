@@ -7,7 +7,7 @@ import logging
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Final
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -55,6 +55,36 @@ from muster.server.typed_routes import ERRORS, describe, routes_of
 
 log = logging.getLogger("muster.server")
 
+ROUTERS: Final = tuple(
+    module.router
+    for module in (
+        health,
+        jobs,
+        why,
+        job_details,
+        metrics,
+        forecast,
+        events,
+        cluster,
+        engines,
+        rules,
+        transfer,
+        history,
+        access,
+        worker,
+        external,
+        blobs,
+        artifacts,
+        reproduction,
+        logbook,
+        lineage,
+        models,
+        search,
+        compare,
+        run_page,
+        runs,
+    )
+)
 DEPTH = 64  # maximum nesting of a request
 _MOST_PROBLEMS = 100  # maximum problems listed for one request
 
@@ -74,43 +104,13 @@ def create_app(service: Service) -> FastAPI:
         responses={status: {"description": "what went wrong, and what to do"} for status in ERRORS},
     )
     app.state.service = service
-    routers = [
-        module.router
-        for module in (
-            health,
-            jobs,
-            why,
-            job_details,
-            metrics,
-            forecast,
-            events,
-            cluster,
-            engines,
-            rules,
-            transfer,
-            history,
-            access,
-            worker,
-            external,
-            blobs,
-            artifacts,
-            reproduction,
-            logbook,
-            lineage,
-            models,
-            search,
-            compare,
-            run_page,
-            runs,
-        )
-    ]
-    for router in routers:
+    for router in ROUTERS:
         app.include_router(router)
     described: list[str] = []  # built on the first request
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
-            app.openapi_schema = describe(app, routes_of(routers))
+            app.openapi_schema = describe(app, routes_of(ROUTERS))
         return app.openapi_schema
 
     app.openapi = openapi  # type: ignore[method-assign]
