@@ -131,7 +131,7 @@ class TestCommand:
         ):
             assert word in out, word
         shown = json.loads(muster("runs", "show", jobs[4], "--json")[1])
-        assert shown["metrics"]["grad"]["last"] == "NaN"
+        assert shown["metrics"]["grad"] == "NaN"
         assert shown["attempts_of"][0]["attempt"] == 1
 
     def test_tags(self, muster: Any, jobs: list[str]) -> None:

@@ -115,15 +115,16 @@ def _took(summary: dict[str, Any] | None) -> Iterable[Row]:
 
 def _code(run: Run) -> Iterable[Row]:
     code = run.raw.get("doc", {}).get("code") or {}
-    if run.raw.get("code_commit"):
-        dirty = ", with changes that were not committed" if run.raw["code_dirty"] else ""
-        yield "code", Text(f"{run.raw['code_commit'][:12]} on {run.raw['code_branch'] or 'no branch'}{dirty}")
-    if tree := run.raw.get("code_tree"):
+    origin = run.raw["code"]
+    if origin["commit"]:
+        dirty = ", with changes that were not committed" if origin["dirty"] else ""
+        yield "code", Text(f"{origin['commit'][:12]} on {origin['branch'] or 'no branch'}{dirty}")
+    if tree := origin["tree"]:
         size = f", {code['files']:,} files, {format.size(code['bytes'])}" if code.get("files") else ""
         yield "snapshot", Text(f"{tree[:12]}{size}")
     for told in code.get("notes", ()):
         yield "", Text(told, style="yellow")
-    for one in run.raw.get("data", ()):
+    for one in run.raw["inputs"]:
         digest = f"  {one['digest'][:16]}" if one.get("digest") else ""
         yield "data", Text(f"{one['ref'].removeprefix('data:')}{digest}")
 
@@ -189,7 +190,7 @@ def _attempt(attempt: dict[str, Any]) -> str:
 
 
 def _print_metrics(run: Run, everything: bool) -> None:
-    found = run.raw.get("metrics") or {}
+    found = run.raw["summaries"]
     names = [name for name in found if everything or not name.startswith("system/")]
     if not names:
         return

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Table, delete, func, select, update
 
+from muster.api.health import OutboxStatus
 from muster.control.background import Background
 from muster.control.clock import Clock
 from muster.core.state import State
@@ -81,7 +82,7 @@ class Outbox:
             if len(due) < _PAGE:
                 break
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> OutboxStatus:
         """Number of waiting messages, number of messages that were given up, and the last error."""
         given_up = outbox.c.given_up_at.is_not(None)
         with self._database.reading() as connection:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from muster.api.why import ReasonView
+
 # The category that a restart is charged to; `error` is the user's own program, not retried unless the job asks for it.
 Category = Literal["wait", "refusal", "worker", "node", "preempted", "error", "end"]
 
@@ -36,7 +38,7 @@ class Reason:
     def category(self) -> Category:
         return REASONS[self.code].category
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> ReasonView:
         return {"code": self.code, "message": self.message, "hint": self.hint, "data": self.data}
 
 

@@ -11,7 +11,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-WorkClass = Literal["single", "distributed", "trial", "evaluation", "session"]
+from muster.api.words import WorkClass as WorkClass
+
 WORK_CLASSES: tuple[WorkClass, ...] = ("single", "distributed", "trial", "evaluation", "session")
 Backfill = Literal["none", "easy", "conservative", "greedy"]
 Between = Literal["rank", "fair"]
