@@ -16,6 +16,7 @@ from live import LiveServer
 from muster import Client
 from muster.cli.main import main
 from muster.cli.runs_reproduce import _spec
+from muster.client import artifact_calls
 from muster.client.reproduce import Reproduction, differences
 from muster.core.errors import Invalid, NotFound, Unavailable
 from muster.core.spec import JobSpec, dump_job
@@ -112,25 +113,25 @@ def test_without_a_snapshot(client: Client, server: LiveServer, project: Path, m
 
 def test_a_file_that_changes_while_it_is_sent(client: Client, project: Path, monkeypatch) -> None:
     (project / "main.sh").write_text("seen by nobody before")
-    real, calls = client.upload, []
+    real, calls = artifact_calls.upload, []
 
-    def upload(content: dict[str, Any]) -> None:
+    async def upload(to: Any, content: dict[str, Any]) -> None:
         if not calls:
             (project / "main.sh").write_text("changed")
         calls.append(1)
-        real(content)
+        await real(to, content)
 
-    monkeypatch.setattr(client, "upload", upload)
+    monkeypatch.setattr(artifact_calls, "upload", upload)
     code = client.capture(project)
     assert code is not None
     assert (code["files"], len(calls)) == (2, 3)
 
 
 def test_a_snapshot_never_fails_a_submission(client: Client, project: Path, monkeypatch) -> None:
-    def broken(content: object) -> None:
+    async def broken(to: object, content: object) -> None:
         raise Unavailable("The disk is full.", "Free some.")
 
-    monkeypatch.setattr(client, "upload", broken)
+    monkeypatch.setattr(artifact_calls, "upload", broken)
     job = client.submit({"run": "true", "workdir": "."})
     (event,) = client.events(job=job.id, kind="job.submitted")
     assert event["data"]["code"]["tree"] == ""

@@ -104,7 +104,7 @@ def _print_jobs(jobs: list[Job]) -> None:
 
 def _each(refs: list[str], act: Callable[[Client, str], Job], json: bool, say: Callable[[Job], str]) -> None:
     """Applies the action to every job; a failure does not affect the other jobs, and makes the exit code 1."""
-    results: list[dict[str, object]] = []
+    results: list[object] = []
     failed = False
     with client() as to:
         for ref in refs:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
@@ -180,7 +181,7 @@ def _one(to: Any, text: str) -> tuple[str, int]:
     return name, version
 
 
-def _show_model(found: dict[str, Any]) -> None:
+def _show_model(found: Mapping[str, Any]) -> None:
     out().print(Text.assemble((found["name"], "bold"), f"  project {found['project']}"))
     if found["description"]:
         out().print(Text(found["description"]))
@@ -192,7 +193,7 @@ def _show_model(found: dict[str, Any]) -> None:
     show_table(made)
 
 
-def _show_version(found: dict[str, Any]) -> None:
+def _show_version(found: Mapping[str, Any]) -> None:
     out().print(Text.assemble((f"{found['name']}/{found['version']}", "bold"), f"  {found['stage']}"))
     facts = {"from": found["source"], "run": found["run"], "by": found["user"], "about": found["description"]}
     facts |= {"registered": format.clock(found["created_at"]), "aliases": ", ".join(found["aliases"])}

@@ -73,16 +73,18 @@ def _check(to: Client, jobs: list[Prepared], json: bool) -> None:
     refused = False
     for one in jobs:
         try:
-            answer = {**to.check(one.spec), "accepted": True}
+            answer = to.check(one.spec)
         except Refused as error:
-            refused = True
-            answer = {"ok": False, "accepted": False, "error": error.to_dict()}
-        if json:
-            emit({**answer, "source": one.source})
-        elif answer["accepted"]:
-            show_accepted(one.source, one.spec.name, answer)
+            refused, told = True, error.to_dict()
+            if json:
+                emit({"ok": False, "accepted": False, "error": told, "source": one.source})
+            else:
+                show_refused(one.source, told["reasons"])
         else:
-            show_refused(one.source, answer["error"]["reasons"])
+            if json:
+                emit({**answer, "accepted": True, "source": one.source})
+            else:
+                show_accepted(one.source, one.spec.name, answer)
     if refused:
         raise typer.Exit(1)
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 from urllib.parse import quote
 
 import httpx
@@ -18,6 +18,9 @@ from muster.client.connection import Anyone, Doc, run_path
 from muster.client.snapshot import take
 from muster.core.errors import Invalid, MusterError, NotFound, Unavailable
 from muster.track.paths import check_path
+
+if TYPE_CHECKING:
+    from muster.api.artifacts import ArtifactList, ArtifactsRemoved, ArtifactView, CodeFiles, Collection
 
 BLOCK: Final = 1 << 20  # bytes
 _HASHED: Final = 8 << 20  # bytes in one step
@@ -29,12 +32,12 @@ _ASKED: Final = 10_000  # maximum digests in one request
 _PATIENCE: Final = 60.0  # seconds without a byte
 
 
-async def artifacts(to: Anyone, /, ref: str | int, prefix: str = "") -> list[Doc]:
+async def artifacts(to: Anyone, /, ref: str | int, prefix: str = "") -> list[ArtifactView]:
     """All files of a run at or under a path: path, digest, bytes, kind, time, attempt and description."""
     return (await to._transport.call("GET", _path(ref), params={"prefix": prefix, "flat": True}))["files"]
 
 
-async def artifact_folder(to: Anyone, /, ref: str | int, prefix: str = "") -> Doc:
+async def artifact_folder(to: Anyone, /, ref: str | int, prefix: str = "") -> ArtifactList:
     """One level: "files", and "folders" with the number of files and bytes in each."""
     return await to._transport.call("GET", _path(ref), params={"prefix": prefix})
 
@@ -48,7 +51,7 @@ async def put_artifact(
     *,
     kind: str = "file",
     **about: Any,
-) -> Doc:
+) -> ArtifactView:
     """Uploads a file, unless the server already has its content, and adds it to a run under a name.
 
     `about`: step, about (a sentence); of a checkpoint also format, files, shards, world and load (how to load it).
@@ -76,17 +79,17 @@ async def read_artifact(to: Anyone, /, ref: str | int, path: str) -> bytes:
     return await to._transport.read(_path(ref, path), {}, _PATIENCE)
 
 
-async def remove_artifact(to: Anyone, /, ref: str | int, path: str) -> Doc:
+async def remove_artifact(to: Anyone, /, ref: str | int, path: str) -> ArtifactsRemoved:
     """Removes a file, or a folder with everything in it."""
     return await to._transport.call("DELETE", _path(ref, path))
 
 
-async def collect(to: Anyone, /, dry_run: bool = False) -> Doc:
+async def collect(to: Anyone, /, dry_run: bool = False) -> Collection:
     """Removes what retention no longer keeps, and content without references: "projects", "blobs" and "bytes"."""
     return await to._transport.call("POST", "/v1/artifacts/collect", params={"dry_run": dry_run})
 
 
-async def code(to: Anyone, /, ref: str | int) -> Doc:
+async def code(to: Anyone, /, ref: str | int) -> CodeFiles:
     """The snapshot of a run's code: "tree" and "diff" by digest, "files" {path: [sha256, bytes, mode]}."""
     return await to._transport.call("GET", run_path(ref, "code"))
 

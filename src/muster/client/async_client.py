@@ -128,6 +128,7 @@ class AsyncClient(Connection[AsyncJob, AsyncRun]):
     runs = run_calls.runs
     search_runs = run_calls.search_runs
     run = run_calls.run
+    run_page = run_calls.run_page
     frame = run_calls.frame
     compare = run_calls.compare
     queries = run_calls.queries

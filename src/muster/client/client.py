@@ -50,6 +50,7 @@ class Client(Connection[Job, Run]):
     runs = blocking(run_calls.runs)
     search_runs = blocking(run_calls.search_runs)
     run = blocking(run_calls.run)
+    run_page = blocking(run_calls.run_page)
     frame = blocking(run_calls.frame)
     compare = blocking(run_calls.compare)
     queries = blocking(run_calls.queries)

@@ -5,13 +5,17 @@ from __future__ import annotations
 from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
+from muster.api.numbers import number
 from muster.core.errors import Unavailable
+
+if TYPE_CHECKING:
+    from muster.api.metrics import BandView, CurveView
+    from muster.api.words import Axis
 
 FrameKind = Literal["pandas", "polars"]
 _POINT_BYTES: Final = 28  # step i64, time f64, value f64, attempt i32
-_SPECIAL: Final = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +27,7 @@ class Curve:
     """
 
     name: str
-    axis: str
+    axis: Axis
     points: int
     first_step: list[int]
     last_step: list[int]
@@ -36,7 +40,7 @@ class Curve:
     mean: list[float]
     last: list[float]
     attempt: list[int]
-    bands: list[dict[str, Any]]
+    bands: list[BandView]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +56,11 @@ class Points:
         return len(self.step)
 
 
-def curve_of(view: Mapping[str, Any]) -> Curve:
+def curve_of(view: CurveView) -> Curve:
     """From the API's view of a curve."""
-    numbers = {key: [number(one) for one in view[key]] for key in ("low", "high", "mean", "last")}
-    return Curve(**{key: view[key] for key in _CURVE} | numbers)
+    whole: Mapping[str, Any] = view
+    numbers = {key: [number(one) for one in whole[key]] for key in ("low", "high", "mean", "last")}
+    return Curve(**{key: whole[key] for key in _CURVE} | numbers)
 
 
 def points_of(body: bytes, what: str) -> Points:
@@ -69,15 +74,6 @@ def points_of(body: bytes, what: str) -> Points:
         column.frombytes(body[at : at + count * column.itemsize])
         at += count * column.itemsize
     return Points(*columns)
-
-
-def number(value: Any) -> float:
-    """A number that JSON can't represent is sent as text."""
-    return _SPECIAL[value] if isinstance(value, str) else float("nan") if value is None else value
-
-
-def last_of(value: Any) -> Any:
-    return value["last"] if isinstance(value, Mapping) else value
 
 
 _CURVE: Final = (

@@ -102,9 +102,9 @@ class Transport(ABC):
         async with self.open(path, params, read_timeout) as response:
             return b"".join([block async for block in self.blocks(response)])
 
-    async def ready(self) -> dict[str, Any]:
+    async def ready(self) -> Any:
         """The response of /readyz from the first server that answers, ready or not."""
-        return dict(_json(await self._ask("/readyz")))
+        return _json(await self._ask("/readyz"))
 
     async def clock(self) -> float:
         """The server's time, in whole seconds."""

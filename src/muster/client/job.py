@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from muster.client import job_calls, watch_calls
 from muster.client.blocking import blocking, iterating
-from muster.client.connection import FINAL_PHASES, Anyone, Doc
+from muster.client.connection import FINAL_PHASES, Anyone
 from muster.client.stream import LogLine
 from muster.core.reasons import Reason
+
+if TYPE_CHECKING:
+    from muster.api.jobs import CheckpointMarkView, JobView, OutputView, ProgressView, ResourcesView, WhyView
+    from muster.api.words import Kind, Phase
 
 
 @dataclass(slots=True)
@@ -20,11 +24,11 @@ class JobData:
     id: str
     number: int
     name: str
-    kind: str
+    kind: Kind
     project: str
     queue: str
     user: str
-    phase: str
+    phase: Phase
     reason: Reason | None
     since: float
     submitted_at: float
@@ -34,28 +38,34 @@ class JobData:
     nodes: list[str]
     num_nodes: int
     nproc: int
-    resources: dict[str, Any]
+    resources: ResourcesView
     priority: int
     restarts: dict[str, int]
-    checkpoint: dict[str, Any] | None
-    progress: dict[str, Any] | None
+    checkpoint: CheckpointMarkView | None
+    progress: ProgressView | None
     purpose: str | None
     tags: dict[str, str]
     run: str
     workdir: str | None
-    raw: dict[str, Any] = field(repr=False, compare=False)
+    raw: JobView = field(repr=False, compare=False)
     client: Anyone = field(repr=False, compare=False)
 
     @classmethod
-    def from_view(cls, view: Doc, client: Anyone) -> Self:
+    def from_view(cls, view: JobView, client: Anyone) -> Self:
         """Builds it from a JobView of the API; fields that a newer server adds stay in `raw`."""
-        values = {name: view[name] for name in _NAMES}
+        values: dict[str, Any] = {name: value for name, value in view.items() if name in _NAMES}
         values["reason"] = Reason.of(view["reason"]) if view["reason"] else None
         return cls(**values, raw=view, client=client)
 
     @property
     def final(self) -> bool:
         return self.phase in FINAL_PHASES
+
+    @property
+    def output(self) -> OutputView | None:
+        """How much of its output is kept; None if the answer that it came from did not say."""
+        whole: Mapping[str, Any] = self.raw
+        return whole.get("output")
 
     @property
     def placed(self) -> bool:
@@ -111,7 +121,7 @@ def _logs(
     return watch_calls.logs(job.client, job.id, follow=follow, rank=rank, attempt=attempt, tail=tail)
 
 
-async def _why(job: JobData, /) -> Doc:
+async def _why(job: JobData, /) -> WhyView:
     """Why it is in its phase; see `Client.why`."""
     return await job_calls.why(job.client, job.id)
 

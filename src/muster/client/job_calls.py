@@ -6,13 +6,26 @@ import os
 import uuid
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from muster.client.answers import error_body
 from muster.client.artifact_calls import capture
 from muster.client.connection import Anyone, Connection, Doc, J, job_path, part
 from muster.client.spec import Spec, batch_item, interpreter, submission, workdir_of
 from muster.core.errors import MusterError
+
+if TYPE_CHECKING:
+    from muster.api.jobs import (
+        AttemptView,
+        BatchAccepted,
+        DryRun,
+        JobMetric,
+        JobSpecView,
+        JobSummary,
+        MetricNames,
+        WhyView,
+    )
+    from muster.api.why import JobForecast
 
 BATCH: Final = 2000  # jobs in one request of `submit_many`
 PAGE: Final = 500  # jobs in one response
@@ -43,7 +56,7 @@ async def submit(
     return to._job(await to._transport.call("POST", "/v1/jobs", body=body, key=key, more=interpreter()))
 
 
-async def check(to: Anyone, /, spec: Spec, *, base: str | Path | None = None, **overrides: Any) -> Doc:
+async def check(to: Anyone, /, spec: Spec, *, base: str | Path | None = None, **overrides: Any) -> DryRun:
     """Does everything that `submit` does except submitting; raises what it would raise.
 
     Returns where and when the job would start ("starts_now", "nodes", "forecast" with its P50 and P90), which jobs
@@ -55,7 +68,7 @@ async def check(to: Anyone, /, spec: Spec, *, base: str | Path | None = None, **
 
 async def submit_many(
     to: Anyone, /, specs: Iterable[Spec], keys: Iterable[str] | None = None, *, snapshot: bool = True
-) -> list[Doc | MusterError]:
+) -> list[BatchAccepted | MusterError]:
     """For each job {"id", "number"}, or the error for which it was refused, in the order given."""
     jobs = list(specs)
     names = list(keys) if keys is not None else [uuid.uuid4().hex for _ in jobs]
@@ -64,7 +77,7 @@ async def submit_many(
     for item in items if snapshot else ():
         if code := await _code_of(to, item, folders):
             item["code"] = code
-    results: list[Doc | MusterError] = []
+    results: list[BatchAccepted | MusterError] = []
     for start in range(0, len(items), BATCH):
         some = items[start : start + BATCH]
         # Every job has its key, so the whole request may be sent again when the response was lost.
@@ -109,7 +122,7 @@ async def line(to: Connection[J, Any], /, queue: str, limit: int | None = None) 
     return [to._job(view) for view in (await to._get(f"/v1/queues/{part(queue)}/line", limit=limit))["jobs"]]
 
 
-async def spec(to: Anyone, /, ref: str | int) -> Doc:
+async def spec(to: Anyone, /, ref: str | int) -> JobSpecView:
     """{"spec": canonical, "yaml": text that can be submitted again}."""
     return await to._get(job_path(ref, "spec"))
 
@@ -124,7 +137,7 @@ async def resume(to: Connection[J, Any], /, ref: str | int) -> J:
     return to._job(await to._send("POST", job_path(ref, "resume"), {}))
 
 
-async def why(to: Anyone, /, ref: str | int, forecast: bool = True) -> Doc:
+async def why(to: Anyone, /, ref: str | int, forecast: bool = True) -> WhyView:
     """Why the job is in its phase: "reason", "all" reasons, "place" in the queue, "ahead", "unblock", "timeline".
 
     "forecast" says when it will start.
@@ -132,22 +145,22 @@ async def why(to: Anyone, /, ref: str | int, forecast: bool = True) -> Doc:
     return await to._get(job_path(ref, "why"), forecast=forecast)
 
 
-async def forecast(to: Anyone, /, ref: str | int) -> Doc:
+async def forecast(to: Anyone, /, ref: str | int) -> JobForecast:
     """When a queued job will start: {"id", "phase", "started_at", "forecast"}; forecast None: it is not queued."""
     return await to._get(job_path(ref, "forecast"))
 
 
-async def attempts(to: Anyone, /, ref: str | int) -> list[Doc]:
+async def attempts(to: Anyone, /, ref: str | int) -> list[AttemptView]:
     return (await to._get(job_path(ref, "attempts")))["attempts"]
 
 
-async def summary(to: Anyone, /, ref: str | int) -> Doc:
+async def summary(to: Anyone, /, ref: str | int) -> JobSummary:
     return await to._get(job_path(ref, "summary"))
 
 
 async def metrics(
     to: Anyone, /, ref: str | int, name: str | None = None, points: int | None = None, rank: int | None = None
-) -> Doc:
+) -> MetricNames | JobMetric:
     """{"names"}, or one metric's curve with at most `points` points per attempt."""
     if name is None:
         return await to._get(job_path(ref, "metrics"))

@@ -4,11 +4,26 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from muster.client.artifact_calls import put_artifact
 from muster.client.connection import Anyone, Doc, part, run_path
+
+if TYPE_CHECKING:
+    from muster.api.lineage import LineageView
+    from muster.api.logbook import NoteView
+    from muster.api.models import (
+        ModelAliases,
+        ModelDeleted,
+        ModelDetail,
+        ModelView,
+        PromotionView,
+        VersionDeleted,
+        VersionDetail,
+        VersionView,
+    )
+    from muster.api.runs import ChangeView, CheckpointView, RunAttempt, RunDetail, RunPurged
 
 _PAGE: Final = 500  # entries in one response
 _PATIENCE: Final = 60.0  # seconds without a byte
@@ -17,48 +32,50 @@ _PATIENCE: Final = 60.0  # seconds without a byte
 # --- runs -------------------------------------------------------------------------------------------------------
 
 
-async def create_run(to: Anyone, /, name: str = "", project: str = "default", **fields: Any) -> Doc:
+async def create_run(to: Anyone, /, name: str = "", project: str = "default", **fields: Any) -> RunDetail:
     """Creates a run without a job. `fields`: params, tags, purpose, kind, phase, parent, created_at, id, ..."""
     return await to._send("POST", "/v1/runs", {"name": name, "project": project, **fields})
 
 
-async def update_run(to: Anyone, /, ref: str | int, **changes: Any) -> Doc:
+async def update_run(to: Anyone, /, ref: str | int, **changes: Any) -> RunDetail:
     """`changes`: name, purpose, experiment and, unless it is the run of a job, phase, started_at and ended_at."""
     return await to._send("PATCH", run_path(ref), changes)
 
 
-async def delete_run(to: Anyone, /, ref: str | int, purge: bool = False) -> Doc:
+async def delete_run(to: Anyone, /, ref: str | int, purge: bool = False) -> RunDetail | RunPurged:
     """Hides the run; with `purge` it is deleted permanently, and "rows" says how many rows were deleted."""
     return await to._transport.call("DELETE", run_path(ref), params={"purge": purge})
 
 
-async def restore_run(to: Anyone, /, ref: str) -> Doc:
+async def restore_run(to: Anyone, /, ref: str) -> RunDetail:
     """Lists a hidden run again; `ref` is its full id."""
     return await to._send("POST", run_path(ref, "restore"), {})
 
 
-async def set_params(to: Anyone, /, ref: str | int, values: Mapping[str, Any], refuse_change: bool = False) -> Doc:
+async def set_params(
+    to: Anyone, /, ref: str | int, values: Mapping[str, Any], refuse_change: bool = False
+) -> dict[str, str]:
     """Sets parameters and returns all of them; the old value of a changed one is kept as a change."""
     body = {"values": dict(values), "refuse_change": refuse_change}
     return (await to._send("PUT", run_path(ref, "params"), body))["params"]
 
 
-async def set_tags(to: Anyone, /, ref: str | int, values: Mapping[str, str | None]) -> Doc:
+async def set_tags(to: Anyone, /, ref: str | int, values: Mapping[str, str | None]) -> dict[str, str]:
     """Sets tags and returns all of them; None removes one."""
     return (await to._send("PUT", run_path(ref, "tags"), {"values": dict(values)}))["tags"]
 
 
-async def run_changes(to: Anyone, /, ref: str | int) -> list[Doc]:
+async def run_changes(to: Anyone, /, ref: str | int) -> list[ChangeView]:
     """Later changes of parameters and tags, oldest first."""
     return (await to._send("GET", run_path(ref, "changes")))["changes"]
 
 
-async def run_attempts(to: Anyone, /, ref: str | int) -> list[Doc]:
+async def run_attempts(to: Anyone, /, ref: str | int) -> list[RunAttempt]:
     """The attempts: nodes, times, how each ended, environment, parameters."""
     return (await to._send("GET", run_path(ref, "attempts")))["attempts"]
 
 
-async def run_checkpoints(to: Anyone, /, ref: str | int) -> list[Doc]:
+async def run_checkpoints(to: Anyone, /, ref: str | int) -> list[CheckpointView]:
     """The saved checkpoints and how to load them, ordered by step."""
     return (await to._send("GET", run_path(ref, "checkpoints")))["checkpoints"]
 
@@ -68,7 +85,7 @@ async def run_checkpoints(to: Anyone, /, ref: str | int) -> list[Doc]:
 
 async def note(
     to: Anyone, /, ref: str | int, text: str, *, files: Iterable[str | Path] = (), step: int | None = None
-) -> Doc:
+) -> NoteView:
     """Adds a Markdown note to the logbook of a run; `files` become artifacts of the run under `notes/`."""
     paths = []
     for file in files:
@@ -77,7 +94,7 @@ async def note(
     return await to._send("POST", run_path(ref, "notes"), {"text": text, "attachments": paths, "step": step})
 
 
-async def project_note(to: Anyone, /, project: str, text: str) -> Doc:
+async def project_note(to: Anyone, /, project: str, text: str) -> NoteView:
     return await to._send("POST", f"/v1/projects/{part(project)}/notes", {"text": text})
 
 
@@ -90,7 +107,7 @@ async def notes(
     search: str | None = None,
     kinds: Sequence[str] = (),
     last: int | None = None,
-) -> AsyncGenerator[Doc, None]:
+) -> AsyncGenerator[NoteView, None]:
     """Entries of a run's logbook, or of a project's with all its runs: all, or the `last` ones."""
     path = run_path(ref, "notes") if ref is not None else f"/v1/projects/{part(project or 'default')}/notes"
     params: Doc = {"search": search, "kind": list(kinds) or None, "limit": min(last or _PAGE, 1000)}
@@ -111,7 +128,7 @@ async def logbook(to: Anyone, /, ref: str | int | None = None, *, project: str |
 # --- lineage ----------------------------------------------------------------------------------------------------
 
 
-async def lineage(to: Anyone, /, ref: str | int, way: str = "both", depth: int | None = None) -> Doc:
+async def lineage(to: Anyone, /, ref: str | int, way: str = "both", depth: int | None = None) -> LineageView:
     """What it was made from ("up") and what was made from it ("down"), as trees of {ref, role, about, nodes}.
 
     `ref`: a run, `data:NAME@VERSION`, `checkpoint:RUN/STEP`, `artifact:RUN/PATH` or `model:NAME/VERSION`.
@@ -123,17 +140,17 @@ async def lineage(to: Anyone, /, ref: str | int, way: str = "both", depth: int |
 # --- models -----------------------------------------------------------------------------------------------------
 
 
-async def models(to: Anyone, /, project: str | None = None, contains: str | None = None) -> list[Doc]:
+async def models(to: Anyone, /, project: str | None = None, contains: str | None = None) -> list[ModelView]:
     params = {"project": project, "contains": contains}
     return (await to._transport.call("GET", "/v1/models", params=params))["models"]
 
 
-async def model(to: Anyone, /, name: str, version: int | None = None) -> Doc:
+async def model(to: Anyone, /, name: str, version: int | None = None) -> ModelDetail | VersionDetail:
     """The model with its versions, or one version with its promotions."""
     return await to._send("GET", _model(name) if version is None else _version(name, version))
 
 
-async def create_model(to: Anyone, /, name: str, project: str = "default", description: str = "") -> Doc:
+async def create_model(to: Anyone, /, name: str, project: str = "default", description: str = "") -> ModelView:
     return await to._send("POST", "/v1/models", {"name": name, "project": project, "description": description})
 
 
@@ -149,7 +166,7 @@ async def register_model(
     project: str | None = "default",
     description: str = "",
     tags: Mapping[str, str] | None = None,
-) -> Doc:
+) -> VersionView:
     """Registers the next version: a run, its checkpoint at a `step`, one of its artifacts, or any `source`.
 
     A model that does not exist is created in `project`.
@@ -163,18 +180,18 @@ async def register_model(
     return await to._send("POST", f"{_model(name)}/versions", body)
 
 
-async def promote_model(to: Anyone, /, name: str, version: int, stage: str, **given: Any) -> Doc:
+async def promote_model(to: Anyone, /, name: str, version: int, stage: str, **given: Any) -> PromotionView:
     """`given`: why, evidence (runs), metrics (names), force, archive_others."""
     return await to._send("POST", f"{_version(name, version)}/stage", {"stage": stage, **given})
 
 
-async def set_model_alias(to: Anyone, /, name: str, alias: str, version: int | None) -> Doc:
+async def set_model_alias(to: Anyone, /, name: str, alias: str, version: int | None) -> ModelAliases:
     """None removes the alias."""
     path = f"{_model(name)}/aliases/{part(alias)}"
     return await to._send("DELETE", path) if version is None else await to._send("PUT", path, {"version": version})
 
 
-async def delete_model(to: Anyone, /, name: str, version: int | None = None) -> Doc:
+async def delete_model(to: Anyone, /, name: str, version: int | None = None) -> ModelDeleted | VersionDeleted:
     """Deletes one version, or the model with all its versions."""
     return await to._send("DELETE", _model(name) if version is None else _version(name, version))
 

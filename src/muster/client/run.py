@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any, Final, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
+from muster.api.numbers import number
 from muster.client import artifact_calls, record_calls, run_calls
 from muster.client.blocking import blocking, iterating
-from muster.client.connection import FINAL_PHASES, Anyone, Doc, run_path
-from muster.client.curves import Curve, FrameKind, Points, curve_of, last_of, number, points_of
+from muster.client.connection import FINAL_PHASES, Anyone, run_path
+from muster.client.curves import Curve, FrameKind, Points, curve_of, points_of
+
+if TYPE_CHECKING:
+    from muster.api.artifacts import ArtifactView
+    from muster.api.logbook import NoteView
+    from muster.api.metrics import SeriesView
+    from muster.api.runs import Cell, CheckpointView, RunCells, RunDetail, RunView
+    from muster.api.words import Axis, Kind, Phase
 
 _PATIENCE: Final = 120.0  # seconds without a byte
 
@@ -23,9 +31,9 @@ class RunData:
     name: str
     project: str
     user: str
-    kind: str
+    kind: Kind
     source: str
-    phase: str
+    phase: Phase
     created_at: float
     started_at: float | None
     ended_at: float | None
@@ -38,32 +46,32 @@ class RunData:
     tags: dict[str, str]
     metrics: dict[str, float]
     data: list[str]
-    raw: dict[str, Any] = field(repr=False, compare=False)
+    raw: RunDetail | RunView | RunCells = field(repr=False, compare=False)
     client: Anyone = field(repr=False, compare=False)
 
     @classmethod
-    def from_view(cls, view: Doc, client: Anyone) -> Self:
+    def from_view(cls, view: RunDetail | RunView | RunCells, client: Anyone) -> Self:
         """Builds it from a search result, or from the full view of a run."""
-        metrics = {name: number(last_of(value)) for name, value in view.get("metrics", {}).items()}
-        data = [one["ref"].removeprefix("data:") if isinstance(one, dict) else one for one in view.get("data", ())]
-        facts = {name: view[name] for name in _FACTS}
-        given = {"params": view.get("params", {}), "tags": view.get("tags", {}), "problems": list(view["problems"])}
-        return cls(**facts, **given, metrics=metrics, data=data, raw=view, client=client)
+        whole: Mapping[str, Any] = view
+        facts = {name: whole[name] for name in _FACTS}
+        given = {name: whole.get(name, {}) for name in ("params", "tags")}
+        metrics = {name: number(value) for name, value in whole.get("metrics", {}).items()}
+        return cls(**facts, **given, metrics=metrics, data=whole.get("data", []), raw=view, client=client)
 
     @property
     def final(self) -> bool:
         return self.phase in FINAL_PHASES
 
     @property
-    def cells(self) -> dict[str, Any]:
+    def cells(self) -> dict[str, Cell]:
         """The values requested with `columns`."""
-        found: dict[str, Any] = self.raw.get("cells", {})
-        return found
+        whole: Mapping[str, Any] = self.raw
+        return whole.get("cells", {})
 
 
 _FACTS: Final = (
     "id", "name", "project", "user", "kind", "source", "phase", "created_at", "started_at", "ended_at", "parent",
-    "valid", "purpose", "attempts",
+    "valid", "problems", "purpose", "attempts",
 )  # fmt: skip
 R = TypeVar("R", bound=RunData)
 
@@ -74,9 +82,9 @@ async def _refresh(run: R, /) -> R:
     return found
 
 
-async def _series(run: RunData, /, rank: int | None = None) -> list[Doc]:
+async def _series(run: RunData, /, rank: int | None = None) -> list[SeriesView]:
     """Every series: name, rank, last value, extremes, counts."""
-    return list((await run.client._get(run_path(run.id, "metrics"), rank=rank))["series"])
+    return (await run.client._get(run_path(run.id, "metrics"), rank=rank))["series"]
 
 
 async def _curve(
@@ -87,7 +95,7 @@ async def _curve(
     *,
     start: float | None = None,
     stop: float | None = None,
-    axis: Literal["step", "time"] = "step",
+    axis: Axis = "step",
     rank: int | None = None,
     attempt: int | None = None,
     superseded: bool = False,
@@ -127,22 +135,22 @@ async def _frame(
     return await run.client._transport.work(lambda: import_module("muster.client.frames").of_points(points, kind))
 
 
-def _notes(run: RunData, /, search: str | None = None) -> AsyncGenerator[Doc, None]:
+def _notes(run: RunData, /, search: str | None = None) -> AsyncGenerator[NoteView, None]:
     """The logbook, oldest first."""
     return record_calls.notes(run.client, run.id, search=search)
 
 
-async def _note(run: RunData, /, text: str, step: int | None = None) -> Doc:
+async def _note(run: RunData, /, text: str, step: int | None = None) -> NoteView:
     """Adds a note to the logbook."""
     return await record_calls.note(run.client, run.id, text, step=step)
 
 
-async def _artifacts(run: RunData, /, prefix: str = "") -> list[Doc]:
+async def _artifacts(run: RunData, /, prefix: str = "") -> list[ArtifactView]:
     """All files at or under a path."""
     return await artifact_calls.artifacts(run.client, run.id, prefix)
 
 
-async def _checkpoints(run: RunData, /) -> list[Doc]:
+async def _checkpoints(run: RunData, /) -> list[CheckpointView]:
     """The saved checkpoints and how to load them, ordered by step."""
     return await record_calls.run_checkpoints(run.client, run.id)
 

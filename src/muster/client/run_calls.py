@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from importlib import import_module
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from muster.client.connection import Anyone, Connection, Doc, R, run_path
 from muster.client.curves import FrameKind
+
+if TYPE_CHECKING:
+    from muster.api.compare import Comparison
+    from muster.api.runs import RunPage
+    from muster.api.search import SavedQueryView, SearchPage
 
 PAGE: Final = 1000  # runs in one response
 
@@ -43,7 +48,7 @@ async def runs(
     return found
 
 
-async def search_runs(to: Anyone, /, query: str = "", **asked: Any) -> Doc:
+async def search_runs(to: Anyone, /, query: str = "", **asked: Any) -> SearchPage:
     """One page: "runs", "next" for the next `after`, "total" with `count=True`, "hints" when there are no runs."""
     # The key marks the request as repeatable, for when its response is lost.
     return await to._transport.call("POST", "/v1/runs/search", body={"query": query, **asked}, key="search")
@@ -52,6 +57,13 @@ async def search_runs(to: Anyone, /, query: str = "", **asked: Any) -> Doc:
 async def run(to: Connection[Any, R], /, ref: str | int) -> R:
     """By id, its job's number, prefix of the id, or the newest with a name; `raw` has everything captured."""
     return to._run(await to._get(run_path(ref)))
+
+
+async def run_page(to: Anyone, /, ref: str | int) -> RunPage:
+    """Everything of a run that a person looks at first: "run" with all that was captured, "attempts", "checkpoints",
+    "changes", "artifacts", the newest 1,000 "notes" and, of a job's run, "summary".
+    """
+    return await to._get(run_path(ref, "page"))
 
 
 async def frame(
@@ -75,7 +87,7 @@ async def compare(
     by: Sequence[str] | None = None,
     everything: bool = False,
     lines: bool = False,
-) -> Doc:
+) -> Comparison:
     """Differences between runs, their metrics, and whether groups of runs differ by more than their seeds.
 
     "differences" by params, configuration, environment, packages, code and data; "same" counts the rest; "files" of
@@ -86,20 +98,20 @@ async def compare(
     return await to._transport.call("POST", "/v1/compare", body=body, key="compare")
 
 
-async def queries(to: Anyone, /) -> list[Doc]:
+async def queries(to: Anyone, /) -> list[SavedQueryView]:
     """The saved queries: the user's own, and those of the user's projects."""
     return (await to._get("/v1/queries"))["queries"]
 
 
 async def save_query(
     to: Anyone, /, name: str, query: str, *, sort: str = "", columns: Sequence[str] = (), project: str = ""
-) -> Doc:
+) -> SavedQueryView:
     """Saves a query as `@name`; with a `project`, its members share it."""
     body = {"query": query, "sort": sort, "columns": list(columns), "project": project}
     return await to._transport.call("PUT", f"/v1/queries/{quote(name, safe='')}", body=body)
 
 
-async def remove_query(to: Anyone, /, name: str) -> Doc:
+async def remove_query(to: Anyone, /, name: str) -> SavedQueryView:
     """Removes a saved query; `project/name` is a query of that project."""
     return await to._transport.call("DELETE", f"/v1/queries/{quote(name, safe='/')}")
 

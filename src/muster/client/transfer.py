@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 import numpy as np
 
+from muster.api.numbers import number
 from muster.client.blocking import complete
 from muster.client.client import Client
 from muster.core.errors import MusterError
@@ -23,7 +24,6 @@ BATCH: Final = 1 << 20  # bytes of a stream in one request
 _HELD: Final = 32 << 20  # bytes of content held until the records that name them are sent
 _POINT: Final = 28  # bytes
 _PATIENCE: Final = 120.0  # seconds without a byte
-_SPECIAL: Final = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 _REASONS: Final = {"succeeded": "completed", "failed": "user_error", "stopped": "user_stop"}
 _DOCUMENTS: Final = ("histogram", "table", "text")  # media whose content is JSON if it was too large for its row
 
@@ -71,7 +71,7 @@ class RemoteRun:
         return Medium(**known, mime=str(raw.get("mime") or ""), data=data, content=content)
 
 
-def facts_of(view: dict[str, Any]) -> Facts:
+def facts_of(view: Mapping[str, Any]) -> Facts:
     """From the API's view of a run."""
     names = (
         "id",
@@ -87,7 +87,7 @@ def facts_of(view: dict[str, Any]) -> Facts:
         "ended_at",
     )
     known = {name: view[name] for name in names if name in view}
-    metrics = {name: _number(value) for name, value in (view.get("metrics") or {}).items()}
+    metrics = {name: number(value) for name, value in (view.get("metrics") or {}).items()}
     return Facts(**known, params=view.get("params") or {}, tags=view.get("tags") or {}, metrics=metrics)
 
 
@@ -202,10 +202,3 @@ def _points(client: Client, run: str, name: str, rank: int, part: str) -> tuple[
 
 def _path(run: str) -> str:
     return f"/v1/runs/{quote(run, safe='')}"
-
-
-def _number(value: Any) -> float:
-    """A value as the API writes it, or the last value of a summary."""
-    if isinstance(value, dict):
-        value = value["last"]
-    return _SPECIAL[value] if isinstance(value, str) else float("nan") if value is None else float(value)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from muster.client import stream
 from muster.client.connection import FINAL_PHASES, Anyone, Connection, Doc, J, job_path
 from muster.client.stream import Lines, LogLine, Message
+
+if TYPE_CHECKING:
+    from muster.api.events import EventView
 
 PAGE: Final = 500  # events in one response
 
@@ -111,7 +114,7 @@ async def events(
     after: int | None = None,
     last: int | None = None,
     follow: bool = False,
-) -> AsyncGenerator[Doc, None]:
+) -> AsyncGenerator[EventView, None]:
     """The audit log in order: all, what is after a `seq`, or the `last` ones; `follow` continues with new ones."""
     params: Doc = {"project": project, "job": job, "actor": actor, "kind": kind}
     while True:
