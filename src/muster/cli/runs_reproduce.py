@@ -71,7 +71,7 @@ def _here(to: Client, spec: JobSpec) -> dict[str, Any] | None:
 def _show(answer: dict[str, Any], made: Reproduction, dry_run: bool) -> None:
     screen = out()
     if made.folder is not None:
-        files = made.known["files"]
+        files = made.known["files"] or {}
         verb = "would be written to" if dry_run else "are in"
         screen.print(Text.assemble(f"{len(files)} files {verb} ", (str(made.folder), "bold")))
     if answer["differences"]:

@@ -12,7 +12,7 @@ from muster.client.curves import FrameKind
 
 if TYPE_CHECKING:
     from muster.api.compare import Comparison
-    from muster.api.runs import RunPage
+    from muster.api.runs import Reproduction, RunPage
     from muster.api.search import SavedQueryView, SearchPage
 
 PAGE: Final = 1000  # runs in one response
@@ -64,6 +64,11 @@ async def run_page(to: Anyone, /, ref: str | int) -> RunPage:
     "changes", "artifacts", the newest 1,000 "notes" and, of a job's run, "summary".
     """
     return await to._get(run_path(ref, "page"))
+
+
+async def reproduction(to: Anyone, /, ref: str | int) -> Reproduction:
+    """What is needed to repeat a run: "spec", "yaml", "code", "files", "environment", "data" and "seeds"."""
+    return await to._get(run_path(ref, "reproduction"))
 
 
 async def frame(

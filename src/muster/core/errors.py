@@ -18,9 +18,12 @@ MusterError                 what happened, and what to do
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from muster.api.errors import ErrorView, ProblemView
 from muster.core.reasons import Reason
+
+if TYPE_CHECKING:  # the client loads this module, and `typing_extensions` costs more than all of it
+    from muster.api.errors import ErrorView, ProblemView
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from muster.api.why import ReasonView
+if TYPE_CHECKING:  # the client loads this module, and `typing_extensions` costs more than all of it
+    from muster.api.why import ReasonView
 
 # The category that a restart is charged to; `error` is the user's own program, not retried unless the job asks for it.
 Category = Literal["wait", "refusal", "worker", "node", "preempted", "error", "end"]
