@@ -115,6 +115,16 @@ def test_an_error_is_raised_as_the_class_that_the_server_raised(server, kind):
     asyncio.run(main())
 
 
+def test_a_download_that_breaks_off_is_told_as_a_server_that_went_away(server):
+    async def main():
+        async with _client(server) as client:
+            server.failures.append("drop")
+            with pytest.raises(errors.Unavailable, match="The server went away"):
+                await client.read_artifact("job-1", "model.pt")
+
+    asyncio.run(main())
+
+
 def test_waiting_ends_at_the_timeout(server):
     server.silent = True
     server.jobs[-1] = view(1, "running")
