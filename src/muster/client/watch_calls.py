@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from muster.client import stream
 from muster.client.connection import FINAL_PHASES, Anyone, Connection, Doc, J, job_path
 from muster.client.stream import Lines, LogLine, Message
+from muster.core.errors import TooMany
 
 if TYPE_CHECKING:
     from muster.api.events import EventView
@@ -24,20 +25,32 @@ async def wait(
     timeout: float | None = None,
     on_change: Callable[[J], None] | None = None,
 ) -> J:
-    """The job once it has ended. Raises TimeoutError after `timeout` seconds; continues over server restarts."""
+    """The job once it has ended. Raises TimeoutError after `timeout` seconds; continues over server restarts.
+
+    Where the user has as many streams open as the server allows, it looks at the job once a minute until one is free.
+    """
     deadline = None if timeout is None else time.monotonic() + timeout
     view = await to._get(job_path(ref))
     last = to._job(view)
     try:
-        async with aclosing(_follow(to, job_path(view["id"], "stream"), {}, deadline)) as messages:
-            async for message in messages:
-                view = message.data
+        while True:
+            try:
+                async with aclosing(_follow(to, job_path(view["id"], "stream"), {}, deadline)) as messages:
+                    async for message in messages:
+                        view = message.data
+                        last = to._job(view)
+                        if on_change is not None:
+                            on_change(last)
+                return last
+            except TooMany:  # for a minute
+                view = await to._get(job_path(view["id"]))
                 last = to._job(view)
-                if on_change is not None:
-                    on_change(last)
+                if view["phase"] in FINAL_PHASES:
+                    return last
+                if deadline is not None and time.monotonic() > deadline:
+                    raise TimeoutError from None
     except TimeoutError:
         raise TimeoutError(f"{view['id']} is still {view['phase']} after {timeout:g} s.") from None
-    return last
 
 
 async def changes(
