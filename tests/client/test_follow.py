@@ -111,7 +111,7 @@ def test_waiting_ends_at_the_timeout(server):
 
 
 def test_waiting_goes_on_while_the_user_has_no_stream_left(server, monkeypatch):
-    monkeypatch.setattr("muster.client.http.BUSY_FOR", -1.0)
+    monkeypatch.setattr("muster.client.watch_calls.LOOK_EVERY", 0.01)
     busy = refusal(429, "too_many")
     found = JSONResponse(view(1, "running"))
     server.jobs[:] = [view(1, "running"), view(1, "succeeded")]

@@ -84,12 +84,17 @@ class Transport(ABC):
 
     @asynccontextmanager
     async def open(
-        self, path: str, params: Mapping[str, Any], read_timeout: float, headers: Mapping[str, str] | None = None
+        self,
+        path: str,
+        params: Mapping[str, Any],
+        read_timeout: float,
+        headers: Mapping[str, str] | None = None,
+        busy_for: float = BUSY_FOR,
     ) -> AsyncIterator[httpx.Response]:
         """A response whose body is read with `blocks`; closed at the end of its `with` block."""
         timeout = httpx.Timeout(self._timeout, read=read_timeout)
         parts = {"params": _given(params), "headers": headers or {}, "timeout": timeout}
-        response = await self._send("GET", path, parts, True, stream=True)
+        response = await self._send("GET", path, parts, True, stream=True, busy_for=busy_for)
         try:
             yield response
         except httpx.TransportError as error:
@@ -162,9 +167,15 @@ class Transport(ABC):
         raise failure
 
     async def _send(
-        self, method: str, path: str, parts: dict[str, Any], repeatable: bool, stream: bool
+        self,
+        method: str,
+        path: str,
+        parts: dict[str, Any],
+        repeatable: bool,
+        stream: bool,
+        busy_for: float = BUSY_FOR,
     ) -> httpx.Response:
-        turn, busy_until = 0, time.monotonic() + BUSY_FOR
+        turn, busy_until = 0, time.monotonic() + busy_for
         while True:
             if self._closed:
                 raise RuntimeError("The client is closed.")
@@ -194,7 +205,7 @@ class Transport(ABC):
                 wait = _retry_after(response)
             # A server that answers TooMany has done nothing of this request, and will accept it once others are done.
             turn += not isinstance(failure, TooMany)
-            if wait is None or turn == ROUNDS or time.monotonic() > busy_until:
+            if wait is None or turn == ROUNDS or time.monotonic() >= busy_until:
                 raise failure
             await self.sleep(wait)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from muster.client.answers import error_body
-from muster.client.http import Transport
+from muster.client.http import BUSY_FOR, Transport
 from muster.core.errors import Unavailable
 from muster.core.lines import ByteLines
 
@@ -51,17 +51,19 @@ async def follow(
     retry_for: float = RETRY_FOR,
     deadline: float | None = None,
     on_link: Link | None = None,
+    busy_for: float = BUSY_FOR,
 ) -> AsyncGenerator[Message, None]:
     """Every message once, up to and including `end`. If the server is lost, waits for it and continues the stream.
 
-    `deadline` is monotonic time; raises TimeoutError after it.
+    `deadline` is monotonic time; raises TimeoutError after it. Raises TooMany if the user has no stream left for
+    `busy_for` seconds.
     """
     last_id: int | None = None
     lost_at: float | None = None
     delay = FIRST_DELAY
     while True:
         try:
-            async with aclosing(_connection(transport, path, params, last_id, deadline)) as messages:
+            async with aclosing(_connection(transport, path, params, last_id, deadline, busy_for)) as messages:
                 async for message in messages:
                     if lost_at is not None and on_link is not None:
                         on_link(True)
@@ -84,7 +86,7 @@ async def follow(
                 on_link(False)
         if now - lost_at >= retry_for:
             raise failure
-        await transport.sleep(min(delay, _left(deadline, LAST_DELAY)))
+        await transport.sleep(min(delay, left(deadline, LAST_DELAY)))
         delay = min(delay * 2, LAST_DELAY)
 
 
@@ -168,7 +170,12 @@ class Lines:
 
 
 async def _connection(
-    transport: Transport, path: str, params: Mapping[str, Any], last_id: int | None, deadline: float | None
+    transport: Transport,
+    path: str,
+    params: Mapping[str, Any],
+    last_id: int | None,
+    deadline: float | None,
+    busy_for: float,
 ) -> AsyncGenerator[Message | None, None]:
     """The messages of one connection after `last_id`. Ends when the server closes it; Unavailable if it breaks."""
     headers = {"Accept": "text/event-stream", "Accept-Encoding": "identity", "Cache-Control": "no-cache"}
@@ -180,7 +187,8 @@ async def _connection(
         while again:
             again = False
             opened_at = time.monotonic()
-            async with transport.open(path, params, _left(deadline, READ_TIMEOUT), headers) as response:
+            timeout = left(deadline, READ_TIMEOUT)
+            async with transport.open(path, params, timeout, headers, busy_for) as response:
                 parser = Parser()
                 async with aclosing(transport.blocks(response)) as blocks:
                     async for block in blocks:
@@ -191,17 +199,18 @@ async def _connection(
                         if again:
                             break
     except Unavailable:
-        _left(deadline, READ_TIMEOUT)
+        left(deadline, READ_TIMEOUT)
         raise
 
 
-def _left(deadline: float | None, most: float) -> float:
+def left(deadline: float | None, most: float) -> float:
+    """Seconds to the deadline, and not more than `most`. Raises TimeoutError after it."""
     if deadline is None:
         return most
-    left = deadline - time.monotonic()
-    if left <= 0:
+    seconds = deadline - time.monotonic()
+    if seconds <= 0:
         raise TimeoutError("It took longer than the given time.")
-    return min(left, most)
+    return min(seconds, most)
 
 
 def _shown_text(line: str) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from muster.client import stream
 from muster.client.connection import FINAL_PHASES, Anyone, Connection, Doc, J, job_path
+from muster.client.http import BUSY_FOR
 from muster.client.stream import Lines, LogLine, Message
 from muster.core.errors import TooMany
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from muster.api.events import EventView
 
 PAGE: Final = 500  # events in one response
+LOOK_EVERY: Final = 15.0  # seconds between two looks at a job that there is no stream for
 
 
 async def wait(
@@ -27,7 +29,7 @@ async def wait(
 ) -> J:
     """The job once it has ended. Raises TimeoutError after `timeout` seconds; continues over server restarts.
 
-    Where the user has as many streams open as the server allows, it looks at the job once a minute until one is free.
+    While the user has as many streams open as the server allows, it looks at the job from time to time.
     """
     deadline = None if timeout is None else time.monotonic() + timeout
     view = await to._get(job_path(ref))
@@ -35,20 +37,19 @@ async def wait(
     try:
         while True:
             try:
-                async with aclosing(_follow(to, job_path(view["id"], "stream"), {}, deadline)) as messages:
+                async with aclosing(_follow(to, job_path(view["id"], "stream"), {}, deadline, 0)) as messages:
                     async for message in messages:
                         view = message.data
                         last = to._job(view)
                         if on_change is not None:
                             on_change(last)
                 return last
-            except TooMany:  # for a minute
+            except TooMany:
                 view = await to._get(job_path(view["id"]))
                 last = to._job(view)
                 if view["phase"] in FINAL_PHASES:
                     return last
-                if deadline is not None and time.monotonic() > deadline:
-                    raise TimeoutError from None
+                await to._transport.sleep(stream.left(deadline, LOOK_EVERY))
     except TimeoutError:
         raise TimeoutError(f"{view['id']} is still {view['phase']} after {timeout:g} s.") from None
 
@@ -144,5 +145,15 @@ async def events(
                 yield message.data
 
 
-def _follow(to: Anyone, path: str, params: Doc, deadline: float | None) -> AsyncGenerator[Message, None]:
-    return stream.follow(to._transport, path, params, retry_for=to._retry_for, deadline=deadline, on_link=to._on_link)
+def _follow(
+    to: Anyone, path: str, params: Doc, deadline: float | None, busy_for: float = BUSY_FOR
+) -> AsyncGenerator[Message, None]:
+    return stream.follow(
+        to._transport,
+        path,
+        params,
+        retry_for=to._retry_for,
+        deadline=deadline,
+        on_link=to._on_link,
+        busy_for=busy_for,
+    )
