@@ -98,7 +98,7 @@ class MusterBench:
         raise SystemExit(f"the server does not get all of {run}")
 
     def _points(self, run: str) -> int:
-        series = self._client()._get(f"/v1/runs/{run}/metrics")["series"]
+        series = self._client().call("GET", f"/v1/runs/{run}/metrics")["series"]
         return sum(one["points"] for one in series if not one["name"].startswith("system/"))
 
     def _spec(self, own: Path, width: int, seconds: float, pace: float, gate: Path | None) -> Result:

@@ -11,7 +11,9 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from _machine import write
 from muster.client import Client
@@ -64,9 +66,8 @@ def flood(client: Client, script: Path, counter: Path, width: int, kill_after: f
     ended = time.perf_counter()
     raw = counter.read_bytes()
     steps = int.from_bytes(raw[:8], "little")
-    stored = sum(
-        len(attempt["steps"]) for i in range(width) for attempt in client.metrics(job.id, f"metric_{i}")["attempts"]
-    )
+    found: list[Mapping[str, Any]] = [client.metrics(job.id, f"metric_{i}") for i in range(width)]
+    stored = sum(len(attempt["steps"]) for one in found for attempt in one["attempts"])
     took = kill_after or seconds
     return {
         "reported": steps * width,

@@ -22,6 +22,7 @@ from warm_kit import Started, Warm, network
 
 T = TypeVar("T")
 READ_LATE = {"MUSTER_FAULT", "SLURM_CONF", "MYSQL_UNIX_PORT", "SLURMRESTD_SECURITY"}  # no import has seen these
+WITHOUT_SHAPE = "ANSWER WITHOUT ITS SHAPE"  # in the log of a server whose answer was not as declared: see `shape_kit`
 PATIENCE = 180.0  # seconds: how long a test waits for something that should happen
 
 
@@ -168,6 +169,7 @@ def _warm(where: str) -> Warm:
         "muster.cli.server",
         "muster.server.main",
         "live",
+        "shape_kit",
         OPENBLAS_NUM_THREADS="1",
         PYTHONWARNINGS="default",
     )
@@ -177,7 +179,11 @@ def run_muster(*words: str) -> int:
     """In a process that was forked there."""
     from muster.cli.main import main  # noqa: PLC0415
     from muster.core import faults  # noqa: PLC0415
+    from muster.server import main as serving  # noqa: PLC0415
+    from shape_kit import checked  # noqa: PLC0415
 
+    made = serving.create_app
+    serving.create_app = lambda service: checked(made(service))  # type: ignore[assignment, return-value]
     faults._FAULT = faults.parse(os.environ.get(faults.VARIABLE))  # type: ignore[misc]  # read before there was one
     return main(words)
 
@@ -225,3 +231,8 @@ def stop_everything(server: LiveServer) -> None:
             os.kill(json.loads(path.read_text())["pid"], signal.SIGKILL)
         except (OSError, ValueError):
             pass
+    log = server.home / "server.log"
+    wrong = (
+        [line for line in log.read_text(errors="replace").splitlines() if WITHOUT_SHAPE in line] if log.exists() else []
+    )
+    assert not wrong, "\n".join(wrong[:10])

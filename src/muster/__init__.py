@@ -6,19 +6,23 @@ TYPE_CHECKING = False  # not imported: ranks load this module, and `typing` is m
 if TYPE_CHECKING:
     from typing import Any
 
-    from muster.client import Client
+    from muster.client import AsyncClient, Client
     from muster.runtime.tracker import start_run
 
-__all__ = ["Client", "__version__", "start_run"]
+__all__ = ["AsyncClient", "Client", "__version__", "start_run"]
 __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    # Workers import `muster.runtime` on every rank: the client, and httpx with it, loads only when it is named.
+    # Workers import `muster.runtime` on every rank: the clients, and httpx with them, load only when they are named.
     if name == "Client":
         from muster.client import Client  # noqa: PLC0415
 
         return Client
+    if name == "AsyncClient":
+        from muster.client import AsyncClient  # noqa: PLC0415
+
+        return AsyncClient
     if name == "start_run":
         from muster.runtime.tracker import start_run  # noqa: PLC0415
 

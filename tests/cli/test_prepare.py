@@ -10,6 +10,8 @@ import pytest
 from muster.cli.call import Usage
 from muster.cli.prepare import from_command, from_file, parse_overrides
 from muster.cli.shell import parse_envs
+from muster.client.spec import submission
+from muster.core import parse
 from muster.core.errors import NotFound, SpecError
 from muster.core.parse import parse_job
 
@@ -60,7 +62,7 @@ def test_overrides_go_over_the_file_under_any_of_a_fields_names(tmp_path):
 
 def test_what_is_sent_means_the_same(tmp_path):
     made = from_file(_file(tmp_path, "run: |\n  a\n  b\ntime: 6h\ngpus: H100:8\n"), {"envs": {"E": ""}}, local=True)
-    assert parse_job(made.text) == made.spec
+    assert parse_job(submission(made.spec, {}, None)["spec"]) == made.spec
 
 
 def test_standard_input_is_a_job_file_of_this_folder(monkeypatch, tmp_path):
@@ -125,3 +127,44 @@ def test_an_override_of_one_field_leaves_the_types_of_others(tmp_path: Path) -> 
     made = from_file(_file(tmp_path, text), parse_overrides(["num_nodes=2", "envs.D=true", "envs.E=null"]), local=False)
     assert made.spec.kubernetes.pod == {"hostNetwork": True, "hostname": "7"}
     assert made.spec.envs == {"A": "1", "B": "null", "C": "true", "D": "true", "E": "null"}
+
+
+def test_a_job_file_is_read_and_parsed_once_whatever_overrides_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[object] = []
+    for name in ("read_document", "_validated"):
+        whole = getattr(parse, name)
+        monkeypatch.setattr(parse, name, lambda *given, whole=whole, name=name: seen.append(name) or whole(*given))
+    made = from_file(_file(tmp_path, "run: x\nnodes: 2\n"), parse_overrides(["nodes=3", "envs.LR=1"]), local=True)
+    submission(made.spec, {}, None)
+    assert (made.spec.num_nodes, seen) == (3, ["read_document", "_validated"])
+
+
+@pytest.mark.parametrize(
+    ("text", "pair", "source", "where"),
+    [
+        ("run: x\nenvs:\n  RANK: '1'\n", "envs.LR=1", "job.yaml", "envs.RANK (line 3)"),
+        ("run: x\nenvs:\n  LR: '1'\n", "envs.RANK=1", "The command line", "envs.RANK"),
+        ("run: x\nenvs:\n  9A: '1'\n", "envs.LR=1", "job.yaml", "envs.9A (line 3)"),
+        ("run: x\nnproc: 2\n", "nproc=0", "The command line", "nproc"),
+        ("run: x\nnproc: 0\n", "num_nodes=2", "job.yaml", "nproc (line 2)"),
+        ("run: x\nnproc: 0\n", "num_nodes=many", "job.yaml", "nproc (line 2)"),
+        ("nproc: 2\n", "num_nodes=2", "job.yaml", "run"),
+        ("run: x\nsecrets: [A]\n", "envs.A=1", "The command line", "envs.A"),
+    ],
+)
+def test_a_mistake_is_told_of_the_one_who_made_it(
+    tmp_path: Path, text: str, pair: str, source: str, where: str
+) -> None:
+    path = _file(tmp_path, text)
+    with pytest.raises(SpecError) as raised:
+        from_file(path, parse_overrides([pair]), local=False)
+    assert raised.value.message == f"{path if source == 'job.yaml' else source} has one mistake."
+    assert [problem.where for problem in raised.value.problems] == [where]
+
+
+def test_a_folder_on_the_command_line_starts_from_the_current_one(tmp_path: Path) -> None:
+    path = _file(tmp_path / "jobs", "run: x\nworkdir: own\n")
+    assert from_file(path, {}, local=False).spec.workdir == str(tmp_path / "jobs" / "own")
+    assert from_file(path, parse_overrides(["working_dir=sub"]), local=False).spec.workdir == str(tmp_path / "sub")

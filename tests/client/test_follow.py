@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
+from starlette.responses import JSONResponse
 from tiny import TOKEN, refusal, tiny, view
 
 from live import PATIENCE, until
@@ -107,6 +108,22 @@ def test_waiting_ends_at_the_timeout(server):
     server.jobs[-1] = view(1, "running")
     with _client(server) as client, pytest.raises(TimeoutError, match=r"job-1 is still running after 0\.2 s"):
         client.wait("job-1", timeout=0.2)
+
+
+def test_waiting_goes_on_while_the_user_has_no_stream_left(server, monkeypatch):
+    monkeypatch.setattr("muster.client.watch_calls.LOOK_EVERY", 0.01)
+    busy = refusal(429, "too_many")
+    found = JSONResponse(view(1, "running"))
+    server.jobs[:] = [view(1, "running"), view(1, "succeeded")]
+    with _client(server) as client:
+        server.failures += [found, busy, found, busy, found]
+        assert client.wait("job-1", timeout=PATIENCE).phase == "succeeded"
+        assert [seen.path.rpartition("/")[2] for seen in server.seen] == ["job-1", "stream"] * 3
+        server.failures += [found, busy, JSONResponse(view(1, "failed"))]
+        assert client.wait("job-1").phase == "failed"
+        server.failures += [found, busy, found]
+        with pytest.raises(TimeoutError, match="job-1 is still running"):
+            client.wait("job-1", timeout=0)
 
 
 def test_watching_gives_lines_and_the_ended_job_once_at_last(server):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from muster.client.spec import batch_item, submission
@@ -21,13 +23,15 @@ SPECS = [
     JobSpec(name="a", run="x", off_peak=True, checkpoint=Checkpoint(every="auto"), max_duration=60),
     JobSpec(name="a", run="x", image="train:1", slurm=SlurmSection(qos="high", extra=("--hint=nomultithread",))),
     JobSpec(name="a", run="x", kubernetes=KubernetesSection(shared_memory=2**34, pod={"hostNetwork": True, "n": 1})),
+    JobSpec(name="a", run="x", log_limit=256_000_000, stop_grace=0.5, priority=20, envs={"A": "null", "B": "1.10"}),
     JobSpec(name="a", run="x", sagemaker=SageMakerSection(volume_size=10**11)),
 ]
 
 
 @pytest.mark.parametrize("spec", SPECS)
 def test_a_model_becomes_a_job_file_that_says_the_same(spec: JobSpec) -> None:
-    assert parse_job(submission(spec, {}, None)["spec"]) == spec
+    sent = json.loads(json.dumps(submission(spec, {}, None)["spec"]))
+    assert parse_job(sent) == spec
     assert parse_job(batch_item(spec, "key")["spec"]) == spec
 
 

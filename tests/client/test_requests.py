@@ -233,7 +233,7 @@ def test_many_jobs_are_accepted_or_refused_each_by_itself(server, client, tmp_pa
 # --- looking ----------------------------------------------------------------------------------------------------------
 def test_jobs_are_paged_through_up_to_the_limit(server, client, monkeypatch):
     server.jobs[:] = [view(number) for number in range(1, 8)]
-    monkeypatch.setattr("muster.client.client.PAGE", 3)
+    monkeypatch.setattr("muster.client.job_calls.PAGE", 3)
     assert [job.number for job in client.jobs(limit=None)] == [7, 6, 5, 4, 3, 2, 1]
     assert [job.number for job in client.jobs(limit=4)] == [7, 6, 5, 4]
     assert server.seen[-1].query["limit"] == "1"
@@ -250,3 +250,9 @@ def test_a_job_takes_over_what_the_server_says_and_keeps_what_it_does_not_know(s
 def test_a_name_can_not_leave_its_place_in_the_path(server, client):
     client.job("../tokens?x=1")
     assert server.seen[-1].path == "/v1/jobs/../tokens?x=1"
+
+
+def test_a_download_that_breaks_off_is_told_as_a_server_that_went_away(server, client):
+    server.failures.append("drop")
+    with pytest.raises(Unavailable, match="The server went away"):
+        client.read_artifact("job-1", "model.pt")

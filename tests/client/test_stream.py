@@ -9,12 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.client.stream import BAR_EVERY, Lines, LogLine, Message, parse_events
+from muster.client.stream import BAR_EVERY, Lines, LogLine, Message, Parser
 
 
 def _pieces(whole, cuts):
     at = sorted({0, len(whole), *(cut % (len(whole) + 1) for cut in cuts)})
     return [whole[a:b] for a, b in pairwise(at)]
+
+
+def _parsed(pieces):
+    parser = Parser()
+    return [message for piece in pieces for message in parser.feed(piece)]
 
 
 @given(
@@ -28,17 +33,17 @@ def test_messages_are_the_same_however_the_bytes_arrive(messages, cuts, newline)
         head = f"id: {ident}{newline}" if ident is not None else ""
         text += f": ping{newline}{head}event: {event}{newline}data: {json.dumps(data, ensure_ascii=False)}{newline * 2}"
     whole = text.encode(errors="surrogatepass")
-    found = [m for m in parse_events(_pieces(whole, cuts)) if m is not None]
+    found = [m for m in _parsed(_pieces(whole, cuts)) if m is not None]
     assert found == [Message(event, data, ident) for event, data, ident in messages]
 
 
 def test_characters_that_only_python_takes_for_line_breaks_stay_inside_of_a_message():
     whole = 'event: log\ndata: "a\u2028bc\x85d"\n\n'.encode()
-    assert [m.data for m in parse_events([whole])] == ["a\u2028bc\x85d"]
+    assert [m.data for m in _parsed([whole])] == ["a\u2028bc\x85d"]
 
 
 def test_a_message_that_was_cut_off_is_not_delivered():
-    assert list(parse_events([b'id: 4\nevent: log\ndata: {"text": "ha'])) == []
+    assert list(_parsed([b'id: 4\nevent: log\ndata: {"text": "ha'])) == []
 
 
 @given(st.text(alphabet="ab\n"), st.lists(st.integers(0, 1000)))

@@ -173,7 +173,7 @@ def test_a_store_that_is_away_is_told_and_nothing_is_lost(rig: Rig) -> None:
     assert steps(rig, job) == [1, 2, 3]
 
 
-def test_the_latest_value_that_is_not_a_number_is_null(rig: Rig) -> None:
+def test_the_latest_value_that_is_not_a_number_is_text(rig: Rig) -> None:
     job, ingest = started(rig)
     layout = row_struct(1)
     spool = b"".join([
@@ -188,7 +188,7 @@ def test_the_latest_value_that_is_not_a_number_is_null(rig: Rig) -> None:
     ingest.accept(job, 1, batch(Piece(0, "spool", 0, spool)))
     run = rig.store.run(job)
     assert set(run) <= {"latest", "progress", "shipped"}, "parameters and notes are the record's"
-    assert json.loads(json.dumps(run["latest"], allow_nan=False)) == {"loss": None}
+    assert json.loads(json.dumps(run["latest"], allow_nan=False)) == {"loss": "NaN"}
 
 
 def test_the_tail_of_an_attempt_is_taken_until_every_worker_has_shipped_the_whole(rig: Rig) -> None:

@@ -15,8 +15,12 @@ from content_kit import sha
 from live import LiveServer
 from muster import Client
 from muster.cli.main import main
+from muster.cli.runs_reproduce import _spec
+from muster.client import artifact_calls
 from muster.client.reproduce import Reproduction, differences
 from muster.core.errors import Invalid, NotFound, Unavailable
+from muster.core.spec import JobSpec, dump_job
+from muster.core.spec_engines import KubernetesSection
 
 
 @pytest.fixture
@@ -109,25 +113,25 @@ def test_without_a_snapshot(client: Client, server: LiveServer, project: Path, m
 
 def test_a_file_that_changes_while_it_is_sent(client: Client, project: Path, monkeypatch) -> None:
     (project / "main.sh").write_text("seen by nobody before")
-    real, calls = client.upload, []
+    real, calls = artifact_calls.upload, []
 
-    def upload(content: dict[str, Any]) -> None:
+    async def upload(to: Any, content: dict[str, Any]) -> None:
         if not calls:
             (project / "main.sh").write_text("changed")
         calls.append(1)
-        real(content)
+        await real(to, content)
 
-    monkeypatch.setattr(client, "upload", upload)
+    monkeypatch.setattr(artifact_calls, "upload", upload)
     code = client.capture(project)
     assert code is not None
     assert (code["files"], len(calls)) == (2, 3)
 
 
 def test_a_snapshot_never_fails_a_submission(client: Client, project: Path, monkeypatch) -> None:
-    def broken(content: object) -> None:
+    async def broken(to: object, content: object) -> None:
         raise Unavailable("The disk is full.", "Free some.")
 
-    monkeypatch.setattr(client, "upload", broken)
+    monkeypatch.setattr(artifact_calls, "upload", broken)
     job = client.submit({"run": "true", "workdir": "."})
     (event,) = client.events(job=job.id, kind="job.submitted")
     assert event["data"]["code"]["tree"] == ""
@@ -219,3 +223,17 @@ def test_the_command_line_has_the_option(client: Client, server: LiveServer, pro
     command = [sys.executable, "-m", "muster", "--home", str(server.home), "run", "-d", "--no-snapshot", "true"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=project, check=True)
     assert client.code(done.stdout.split()[1])["files"] is None
+
+
+def test_what_is_passed_on_as_it_is_keeps_its_types(tmp_path: Path) -> None:
+    pod = {"hostNetwork": True, "hostname": "7", "terminationGracePeriodSeconds": 45}
+    spec = JobSpec(name="a", run="x", envs={"A": "true"}, tags={"b": "1"}, kubernetes=KubernetesSection(pod=pod))
+    made = Reproduction("a-1", {"yaml": dump_job(spec)}, tmp_path)
+    again = _spec(made, {"envs": {"SEED": "2"}, "tags": {"c": "2"}})
+    assert again == spec.model_copy(
+        update={
+            "workdir": str(tmp_path),
+            "envs": {"A": "true", "SEED": "2"},
+            "tags": {"b": "1", "c": "2", "reproduces": "a-1"},
+        }
+    )

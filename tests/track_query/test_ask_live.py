@@ -9,12 +9,14 @@ import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
 from live import LiveServer, live_server, until
 from muster.cli.main import main
 from muster.client import Client
+from muster.client.blocking import BlockingTransport
 from muster.core.errors import ConfigError, Invalid, NotFound
 
 SCRIPT = """
@@ -131,8 +133,21 @@ class TestCommand:
         ):
             assert word in out, word
         shown = json.loads(muster("runs", "show", jobs[4], "--json")[1])
-        assert shown["metrics"]["grad"]["last"] == "NaN"
+        assert shown["metrics"]["grad"] == "NaN"
         assert shown["attempts_of"][0]["attempt"] == 1
+
+    def test_show_makes_one_request(self, muster: Any, jobs: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+        sent: list[str] = []
+        whole = BlockingTransport._exchange
+
+        async def counted(self: BlockingTransport, method: str, url: str, *rest: Any) -> Any:
+            sent.append(f"{method} {urlsplit(url).path}")
+            return await whole(self, method, url, *rest)
+
+        monkeypatch.setattr(BlockingTransport, "_exchange", counted)
+        for words in ((), ("--json",), ("--all",)):
+            assert muster("runs", "show", jobs[0], *words)[0] == 0
+        assert sent == [f"GET /v1/runs/{jobs[0]}/page"] * 3
 
     def test_tags(self, muster: Any, jobs: list[str]) -> None:
         assert muster("runs", "tag", jobs[0], "candidate=yes", "x=1")[1] == "candidate = yes\nx = 1\n"
@@ -168,6 +183,16 @@ class TestSdk:
         assert len(client.runs("name = toy", limit=None)) == 5
         with pytest.raises(NotFound):
             client.run("nothing-of-the-kind")
+
+    def test_the_page_of_a_run(self, client: Client, jobs: list[str]) -> None:
+        page, run = client.run_page(jobs[0]), client.run(jobs[0])
+        assert page["run"] == run.raw
+        assert [one["attempt"] for one in page["attempts"]] == [1]
+        assert page["notes"] == list(client.notes(jobs[0]))
+        assert page["summary"] is not None
+        assert (page["summary"]["id"], page["artifacts"]) == (jobs[0], client.artifacts(jobs[0]))
+        with pytest.raises(NotFound):
+            client.run_page("nobody-17")
 
     def test_curves_and_points(self, client: Client, jobs: list[str]) -> None:
         run = client.run(jobs[0])

@@ -200,7 +200,7 @@ def test_series_of_the_lowest_rank_counts(db: RecordDb) -> None:
     assert search.find("metrics.loss > 6", projects=None).ids == []
     shown = search.views(["pipe-1", "data-2"])
     assert [view["metrics"]["loss"] for view in shown] == [1.0, 5.0]
-    cells = search.views(["pipe-1", "data-2"], [parse_field("metrics.loss")])
+    cells = search.cells(["pipe-1", "data-2"], [parse_field("metrics.loss")])
     assert [view["cells"]["metrics.loss"] for view in cells] == [1.0, 5.0]
 
 
@@ -276,7 +276,7 @@ def test_columns(search: Search) -> None:
         "experiment",
     ]
     fields = [parse_field(name) for name in names]
-    shown = {view["id"]: view["cells"] for view in search.views(["gpt-small-1", "gpt-small-2", "vit-3"], fields)}
+    shown = {view["id"]: view["cells"] for view in search.cells(["gpt-small-1", "gpt-small-2", "vit-3"], fields)}
     assert list(shown["gpt-small-1"].values()) == [2.0, 1.5, "0.0003", "c4-en@v3", "2.13.0+cpu", 3600.0, None]
     assert list(shown["gpt-small-2"].values())[:4] == ["NaN", None, "1e-3", "c4-en@v4, wiki"]
     assert list(shown["vit-3"].values())[4:] == [None, 60.0, "big"]

@@ -67,8 +67,9 @@ class TestRuns:
             "train",
         )
         assert (found["params"]["lr"], found["params"]["seed"], found["tags"]) == ("0.5", "3", {"task": "lm"})
-        assert [one["ref"] for one in found["data"]] == ["data:books@v1", "data:c4-en@v3"]
-        assert found["metrics"]["loss"]["last"] == 0.2
+        assert [one["ref"] for one in found["inputs"]] == ["data:books@v1", "data:c4-en@v3"]
+        assert found["data"] == ["books@v1", "c4-en@v3"]
+        assert (found["metrics"]["loss"], found["summaries"]["loss"]["last"]) == (0.2, 0.2)
         (attempt,) = server.get(f"/v1/runs/{run}/attempts")["attempts"]
         assert (attempt["nodes"], attempt["outcome"], attempt["first_step"]) == (["local-0"], "succeeded", 0)
         assert server.get(f"/v1/runs/{run}/changes")["changes"] == []

@@ -74,8 +74,8 @@ class TestImport:
         assert run["phase"] == ("failed" if version == "wandb-0.16" else "succeeded")
         assert run["params"]["lr"] == "0.0001"
         assert run["tags"]["baseline"] == "true"
-        assert run["metrics"]["bad"]["last"] == "NaN"
-        assert run["metrics"]["loss"]["points"] == 20
+        assert run["summaries"]["bad"]["last"] == "NaN"
+        assert run["summaries"]["loss"]["points"] == 20
         assert run["started_at"] <= run["ended_at"] < run["started_at"] + 60
         changes = server.get(f"/v1/runs/{made.id}/changes")["changes"]
         assert [(one["key"], one["old"], one["new"]) for one in changes] == [("lr", "0.0003", "0.0001")]
@@ -91,7 +91,7 @@ class TestImport:
         assert first.id == second.id
         assert (first.new, second.new) == (True, False)
         run = view(server, first.id)
-        assert (run["metrics"]["loss"]["points"], run["attempts"]) == (10, 1)
+        assert (run["summaries"]["loss"]["points"], run["attempts"]) == (10, 1)
 
     def test_in_two_projects_it_is_two_runs(self, server: LiveServer, client: Client, tmp_path: Path) -> None:
         client.create_project("other")
@@ -117,13 +117,13 @@ class TestImport:
         sent: list[int] = []
         whole = client._transport.send_content
 
-        def failing(method: str, path: str, content: Any, size: int, params: Any = None) -> Any:
+        async def failing(method: str, path: str, content: Any, size: int, params: Any = None) -> Any:
             if path.endswith("/import"):
                 sent.append(size)
                 if len(sent) == 4:
-                    whole(method, path, content, size, params)  # the server has it, and the answer is lost
+                    await whole(method, path, content, size, params)  # the server has it, and the answer is lost
                     raise Unavailable("the network went away")
-            return whole(method, path, content, size, params)
+            return await whole(method, path, content, size, params)
 
         monkeypatch.setattr(client._transport, "send_content", failing)
         with pytest.raises(Unavailable):
@@ -134,7 +134,7 @@ class TestImport:
         made = send(client, path)
         assert sum(sent) < 32 * 120_000 - first + 1_500_000  # less what had arrived, but for a batch
         run = view(server, made.id)
-        assert run["metrics"]["loss"]["points"] == 120_000
+        assert run["summaries"]["loss"]["points"] == 120_000
         assert len(server.get(f"/v1/runs/{made.id}/media")["media"]) == 1
         assert run["phase"] == "succeeded"
 
@@ -150,7 +150,7 @@ class TestImport:
         again = send(client, path)
         assert again.new
         assert again.id != first.id
-        assert view(server, again.id)["metrics"]["loss"]["points"] == 10
+        assert view(server, again.id)["summaries"]["loss"]["points"] == 10
 
     def test_unknown_projects_and_strangers(self, server: LiveServer, client: Client, tmp_path: Path) -> None:
         path = log_folder(tmp_path / "a", 10, "stranger")
@@ -173,7 +173,7 @@ class TestImport:
             assert post(made.id, Batch(0, "running").encode(), attempt=7).status_code == 409
             own = server.post("/v1/runs", {"name": "mine"})["id"]
             assert "was not imported" in post(own, Batch(0, "running").encode()).json()["error"]["message"]
-        assert view(server, made.id)["metrics"]["loss"]["points"] == 10
+        assert view(server, made.id)["summaries"]["loss"]["points"] == 10
 
 
 class TestExport:

@@ -7,9 +7,10 @@ import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlsplit
 
+from muster.api.health import ServerHealth
 from muster.cli import daemon
 from muster.cli.check import Check, Checker
 from muster.cli.connect import client
@@ -76,9 +77,9 @@ def server(home: Path) -> Iterator[Check]:
             yield from _record(to.health())
 
 
-def _record(health: dict[str, Any]) -> Iterator[Check]:
+def _record(health: ServerHealth) -> Iterator[Check]:
     """Whether the record keeps up with the log, and whether anything could not be written or delivered."""
-    followers, aside, outbox = health["followers"], health["set_aside"], health["outbox"] or {}
+    followers, aside, outbox = health["followers"], health["set_aside"], health["outbox"]
     troubled = [f"{one['name']}: {one['trouble']}" for one in followers if one["trouble"]]
     behind = [f"{one['name']} by {one['behind']:,} events" for one in followers if one["behind"] > _BEHIND]
     if troubled or behind:
@@ -95,10 +96,10 @@ def _record(health: dict[str, Any]) -> Iterator[Check]:
     elif health["outbox"] is None and not troubled and not health.get("healthy", True):
         detail = "something could not be written or delivered"
         yield Check("record", "warn", detail, "Ask an administrator to run `muster doctor`.")
-    if outbox.get("given_up"):
+    if outbox and outbox["given_up"]:
         detail = f"{outbox['given_up']} were given up: {outbox['error']}"
         yield Check("messages", "warn", detail, "Check `hooks` in the server's settings, and their receivers.")
-    elif outbox.get("error"):
+    elif outbox and outbox["error"]:
         yield Check("messages", "warn", f"{outbox['waiting']} wait: {outbox['error']}", "They are tried again.")
 
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final
 
 import typer
 from rich.text import Text
 
+from muster.api.compare import ComparedFiles, Comparison, DifferenceView, MetricFigures, SignificanceView, ValueRow
+from muster.api.numbers import JsonFloat, number
 from muster.cli import complete
 from muster.cli.call import Json, Usage
 from muster.cli.connect import client
 from muster.cli.output import emit, out, phase_text, show_table, table
 from muster.cli.overlay import draw_curves
-from muster.client.run import number
 
 _TITLES: Final = {
     "params": "parameters", "configuration": "configuration", "environment": "environment", "packages": "packages",
@@ -23,8 +25,6 @@ _WIDEST: Final = 40  # characters of a cell
 _SHOWN_METRICS: Final = 12
 _DIGEST: Final = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
 _FILES: Final = 20  # files listed of each kind
-
-Doc = dict[str, Any]
 
 
 def compare(
@@ -61,7 +61,7 @@ def compare(
             _print_significance(tested)
 
 
-def _print_runs(found: Doc) -> None:
+def _print_runs(found: Comparison) -> None:
     for i, run in enumerate(found["runs"]):
         told = f"  {run['purpose']}" if run["purpose"] else ""
         out().print(
@@ -69,7 +69,7 @@ def _print_runs(found: Doc) -> None:
         )
 
 
-def _print_differences(found: Doc, everything: bool) -> None:
+def _print_differences(found: Comparison, everything: bool) -> None:
     screen = out()
     heads = [_letter(i) for i in range(len(found["runs"]))]
     same: list[str] = []
@@ -82,23 +82,24 @@ def _print_differences(found: Doc, everything: bool) -> None:
             _print_rows(heads, rows)
         if everything and found["equal"][space]:
             screen.print(Text(f"\nthe same {title}", style="bold"))
-            _print_rows(["all"], [{**row, "values": row["values"][:1]} for row in found["equal"][space]])
+            _print_rows(["all"], [{"name": row["name"], "values": row["values"][:1]} for row in found["equal"][space]])
     if not any(found["differences"].values()):
         screen.print(Text("\nNothing differs that was captured.", style="bold"))
     if same:
         screen.print(Text(f"the same: {', '.join(same)}", style="dim"))
 
 
-def _print_rows(heads: list[str], rows: list[Doc]) -> None:
+def _print_rows(heads: list[str], rows: Sequence[ValueRow]) -> None:
     made = table("", *heads)
     for row in rows:
         made.add_row(Text(row["name"], style="bold"), *(_cell(value) for value in row["values"]))
     show_table(made)
 
 
-def _print_files(files: Doc | None) -> None:
+def _print_files(files: ComparedFiles | None) -> None:
     screen = out()
-    for change in files["changes"] if files else ():
+    changes: Sequence[Mapping[str, Any]] = files["changes"] if files else ()
+    for change in changes:
         screen.print(Text(f"\nfiles of {change['run']} against {files['base'] if files else ''}", style="bold"))
         if change["problem"]:
             screen.print(Text(f"  {change['problem']}", style="yellow"))
@@ -112,7 +113,7 @@ def _print_files(files: Doc | None) -> None:
             screen.print(Text(line, style=style))
 
 
-def _print_metrics(found: Doc, everything: bool) -> None:
+def _print_metrics(found: Comparison, everything: bool) -> None:
     rows = [row for row in found["metrics"] if everything or not row["name"].startswith("system/")]
     if not rows:
         return
@@ -126,13 +127,13 @@ def _print_metrics(found: Doc, everything: bool) -> None:
         out().print(Text(f"and {len(rows) - _SHOWN_METRICS} more; --all shows them", style="dim"))
 
 
-def _print_significance(tested: Doc) -> None:
+def _print_significance(tested: SignificanceView) -> None:
     screen = out()
     better = "lower" if tested["mode"] == "min" else "higher"
     screen.print(Text(f"\n{tested['metric']} by group, {better} is better", style="bold"))
     made = table("group", "runs", "mean", "95 % interval", "deviation", right=("runs", "mean", "deviation"))
     for group in tested["groups"]:
-        interval = "" if group["low"] is None else f"{group['low']:.5g} to {group['high']:.5g}"
+        interval = "" if group["low"] is None else f"{_plain(group['low'])} to {_plain(group['high'])}"
         cells = (str(group["count"]), _plain(group["mean"]), interval, _plain(group["deviation"]))
         made.add_row(Text(group["label"], style="bold green" if group["best"] else "bold"), *cells)
     show_table(made)
@@ -144,14 +145,15 @@ def _print_significance(tested: Doc) -> None:
         screen.print(Text(f"without a number, and left out: {', '.join(tested['left_out'])}", style="dim"))
 
 
-def _verdict(one: Doc) -> Text:
+def _verdict(one: DifferenceView) -> Text:
     first, second = one["labels"]
     if one["adjusted"] is None:
         return Text(f"  {first} and {second}: {one['why']}", style="dim")
-    word = "lower" if one["difference"] < 0 else "higher"
-    interval = f"{one['difference']:+.4g} (95 % from {one['low']:+.4g} to {one['high']:+.4g})"
-    chance = f"p = {one['adjusted']:.2g}" if one["adjusted"] >= 1e-4 else "p < 0.0001"
-    if one["adjusted"] < 0.05:
+    difference, low, high, adjusted = map(number, (one["difference"], one["low"], one["high"], one["adjusted"]))
+    word = "lower" if difference < 0 else "higher"
+    interval = f"{difference:+.4g} (95 % from {low:+.4g} to {high:+.4g})"
+    chance = f"p = {adjusted:.2g}" if adjusted >= 1e-4 else "p < 0.0001"
+    if adjusted < 0.05:
         return Text.assemble(f"  {first} is {word} than {second}: {interval}, ", (chance, "bold green"))
     few = f"; {one['why']}" if one["why"] else ""
     return Text(f"  {first} and {second}: no difference shown, {interval}, {chance}{few}", style="dim")
@@ -169,12 +171,12 @@ def _cell(value: str | None) -> Text:
     return Text(text if len(text) <= _WIDEST else f"{text[: _WIDEST - 1]}…")
 
 
-def _summary(one: Doc | None) -> str:
+def _summary(one: MetricFigures | None) -> str:
     if one is None:
         return "-"
     spread = f" ({number(one['min']):.4g} to {number(one['max']):.4g})" if one["min"] is not None else ""
     return f"{number(one['last']):.5g}{spread}"
 
 
-def _plain(value: float | None) -> str:
-    return "" if value is None else f"{value:.5g}"
+def _plain(value: JsonFloat | None) -> str:
+    return "" if value is None else f"{number(value):.5g}"

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from muster.api.health import Readiness
 from muster.client import Client
 from muster.core.errors import ConfigError, MusterError, Unavailable
 
@@ -71,9 +72,9 @@ def start(home: Path, words: Sequence[str], env: Mapping[str, str] | None = None
         found = find(home)
         if found is not None and found.pid == process.pid:
             answer = _readiness(found, home)
-            if answer.get("ready"):
+            if answer and answer["ready"]:
                 return found
-            if answer.get("holder") and not answer.get("leader"):
+            if answer and answer["holder"] and not answer["leader"]:
                 standby_at = standby_at or time.monotonic()
                 if time.monotonic() - standby_at > STANDBY_PATIENCE:
                     return found
@@ -112,12 +113,12 @@ def this_boot(identity: Mapping[str, Any]) -> bool:
     return said is None or said == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
-def _readiness(server: Running, home: Path) -> dict[str, Any]:
+def _readiness(server: Running, home: Path) -> Readiness | None:
     try:
         with Client(",".join(server.urls), home=home, timeout=5) as to:
             return to.ready()
     except MusterError:
-        return {}  # it has an address, but does not answer yet
+        return None  # it has an address, but does not answer yet
 
 
 def _last_words(log: Path, began_at: int) -> str:

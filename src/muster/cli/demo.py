@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import math
 import os
 import shlex
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -20,6 +21,8 @@ from rich.live import Live
 from rich.text import Text
 
 from muster import wire
+from muster.api.jobs import AttemptPoints, AttemptView
+from muster.api.numbers import JsonFloat, number
 from muster.cli import daemon
 from muster.cli.call import Json, home_folder
 from muster.cli.demo_view import Doc, Line, Result, Screen, last_screen, progress_line, tell, write_picture
@@ -144,7 +147,7 @@ def _watch(client: Client, job: Job, plan: Plan, screen: Screen, lines_to: Conso
         screen.job = job = client.job(job.id)
         fresh, seen = _news(client, job, seen)
         if killed is None and plan.kill_now(job) and (pid := _kill_rank(job.id, 1)):
-            step = (job.progress or {})["step"]
+            step = job.progress["step"] if job.progress else None
             killed = {"rank": 1, "pid": pid, "step": step}
             fresh.append(Line(time.time(), f"drill: killed rank 1 (pid {pid}) with SIGKILL at step {step}", "bold red"))
         screen.lines += fresh
@@ -156,7 +159,8 @@ def _watch(client: Client, job: Job, plan: Plan, screen: Screen, lines_to: Conso
             shown = _look_closer(client, job, screen, shown, lines_to)
         if job.final:
             return killed
-        news_at = now if fresh or (job.progress or {}).get("time", 0.0) > time.time() - POLL * 4 else news_at
+        reported_at = (job.progress["time"] if job.progress else None) or 0.0
+        news_at = now if fresh or reported_at > time.time() - POLL * 4 else news_at
         if now - news_at > PATIENCE:
             raise Unavailable(
                 f"{job.id} has not moved for {PATIENCE:.0f} s: {progress_line(job)}.", "See `muster why`."
@@ -179,7 +183,8 @@ def _news(client: Client, job: Job, seen: int) -> tuple[list[Line], int]:
 def _look_closer(client: Client, job: Job, screen: Screen, shown: str, lines_to: Console | None) -> str:
     """Updates curve and output, or, without a terminal, prints a line when something is new."""
     with contextlib.suppress(NotFound):  # nothing reported yet
-        screen.curves = client.metrics(job.id, "loss")["attempts"]
+        found: Mapping[str, Any] = client.metrics(job.id, "loss")
+        screen.curves = found["attempts"]
     if lines_to is None:
         screen.output = next((line.text for line in client.logs(job.id, rank=0, tail=1)), screen.output)
         return shown
@@ -227,20 +232,20 @@ def _result(client: Client, job: Job, plan: Plan, screen: Screen, commands: list
     return Result(job, summary, checks, first, last, same_again(screen.curves), commands)
 
 
-def recovered(attempts: list[Doc], curves: list[Doc]) -> bool:
+def recovered(attempts: list[AttemptView], curves: list[AttemptPoints]) -> bool:
     """Whether there were two attempts, and the second continued with the step after a committed checkpoint."""
     if len(attempts) != 2 or len(curves) != 2 or not attempts[1]["from_step"] or not curves[1]["steps"]:
         return False
-    return bool(curves[1]["steps"][0] == attempts[1]["from_step"] + 1)
+    return curves[1]["steps"][0] == attempts[1]["from_step"] + 1
 
 
-def tenths(curves: list[Doc]) -> tuple[float | None, float | None]:
+def tenths(curves: list[AttemptPoints]) -> tuple[float | None, float | None]:
     """Mean loss over the first and the last tenth of the steps; of a repeated step only the last value counts."""
     by_step = {
-        step: value
+        step: number(value)
         for curve in curves
         for step, value in zip(curve["steps"], curve["values"], strict=True)
-        if value is not None
+        if math.isfinite(number(value))
     }
     values = [by_step[step] for step in sorted(by_step)]
     if not values:
@@ -249,9 +254,9 @@ def tenths(curves: list[Doc]) -> tuple[float | None, float | None]:
     return sum(values[:count]) / count, sum(values[-count:]) / count
 
 
-def same_again(curves: list[Doc]) -> bool:
+def same_again(curves: list[AttemptPoints]) -> bool:
     """Whether some steps were done by two attempts, and both got the same losses, to the last bit."""
-    seen: dict[int, float | None] = {}
+    seen: dict[int, JsonFloat] = {}
     repeated = []
     for curve in curves:
         values = dict(zip(curve["steps"], curve["values"], strict=True))

@@ -16,6 +16,9 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
+from muster.api.events import EventView
+from muster.api.jobs import AttemptPoints, JobSummary, RestartView
+from muster.api.numbers import number
 from muster.cli.curve import Series, draw
 from muster.client import Job
 
@@ -45,7 +48,7 @@ class Result:
     """The result of the demo: each check with its sentence, and the figures of the last screen."""
 
     job: Job
-    summary: Doc
+    summary: JobSummary
     checks: dict[str, bool]
     first_loss: float | None
     last_loss: float | None
@@ -65,7 +68,7 @@ class Screen:
     began: float
     job: Job | None = None
     lines: list[Line] = field(default_factory=list)
-    curves: list[Doc] = field(default_factory=list)  # the metric's attempts, as the API returns them
+    curves: list[AttemptPoints] = field(default_factory=list)  # the metric's attempts, as the API returns them
     output: str = ""  # the last line that rank 0 wrote
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -74,7 +77,7 @@ class Screen:
             yield _state(self.job, time.time() - self.began)
         height = min(12, console.height - 18)  # what the other lines leave; they are more important
         if self.curves and height >= 4:
-            total = (self.job.progress or {}).get("total") if self.job is not None else None
+            total = self.job.progress["total"] if self.job is not None and self.job.progress else None
             yield loss_curve(self.curves, [], min(options.max_width, 100), height, total)
         if self.output:
             yield Text(f"rank 0: {self.output}", "dim", no_wrap=True, overflow="ellipsis")
@@ -83,7 +86,7 @@ class Screen:
         yield _story([line for line in self.lines if not line.minor or line is newest][-9:], self.began)
 
 
-def tell(event: Doc, from_step: int | None = None) -> Line | None:
+def tell(event: EventView, from_step: int | None = None) -> Line | None:
     """An event of the job as a sentence; None for an event that is not shown.
 
     `from_step`: of the checkpoint that a planned attempt starts from.
@@ -124,16 +127,24 @@ def progress_line(job: Job) -> str:
 
 
 def loss_curve(
-    curves: Sequence[Doc], restarts: Sequence[Doc], width: int, height: int, total: int | None = None
+    curves: Sequence[AttemptPoints],
+    restarts: Sequence[RestartView],
+    width: int,
+    height: int,
+    total: float | None = None,
 ) -> Text:
     """One curve per attempt, each in its colour; `total`: the last step of the run."""
     series = [
-        Series(f"attempt {one['attempt']}", one["steps"], one["values"], COLORS[(one["attempt"] - 1) % len(COLORS)])
+        Series(f"attempt {one['attempt']}", one["steps"], list(map(number, one["values"])), _color(one["attempt"]))
         for one in curves
     ]
     steps = [one["at_step"] for one in restarts if one["at_step"] is not None]
     marks = [(step, f"restarted from step {step}") for step in steps]
     return draw(series, marks, width, height, y_label="loss", x_range=(0, total) if total else None)
+
+
+def _color(attempt: int) -> str:
+    return COLORS[(attempt - 1) % len(COLORS)]
 
 
 def last_screen(screen: Screen, result: Result, width: int) -> RenderableType:
@@ -185,7 +196,7 @@ def _state(job: Job, elapsed: float) -> RenderableType:
     if job.phase == "queued" and job.reason is not None:
         head.append(f"   {_first_line(job.reason.message)}", "yellow")
     head.no_wrap, head.overflow = True, "ellipsis"
-    done, total = (job.progress or {}).get("step") or 0, (job.progress or {}).get("total") or 1
+    done, total = (job.progress["step"] or 0, job.progress["total"] or 1) if job.progress else (0, 1)
     row = Table.grid(padding=(0, 2))
     row.add_row(ProgressBar(total=total, completed=done, width=20), "   ".join(_progress_words(job)))
     return Group(head, row)
@@ -197,12 +208,12 @@ def _progress_words(job: Job) -> list[str]:
         return [] if job.final else ["no step is done yet"]
     where = f"step {progress['step']} of {progress['total']}"
     # The last report of an earlier attempt says nothing about the current speed.
-    if not job.final and (job.phase != "running" or progress["time"] < job.since):
+    if not job.final and (job.phase != "running" or (progress["time"] or 0) < job.since):
         return [f"{where} so far"]
     metrics, words = progress["metrics"], [where]
     for name, shown in (("loss", "loss"), ("tokens_per_s", "tokens/s")):
-        if isinstance(metrics.get(name), int | float):
-            words.append(f"{shown} {_short(metrics[name])}")
+        if isinstance(value := metrics.get(name), int | float):
+            words.append(f"{shown} {_short(value)}")
     if progress["eta"] is not None and not job.final:
         words.append(f"{progress['eta']:.0f} s left")
     return words

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from rich.text import Text
 
+from muster.api.why import ForecastView, ReasonView, VariantView, WhatIfView
 from muster.cli.forecast import show_offers, when
 from muster.cli.output import err, out
 
 _SHOWN = 3  # maximum variants, nodes and jobs of each kind
 
 
-def show_accepted(source: str, name: str, answer: dict[str, Any]) -> None:
+def show_accepted(source: str, name: str, answer: WhatIfView) -> None:
     screen = out()
     screen.print(Text(f"{source} is in order and would be accepted as {name}"))
     nodes, pool = _listed(answer["nodes"]), f" in pool {answer['pool']}" if answer["pool"] else ""
@@ -34,7 +36,7 @@ def show_accepted(source: str, name: str, answer: dict[str, Any]) -> None:
     show_offers(answer["offers"])
 
 
-def show_refused(source: str, reasons: list[dict[str, Any]]) -> None:
+def show_refused(source: str, reasons: Sequence[ReasonView]) -> None:
     lines = [Text.assemble(("refused: ", "bold red"), f"{source} would not be accepted")]
     for reason in reasons:
         lines.append(Text.assemble("  ", (reason["code"], "bold"), f": {reason['message']}"))
@@ -49,7 +51,7 @@ def _line(name: str, told: str) -> None:
     out().print(Text.assemble((f"  {name:<12} ", "dim"), told))
 
 
-def _sooner(variant: dict[str, Any], forecast: dict[str, Any]) -> str:
+def _sooner(variant: VariantView, forecast: ForecastView) -> str:
     at = variant["p50"]
     if at is None or at <= forecast["at"]:
         return "would start at once"

@@ -7,6 +7,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from muster.api.engines import FindingView
 from muster.cli import daemon
 from muster.cli.call import CALL
 from muster.cli.check import Check
@@ -58,5 +59,5 @@ def _home(home: Path, settings: Settings) -> Home:
     return Home(home, keyring.installation, lambda: urls, home / "server.json", key=keyring.engines)
 
 
-def _check(found: dict[str, Any]) -> Check:
+def _check(found: FindingView) -> Check:
     return Check(found["name"], found["status"], found["detail"], found["hint"])

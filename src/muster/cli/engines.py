@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.table import Table
 from rich.text import Text
 
+from muster.api.cluster import NodeView
+from muster.api.engines import EngineView
 from muster.cli import complete, format
 from muster.cli.call import Json
 from muster.cli.connect import client
@@ -121,7 +123,7 @@ def _moment(what: str, told: str) -> str:
     return format.clock(float(told)) if what in ("started", "ended", "unknown_to_engine") and told != "-" else told
 
 
-def _rows(one: dict[str, Any], nodes: list[dict[str, Any]]) -> list[tuple[str, Text]]:
+def _rows(one: EngineView, nodes: list[NodeView]) -> list[tuple[str, Text]]:
     there = one["ok"] or one["trouble"]
     rows = [("connected to" if there else "what is wrong", Text(one["detail"] or "-"))]
     rows += [("trouble", Text(one["trouble"], style="yellow"))] if one["trouble"] else []
@@ -140,7 +142,7 @@ def _rows(one: dict[str, Any], nodes: list[dict[str, Any]]) -> list[tuple[str, T
     return rows
 
 
-def _condition(one: dict[str, Any]) -> Text:
+def _condition(one: EngineView) -> Text:
     if one["ok"]:
         return Text("ok", style="green")
     if one["trouble"]:
@@ -149,5 +151,5 @@ def _condition(one: dict[str, Any]) -> Text:
     return Text(told, style="red" if one["away"] else "yellow")
 
 
-def _nodes(one: dict[str, Any]) -> str:
+def _nodes(one: EngineView) -> str:
     return str(one["nodes"]) if one["healthy"] == one["nodes"] else f"{one['healthy']}/{one['nodes']}"

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
+from muster.api.events import EventView
 from muster.cli import complete, format
 from muster.cli.call import Json
 from muster.cli.connect import client
@@ -54,10 +55,9 @@ def _told(kind: str, data: dict[str, Any]) -> str:
     return json_lib.dumps(data) if data else ""
 
 
-def _line(event: dict[str, Any], cut: bool) -> Text:
-    about = " ".join(filter(None, [event["job"], f"attempt {event['attempt']}" if event.get("attempt") else ""]))
-    data = event.get("data") or {}
-    told = _told(event["kind"], data)
+def _line(event: EventView, cut: bool) -> Text:
+    about = " ".join(filter(None, [event["job"], f"attempt {event['attempt']}" if event["attempt"] else ""]))
+    told = _told(event["kind"], event["data"])
     line = Text.assemble(
         (f"{event['seq']:>6} {format.clock(event['time'])}  ", "dim"),
         (f"{event['kind']:<18} ", "bold"),

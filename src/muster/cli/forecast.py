@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import Annotated
 
 import typer
 from rich.text import Text
 
+from muster.api.why import Calibration, ForecastList, ForecastView, JobForecast, OfferView, ScoreView
 from muster.cli import complete, format
 from muster.cli.call import Json, Usage
 from muster.cli.connect import client
@@ -41,24 +43,20 @@ def forecast(
         raise Usage("A job is given, and so is --calibration or --queue.", "Leave one of them out.")
     with client() as to:
         if calibration:
-            found = to.calibration(queue, seconds("--since", since))
+            scores = to.calibration(queue, seconds("--since", since))
+            emit(scores) if json else _show_scores(scores, since)
+        elif job:
+            one = to.forecast(job)
+            emit(one) if json else _show_job(one)
         else:
-            found = to.forecast(job) if job else to.forecasts(queue, limit)
-    if json:
-        emit(found)
-    elif calibration:
-        _show_scores(found, since)
-    elif job:
-        out().print(Text.assemble((found["id"], "bold"), f": {_told(found)}"))
-        show_offers(found["offers"])
-    else:
-        _show_jobs(found)
+            found = to.forecasts(queue, limit)
+            emit(found) if json else _show_jobs(found)
 
 
-def show_offers(offers: list[dict[str, Any]]) -> None:
+def show_offers(offers: Sequence[OfferView]) -> None:
     """One line for each pool: when the job would start there and at what price, or why it can't."""
     for one in offers:
-        told = one["why_not"] or when(one["forecast"])
+        told = one["why_not"] or (when(one["forecast"]) if one["forecast"] else "not known")
         told += f", {one['per_hour']:.2f} an hour" if one["per_hour"] and not one["why_not"] else ""
         told += f"; {one['waiting']} wait in its own queue" if one["waiting"] else ""
         told += f"; open to it from {format.clock(one['opens_at'])} on" if one["opens_at"] else ""
@@ -66,7 +64,12 @@ def show_offers(offers: list[dict[str, Any]]) -> None:
         out().print(Text.assemble((f"  in pool {where}: ", "dim"), (told, "dim" if one["why_not"] else "")))
 
 
-def _told(found: dict[str, Any]) -> str:
+def _show_job(found: JobForecast) -> None:
+    out().print(Text.assemble((found["id"], "bold"), f": {_told(found)}"))
+    show_offers(found["offers"])
+
+
+def _told(found: JobForecast) -> str:
     if found["forecast"]:
         return when(found["forecast"])
     at = found.get("engine_estimate")
@@ -75,7 +78,7 @@ def _told(found: dict[str, Any]) -> str:
     return f"it does not wait: it is {found['phase']}"
 
 
-def when(told: dict[str, Any]) -> str:
+def when(told: ForecastView) -> str:
     """A forecast as a sentence; times are local."""
     now, p50, p90 = told["at"], told["p50"], told["p90"]
     notes = f" ({'; '.join(_CUT[word] for word in told['cut'])})" if told["cut"] else ""
@@ -93,7 +96,7 @@ def _moment(at: float, now: float) -> str:
     return f"{format.clock(at)} (in {format.span(at - now)})"
 
 
-def _show_jobs(found: dict[str, Any]) -> None:
+def _show_jobs(found: ForecastList) -> None:
     if not found["jobs"]:
         note("Nobody waits.")
         return
@@ -112,7 +115,7 @@ def _cell(at: float | None, now: float) -> str:
     return "now" if at <= now else f"in {format.span(at - now)}"
 
 
-def _show_scores(found: dict[str, Any], since: str) -> None:
+def _show_scores(found: Calibration, since: str) -> None:
     if not found["all"]["jobs"]:
         note(f"No job was forecast within {since}: only those that wait longer than 5 s are.")
         return
@@ -126,7 +129,7 @@ def _show_scores(found: dict[str, Any], since: str) -> None:
     note(("Ideal are 50% by P50 and 90% by P90. Errors and waits are medians; above 0 is later than P50.", "dim"))
 
 
-def _scores(one: dict[str, Any]) -> list[str]:
+def _scores(one: ScoreView) -> list[str]:
     shares = ["-" if one[name] is None else f"{one[name]:.0%}" for name in ("before_p50", "before_p90")]
     error = one["error"]
     signed = "-" if error is None else f"{'-' if error < 0 else '+'}{format.span(abs(error))}"

@@ -7,6 +7,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from muster.api import numbers
+from muster.api.numbers import JsonFloat
 from muster.core.units import format_accelerators, format_size
 
 _BAR = 20  # characters
@@ -54,11 +56,9 @@ def output_kept(output: Mapping[str, Any] | None) -> str:
     return f"{size(output['kept'])} kept, {size(output['dropped'])} dropped: `log_limit` is {limit} for each rank"
 
 
-def number(value: float | None) -> str:
-    """A metric's value with four digits; a value that is not finite arrives as None."""
-    if value is None:
-        return "nan"
-    return f"{value:.4g}"
+def number(value: JsonFloat | None) -> str:
+    """A metric's value with four digits."""
+    return f"{numbers.number(value):.4g}"
 
 
 def resources(needs: Mapping[str, Any]) -> str:

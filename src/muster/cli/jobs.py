@@ -9,12 +9,12 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
+from muster.api.words import PHASES
 from muster.cli import complete, format
 from muster.cli.call import Json, Usage
 from muster.cli.connect import client
 from muster.cli.output import emit, note, out, phase_text, show_error, show_table, table
 from muster.client import Client, Job, MusterError
-from muster.core.terms import PHASES
 from muster.core.units import InvalidValue, parse_duration
 
 UNFINISHED, FINISHED = PHASES[:4], PHASES[4:]
@@ -109,7 +109,7 @@ def _print_jobs(jobs: list[Job]) -> None:
 
 def _each(refs: list[str], act: Callable[[Client, str], Job], json: bool, say: Callable[[Job], str]) -> None:
     """Applies the action to every job; a failure does not affect the other jobs, and makes the exit code 1."""
-    results: list[dict[str, object]] = []
+    results: list[object] = []
     failed = False
     with client() as to:
         for ref in refs:

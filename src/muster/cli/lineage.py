@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.text import Text
 from rich.tree import Tree
 
+from muster.api.lineage import LineageNode
 from muster.cli import complete
 from muster.cli.call import Json
 from muster.cli.connect import client
@@ -41,16 +42,16 @@ def lineage(
     if json:
         emit(found)
         return
-    for name, title, words in (("up", "made from", _UP), ("down", "led to", _DOWN)):
-        if name in found:
-            tree = Tree(Text.assemble(_label(found[name]), ("  " + title, "dim")))
-            _grow(tree, found[name], words)
-            if not found[name]["nodes"]:
+    for node, title, words in ((found.get("up"), "made from", _UP), (found.get("down"), "led to", _DOWN)):
+        if node is not None:
+            tree = Tree(Text.assemble(_label(node), ("  " + title, "dim")))
+            _grow(tree, node, words)
+            if not node["nodes"]:
                 tree.add(Text("nothing that is known", style="dim"))
             out().print(tree)
 
 
-def _grow(tree: Tree, node: dict[str, Any], words: dict[str, str]) -> None:
+def _grow(tree: Tree, node: LineageNode, words: dict[str, str]) -> None:
     for below in node["nodes"]:
         role = words.get(below["role"], below["role"])
         label = Text.assemble((f"{role} ", "dim"), _label(below), (" (see above)" if below["seen"] else "", "dim"))
@@ -61,7 +62,7 @@ def _grow(tree: Tree, node: dict[str, Any], words: dict[str, str]) -> None:
         tree.add(Text("and more: see --depth", style="dim"))
 
 
-def _label(node: dict[str, Any]) -> Text:
+def _label(node: LineageNode) -> Text:
     about = node["about"]
     if node["ref"] == "hidden":
         count = about.get("count", 1)

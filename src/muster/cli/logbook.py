@@ -11,6 +11,7 @@ from rich.markdown import Markdown
 from rich.padding import Padding
 from rich.text import Text
 
+from muster.api.logbook import NoteView
 from muster.cli import complete, format
 from muster.cli.call import Json, Usage
 from muster.cli.connect import client
@@ -63,7 +64,7 @@ def _export(document: str, path: Path) -> None:
     note(f"wrote {path}")
 
 
-def _shown(entry: dict[str, Any], named: bool) -> Group:
+def _shown(entry: NoteView, named: bool) -> Group:
     head = Text.assemble(
         (format.clock(entry["time"]), "dim"),
         "  ",

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
 from rich.text import Text
 
+from muster.api.words import STAGES
 from muster.cli import complete, format
 from muster.cli.call import Json, Usage
 from muster.cli.connect import client
 from muster.cli.group import bare_lists, group
 from muster.cli.output import emit, note, out, show_table, table
-from muster.core.terms import STAGES
 
 app = group("Register models, promote them with evidence, and see where they came from.")
 
@@ -180,7 +181,7 @@ def _one(to: Any, text: str) -> tuple[str, int]:
     return name, version
 
 
-def _show_model(found: dict[str, Any]) -> None:
+def _show_model(found: Mapping[str, Any]) -> None:
     out().print(Text.assemble((found["name"], "bold"), f"  project {found['project']}"))
     if found["description"]:
         out().print(Text(found["description"]))
@@ -192,7 +193,7 @@ def _show_model(found: dict[str, Any]) -> None:
     show_table(made)
 
 
-def _show_version(found: dict[str, Any]) -> None:
+def _show_version(found: Mapping[str, Any]) -> None:
     out().print(Text.assemble((f"{found['name']}/{found['version']}", "bold"), f"  {found['stage']}"))
     facts = {"from": found["source"], "run": found["run"], "by": found["user"], "about": found["description"]}
     facts |= {"registered": format.clock(found["created_at"]), "aliases": ", ".join(found["aliases"])}

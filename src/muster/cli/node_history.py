@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import chain
 from typing import Annotated, Any, Final
@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final
 import typer
 from rich.text import Text
 
+from muster.api.history import Figures, HistoryView, PoolHistory
 from muster.cli import format
 from muster.cli.call import Usage
 from muster.cli.connect import client
@@ -18,7 +19,7 @@ from muster.cli.output import emit, note, out, show_table, table
 from muster.cli.terminal import stdout
 from muster.core.units import InvalidValue, parse_duration
 
-Doc = dict[str, Any]
+Doc = Mapping[str, Any]
 
 History = Annotated[bool, typer.Option("--history", help="Show use, queue depth and waits over time instead.")]
 Pool = Annotated[str | None, typer.Option(help="Only this pool.")]
@@ -67,7 +68,7 @@ def bars(values: Sequence[float | None], top: float) -> str:
     )
 
 
-def sentence(pool: str, figures: Doc) -> str:
+def sentence(pool: str, figures: Figures) -> str:
     """The figures as a sentence."""
     devices, queued, waits = figures["accelerators"], figures["queued"], figures["waits"]
     parts = []
@@ -99,7 +100,7 @@ def _step(every: str | None) -> int | None:
     return int(step)
 
 
-def _draw(found: Doc) -> None:
+def _draw(found: HistoryView) -> None:
     shown = _worth_showing(found["pools"])
     first = min(bucket["start"] for pool in shown for bucket in pool["buckets"])
     made = table(
@@ -115,7 +116,7 @@ def _draw(found: Doc) -> None:
         out().print(Text(sentence(pool["pool"], pool["summary"])))
 
 
-def _worth_showing(pools: Sequence[Doc]) -> list[Doc]:
+def _worth_showing(pools: Sequence[PoolHistory]) -> list[PoolHistory]:
     """The entry of all pools comes last. It is left out if there is only one pool and all figures are the same."""
     named = [pool for pool in pools if pool["pool"]]
     if len(named) == 1 and all(pool["summary"] == named[0]["summary"] for pool in pools):
@@ -165,16 +166,16 @@ def _moment(seconds: float) -> str:
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M}Z"
 
 
-def _write_csv(pools: Sequence[Doc]) -> None:
+def _write_csv(pools: Sequence[PoolHistory]) -> None:
     rows = [_flat({"pool": pool["pool"], **bucket}) for pool in pools for bucket in pool["buckets"]]
     names = list(rows[0]) if rows else []
     writer = csv.writer(stdout(), lineterminator="\n")
     writer.writerows(chain([names], ([row[name] for name in names] for row in rows)))
 
 
-def _flat(bucket: Doc) -> Doc:
+def _flat(bucket: Doc) -> dict[str, Any]:
     """One level: `waits_p90` for what is under `waits`; times as ISO 8601; empty if not known."""
-    flat: Doc = {}
+    flat: dict[str, Any] = {}
     for name, value in bucket.items():
         flat |= (
             {f"{name}_{inner}": found for inner, found in value.items()} if isinstance(value, dict) else {name: value}

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.text import Text
 
+from muster.api.cluster import NodeView
 from muster.cli import complete, format, node_history
 from muster.cli.call import Json, Usage
 from muster.cli.connect import client
@@ -94,15 +95,15 @@ def _set(name: str, health: str, reason: str, json: bool) -> None:
     out().print(Text(f"{name} is {node['health']}{running}"))
 
 
-def _jobs(node: dict[str, Any]) -> str:
+def _jobs(node: NodeView) -> str:
     """The jobs on the node; "others" for use of an engine's machine that Muster does not know."""
     names = ", ".join(node["jobs"])
-    used = node.get("used")
+    used = node["used"]
     others = used is not None and not names and (used["cpus"] or used["accelerators"])
     return names or ("others" if others else "")
 
 
-def _free(node: dict[str, Any]) -> list[str]:
+def _free(node: NodeView) -> list[str]:
     total, free = node["total"], node["free"]
     kind = f" {total['accelerator']}" if total["accelerators"] else ""
     return [

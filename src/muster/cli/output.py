@@ -14,6 +14,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from muster.api.errors import ErrorView
 from muster.cli.terminal import plain
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ def hint_of(job_id: str, hint: str) -> str:
     return re.sub(r"`muster (logs|resume|status|why)`", rf"`muster \1 {job_id}`", hint)
 
 
-def show_error(error: dict[str, Any], as_json: bool) -> None:
+def show_error(error: ErrorView, as_json: bool) -> None:
     """`error` is in the API's format: {"code", "message", "hint"} and, for a job file, "problems"."""
     if as_json:
         emit({"error": error})

@@ -29,11 +29,12 @@ def draw_curves(runs: Sequence[Run], name: str) -> None:
             continue
         values = [value if math.isfinite(value) else None for value in curve.mean]
         series.append(Series(run.id, curve.last_step, values, COLORS[i]))
-        starts = [band for band in curve.bands if band["attempt"] > 1 and band["first_step"] is not None]
+        starts = [(step, band["attempt"]) for band in curve.bands if (step := band["first_step"]) is not None]
+        starts = [(step, attempt) for step, attempt in starts if attempt > 1]
         if len(runs) == 1:
-            marks += [(band["first_step"], f"attempt {band['attempt']}") for band in starts]
+            marks += [(step, f"attempt {attempt}") for step, attempt in starts]
         elif starts:
-            told = ", ".join(f"{band['attempt']} from step {band['first_step']}" for band in starts)
+            told = ", ".join(f"{attempt} from step {step}" for step, attempt in starts)
             note((f"{run.id} has attempts: {told}", "dim"))
     screen = out()
     if series:

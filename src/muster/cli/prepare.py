@@ -15,9 +15,9 @@ from muster.cli.shell import shell_envs
 from muster.core.document import read_document
 from muster.core.errors import Invalid, NotFound
 from muster.core.fields import FIELDS
-from muster.core.parse import parse_job
+from muster.core.parse import Overrides, parse_job
 from muster.core.report import Plain, Report, Stop
-from muster.core.spec import JobSpec, dump_job
+from muster.core.spec import JobSpec
 
 _CLOSE: Final = "Close the bracket or the quotes, as in -o secrets=[HF_TOKEN]."
 
@@ -25,22 +25,22 @@ _CLOSE: Final = "Close the bracket or the quotes, as in -o secrets=[HF_TOKEN]."
 @dataclass(frozen=True, slots=True)
 class Prepared:
     source: str  # its name for the user
-    spec: JobSpec
-    text: str  # an equivalent job file, with absolute paths
+    spec: JobSpec  # with absolute paths
 
 
 def from_file(name: str, overrides: Mapping[str, Any], local: bool) -> Prepared:
     """A job file, `-` for standard input. Its `workdir` is relative to its folder, and defaults to that folder."""
     text, source, folder = _read(name)
-    spec = parse_job(text, source=source, base=folder, defaults=_defaults(folder, local))
-    return _prepared(source, _overridden(spec, overrides))
+    changes = Overrides(overrides, base=Path.cwd())
+    defaults = _defaults(folder, local)
+    return Prepared(source, parse_job(text, source=source, base=folder, defaults=defaults, overrides=changes))
 
 
 def from_command(command: str, overrides: Mapping[str, Any], local: bool) -> Prepared:
     """A shell command, run in the current folder."""
     defaults = _defaults(Path.cwd(), local)
     written = {"run": command, **overrides}
-    return _prepared("muster run", parse_job(written, source="The job", base=Path.cwd(), defaults=defaults))
+    return Prepared("muster run", parse_job(written, source="The job", base=Path.cwd(), defaults=defaults))
 
 
 def parse_overrides(pairs: Sequence[str]) -> dict[str, Any]:
@@ -75,18 +75,6 @@ def _read(name: str) -> tuple[str, str, Path]:
 def _defaults(folder: Path, local: bool) -> dict[str, Any]:
     envs = shell_envs() if local else {}
     return {"workdir": str(folder), **({"envs": envs} if envs else {})}
-
-
-def _overridden(spec: JobSpec, overrides: Mapping[str, Any]) -> JobSpec:
-    """Applies `overrides` to the file, in canonical names, so that `nodes` and `num_nodes` are the same field."""
-    if not overrides:
-        return spec
-    written = read_document(dump_job(spec), Report())
-    return parse_job(overrides, source="The command line", base=Path.cwd(), defaults=written)
-
-
-def _prepared(source: str, spec: JobSpec) -> Prepared:
-    return Prepared(source, spec, dump_job(spec))
 
 
 def _is_free(path: tuple[str, ...]) -> bool:

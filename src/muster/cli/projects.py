@@ -73,7 +73,7 @@ def member(
     with client() as to:
         if role == "none":
             to.remove_member(project, user)
-            made = {"project": project, "user": user, "role": None}
+            made: object = {"project": project, "user": user, "role": None}
         else:
             made = to.set_member(project, user, role)
     if json:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.text import Text
 
+from muster.api.cluster import QueueView
 from muster.cli import complete, format
 from muster.cli.call import Json
 from muster.cli.connect import client
@@ -85,7 +86,7 @@ def create(
         out().print(Text(f"queue {name} of project {project} is there"))
 
 
-def _cells(queue: dict[str, Any]) -> list[str]:
+def _cells(queue: QueueView) -> list[str]:
     priorities = f"{queue['min_priority']}-{queue['max_priority']}"
     quota = ", ".join(f"{pool}:{amount}" for pool, amount in queue["quota"].items()) or "-"
     ruled = [queue["order"], f"{queue['weight']:g}", quota]

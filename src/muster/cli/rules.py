@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.padding import Padding
 from rich.text import Text
 
+from muster.api.rules import RuleSection
 from muster.cli import complete
 from muster.cli.call import Json, Usage
 from muster.cli.connect import client
@@ -65,14 +66,14 @@ def apply(
         note("These rules are in force.")
 
 
-def _of_queue(described: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
+def _of_queue(described: list[RuleSection], name: str) -> list[RuleSection]:
     found = [part for part in described if part["about"] == "queue" and part["name"] == name]
     if not found or not name:
         raise NotFound(f"There is no queue {name!r} that you can see.", "See `muster queue`.")
     return found
 
 
-def _show(described: list[dict[str, Any]]) -> None:
+def _show(described: list[RuleSection]) -> None:
     console = out()
     for number, part in enumerate(described):
         console.print(Text(("\n" if number else "") + part["title"], style="bold"))

@@ -61,7 +61,7 @@ def run(
         out().print(Text.assemble("submitted ", (job.id, "bold"), (f"  see `muster logs -f {job.id}`", "dim")))
 
 
-def _prepare(words: list[str], options: dict[str, Any], override: Sequence[str], local: bool) -> dict[str, Any] | str:
+def _prepare(words: list[str], options: dict[str, Any], override: Sequence[str], local: bool) -> Any:
     """The job as data, checked by the server; a job file, or a command with -o, is parsed and checked here."""
     from_a_file = len(words) == 1 and Path(words[0]).suffix in (".yaml", ".yml")
     if not from_a_file and not override:
@@ -72,7 +72,7 @@ def _prepare(words: list[str], options: dict[str, Any], override: Sequence[str],
         prepared = load("muster.cli.prepare:from_file")(words[0], overrides, local)
     else:
         prepared = load("muster.cli.prepare:from_command")(shlex.join(words), overrides, local)
-    return str(prepared.text)
+    return prepared.spec
 
 
 def _joined(options: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:

@@ -12,12 +12,12 @@ from typing import Annotated, Any, Final
 import typer
 from rich.text import Text
 
+from muster.api.numbers import number
 from muster.cli import complete, format
 from muster.cli.call import Json, Usage
 from muster.cli.connect import client
 from muster.cli.output import emit, note, phase_text, show_table, table
 from muster.cli.terminal import stdout
-from muster.client.run import number
 
 _SHOWN_METRICS, _SHOWN_PARAMS = 3, 4  # columns chosen by default
 _WIDEST: Final = 32  # characters of a cell
@@ -63,7 +63,7 @@ def _ask(query: str, asked: dict[str, Any], limit: int | None) -> dict[str, Any]
     """Fetches as many pages as needed and returns them as one response."""
     with client() as to:
         most = _PAGE if limit is None else min(limit, _PAGE)
-        answer = to.search_runs(query, **asked, limit=most, count=True)
+        answer: dict[str, Any] = {**to.search_runs(query, **asked, limit=most, count=True)}
         while answer["next"] is not None and (limit is None or len(answer["runs"]) < limit):
             most = _PAGE if limit is None else min(limit - len(answer["runs"]), _PAGE)
             more = to.search_runs(query, **asked, limit=most, after=answer["next"])

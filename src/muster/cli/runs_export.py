@@ -13,6 +13,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
+from muster.api.words import PHASES
 from muster.cli.call import Json, Usage
 from muster.cli.connect import client
 from muster.cli.lazy import load
@@ -20,7 +21,6 @@ from muster.cli.output import emit, err, note, out
 from muster.client import Client, MusterError
 from muster.client.transfer import RemoteRun, facts_of
 from muster.core.errors import NotFound
-from muster.core.terms import PHASES
 from muster.track.exporters import EXPORTERS
 from muster.track.exporters.base import Exporter, Facts
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-import yaml
 from rich.text import Text
 
 from muster.cli.call import Json, home_folder
@@ -16,7 +15,9 @@ from muster.cli.output import emit, out
 from muster.cli.prepare import parse_overrides
 from muster.client import Client
 from muster.client.reproduce import Reproduction, differences, prepare, restore
-from muster.core.parse import parse_job
+from muster.core.document import read_document
+from muster.core.parse import Overrides, parse_job
+from muster.core.report import Report
 from muster.core.spec import JobSpec, dump_job
 from muster.runtime.environment import capture
 
@@ -41,7 +42,7 @@ def reproduce(
         found = differences(made, _here(to, spec), beside)
         # The same files are the same snapshot, with the commit that it was made at.
         same = made.folder is not None and not beside and spec.workdir == str(made.folder)
-        job = None if dry_run else to.submit(dump_job(spec), snapshot=made.known["code"] if same else True)
+        job = None if dry_run else to.submit(spec, snapshot=made.known["code"] if same else True)
     answer: dict[str, Any] = {"run": made.run, "folder": str(made.folder) if made.folder else None}
     answer |= {"job": job.raw if job else None, "differences": found, "yaml": dump_job(spec)}
     if json:
@@ -52,12 +53,11 @@ def reproduce(
 
 def _spec(made: Reproduction, changed: dict[str, Any]) -> JobSpec:
     """The run's own spec, in the restored folder, with the changes from the command line."""
-    # Every scalar stays text, as in a job file.
-    written = yaml.load(made.known["yaml"], yaml.BaseLoader)  # noqa: S506  (it makes strings, lists and mappings alone)
+    written = dict(read_document(made.known["yaml"], Report()))
     if made.folder is not None:
         written["workdir"] = str(made.folder)
-    tags = {**(written.get("tags") or {}), **changed.pop("tags", {}), "reproduces": made.run}
-    return parse_job({**changed, "tags": tags}, source="The command line", base=Path.cwd(), defaults=written)
+    changed["tags"] = {**changed.get("tags", {}), "reproduces": made.run}
+    return parse_job(written, source=f"The job file of {made.run}", overrides=Overrides(changed, base=Path.cwd()))
 
 
 def _here(to: Client, spec: JobSpec) -> dict[str, Any] | None:
@@ -71,7 +71,7 @@ def _here(to: Client, spec: JobSpec) -> dict[str, Any] | None:
 def _show(answer: dict[str, Any], made: Reproduction, dry_run: bool) -> None:
     screen = out()
     if made.folder is not None:
-        files = made.known["files"]
+        files = made.known["files"] or {}
         verb = "would be written to" if dry_run else "are in"
         screen.print(Text.assemble(f"{len(files)} files {verb} ", (str(made.folder), "bold")))
     if answer["differences"]:

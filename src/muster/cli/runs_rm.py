@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
 from rich.text import Text
 
+from muster.api.runs import RunDetail, RunPurged
 from muster.cli import complete
 from muster.cli.call import Json, Usage
 from muster.cli.connect import client
@@ -28,7 +30,7 @@ def rm(
         raise Usage("--hide and --restore say the opposite.", "Give one of them.")
     if not (yes or json or hide or restore):
         typer.confirm(f"Delete {', '.join(refs)} for good, with all that was recorded and saved?", abort=True)
-    results: list[dict[str, Any]] = []
+    results: list[Mapping[str, Any]] = []
     failed = False
     with client() as to:
         for ref in refs:
@@ -49,11 +51,11 @@ def rm(
         raise typer.Exit(1)
 
 
-def _one(to: Client, ref: str, hide: bool, restore: bool) -> dict[str, Any]:
+def _one(to: Client, ref: str, hide: bool, restore: bool) -> RunDetail | RunPurged:
     return to.restore_run(ref) if restore else to.delete_run(ref, purge=not hide)
 
 
-def _told(done: dict[str, Any], hide: bool, restore: bool) -> str:
+def _told(done: Mapping[str, Any], hide: bool, restore: bool) -> str:
     if hide or restore:
         return f"{done['id']} is {'hidden' if hide else 'listed again'}"
     return f"{done['id']} is deleted: {sum(done['rows'].values()):,} rows"

@@ -10,16 +10,19 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from muster.api.jobs import JobSummary
+from muster.api.numbers import number
+from muster.api.runs import RunAttempt, RunDetail, RunPage
 from muster.cli import complete, format
 from muster.cli.call import Json
 from muster.cli.connect import client
 from muster.cli.output import emit, out, phase_text, show_table, table
 from muster.cli.overlay import draw_curves
-from muster.client import Client, Run
-from muster.client.run import number
+from muster.client import Run
 
 _SHOWN = 12  # maximum parameters, attempts and so on; the rest is only counted
 _NOTES = 5
+_PAGE_NOTES = 1000  # a page has the newest
 
 Row = tuple[str, Text]
 
@@ -34,29 +37,20 @@ def show(
 ) -> None:
     """Show everything that was captured of a run: what it was given, where it ran, and what came out."""
     with client() as to:
-        run = to.run(ref)
-        more = _more(to, run)
+        page = to.run_page(ref)
+        run = Run.from_view(page["run"], to)
+        if (json or everything) and len(page["notes"]) >= _PAGE_NOTES:
+            page["notes"] = list(to.notes(run.id))
         if json:
-            emit({**run.raw, **more})
+            more = {name: value for name, value in page.items() if name not in ("run", "attempts")}
+            emit({**page["run"], "attempts_of": page["attempts"], **more})
             return
-        _print(run, more, everything)
+        _print(run, page, everything)
         if curve is not None:
             draw_curves([run], curve)
 
 
-def _more(to: Client, run: Run) -> dict[str, Any]:
-    files = to.artifacts(run.id)
-    return {
-        "attempts_of": to.run_attempts(run.id),
-        "checkpoints": to.run_checkpoints(run.id),
-        "changes": to.run_changes(run.id),
-        "artifacts": files,
-        "notes": list(to.notes(run.id)),
-        "summary": to.summary(run.id) if run.source == "job" else None,
-    }
-
-
-def _print(run: Run, more: dict[str, Any], everything: bool) -> None:
+def _print(run: Run, page: RunPage, everything: bool) -> None:
     screen = out()
     lasted = format.span((run.ended_at or time.time()) - run.started_at) if run.started_at is not None else ""
     told = f" {'after' if run.final else 'for'} {lasted}" if lasted else ""
@@ -65,19 +59,20 @@ def _print(run: Run, more: dict[str, Any], everything: bool) -> None:
     card.add_column(style="dim")
     card.add_column(overflow="fold")
     most = 10_000 if everything else _SHOWN
-    facts, code, environment = _facts(run), _code(run), _environment(run, everything)
-    for part in (facts, code, environment, _values(run, most), _took(more["summary"]), _happened(more, most)):
+    raw = page["run"]
+    facts, code, environment = _facts(run, raw), _code(raw), _environment(raw, everything)
+    for part in (facts, code, environment, _values(run, most), _took(page["summary"]), _happened(page, most)):
         for name, value in part:
             card.add_row(f"  {name}", value)
     screen.print(card, soft_wrap=False)
-    _print_metrics(run, everything)
-    for entry in more["notes"] if everything else more["notes"][-_NOTES:]:
+    _print_metrics(raw, everything)
+    for entry in page["notes"] if everything else page["notes"][-_NOTES:]:
         head = f"  {format.clock(entry['time'])}  {entry['author']}  "
         screen.print(Text.assemble((head, "dim"), entry["text"]))
 
 
-def _facts(run: Run) -> Iterable[Row]:
-    doc = run.raw.get("doc", {})
+def _facts(run: Run, raw: RunDetail) -> Iterable[Row]:
+    doc = raw["doc"]
     if run.problems:
         yield "invalid", Text(f"it lacks {', '.join(run.problems)}", style="red")
     if reason := doc.get("reason"):
@@ -92,7 +87,7 @@ def _facts(run: Run) -> Iterable[Row]:
         yield "command", Text(str(command))
     if folder := doc.get("workdir"):
         yield "folder", Text(str(folder))
-    if missing := format.output_kept(run.raw.get("output")):
+    if missing := format.output_kept(raw["output"]):
         yield "output", Text(missing, style="yellow")
     if run.parent:
         yield "part of", Text(run.parent)
@@ -101,7 +96,7 @@ def _facts(run: Run) -> Iterable[Row]:
             yield name, Text(str(found))
 
 
-def _took(summary: dict[str, Any] | None) -> Iterable[Row]:
+def _took(summary: JobSummary | None) -> Iterable[Row]:
     """What the run used of the cluster, and how much of that made progress."""
     if summary is None or not summary["attempts"]:
         return
@@ -113,23 +108,24 @@ def _took(summary: dict[str, Any] | None) -> Iterable[Row]:
     yield "used", Text(f"{used}{cost['node_hours']:.3g} node-hours{amount}")
 
 
-def _code(run: Run) -> Iterable[Row]:
-    code = run.raw.get("doc", {}).get("code") or {}
-    if run.raw.get("code_commit"):
-        dirty = ", with changes that were not committed" if run.raw["code_dirty"] else ""
-        yield "code", Text(f"{run.raw['code_commit'][:12]} on {run.raw['code_branch'] or 'no branch'}{dirty}")
-    if tree := run.raw.get("code_tree"):
+def _code(raw: RunDetail) -> Iterable[Row]:
+    code = raw["doc"].get("code") or {}
+    origin = raw["code"]
+    if origin["commit"]:
+        dirty = ", with changes that were not committed" if origin["dirty"] else ""
+        yield "code", Text(f"{origin['commit'][:12]} on {origin['branch'] or 'no branch'}{dirty}")
+    if tree := origin["tree"]:
         size = f", {code['files']:,} files, {format.size(code['bytes'])}" if code.get("files") else ""
         yield "snapshot", Text(f"{tree[:12]}{size}")
     for told in code.get("notes", ()):
         yield "", Text(told, style="yellow")
-    for one in run.raw.get("data", ()):
+    for one in raw["inputs"]:
         digest = f"  {one['digest'][:16]}" if one.get("digest") else ""
         yield "data", Text(f"{one['ref'].removeprefix('data:')}{digest}")
 
 
-def _environment(run: Run, everything: bool) -> Iterable[Row]:
-    found = run.raw.get("doc", {}).get("environment") or {}
+def _environment(raw: RunDetail, everything: bool) -> Iterable[Row]:
+    found = raw["doc"].get("environment") or {}
     python, host, packages = found.get("python") or {}, found.get("host") or {}, found.get("packages") or {}
     if python:
         yield "python", Text(f"{python.get('version', '')}  {python.get('executable', '')}")
@@ -157,22 +153,22 @@ def _values(run: Run, most: int) -> Iterable[Row]:
             yield "", Text(f"and {len(values) - most} more; --all shows them", style="dim")
 
 
-def _happened(more: dict[str, Any], most: int) -> Iterable[Row]:
-    for i, attempt in enumerate(more["attempts_of"][-most:]):
+def _happened(page: RunPage, most: int) -> Iterable[Row]:
+    for i, attempt in enumerate(page["attempts"][-most:]):
         yield "attempts" if not i else "", Text(_attempt(attempt))
-    if kept := [one for one in more["checkpoints"] if not one.get("gone_at")]:
+    if kept := [one for one in page["checkpoints"] if not one.get("gone_at")]:
         last = kept[-1]
         told = f"{len(kept)}, the last at step {last['step']}, {format.size(last['bytes'])}: {last['path']}"
         yield "checkpoints", Text(told)
-    for i, change in enumerate(more["changes"][-most:]):
+    for i, change in enumerate(page["changes"][-most:]):
         told = f"{change['space']}.{change['key']}: {change['old']} → {change['new']} by {change['actor']}"
         yield "changed" if not i else "", Text(told, style="yellow")
-    if files := more["artifacts"]:
+    if files := page["artifacts"]:
         number = "1 file" if len(files) == 1 else f"{len(files):,} files"
         yield "artifacts", Text(f"{number}, {format.size(sum(one['bytes'] for one in files))}")
 
 
-def _attempt(attempt: dict[str, Any]) -> str:
+def _attempt(attempt: RunAttempt) -> str:
     parts = [str(attempt["attempt"])]
     if nodes := attempt.get("nodes"):
         parts.append(f"on {', '.join(map(str, nodes))}")
@@ -188,8 +184,8 @@ def _attempt(attempt: dict[str, Any]) -> str:
     return " ".join(parts)
 
 
-def _print_metrics(run: Run, everything: bool) -> None:
-    found = run.raw.get("metrics") or {}
+def _print_metrics(raw: RunDetail, everything: bool) -> None:
+    found = raw["summaries"]
     names = [name for name in found if everything or not name.startswith("system/")]
     if not names:
         return

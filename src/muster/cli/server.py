@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
+from muster.api.words import ACTIVE
 from muster.cli import daemon
 from muster.cli.call import Json, home_folder
 from muster.cli.jobs import UNFINISHED
@@ -18,7 +19,6 @@ from muster.cli.lazy import load
 from muster.cli.output import emit, note, out
 from muster.client import Client, Job, MusterError
 from muster.core.errors import Conflict, Invalid
-from muster.core.terms import ACTIVE
 
 
 def up(

@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
+from muster.api.errors import ErrorView
 from muster.cli import sim_options as options
 from muster.cli.call import Json, Usage
 from muster.cli.connect import client
@@ -37,7 +38,7 @@ class Unusable(Usage):
         super().__init__(error.message, error.hint)
         self._told = error.to_dict()
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> ErrorView:
         return self._told
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.text import Text
 
+from muster.api.history import LevelView
 from muster.cli import complete, format
 from muster.cli.call import Json
 from muster.cli.connect import client
@@ -44,7 +45,7 @@ def slo(
     note(("p50 and p90 are of waits, from submission to the first start; late are those past their target.", "dim"))
 
 
-def _cells(level: dict[str, Any]) -> list[Text]:
+def _cells(level: LevelView) -> list[Text]:
     share, late = level["share"], level["late"]
     in_time = Text("-" if share is None else f"{share:.1%}", style="yellow" if share is not None and share < 1 else "")
     plain = [format.span(level["target"]), str(level["started"])]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
+from muster.api.jobs import AttemptView
+from muster.api.why import TimelineStep
 from muster.cli import format
 from muster.cli.call import Json
 from muster.cli.connect import client
@@ -57,7 +58,7 @@ def why(ref: JobRef, json: Json = False) -> None:
             screen.print(Text.assemble("    ", (hint_of(job.id, cause["hint"]), "green")))
     if answer["ahead"]:
         ahead = ", ".join(one["id"] for one in answer["ahead"])
-        more = ", ..." if answer["place"] > len(answer["ahead"]) + 1 else ""
+        more = ", ..." if (answer["place"] or 0) > len(answer["ahead"]) + 1 else ""
         screen.print(Text.assemble((f"  place {answer['place']} in line, behind: ", "dim"), f"{ahead}{more}"))
     for one in answer["unblock"]:
         screen.print(Text.assemble(("  would let it start: ", "dim"), (one["message"], "green")))
@@ -75,7 +76,7 @@ def _headline(job: Job) -> Text:
     return Text.assemble((job.id, "bold"), " ", phase_text(job.phase), f" {told}")
 
 
-def _rows(job: Job, attempts: list[dict[str, Any]]) -> list[tuple[str, Text]]:
+def _rows(job: Job, attempts: list[AttemptView]) -> list[tuple[str, Text]]:
     rows: list[tuple[str, Text]] = []
     if job.reason and job.reason.code != "completed":
         rows.append(("why", Text.assemble(job.reason.message, (f"  {hint_of(job.id, job.reason.hint)}", "green"))))
@@ -86,9 +87,9 @@ def _rows(job: Job, attempts: list[dict[str, Any]]) -> list[tuple[str, Text]]:
         rows.append(("folder", Text(job.workdir or "-")))
     if bar := format.progress_line(job.progress):
         rows.append(("progress", Text(bar)))
-        metrics = (job.progress or {}).get("metrics") or {}
+        metrics = job.progress["metrics"] if job.progress else {}
         rows.append(("metrics", Text("  ".join(f"{name} {format.number(value)}" for name, value in metrics.items()))))
-    if missing := format.output_kept(job.raw.get("output")):
+    if missing := format.output_kept(job.output):
         rows.append(("output", Text(missing, style="yellow")))
     if mark := job.checkpoint:
         told = f"step {mark['step']}, {format.since(mark['time'])} ago, {format.size(mark['bytes'])}: {mark['path']}"
@@ -116,7 +117,7 @@ def _rows(job: Job, attempts: list[dict[str, Any]]) -> list[tuple[str, Text]]:
     return rows
 
 
-def _attempt_line(attempt: dict[str, Any]) -> Text:
+def _attempt_line(attempt: AttemptView) -> Text:
     began = attempt["running_at"] or attempt["planned_at"]
     lasted = format.span((attempt["ended_at"] or time.time()) - began)
     step = f" from step {attempt['from_step']}" if attempt["from_step"] is not None else ""
@@ -126,7 +127,7 @@ def _attempt_line(attempt: dict[str, Any]) -> Text:
     return Text.assemble(f"{attempt['number']} ", phase_text(outcome), f" {lasted}{step}{told}")
 
 
-def _timeline_line(step: dict[str, Any]) -> Text:
+def _timeline_line(step: TimelineStep) -> Text:
     reason = step["reason"]
     attempt = f" (attempt {step['attempt']})" if step["attempt"] and step["phase"] in ("starting", "running") else ""
     told = f"  {reason['message']}" if reason else ""

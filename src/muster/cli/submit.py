@@ -73,23 +73,25 @@ def _check(to: Client, jobs: list[Prepared], json: bool) -> None:
     refused = False
     for one in jobs:
         try:
-            answer = {**to.check(one.text), "accepted": True}
+            answer = to.check(one.spec)
         except Refused as error:
-            refused = True
-            answer = {"ok": False, "accepted": False, "error": error.to_dict()}
-        if json:
-            emit({**answer, "source": one.source})
-        elif answer["accepted"]:
-            show_accepted(one.source, one.spec.name, answer)
+            refused, told = True, error.to_dict()
+            if json:
+                emit({"ok": False, "accepted": False, "error": told, "source": one.source})
+            else:
+                show_refused(one.source, told["reasons"])
         else:
-            show_refused(one.source, answer["error"]["reasons"])
+            if json:
+                emit({**answer, "accepted": True, "source": one.source})
+            else:
+                show_accepted(one.source, one.spec.name, answer)
     if refused:
         raise typer.Exit(1)
 
 
 def _submitted(to: Client, one: Prepared, key: str | None, quiet: bool, snapshot: bool) -> Job | MusterError:
     try:
-        job = to.submit(one.text, key, snapshot=snapshot)
+        job = to.submit(one.spec, key, snapshot=snapshot)
     except MusterError as error:
         if not quiet:
             show_error(error.to_dict(), as_json=False)

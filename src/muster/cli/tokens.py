@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.text import Text
 
+from muster.api.access import TokenView
 from muster.cli import format
 from muster.cli.call import Json, Usage
 from muster.cli.connect import client
@@ -76,7 +77,7 @@ def revoke(
         out().print(Text(f"token {token_id} is revoked"))
 
 
-def _state(token: dict[str, Any], now: float) -> Text:
+def _state(token: TokenView, now: float) -> Text:
     if token["revoked_at"]:
         return Text("revoked", style="red")
     if not token["expires_at"]:

@@ -1,11 +1,25 @@
-"""The Python SDK: `muster.Client` submits jobs, follows them and manages queues, nodes and projects."""
+"""The Python SDK: `muster.Client` and `muster.AsyncClient` submit jobs, follow them and manage queues and projects."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from muster.client.client import Client
-from muster.client.job import Job
-from muster.client.run import Run
+from muster.client.job import AsyncJob, Job
+from muster.client.run import AsyncRun, Run
 from muster.client.stream import LogLine
 from muster.core.errors import MusterError
 
-__all__ = ["Client", "Job", "LogLine", "MusterError", "Run"]
+if TYPE_CHECKING:
+    from muster.client.async_client import AsyncClient
+
+__all__ = ["AsyncClient", "AsyncJob", "AsyncRun", "Client", "Job", "LogLine", "MusterError", "Run"]
+
+
+def __getattr__(name: str) -> Any:
+    # The event loop loads only when it is named: it would cost every command of the CLI its time.
+    if name == "AsyncClient":
+        from muster.client.async_client import AsyncClient  # noqa: PLC0415
+
+        return AsyncClient
+    raise AttributeError(f"module 'muster.client' has no attribute {name!r}")

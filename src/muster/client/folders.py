@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from muster.api.artifacts import ArtifactView
 from muster.core.errors import Invalid, NotFound
 from muster.track.paths import check_path
 
@@ -17,13 +18,13 @@ _FILES_MAX: Final = 100_000
 class _Caller(Protocol):
     """The part of `muster.Client` that is used here."""
 
-    def artifacts(self, ref: str | int, prefix: str = "") -> list[Doc]: ...
+    def artifacts(self, ref: str | int, prefix: str = "") -> list[ArtifactView]: ...
 
     def get_artifact(self, ref: str | int, path: str, to: str | Path) -> Path: ...
 
     def put_artifact(
         self, ref: str | int, file: str | Path, path: str | None = None, *, kind: str = "file", **about: Any
-    ) -> Doc: ...
+    ) -> ArtifactView: ...
 
 
 def get_files(client: _Caller, run: str, prefix: str, folder: Path) -> list[Path]:
@@ -47,7 +48,7 @@ def get_files(client: _Caller, run: str, prefix: str, folder: Path) -> list[Path
 
 def put_files(
     client: _Caller, run: str, file: Path, *, to: str | None, kind: str, alone: bool = True, **about: Any
-) -> Iterator[Doc]:
+) -> Iterator[ArtifactView]:
     """Uploads a file, or a folder with its contents. `to` is its path in the run, or a folder if there are several."""
     place = (to or "").strip("/")
     if not file.is_dir():

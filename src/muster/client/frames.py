@@ -10,7 +10,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from muster.client.run import FrameKind, Points, Run
+from muster.client.curves import FrameKind, Points
+from muster.client.run import RunData
 from muster.core.errors import ConfigError, Invalid
 
 _FACTS: Final = (
@@ -36,7 +37,7 @@ def of_points(points: Mapping[str, Points], kind: FrameKind) -> Any:
     return pandas_or_polars.DataFrame({**columns, "time": times, **values})
 
 
-def of_runs(runs: Sequence[Run], kind: FrameKind) -> Any:
+def of_runs(runs: Sequence[RunData], kind: FrameKind) -> Any:
     """One row per run. A parameter's column is numeric if all its values are numbers; times are in UTC."""
     made = library(kind)
     columns: dict[str, Sequence[Any]] = {"run_id": [run.id for run in runs]}

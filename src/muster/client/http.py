@@ -1,56 +1,54 @@
-"""HTTP transport of the client: tries several servers in turn, and turns error responses into exceptions."""
+"""HTTP transport of the clients: tries several servers in turn, and turns error responses into exceptions.
+
+It is written once, as coroutines. What differs between a blocking and an asynchronous client is in two subclasses:
+`BlockingTransport` of `blocking.py` and `AsyncTransport` of `async_client.py`.
+"""
 
 from __future__ import annotations
 
 import os
 import ssl
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, closing
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
 from email.utils import parsedate_to_datetime
-from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, ParamSpec, TypeVar
 
 import httpx
 
 from muster import __version__
+from muster.client.answers import error_from
 from muster.client.target import START_A_SERVER, Target, find_target, is_loopback
-from muster.core import errors
-from muster.core.errors import (
-    ConfigError,
-    MusterError,
-    Problem,
-    Refused,
-    SpecError,
-    TooMany,
-    Unauthenticated,
-    Unavailable,
-)
-from muster.core.reasons import Reason
+from muster.core.errors import ConfigError, MusterError, TooMany, Unauthenticated, Unavailable
 
 ROUNDS: Final = 3  # rounds over all servers as long as at least one answers "not now"
 LONGEST_WAIT: Final = 2.0  # maximum seconds between two rounds, whatever Retry-After says
 SHORT_WAIT: Final = 0.2
 BUSY_FOR: Final = 60.0  # seconds for which a request is repeated while the server answers TooMany
 SLOWEST: Final = 2e6  # bytes per second: decides how long to wait for an upload
-_LOST: Final = "See `muster doctor`; before you repeat it, look whether it was done."
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Blocks = Callable[[], Iterable[bytes]]  # a request's content, from its start at each call
 
 
-class Transport:
-    """Sends requests to the first server that answers. Thread-safe."""
+class Transport(ABC):
+    """Sends requests to the first server that answers. Safe for many calls at once."""
 
     def __init__(self, url: str | None, token: str | None, home: Path, timeout: float) -> None:
         self.home = home
         self._given = (url, token)
         self._timeout = timeout
         self._preferred = ""  # the server that answered last
+        self._closed = False
 
     def target(self) -> Target:
         """Looked up every time: a restarted server may listen elsewhere."""
         return find_target(*self._given, self.home)
 
-    def call(
+    async def call(
         self,
         method: str,
         path: str,
@@ -64,14 +62,14 @@ class Transport:
         headers = {**(more or {}), **({"Idempotency-Key": key} if key else {})}
         repeatable = key is not None or method in ("GET", "PUT")
         parts = {"params": _given(params), "json": body, "headers": headers}
-        response = self._send(method, path, parts, repeatable, stream=False)
+        response = await self._send(method, path, parts, repeatable, stream=False)
         return _json(response) if response.content else {}
 
-    def send_content(
+    async def send_content(
         self,
         method: str,
         path: str,
-        content: bytes | Callable[[], Iterable[bytes]],
+        content: bytes | Blocks,
         size: int,
         params: Mapping[str, Any] | None = None,
     ) -> Any:
@@ -80,45 +78,107 @@ class Transport:
         # The server responds when everything is on its disk or in its object store.
         timeout = httpx.Timeout(self._timeout, read=self._timeout + size / SLOWEST)
         parts = {"params": _given(params), "headers": headers, "timeout": timeout}
-        parts["content"] = content if isinstance(content, bytes) else _Repeatable(content)
-        response = self._send(method, path, parts, True, stream=False)
+        parts["content"] = content if isinstance(content, bytes) else self._body(content)
+        response = await self._send(method, path, parts, True, stream=False)
         return _json(response) if response.content else {}
 
-    def open(
-        self, path: str, params: Mapping[str, Any], headers: Mapping[str, str], read_timeout: float
-    ) -> AbstractContextManager[httpx.Response]:
-        """A response whose body is not read yet; closed at the end of its `with` block."""
+    @asynccontextmanager
+    async def open(
+        self,
+        path: str,
+        params: Mapping[str, Any],
+        read_timeout: float,
+        headers: Mapping[str, str] | None = None,
+        busy_for: float = BUSY_FOR,
+    ) -> AsyncIterator[httpx.Response]:
+        """A response whose body is read with `blocks`; closed at the end of its `with` block."""
         timeout = httpx.Timeout(self._timeout, read=read_timeout)
-        parts = {"params": _given(params), "headers": headers, "timeout": timeout}
-        return closing(self._send("GET", path, parts, True, stream=True))
+        parts = {"params": _given(params), "headers": headers or {}, "timeout": timeout}
+        response = await self._send("GET", path, parts, True, stream=True, busy_for=busy_for)
+        try:
+            yield response
+        except httpx.TransportError as error:
+            raise Unavailable(f"The server went away ({type(error).__name__}).", "See `muster doctor`.") from error
+        finally:
+            await self._finish(response)
 
-    def ready(self) -> dict[str, Any]:
+    async def read(self, path: str, params: Mapping[str, Any], read_timeout: float) -> bytes:
+        """The whole body of a response that is no JSON."""
+        async with self.open(path, params, read_timeout) as response:
+            return b"".join([block async for block in self.blocks(response)])
+
+    async def ready(self) -> Any:
         """The response of /readyz from the first server that answers, ready or not."""
-        return dict(_json(self._ask("/readyz")))
+        return _json(await self._ask("/readyz"))
 
-    def clock(self) -> float:
+    async def clock(self) -> float:
         """The server's time, in whole seconds."""
-        date = self._ask("/healthz").headers.get("Date")
+        date = (await self._ask("/healthz")).headers.get("Date")
         return parsedate_to_datetime(date).timestamp() if date else time.time()
 
-    def close(self) -> None:
+    async def close(self) -> None:
+        """Closes every connection. Calls that are under way fail."""
+        self._closed = True
         if "_http" in self.__dict__:
-            self._http.close()
+            await self._disconnect()
 
-    def _ask(self, path: str) -> httpx.Response:
+    # --- what a blocking and an asynchronous client do differently ---------------------------------------------------
+
+    @abstractmethod
+    def blocks(self, response: httpx.Response, size: int | None = None) -> AsyncGenerator[bytes, None]:
+        """The body as it arrives, or in pieces of `size` bytes."""
+
+    @abstractmethod
+    async def sleep(self, seconds: float) -> None: ...
+
+    @abstractmethod
+    async def work(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Calls a function that reads files or computes for long."""
+
+    @abstractmethod
+    async def each(self, lanes: int, function: Callable[[T], Awaitable[None]], items: Iterable[T]) -> None:
+        """Calls the function with every item, at most `lanes` at the same time."""
+
+    @abstractmethod
+    async def _exchange(self, method: str, url: str, parts: Mapping[str, Any], stream: bool) -> httpx.Response:
+        """Sends one request to one server."""
+
+    @abstractmethod
+    async def _finish(self, response: httpx.Response) -> None: ...
+
+    @abstractmethod
+    async def _disconnect(self) -> None: ...
+
+    @abstractmethod
+    def _body(self, make: Blocks) -> Any:
+        """Content that can be sent again from its start."""
+
+    # --- the same in both ---------------------------------------------------------------------------------------------
+
+    async def _ask(self, path: str) -> httpx.Response:
         """The response of the first server that answers; sent without a token."""
         target = self.target()
         failure = Unavailable("No server is known.", START_A_SERVER)
         for url in self._in_turn(target):
             try:
-                return self._http.get(f"{url}{path}")
+                return await self._exchange("GET", f"{url}{path}", {}, False)
             except httpx.TransportError as error:
                 failure = self._unreachable(url, error)
         raise failure
 
-    def _send(self, method: str, path: str, parts: dict[str, Any], repeatable: bool, stream: bool) -> httpx.Response:
-        turn, busy_until = 0, time.monotonic() + BUSY_FOR
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        parts: dict[str, Any],
+        repeatable: bool,
+        stream: bool,
+        busy_for: float = BUSY_FOR,
+    ) -> httpx.Response:
+        turn, busy_until = 0, time.monotonic() + busy_for
         while True:
+            if self._closed:
+                raise RuntimeError("The client is closed.")
             target = self.target()
             if target.token is None:
                 raise Unauthenticated(f"No token for {target.urls[0]}.", "Set MUSTER_TOKEN to one that is valid there.")
@@ -127,8 +187,8 @@ class Transport:
             for url in self._in_turn(target):
                 headers = {**parts["headers"], "Authorization": f"Bearer {target.token}"}
                 try:
-                    request = self._http.build_request(method, f"{url}{path}", **{**parts, "headers": headers})
-                    response = self._http.send(request, stream=stream)
+                    response = await self._exchange(method, f"{url}{path}", {**parts, "headers": headers}, stream)
+                    failed = None if response.is_success else await self._failed(response, url)
                 except httpx.TransportError as error:
                     failure = self._unreachable(url, error)
                     if not repeatable and not _unsent(error):
@@ -136,20 +196,26 @@ class Transport:
                     if not isinstance(error, httpx.ConnectError | httpx.TimeoutException):
                         wait = SHORT_WAIT  # connection lost, like a kept connection after a restart of the server
                     continue
-                if response.is_success:
+                if failed is None:
                     self._preferred = url
                     return response
-                response.read()
-                response.close()
-                failure = error_from(response, url)
+                failure = failed
                 if response.status_code not in (429, 503):
                     raise failure
                 wait = _retry_after(response)
             # A server that answers TooMany has done nothing of this request, and will accept it once others are done.
             turn += not isinstance(failure, TooMany)
-            if wait is None or turn == ROUNDS or time.monotonic() > busy_until:
+            if wait is None or turn == ROUNDS or time.monotonic() >= busy_until:
                 raise failure
-            time.sleep(wait)
+            await self.sleep(wait)
+
+    async def _failed(self, response: httpx.Response, url: str) -> MusterError:
+        """The exception for an error response, whose body is read for it."""
+        try:
+            body = b"".join([block async for block in self.blocks(response)])
+        finally:
+            await self._finish(response)
+        return error_from(response.status_code, body, url)
 
     def _in_turn(self, target: Target) -> list[str]:
         return sorted(target.urls, key=lambda url: url != self._preferred)
@@ -164,48 +230,13 @@ class Transport:
             f"The server at {url} did not answer {why}.", "See `muster doctor`; then look what was done."
         )
 
-    @cached_property
-    def _http(self) -> httpx.Client:
+    def _settings(self) -> dict[str, Any]:
+        """Of httpx's client."""
         urls = self.target().urls
         # Requests to loopback never use the proxy that is configured on a company's machine.
         proxied = not all(is_loopback(url) for url in urls)
         headers = {"User-Agent": f"muster/{__version__}"}
-        return httpx.Client(timeout=self._timeout, verify=_trust(urls), trust_env=proxied, headers=headers)
-
-
-class _Repeatable:
-    """Bytes that can be sent again from the start."""
-
-    def __init__(self, make: Callable[[], Iterable[bytes]]) -> None:
-        self._make = make
-
-    def __iter__(self) -> Iterator[bytes]:
-        return iter(self._make())
-
-
-def error_from(response: httpx.Response, url: str) -> MusterError:
-    """The exception for an error response."""
-    try:
-        return error_body(response.json()["error"])
-    except (ValueError, KeyError, TypeError):
-        text = " ".join(response.text[:200].split()) or "nothing"
-        return Unavailable(f"{url} answered HTTP {response.status_code}: {text}", "Is it a Muster server?")
-
-
-def error_body(raw: Mapping[str, Any]) -> MusterError:
-    """The exception that the server described, of the same class."""
-    code, message, hint = str(raw["code"]), str(raw["message"]), str(raw.get("hint") or "")
-    problems = [Problem(**problem) for problem in raw.get("problems") or ()]
-    reasons = [Reason.of(reason) for reason in raw.get("reasons") or ()]
-    if code == SpecError.code and problems:
-        error: MusterError = SpecError(problems, hint=hint)
-        error.message = message
-        return error
-    if code == Refused.code and reasons:
-        return Refused(reasons)
-    error = _CLASSES.get(code, MusterError)("\n".join([message, *(f"  - {one}" for one in problems)]), hint)
-    error.code = code
-    return error
+        return {"timeout": self._timeout, "verify": _trust(urls), "trust_env": proxied, "headers": headers}
 
 
 def _unsent(error: httpx.TransportError) -> bool:
@@ -245,19 +276,3 @@ def _trust(urls: tuple[str, ...]) -> ssl.SSLContext:
                 f"MUSTER_CA_FILE is {ca_file}: {error.strerror}.", "Name a file of certificates."
             ) from None
     return context
-
-
-_CLASSES: Final[dict[str, type[MusterError]]] = {
-    kind.code: kind
-    for kind in (
-        errors.NotFound,
-        errors.Unauthenticated,
-        errors.NotAllowed,
-        errors.Invalid,
-        errors.Conflict,
-        errors.TooMany,
-        errors.Unavailable,
-        errors.EngineError,
-        errors.ConfigError,
-    )
-}

@@ -1,32 +1,34 @@
-"""A job as the client returns it: its last known state, and methods that call the server."""
+"""A job as the clients return it: its last known state, and methods that call the server."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from muster.client import job_calls, watch_calls
+from muster.client.blocking import blocking, iterating
+from muster.client.connection import FINAL_PHASES, Anyone
 from muster.client.stream import LogLine
 from muster.core.reasons import Reason
 
 if TYPE_CHECKING:
-    from muster.client.client import Client
-
-FINAL_PHASES = frozenset({"succeeded", "failed", "stopped"})
+    from muster.api.jobs import CheckpointMarkView, JobView, OutputView, ProgressView, ResourcesView, WhyView
+    from muster.api.words import Kind, Phase
 
 
 @dataclass(slots=True)
-class Job:
+class JobData:
     """One job. Times are seconds since the epoch, `attempt` is 0 before the first launch, `raw` is the JSON itself."""
 
     id: str
     number: int
     name: str
-    kind: str
+    kind: Kind
     project: str
     queue: str
     user: str
-    phase: str
+    phase: Phase
     reason: Reason | None
     since: float
     submitted_at: float
@@ -36,22 +38,22 @@ class Job:
     nodes: list[str]
     num_nodes: int
     nproc: int
-    resources: dict[str, Any]
+    resources: ResourcesView
     priority: int
     restarts: dict[str, int]
-    checkpoint: dict[str, Any] | None
-    progress: dict[str, Any] | None
+    checkpoint: CheckpointMarkView | None
+    progress: ProgressView | None
     purpose: str | None
     tags: dict[str, str]
     run: str
     workdir: str | None
-    raw: dict[str, Any] = field(repr=False, compare=False)
-    client: Client = field(repr=False, compare=False)
+    raw: JobView = field(repr=False, compare=False)
+    client: Anyone = field(repr=False, compare=False)
 
     @classmethod
-    def from_view(cls, view: dict[str, Any], client: Client) -> Job:
+    def from_view(cls, view: JobView, client: Anyone) -> Self:
         """Builds it from a JobView of the API; fields that a newer server adds stay in `raw`."""
-        values = {name: view[name] for name in _NAMES}
+        values: dict[str, Any] = {name: value for name, value in view.items() if name in _NAMES}
         values["reason"] = Reason.of(view["reason"]) if view["reason"] else None
         return cls(**values, raw=view, client=client)
 
@@ -65,6 +67,12 @@ class Job:
         return self.phase in FINAL_PHASES
 
     @property
+    def output(self) -> OutputView | None:
+        """How much of its output is kept; None if the answer that it came from did not say."""
+        whole: Mapping[str, Any] = self.raw
+        return whole.get("output")
+
+    @property
     def placed(self) -> bool:
         """Whether `nodes` are those that it holds now, and not those of its last attempt."""
         return self.phase in ("starting", "running", "stopping")
@@ -74,32 +82,76 @@ class Job:
         """The number of ranks; of a running elastic gang, the current number."""
         return (len(self.nodes) if self.placed else self.num_nodes) * self.nproc
 
-    def refresh(self) -> Job:
-        """Updates this object from the server."""
-        return self._become(self.client.job(self.id))
 
-    def wait(self, timeout: float | None = None, on_change: Callable[[Job], None] | None = None) -> Job:
-        """Waits until it has ended; see `Client.wait`."""
-        return self._become(self.client.wait(self.id, timeout, on_change))
-
-    def stop(self, grace: float | None = None, force: bool = False) -> Job:
-        return self._become(self.client.stop(self.id, grace, force))
-
-    def resume(self) -> Job:
-        return self._become(self.client.resume(self.id))
-
-    def logs(
-        self, follow: bool = False, rank: int | None = None, attempt: int | None = None, tail: int | None = None
-    ) -> Iterator[LogLine]:
-        return self.client.logs(self.id, follow=follow, rank=rank, attempt=attempt, tail=tail)
-
-    def why(self) -> dict[str, Any]:
-        return self.client.why(self.id)
-
-    def _become(self, other: Job) -> Job:
-        for name in (*_NAMES, "raw"):
-            setattr(self, name, getattr(other, name))
-        return self
+_NAMES = tuple(one.name for one in fields(JobData) if one.name not in ("raw", "client"))
+J = TypeVar("J", bound=JobData)
 
 
-_NAMES = tuple(one.name for one in fields(Job) if one.name not in ("raw", "client"))
+def _become(job: J, other: JobData) -> J:
+    for name in (*_NAMES, "raw"):
+        setattr(job, name, getattr(other, name))
+    return job
+
+
+async def _refresh(job: J, /) -> J:
+    """Updates this object from the server."""
+    return _become(job, await job_calls.job(job.client, job.id))
+
+
+async def _wait(job: J, /, timeout: float | None = None, on_change: Callable[[J], None] | None = None) -> J:
+    """Waits until it has ended; see `Client.wait`."""
+    ended: J = await watch_calls.wait(job.client, job.id, timeout, on_change)
+    return _become(job, ended)
+
+
+async def _stop(job: J, /, grace: float | None = None, force: bool = False) -> J:
+    """Asks it to save and exit; see `Client.stop`."""
+    return _become(job, await job_calls.stop(job.client, job.id, grace, force))
+
+
+async def _resume(job: J, /) -> J:
+    """Queues it again; see `Client.resume`."""
+    return _become(job, await job_calls.resume(job.client, job.id))
+
+
+def _logs(
+    job: JobData,
+    /,
+    follow: bool = False,
+    rank: int | None = None,
+    attempt: int | None = None,
+    tail: int | None = None,
+) -> AsyncGenerator[LogLine, None]:
+    """Its output; see `Client.logs`."""
+    return watch_calls.logs(job.client, job.id, follow=follow, rank=rank, attempt=attempt, tail=tail)
+
+
+async def _why(job: JobData, /) -> WhyView:
+    """Why it is in its phase; see `Client.why`."""
+    return await job_calls.why(job.client, job.id)
+
+
+class Job(JobData):
+    """A job of a `Client`."""
+
+    __slots__ = ()
+
+    refresh = blocking(_refresh)
+    wait = blocking(_wait)
+    stop = blocking(_stop)
+    resume = blocking(_resume)
+    logs = iterating(_logs)
+    why = blocking(_why)
+
+
+class AsyncJob(JobData):
+    """A job of an `AsyncClient`; its methods are awaited."""
+
+    __slots__ = ()
+
+    refresh = _refresh
+    wait = _wait
+    stop = _stop
+    resume = _resume
+    logs = _logs
+    why = _why

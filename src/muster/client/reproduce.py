@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from muster.client.admin import part
+from muster.api import runs
 from muster.core.errors import Invalid
 from muster.track.paths import check_path
 
@@ -21,7 +21,7 @@ _NAMED: Final = 12  # packages that are listed by name; more are only counted
 class _Caller(Protocol):
     """The part of `muster.Client` that is used here."""
 
-    def _get(self, path: str, **params: Any) -> Doc: ...
+    def reproduction(self, ref: str | int) -> runs.Reproduction: ...
 
     def get_content(self, digest: str, run: str, to: Path) -> None: ...
 
@@ -31,7 +31,7 @@ class Reproduction:
     """`known` is the server's data on the run; `folder` is where its files go, None when it has no snapshot."""
 
     run: str
-    known: Doc
+    known: runs.Reproduction
     folder: Path | None
 
     @property
@@ -41,7 +41,7 @@ class Reproduction:
 
 def prepare(client: _Caller, ref: str | int, home: Path) -> Reproduction:
     """Fetches the run's data; writes nothing yet."""
-    known = client._get(f"/v1/runs/{part(str(ref))}/reproduction")
+    known = client.reproduction(ref)
     tree = known["code"].get("tree")
     folder = home / "reproduced" / f"{known['run']}-{tree[:12]}" if tree and known["files"] is not None else None
     return Reproduction(known["run"], known, folder)
@@ -51,7 +51,7 @@ def restore(client: _Caller, made: Reproduction) -> list[str]:
     """Writes the snapshot's files and checks each. Returns paths of other files in the folder."""
     if made.folder is None:
         return []
-    files = {check_path(path): tuple(entry) for path, entry in made.known["files"].items()}
+    files = {check_path(path): tuple(entry) for path, entry in (made.known["files"] or {}).items()}
 
     def write(item: tuple[str, tuple[str, int, int]]) -> None:
         path, (digest, _, mode) = item
@@ -131,7 +131,7 @@ def _of_packages(then: Mapping[str, str], here: Mapping[str, str]) -> Iterator[D
         yield _one("environment", f"{len(changed) - _NAMED} more packages differ")
 
 
-def _of_data(data: list[Doc], spec: Doc) -> Iterator[Doc]:
+def _of_data(data: list[runs.ReproducedData], spec: Doc) -> Iterator[Doc]:
     seen = {str(one["name"]) for one in data}
     for one in data:
         if not one["digest"]:
@@ -143,7 +143,7 @@ def _of_data(data: list[Doc], spec: Doc) -> Iterator[Doc]:
             yield _one("data", f"{name}: no digest was recorded, so it may have changed")
 
 
-def _of_chance(known: Doc) -> Iterator[Doc]:
+def _of_chance(known: runs.Reproduction) -> Iterator[Doc]:
     if not known["seeds"]:
         yield _one("seeds", "none is known, so random numbers differ")
     environment = known["environment"]

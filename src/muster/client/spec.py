@@ -5,26 +5,19 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
-import yaml
-
+from muster.core.document import read_document
 from muster.core.errors import Invalid, NotFound
 from muster.core.free import read_free
-from muster.core.report import Plain
-from muster.core.units import format_accelerators
+from muster.core.report import Report, Stop, is_null
 
-_SIZES: Final = (
-    ("resources", "memory"),
-    ("resources", "accelerator_memory"),
-    ("kubernetes", "shared_memory"),
-    ("sagemaker", "volume_size"),
-)
 _FREE: Final = (("ray", "runtime_env"), ("kubernetes", "pod"), ("k8s", "pod"))
 
-Spec = Mapping[str, Any] | str | Path | Any  # Any: an object with `model_dump`, such as `muster.core.spec.JobSpec`
+Spec = Mapping[str, Any] | str | Path | Any  # Any: a `muster.core.spec.JobSpec`
 
 
 def submission(spec: Spec, overrides: Mapping[str, Any], base: Path | None) -> dict[str, Any]:
@@ -82,47 +75,28 @@ def _text(spec: str | Path) -> tuple[str, str, Path]:
 
 
 def _from_text(text: str) -> dict[str, Any] | None:
+    """The job file as data for JSON, every scalar as the text that was written, so that `LR: 3e-4` stays `3e-4`."""
+    report = Report()
     try:
-        # The base loader keeps every value as the text that was written, so that `LR: 3e-4` stays `3e-4`.
-        written = yaml.load(text, _Loader)  # noqa: S506  (it makes strings, lists and mappings alone)
-    except yaml.YAMLError:
+        written = read_document(text, report)
+    except Stop:
         return None
-    if not isinstance(written, dict):
-        return None
-    return {name: value for name, value in _with_free(written).items() if value not in ("", "~", "null")}
+    return None if report.found else {name: value for name, value in _with_free(written).items() if not is_null(value)}
 
 
-def _with_free(written: dict[str, Any]) -> dict[str, Any]:
-    """Gives fields that are passed on unchanged the types that they were written with."""
+def _with_free(written: Mapping[str, Any]) -> dict[str, Any]:
+    """Gives fields that are passed on unchanged the types that they were written with, which JSON would lose."""
+    made = dict(written)
     for section, name in _FREE:
-        said = written.get(section)
+        said = made.get(section)
         if isinstance(said, dict) and isinstance(said.get(name), dict):
-            written[section] = {**said, name: read_free(said[name])}
-    return written
-
-
-class _Loader(yaml.BaseLoader):
-    """Marks text that was written without quotes."""
-
-    def construct_scalar(self, node: yaml.ScalarNode) -> str:
-        text = super().construct_scalar(node)
-        return text if node.style else Plain(text)
+            made[section] = {**said, name: read_free(said[name])}
+    return made
 
 
 def _from_data(spec: Any) -> dict[str, Any]:
-    return dict(spec) if isinstance(spec, Mapping) else _from_model(spec)
-
-
-def _from_model(spec: Any) -> dict[str, Any]:
-    """A job file's values from the canonical form, which has sizes as bare bytes and splits some values into fields."""
-    written: dict[str, Any] = spec.model_dump(mode="json", exclude_defaults=True)
-    resources = written.get("resources", {})
-    for section, name in _SIZES:
-        if name in (said := written.get(section) or {}):
-            said[name] = f"{said[name]}B"
-    kind, share = resources.pop("accelerator", ""), resources.pop("share", 1000)
-    if kind:
-        resources["accelerators"] = format_accelerators(kind, resources["accelerators"], share)
-    if "min_nodes" in written:
-        written["num_nodes"] = {"min": written.pop("min_nodes"), "max": spec.num_nodes}
-    return written
+    if isinstance(spec, Mapping):
+        return dict(spec)
+    # Imported late: whoever has a JobSpec has pydantic loaded, and others don't need it.
+    made: dict[str, Any] = import_module("muster.core.dump").written_values(spec)
+    return made

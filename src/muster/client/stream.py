@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Final
 
-import httpx
-
-from muster.client.http import Transport, error_body
+from muster.client.answers import error_body
+from muster.client.http import BUSY_FOR, Transport
 from muster.core.errors import Unavailable
-from muster.core.lines import byte_lines
+from muster.core.lines import ByteLines
 
 PING_EVERY: Final = 10.0  # seconds between two comments of an idle server
 READ_TIMEOUT: Final = 3.5 * PING_EVERY  # three missed comments mean that the server is gone
@@ -43,7 +43,7 @@ class LogLine:
     dropped: int = 0  # bytes of output that are missing here; the text says why
 
 
-def follow(
+async def follow(
     transport: Transport,
     path: str,
     params: Mapping[str, Any],
@@ -51,28 +51,31 @@ def follow(
     retry_for: float = RETRY_FOR,
     deadline: float | None = None,
     on_link: Link | None = None,
-) -> Iterator[Message]:
+    busy_for: float = BUSY_FOR,
+) -> AsyncGenerator[Message, None]:
     """Every message once, up to and including `end`. If the server is lost, waits for it and continues the stream.
 
-    `deadline` is monotonic time; raises TimeoutError after it.
+    `deadline` is monotonic time; raises TimeoutError after it. Raises TooMany if the user has no stream left for
+    `busy_for` seconds.
     """
     last_id: int | None = None
     lost_at: float | None = None
     delay = FIRST_DELAY
     while True:
         try:
-            for message in _connection(transport, path, params, last_id, deadline):
-                if lost_at is not None and on_link is not None:
-                    on_link(True)
-                lost_at, delay = None, FIRST_DELAY
-                if message is None or (message.id is not None and last_id is not None and message.id <= last_id):
-                    continue
-                if message.event == "error":
-                    raise error_body(message.data)
-                last_id = last_id if message.id is None else message.id
-                yield message
-                if message.event == "end":
-                    return
+            async with aclosing(_connection(transport, path, params, last_id, deadline, busy_for)) as messages:
+                async for message in messages:
+                    if lost_at is not None and on_link is not None:
+                        on_link(True)
+                    lost_at, delay = None, FIRST_DELAY
+                    if message is None or (message.id is not None and last_id is not None and message.id <= last_id):
+                        continue
+                    if message.event == "error":
+                        raise error_body(message.data)
+                    last_id = last_id if message.id is None else message.id
+                    yield message
+                    if message.event == "end":
+                        return
             failure = Unavailable("The server closed the stream.", "See `muster doctor`.")
         except Unavailable as error:
             failure = error
@@ -83,28 +86,37 @@ def follow(
                 on_link(False)
         if now - lost_at >= retry_for:
             raise failure
-        time.sleep(min(delay, _left(deadline, LAST_DELAY)))
+        await transport.sleep(min(delay, left(deadline, LAST_DELAY)))
         delay = min(delay * 2, LAST_DELAY)
 
 
-def parse_events(chunks: Iterable[bytes]) -> Iterator[Message | None]:
-    """Messages of a text/event-stream; None for a comment, which shows that the server is alive."""
-    event, data, ident = "message", list[bytes](), None
-    for line in byte_lines(chunks):
-        if line.startswith(b":"):
-            yield None
-        elif line:
-            name, _, value = line.partition(b":")
-            value = value.removeprefix(b" ")
-            if name == b"event":
-                event = value.decode()
-            elif name == b"data":
-                data.append(value)
-            elif name == b"id" and value.isdigit():
-                ident = int(value)
-        elif data:
-            yield Message(event, json.loads(b"\n".join(data)), ident)
-            event, data, ident = "message", [], None
+class Parser:
+    """Messages of a text/event-stream."""
+
+    def __init__(self) -> None:
+        self._lines = ByteLines()
+        self._event, self._data = "message", list[bytes]()
+        self._id: int | None = None
+
+    def feed(self, chunk: bytes) -> Iterator[Message | None]:
+        """The messages that this piece completes; None for a comment, which shows that the server is alive."""
+        for line in self._lines.feed(chunk):
+            if line.startswith(b":"):
+                yield None
+            elif line:
+                self._field(*line.split(b":", 1))
+            elif self._data:
+                yield Message(self._event, json.loads(b"\n".join(self._data)), self._id)
+                self._event, self._data, self._id = "message", [], None
+
+    def _field(self, name: bytes, value: bytes = b"") -> None:
+        value = value.removeprefix(b" ")
+        if name == b"event":
+            self._event = value.decode()
+        elif name == b"data":
+            self._data.append(value)
+        elif name == b"id" and value.isdigit():
+            self._id = int(value)
 
 
 class Lines:
@@ -157,36 +169,48 @@ class Lines:
             yield LogLine(*key, text)
 
 
-def _connection(
-    transport: Transport, path: str, params: Mapping[str, Any], last_id: int | None, deadline: float | None
-) -> Iterator[Message | None]:
+async def _connection(
+    transport: Transport,
+    path: str,
+    params: Mapping[str, Any],
+    last_id: int | None,
+    deadline: float | None,
+    busy_for: float,
+) -> AsyncGenerator[Message | None, None]:
     """The messages of one connection after `last_id`. Ends when the server closes it; Unavailable if it breaks."""
     headers = {"Accept": "text/event-stream", "Accept-Encoding": "identity", "Cache-Control": "no-cache"}
     if last_id is not None:
         headers["Last-Event-ID"] = str(last_id)
         params = {**params, "tail": None, "last": None}  # not for a continued stream
     try:
-        while True:
+        again = True
+        while again:
+            again = False
             opened_at = time.monotonic()
-            with transport.open(path, params, headers, _left(deadline, READ_TIMEOUT)) as response:
-                for message in parse_events(response.iter_bytes()):
-                    yield message
-                    if message is None and deadline is not None and time.monotonic() - opened_at > PING_EVERY / 2:
-                        break  # reopened with the remaining time, so that the next read times out at the deadline
-                else:
-                    return
-    except httpx.TransportError as error:
-        _left(deadline, READ_TIMEOUT)
-        raise Unavailable(f"The server went away ({type(error).__name__}).", "See `muster doctor`.") from error
+            timeout = left(deadline, READ_TIMEOUT)
+            async with transport.open(path, params, timeout, headers, busy_for) as response:
+                parser = Parser()
+                async with aclosing(transport.blocks(response)) as blocks:
+                    async for block in blocks:
+                        for message in parser.feed(block):
+                            yield message
+                        # Opened again with the remaining time, so that the next read times out at the deadline.
+                        again = deadline is not None and time.monotonic() - opened_at > PING_EVERY / 2
+                        if again:
+                            break
+    except Unavailable:
+        left(deadline, READ_TIMEOUT)
+        raise
 
 
-def _left(deadline: float | None, most: float) -> float:
+def left(deadline: float | None, most: float) -> float:
+    """Seconds to the deadline, and not more than `most`. Raises TimeoutError after it."""
     if deadline is None:
         return most
-    left = deadline - time.monotonic()
-    if left <= 0:
+    seconds = deadline - time.monotonic()
+    if seconds <= 0:
         raise TimeoutError("It took longer than the given time.")
-    return min(left, most)
+    return min(seconds, most)
 
 
 def _shown_text(line: str) -> str:

@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import quote
 
 import numpy as np
 
+from muster.api.numbers import number
+from muster.client.blocking import complete
+from muster.client.client import Client
 from muster.core.errors import MusterError
 from muster.track.exporters.base import Facts, Medium, Series
 from muster.track.importers.base import Found, Importer
 from muster.track.importers.spool import Content, Encoder
 from muster.wire import Batch, Piece, Reply, WorkerExit
 
-if TYPE_CHECKING:
-    from muster.client.client import Client
-    from muster.client.http import Transport
-
 BATCH: Final = 1 << 20  # bytes of a stream in one request
 _HELD: Final = 32 << 20  # bytes of content held until the records that name them are sent
 _POINT: Final = 28  # bytes
 _PATIENCE: Final = 120.0  # seconds without a byte
-_SPECIAL: Final = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 _REASONS: Final = {"succeeded": "completed", "failed": "user_error", "stopped": "user_stop"}
 _DOCUMENTS: Final = ("histogram", "table", "text")  # media whose content is JSON if it was too large for its row
 
@@ -41,8 +39,7 @@ class RemoteRun:
     ranks: bool = True  # including the series of every rank
 
     def series(self, superseded: bool = False) -> Iterator[Series]:
-        transport = self.client._transport
-        listed = transport.call("GET", f"{_path(self.facts.id)}/metrics")["series"]
+        listed = self.client.call("GET", f"{_path(self.facts.id)}/metrics")["series"]
         own: set[str] = set()
         for each in listed:
             name, rank = str(each["name"]), int(each["rank"])
@@ -51,14 +48,14 @@ class RemoteRun:
             if first or self.ranks:
                 parts = ("standing", "superseded") if superseded else ("standing",)
                 for part in parts:
-                    found = _points(transport, self.facts.id, name, rank, part)
+                    found = _points(self.client, self.facts.id, name, rank, part)
                     if part == "standing" or len(found[0]):
                         yield Series(name, None if first else rank, part == "superseded", *found)
 
     def media(self) -> Iterator[Medium]:
-        transport, after = self.client._transport, 0
+        after = 0
         while after is not None:
-            page = transport.call("GET", f"{_path(self.facts.id)}/media", params={"after": after})
+            page = self.client.call("GET", f"{_path(self.facts.id)}/media", after=after)
             for raw in page["media"]:
                 yield self._medium(raw)
             after = page["next"]
@@ -66,7 +63,7 @@ class RemoteRun:
     def _medium(self, raw: dict[str, Any]) -> Medium:
         data, content = raw.get("data"), None
         if data is None and "digest" in raw:
-            content = _content(self.client._transport, raw["digest"], self.facts.id)
+            content = self.client.read(f"/v1/blobs/{raw['digest']}", {"run": self.facts.id}, _PATIENCE)
             if raw["kind"] in _DOCUMENTS and raw.get("mime") == "application/json":
                 with suppress(ValueError):
                     data, content = json.loads(content), None
@@ -74,7 +71,7 @@ class RemoteRun:
         return Medium(**known, mime=str(raw.get("mime") or ""), data=data, content=content)
 
 
-def facts_of(view: dict[str, Any]) -> Facts:
+def facts_of(view: Mapping[str, Any]) -> Facts:
     """From the API's view of a run."""
     names = (
         "id",
@@ -90,7 +87,7 @@ def facts_of(view: dict[str, Any]) -> Facts:
         "ended_at",
     )
     known = {name: view[name] for name in names if name in view}
-    metrics = {name: _number(value) for name, value in (view.get("metrics") or {}).items()}
+    metrics = {name: number(value) for name, value in (view.get("metrics") or {}).items()}
     return Facts(**known, params=view.get("params") or {}, tags=view.get("tags") or {}, metrics=metrics)
 
 
@@ -108,10 +105,15 @@ class Imported:
 
 def send_run(client: Client, importer: Importer, found: Found, project: str, progress: Progress) -> Imported:
     """Imports one run. Sent again, it continues where it was cut off; an unchanged run on the server is left alone."""
-    transport = client._transport
-    body = {"tool": found.tool, "key": found.key, "fingerprint": found.fingerprint(), "project": project}
+    body: dict[str, Any] = {
+        "tool": found.tool,
+        "key": found.key,
+        "fingerprint": found.fingerprint(),
+        "project": project,
+    }
     body |= {"name": found.name[-500:], "purpose": found.purpose[:8000], "place": str(found.path.absolute())[-4000:]}
-    begun = transport.call("POST", "/v1/runs/import", body={**body, "created_at": found.created_at}, key=found.key)
+    body["created_at"] = found.created_at
+    begun = complete(client._transport.call("POST", "/v1/runs/import", body=body, key=found.key))
     made = Imported(begun["id"], found.name, not begun["done"])
     if begun["done"]:
         return made
@@ -179,14 +181,14 @@ class _Stream:
     def _send(self, batch: Batch) -> None:
         body = batch.encode()
         path = f"{_path(self.run)}/import"
-        answer = self.client._transport.send_content("POST", path, body, len(body), {"attempt": self.attempt})
+        sending = self.client._transport.send_content("POST", path, body, len(body), {"attempt": self.attempt})
+        answer = complete(sending)
         self.acked = Reply.from_json(json.dumps(answer)).acked.get((0, "spool"), 0)
 
 
-def _points(transport: Transport, run: str, name: str, rank: int, part: str) -> tuple[Any, Any, Any, Any]:
+def _points(client: Client, run: str, name: str, rank: int, part: str) -> tuple[Any, Any, Any, Any]:
     path = f"{_path(run)}/points/{quote(name, safe='')}"
-    with transport.open(path, {"rank": rank, "part": part}, {}, _PATIENCE) as response:
-        body = response.read()
+    body = client.read(path, {"rank": rank, "part": part}, _PATIENCE)
     count = len(body) // _POINT
     if len(body) != count * _POINT:
         raise MusterError(f"The points of {name!r} of {run} came cut off.", "Try again.")
@@ -198,17 +200,5 @@ def _points(transport: Transport, run: str, name: str, rank: int, part: str) -> 
     )
 
 
-def _content(transport: Transport, digest: str, run: str) -> bytes:
-    with transport.open(f"/v1/blobs/{digest}", {"run": run}, {}, _PATIENCE) as response:
-        return response.read()
-
-
 def _path(run: str) -> str:
     return f"/v1/runs/{quote(run, safe='')}"
-
-
-def _number(value: Any) -> float:
-    """A value as the API writes it, or the last value of a summary."""
-    if isinstance(value, dict):
-        value = value["last"]
-    return _SPECIAL[value] if isinstance(value, str) else float("nan") if value is None else float(value)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from muster.api.numbers import json_number
 from muster.store.base import StreamWrite
 
 _RATE_WINDOW = 30.0  # seconds over which progress is averaged
@@ -22,7 +22,9 @@ def patch_of(
     for write in sorted(writes, key=lambda w: -w.rank):
         if write.columns and write.stream == "spool":
             latest = dict(patch.get("latest", run.get("latest", {})))
-            latest.update({name: _finite(column.values[-1]) for name, column in write.columns.items() if column.values})
+            latest.update(
+                {name: json_number(column.values[-1]) for name, column in write.columns.items() if column.values}
+            )
             patch["latest"] = latest
     for rank, doc in docs:
         if doc.get("type") == "progress" and isinstance(doc.get("step"), int):
@@ -50,7 +52,3 @@ def _progress(pace: Pace, number: int, rank: int, doc: Doc) -> Doc:
         "rank": rank,
         "attempt": number,
     }
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None

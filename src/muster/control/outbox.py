@@ -20,6 +20,7 @@ from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from typing import Any, Final
 
+from muster.api.health import OutboxStatus
 from muster.control import outbox_rows
 from muster.control.background import Background
 from muster.control.clock import Clock
@@ -91,7 +92,7 @@ class Outbox:
         for turn in self._turns.values():
             turn.result()
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> OutboxStatus:
         """Number of waiting messages, number of messages that were given up, and the last error."""
         return outbox_rows.status(self._database)
 

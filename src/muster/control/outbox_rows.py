@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Table, case, delete, func, select, update
 
+from muster.api.health import OutboxStatus
 from muster.store.base import Record
 from muster.store.codec import dumps, loads, storable
 from muster.store.connect import Database
@@ -78,7 +79,7 @@ def number_overdue(database: Database, receiver: str, now: float) -> int:
         return int(connection.execute(select(func.count()).where(*_overdue(receiver, now))).scalar_one())
 
 
-def status(database: Database) -> dict[str, Any]:
+def status(database: Database) -> OutboxStatus:
     """Number of waiting messages, number of messages that were given up, and the last error."""
     with database.reading() as connection:
         waiting = connection.execute(select(func.count(), func.min(outbox.c.made_at)).where(_WAITING)).one()

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
-from typing import Any, Final
+from typing import Any, Final, cast
 
+from muster.api.why import Calibration, ScoreView
 from muster.core.job import Job
 from muster.store.base import EventFilter, JobFilter, Store
 
@@ -45,13 +46,13 @@ class Score:
     size_of_error: float | None  # median of the absolute error
     wait: float | None  # median seconds from the forecast to the start
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+    def to_dict(self) -> ScoreView:
+        return cast(ScoreView, asdict(self))
 
 
 def calibration(
     store: Store, since: float, now: float, projects: Sequence[str] | None = None, queue: str | None = None
-) -> dict[str, Any]:
+) -> Calibration:
     """Scores of all forecasts together, by queue and by size."""
     found = [one for one in scored(store, since, projects) if queue in (None, one.queue)]
     return {

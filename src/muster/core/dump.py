@@ -14,14 +14,11 @@ from muster.core.notation import Notation, written
 
 
 def to_yaml(model: BaseModel) -> str:
-    return yaml_text(_written_values(model))
+    return yaml_text(written_values(model))
 
 
-def yaml_text(values: Mapping[str, Any]) -> str:
-    return yaml.dump(values, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False, width=120)
-
-
-def _written_values(model: BaseModel) -> dict[str, Any]:
+def written_values(model: BaseModel) -> dict[str, Any]:
+    """The values of the job file, as data."""
     canonical, values = dict(model), dict[str, Any]()
     for name, info in type(model).model_fields.items():
         note, value = written(info), canonical[name]
@@ -31,10 +28,14 @@ def _written_values(model: BaseModel) -> dict[str, Any]:
     return values
 
 
+def yaml_text(values: Mapping[str, Any]) -> str:
+    return yaml.dump(values, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False, width=120)
+
+
 def _written_value(note: Notation, value: Any, beside: Mapping[str, Any]) -> Any:
     """`beside` holds the values of the same section."""
     if isinstance(value, BaseModel):
-        return _written_values(value)
+        return written_values(value)
     if note.form == "accelerators":
         return units.format_accelerators(beside["accelerator"], value, beside["share"])
     if note.form == "nodes":

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Final, Literal
+from typing import Any, Final
 
+from muster.api.words import ROLES as ROLES
+from muster.api.words import Health as Health
+from muster.api.words import NodeRole as NodeRole
+from muster.api.words import Role as Role
 from muster.core.event import SYSTEM
 from muster.core.resources import WHOLE, Resources
 from muster.core.seat import Seat
 
-Health = Literal["healthy", "suspect", "quarantined", "draining"]
-Role = Literal["viewer", "member", "admin"]
 # A `slot` is a place in the queue of an engine that chooses the machines itself; a `machine` is one of its machines.
-NodeRole = Literal["node", "slot", "machine"]
 ENGINE = "engine"  # the value of `Node.by` when the engine found the node unhealthy; it may find it healthy again
-ROLES: tuple[Role, ...] = ("viewer", "member", "admin")  # in ascending order; each role includes the ones before it
 # Names of Muster itself in the log and in records. No user may have such a name, in any case.
 RESERVED_USERS: Final = frozenset({SYSTEM, ENGINE, "system"})
 

@@ -17,10 +17,13 @@ MusterError                 what happened, and what to do
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from muster.core.reasons import Reason
+
+if TYPE_CHECKING:  # the client loads this module, and `typing_extensions` costs more than all of it
+    from muster.api.errors import ErrorView, ProblemView
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,9 @@ class Problem:
     given: str
     expected: str
     hint: str
+
+    def to_dict(self) -> ProblemView:
+        return {"where": self.where, "given": self.given, "expected": self.expected, "hint": self.hint}
 
     def __str__(self) -> str:
         return f"{self.where}: got {self.given}, expected {self.expected}. {self.hint}"
@@ -46,7 +52,7 @@ class MusterError(Exception):
         self.message = message
         self.hint = hint
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> ErrorView:
         return {"code": self.code, "message": self.message, "hint": self.hint}
 
     def __str__(self) -> str:
@@ -63,8 +69,8 @@ class SpecError(MusterError):
         super().__init__(f"{source} has {count}.", hint)
         self.problems = problems
 
-    def to_dict(self) -> dict[str, Any]:
-        return {**super().to_dict(), "problems": [asdict(p) for p in self.problems]}
+    def to_dict(self) -> ErrorView:
+        return {**super().to_dict(), "problems": [p.to_dict() for p in self.problems]}
 
     def __str__(self) -> str:
         return "\n".join([self.message, *(f"  - {p}" for p in self.problems)])
@@ -77,7 +83,7 @@ class Refused(MusterError):
         super().__init__("; ".join(r.message for r in reasons), " ".join(r.hint for r in reasons if r.hint))
         self.reasons = reasons
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> ErrorView:
         return {**super().to_dict(), "reasons": [r.to_dict() for r in self.reasons]}
 
 

@@ -58,6 +58,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from muster.api.events import EventView
+
 SYSTEM = "muster"  # the actor of events that no user caused
 AUDIT: Final = frozenset({
     "run.created", "run.opened", "run.changed", "run.hidden", "run.restored", "run.params", "run.tags",
@@ -90,7 +92,7 @@ class Event:
     def stamped(self, seq: int) -> Event:
         return Event(self.kind, self.time, self.actor, self.project, self.job, self.attempt, self.data, seq)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> EventView:
         return {
             "seq": self.seq,
             "time": self.time,

@@ -30,13 +30,19 @@ class Field:
 
 @dataclass(slots=True)
 class Entry:
-    """One field as the user wrote it; `value` is its canonical form, or FAILED."""
+    """One field as the user wrote it; `value` is its canonical form, or FAILED. Mistakes in it go to `report`."""
 
     field: Field
     at: At
     raw: Any
+    report: Report
     value: Any = FAILED
     keys: tuple[Any, ...] = ()  # of the items in `value`: an invalid item shifts the positions of later ones
+    under: Entry | None = None  # the mapping that this one adds items to
+
+    def holder(self, key: Any) -> Entry:
+        """The entry in which an item of a mapping is written."""
+        return self.under.holder(key) if self.under is not None and key not in self.keys else self
 
     def item_at(self, key: Any) -> At:
         if not isinstance(self.raw, Mapping | list | tuple):
@@ -56,7 +62,7 @@ def read_fields(raw: Mapping[Any, Any], at: At, report: Report) -> dict[FieldPat
             continue
         entries[path] = entry
         try:
-            entry.value = _canonical(entry, report)
+            entry.value = _canonical(entry)
         except units.InvalidValue as unfit:
             # `envs: HF_TOKEN=...` is a common mistake, and must not be printed.
             given = "text" if note.form == "mapping" and isinstance(entry.raw, str) else shown(entry.raw)
@@ -90,11 +96,11 @@ def _entries(section: FieldPath, raw: Mapping[Any, Any], at: At, report: Report)
         elif not is_null(value):
             below, note = (*at, str(name)), field.note
             if note.form != "section":
-                yield Entry(field, below, value)
+                yield Entry(field, below, value, report)
             elif isinstance(value, Mapping):
                 yield from _entries(field.path, value, below, report)
             elif note.shorthand and not isinstance(value, list | tuple):
-                yield Entry(FIELDS[(*field.path, note.shorthand)], below, value)
+                yield Entry(FIELDS[(*field.path, note.shorthand)], below, value, report)
             else:
                 report.add(below, shown(value), note.expected, f"Write, for example, `{name}: {note.example}`.")
 
@@ -115,12 +121,12 @@ def _report_unknown(key: object, section: FieldPath, at: At, report: Report) -> 
 
 
 # --- values -----------------------------------------------------------------------------------------------------------
-def _canonical(entry: Entry, report: Report) -> Any:
+def _canonical(entry: Entry) -> Any:
     raw, form = entry.raw, entry.field.note.form
     if form == "mapping":
         if not isinstance(raw, Mapping):
             raise units.InvalidValue
-        return _item_texts(raw, entry, report)
+        return _item_texts(raw, entry)
     if form == "json":
         if not isinstance(raw, Mapping):
             raise units.InvalidValue
@@ -129,7 +135,7 @@ def _canonical(entry: Entry, report: Report) -> Any:
         if isinstance(raw, Mapping):
             raise units.InvalidValue
         items = raw if isinstance(raw, list | tuple) else [raw]
-        return tuple(_item_texts(dict(enumerate(items)), entry, report).values())
+        return tuple(_item_texts(dict(enumerate(items)), entry).values())
     if form == "commands" and isinstance(raw, list | tuple):
         return _joined_commands(raw, entry)
     if form == "accelerators" and isinstance(raw, Mapping):
@@ -152,14 +158,14 @@ def _fewest_and_most(raw: Mapping[Any, Any]) -> tuple[int, int]:
     return fewest, most
 
 
-def _item_texts(items: Mapping[Any, Any], entry: Entry, report: Report) -> dict[Any, str]:
+def _item_texts(items: Mapping[Any, Any], entry: Entry) -> dict[Any, str]:
     note, texts = entry.field.note, dict[Any, str]()
     for key, item in items.items():
         try:
             name = key if note.form == "list" else as_text(key)
             texts[name] = as_text(item)
         except units.InvalidValue as unfit:
-            report.add(entry.item_at(key), shown(item), note.item, unfit.hint or advice(entry.field, None))
+            entry.report.add(entry.item_at(key), shown(item), note.item, unfit.hint or advice(entry.field, None))
     entry.keys = tuple(texts)
     return texts
 

@@ -5,18 +5,20 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from muster.api.words import ACTIVE, FINAL, WorkerState
+from muster.api.words import PHASES as PHASES
+from muster.api.words import Phase as Phase
 from muster.core.reasons import Reason
 from muster.core.resources import Resources
 from muster.core.seat import Seat as Seat
 from muster.core.seat import is_slot, seat_from
 from muster.core.spec import JobSpec, ask
-from muster.core.terms import ACTIVE, FINAL, Phase
 
 
 @dataclass(slots=True)
 class Worker:
     seat: Seat
-    state: Literal["starting", "running", "ended"] = "starting"
+    state: WorkerState = "starting"
     exit: dict[str, Any] | None = None  # wire.WorkerExit as a dict
     at: str = ""  # the machine that the engine chose, if Muster assigned a slot
 

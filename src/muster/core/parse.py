@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,33 +19,50 @@ from muster.core.report import At, Report, Stop, shown
 from muster.core.spec import RESERVED, RESERVED_PREFIX, SECTIONS, JobSpec, section
 
 
+@dataclass(frozen=True, slots=True)
+class Overrides:
+    """Fields that replace those of a job file, written like it, and what errors call them.
+
+    `envs` and `tags` are merged with the file's, name by name. A relative `workdir` starts from `base`.
+    """
+
+    values: Mapping[str, Any]
+    source: str = "The command line"
+    base: Path | None = None
+
+
 def parse_job(
     job: str | bytes | Mapping[str, Any],
     *,
     source: str = "job",
     base: Path | None = None,
     defaults: Mapping[str, Any] | None = None,
+    overrides: Overrides | None = None,
 ) -> JobSpec:
-    """Returns the job, or raises SpecError with all problems at once.
+    """Returns the job, or raises SpecError with all problems at once: those of the job, else those of `overrides`.
 
     `base` is the folder that a relative `workdir` starts from. `defaults` is written like a job file and fills in what
     the job leaves out; its `envs` and `tags` are merged with the job's, name by name.
     """
-    report = Report()
+    report, changes, last = Report(), Report(), overrides or Overrides({})
     spec = None
     try:
-        # 1. text to plain data; 2. plain data to fields, each value in canonical form
+        # 1. text to plain data; 2. plain data to fields, each value in canonical form, and the one over the other
         given = read_fields(read_document(job, report), (), report)
         entries = _over(read_fields(defaults or {}, ("defaults",), report), given)
+        entries = _over(entries, read_fields(last.values, (), changes))
         # 3. checks that the models can't do; 4. validation by the models
-        _check_names(entries, report)
-        values = _values(entries, base)
-        _check_nodes(values, entries, report)
+        _check_names(entries)
+        where = entries.get(("workdir",))
+        values = _values(entries, last.base if where and where.report is changes else base)
+        _check_nodes(values, entries)
         spec = _validated(values, entries, report)
     except Stop:
         pass
-    if spec is None or report.found:
-        raise SpecError(report.problems(), source)
+    for problems, name in ((report.problems(), source), (changes.problems(), last.source)):
+        if problems:
+            raise SpecError(problems, name)
+    assert spec is not None
     return spec
 
 
@@ -52,37 +70,38 @@ def _over(defaults: dict[FieldPath, Entry], given: dict[FieldPath, Entry]) -> di
     for path, entry in given.items():
         below = defaults.get(path)
         if below and isinstance(below.value, dict) and isinstance(entry.value, dict):
-            entry.value = {**below.value, **entry.value}
+            entry.value, entry.under = {**below.value, **entry.value}, below
     return {**defaults, **given}
 
 
-def _check_names(entries: Mapping[FieldPath, Entry], report: Report) -> None:
+def _check_names(entries: Mapping[FieldPath, Entry]) -> None:
     """Checks names in the ranks' environment: none that the launcher sets, none both in `envs` and in `secrets`."""
     envs, secrets = entries.get(("envs",)), entries.get(("secrets",))
-    shared: dict[str, At] = {}
-    hidden: list[tuple[str, At]] = []
+    shared: dict[str, Entry] = {}
+    hidden: list[tuple[str, Entry, At]] = []
     if envs and envs.value is not FAILED:
-        shared = {name: envs.item_at(name) for name in envs.value}
+        shared = {name: envs.holder(name) for name in envs.value}
     if secrets and secrets.value is not FAILED:
-        hidden = [(name, secrets.item_at(key)) for name, key in zip(secrets.value, secrets.keys, strict=True)]
-    for name, at in (*shared.items(), *hidden):
+        hidden = [(name, secrets, secrets.item_at(key)) for name, key in zip(secrets.value, secrets.keys, strict=True)]
+    for name, entry, at in (*((name, entry, entry.item_at(name)) for name, entry in shared.items()), *hidden):
         if name in RESERVED or name.startswith(RESERVED_PREFIX):
-            report.add(at, "a name that the launcher sets on every rank", "a name of your own", "Rename it.")
-    for name in sorted(shared.keys() & {name for name, _ in hidden}):
+            entry.report.add(at, "a name that the launcher sets on every rank", "a name of your own", "Rename it.")
+    for name in sorted(shared.keys() & {name for name, _, _ in hidden}):
         hint = "Remove it from `envs`: the secret is put into the environment under that name."
-        report.add(shared[name], "a name that `secrets` has too", "a name in one of the two", hint)
+        entry = shared[name]
+        entry.report.add(entry.item_at(name), "a name that `secrets` has too", "a name in one of the two", hint)
 
 
-def _check_nodes(values: dict[str, Any], entries: Mapping[FieldPath, Entry], report: Report) -> None:
+def _check_nodes(values: dict[str, Any], entries: Mapping[FieldPath, Entry]) -> None:
     """Checks that only a sweep has no nodes, and that only a job without nodes has no command."""
     nodes, run = entries.get(("num_nodes",)), entries.get(("run",))
     if values.get("num_nodes") == 0 and nodes is not None:
         if values.get("kind") == "sweep":
             values.setdefault("run", "")
             return
-        report.add(nodes.at, shown(nodes.raw), nodes.field.note.expected, advice(nodes.field, nodes.raw))
+        nodes.report.add(nodes.at, shown(nodes.raw), nodes.field.note.expected, advice(nodes.field, nodes.raw))
     if run is not None and run.value == "":
-        report.add(run.at, shown(run.raw), run.field.note.expected, advice(run.field, run.raw))
+        run.report.add(run.at, shown(run.raw), run.field.note.expected, advice(run.field, run.raw))
 
 
 def _values(entries: Mapping[FieldPath, Entry], base: Path | None) -> dict[str, Any]:
@@ -112,7 +131,7 @@ def _validated(values: dict[str, Any], entries: Mapping[FieldPath, Entry], repor
         return spec.model_copy(update=dict.fromkeys(idle)) if idle else spec
     except ValidationError as error:
         faults = error.errors(include_url=False, include_context=False, include_input=False)
-    reported: set[At] = set()  # a union reports one error for each of its members
+    reported: set[tuple[int, At]] = set()  # a union reports one error for each of its members
     for fault in faults:
         loc = tuple(fault["loc"])
         path = next(tuple(map(str, loc[:n])) for n in (2, 1) if loc[:n] in FIELDS)
@@ -120,21 +139,22 @@ def _validated(values: dict[str, Any], entries: Mapping[FieldPath, Entry], repor
         if entry is None:
             report.add(path, "nothing", field.note.expected, advice(field, None))
         elif entry.value is not FAILED:
-            at, raw, expected = _faulty(entry, loc[len(path) :])
-            if at not in reported:
-                reported.add(at)
-                report.add(at, shown(raw), expected, advice(field, raw))
+            holder, at, raw, expected = _faulty(entry, loc[len(path) :])
+            if (id(holder), at) not in reported:
+                reported.add((id(holder), at))
+                holder.report.add(at, shown(raw), expected, advice(field, raw))
     return None
 
 
-def _faulty(entry: Entry, rest: tuple[int | str, ...]) -> tuple[At, Any, str]:
-    """The location, the value found and what was expected; of the item, if the fault is in one item."""
+def _faulty(entry: Entry, rest: tuple[int | str, ...]) -> tuple[Entry, At, Any, str]:
+    """Who wrote it and where, the value found and what was expected; of the item, if the fault is in one item."""
     note = entry.field.note
     if not rest or note.form not in ("list", "mapping"):
-        return entry.at, entry.raw, note.expected
+        return entry, entry.at, entry.raw, note.expected
     if isinstance(rest[0], str):
         # Only the name is shown: environment values are often more private than their names.
-        return entry.item_at(rest[0]), rest[0], note.item
+        holder = entry.holder(rest[0])
+        return holder, holder.item_at(rest[0]), rest[0], note.item
     key = entry.keys[rest[0]]
     at = entry.item_at(key)
-    return at, entry.raw if at == entry.at else entry.raw[key], note.item
+    return entry, at, entry.raw if at == entry.at else entry.raw[key], note.item

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:  # the client loads this module, and `typing_extensions` costs more than all of it
+    from muster.api.why import ReasonView
 
 # The category that a restart is charged to; `error` is the user's own program, not retried unless the job asks for it.
 Category = Literal["wait", "refusal", "worker", "node", "preempted", "error", "end"]
@@ -36,7 +39,7 @@ class Reason:
     def category(self) -> Category:
         return REASONS[self.code].category
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> ReasonView:
         return {"code": self.code, "message": self.message, "hint": self.hint, "data": self.data}
 
 

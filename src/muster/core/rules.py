@@ -11,9 +11,9 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from muster.core.terms import Kind
+from muster.api.words import Kind
+from muster.api.words import WorkClass as WorkClass
 
-WorkClass = Literal["single", "distributed", "trial", "evaluation", "session"]
 WORK_CLASSES: tuple[WorkClass, ...] = ("single", "distributed", "trial", "evaluation", "session")
 Backfill = Literal["none", "easy", "conservative", "greedy"]
 Between = Literal["rank", "fair"]

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, Field
 
+from muster.api.words import Kind as Kind
 from muster.core import units
 from muster.core.dump import to_yaml
 from muster.core.notation import Notation
@@ -26,7 +27,6 @@ from muster.core.spec_types import (
     TagName,
     Text,
 )
-from muster.core.terms import Kind
 
 PlacementName = Literal["pack", "spread", "balanced", "group", "locality"]
 RetryOn = Literal["node", "worker", "preempted", "error"]

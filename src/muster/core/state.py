@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any, cast
 
+from muster.api.words import Phase
 from muster.core.entities import Health, Node, NodeRole, Pool, Project, Queue, Role, Token
 from muster.core.event import AUDIT, Event
 from muster.core.job import Attempt, CheckpointMark, Job, StopOrder, Worker
@@ -19,7 +20,6 @@ from muster.core.rules import Rules
 from muster.core.seat import seat_from
 from muster.core.spec import JobSpec, ask
 from muster.core.state_data import Changes, EntityKind, RulesInForce, State
-from muster.core.terms import Phase
 
 __all__ = ["Changes", "EntityKind", "RulesInForce", "State", "apply"]
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Final
 
+from muster.api.history import Figures, PoolHistory
 from muster.monitor import rollup
 from muster.monitor.rollup import DAY, KEPT, MINUTE, Bucket, merge
-
-Figures = dict[str, Any]
 
 _HOUR: Final = 3600
 _STEPS: Final = (
@@ -36,9 +35,10 @@ def grouped(rows: Iterable[tuple[int, Bucket]], step: int) -> dict[int, Bucket]:
     return {start: merge(found[start]) for start in sorted(found)}
 
 
-def history(buckets: Mapping[int, Bucket]) -> Figures:
+def history(pool: str, buckets: Mapping[int, Bucket]) -> PoolHistory:
     """Figures of each bucket, and of all of them together."""
     return {
+        "pool": pool,
         "summary": figures(merge(buckets.values())),
         "buckets": [{"start": start, **figures(bucket)} for start, bucket in buckets.items()],
     }

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Final, Literal
+from dataclasses import dataclass
+from typing import Final, Literal
 
+from muster.api.rules import RuleSection
 from muster.core.entities import Queue
 from muster.core.policy_units import format_moment, format_window
 from muster.core.rules import HIGH, Keep, PoolRules, Preemption, ProjectRules, QueueRules, Rules, Target, WorkClass
@@ -22,8 +23,8 @@ class Section:
     title: str
     lines: tuple[str, ...]
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+    def to_dict(self) -> RuleSection:
+        return {"about": self.about, "name": self.name, "title": self.title, "lines": list(self.lines)}
 
 
 def describe(rules: Rules, queues: Iterable[Queue]) -> list[Section]:

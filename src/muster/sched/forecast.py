@@ -8,10 +8,11 @@ forecast that was cut short says so.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from math import inf
-from typing import Any, Final
+from typing import Final
 
+from muster.api.why import ForecastView
 from muster.core.state import State
 from muster.sched.board import Board
 from muster.sched.draws import Draw, Draws
@@ -42,8 +43,18 @@ class Forecast:
     cut: tuple[str, ...] = ()  # what was cut short: "jobs" were left out, "rounds" ran out, the "horizon" was reached
     considered: int = 0  # jobs
 
-    def to_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "cut": list(self.cut)}
+    def to_dict(self) -> ForecastView:
+        return {
+            "job": self.job,
+            "at": self.at,
+            "p50": self.p50,
+            "p90": self.p90,
+            "samples": self.samples,
+            "after": self.after,
+            "never": self.never,
+            "cut": list(self.cut),
+            "considered": self.considered,
+        }
 
 
 def forecast(

@@ -6,6 +6,7 @@ from heapq import heappop, heappush
 from math import inf
 from typing import Any, Final, Literal
 
+from muster.api.why import ReasonView
 from muster.core.event import SYSTEM, Event
 from muster.core.job import Job
 from muster.core.plan import Plan
@@ -146,7 +147,7 @@ class Future:
         apply(self.state, Event(kind, self.now, SYSTEM, job.project, job.id, number, data or {}, seq))
 
 
-def _doc(why: Reason) -> dict[str, Any]:
+def _doc(why: Reason) -> ReasonView:
     return why.to_dict()
 
 

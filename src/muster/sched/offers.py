@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
+from muster.api.why import OfferView
 from muster.core.job import Job
 from muster.core.reasons import Reason
 from muster.core.spec import fewest_nodes
@@ -32,7 +33,7 @@ class Offer:
     waiting: int  # gangs in the engine's own queue
     why_not: str = ""
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> OfferView:
         told = self.forecast.to_dict() if self.forecast is not None else None
         return {
             "pool": self.pool,

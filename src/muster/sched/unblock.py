@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from math import floor, inf
 from typing import Any, Final
 
+from muster.api.why import SuggestionView
 from muster.core.resources import WHOLE, Resources
 from muster.core.rules import Rules
 from muster.sched.backfill import ends_at
@@ -33,7 +34,7 @@ class Suggestion:
     message: str
     data: dict[str, Any] = field(default_factory=dict)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> SuggestionView:
         return {"code": self.code, "message": self.message, "data": self.data}
 
 

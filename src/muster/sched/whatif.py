@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import yaml
 
+from muster.api.why import VariantView, WhatIfView
 from muster.core.history import groups_of
 from muster.core.job import Job, Seat
 from muster.core.parse import parse_job
@@ -38,7 +39,7 @@ class Variant:
     change: Suggestion
     p50: float | None
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> VariantView:
         return {**self.change.to_dict(), "p50": self.p50}
 
 
@@ -54,7 +55,7 @@ class WhatIf:
     waits_for: tuple[Suggestion, ...]  # what else would let it start, without a change of the job file
     offers: tuple[Offer, ...] = ()  # one per pool, where there are several pools
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> WhatIfView:
         return {
             "starts_now": self.starts_now,
             "nodes": list(self.nodes),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from fastapi.responses import JSONResponse
 
+from muster.api.errors import ErrorView
 from muster.core.errors import (
     ConfigError,
     Conflict,
@@ -39,7 +40,7 @@ STATUS: Final[dict[type[MusterError], int]] = {
 _HEADERS: Final = {401: {"WWW-Authenticate": "Bearer"}, 429: {"Retry-After": "1"}, 503: {"Retry-After": "1"}}
 
 
-def answer(status: int, body: dict[str, Any], headers: dict[str, str] | None = None) -> JSONResponse:
+def answer(status: int, body: ErrorView, headers: dict[str, str] | None = None) -> JSONResponse:
     return JSONResponse({"error": body}, status, headers)
 
 

@@ -7,6 +7,7 @@ import logging
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any, Final
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -15,6 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from muster import __version__
+from muster.api.errors import ErrorView, ProblemView
 from muster.core.errors import Invalid, MusterError
 from muster.server.answers import answer, error_answer
 from muster.server.docs_page import POLICY, page
@@ -40,6 +42,7 @@ from muster.server.routes import (
     models,
     reproduction,
     rules,
+    run_page,
     runs,
     search,
     transfer,
@@ -48,29 +51,12 @@ from muster.server.routes import (
 )
 from muster.server.service import Service
 from muster.server.sign_ins import WatchSignIns
+from muster.server.typed_routes import ERRORS, describe, routes_of
 
 log = logging.getLogger("muster.server")
 
-DEPTH = 64  # maximum nesting of a request
-_MOST_PROBLEMS = 100  # maximum problems listed for one request
-_ERROR = {"description": "what went wrong, and what to do: {error: {code, message, hint}}"}
-
-
-def create_app(service: Service) -> FastAPI:
-    @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        service.hub.attach(asyncio.get_running_loop())
-        yield
-
-    app = FastAPI(
-        title="Muster",
-        version=__version__,
-        lifespan=lifespan,
-        docs_url=None,
-        redoc_url=None,
-        responses=dict.fromkeys((400, 401, 403, 404, 409, 413, 421, 422, 429, 503), _ERROR),
-    )
-    app.state.service = service
+ROUTERS: Final = tuple(
+    module.router
     for module in (
         health,
         jobs,
@@ -95,10 +81,39 @@ def create_app(service: Service) -> FastAPI:
         models,
         search,
         compare,
+        run_page,
         runs,
-    ):
-        app.include_router(module.router)
+    )
+)
+DEPTH = 64  # maximum nesting of a request
+_MOST_PROBLEMS = 100  # maximum problems listed for one request
+
+
+def create_app(service: Service) -> FastAPI:
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        service.hub.attach(asyncio.get_running_loop())
+        yield
+
+    app = FastAPI(
+        title="Muster",
+        version=__version__,
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+        responses={status: {"description": "what went wrong, and what to do"} for status in ERRORS},
+    )
+    app.state.service = service
+    for router in ROUTERS:
+        app.include_router(router)
     described: list[str] = []  # built on the first request
+
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            app.openapi_schema = describe(app, routes_of(ROUTERS))
+        return app.openapi_schema
+
+    app.openapi = openapi  # type: ignore[method-assign]
 
     @app.get("/docs", include_in_schema=False)
     async def docs() -> HTMLResponse:
@@ -126,7 +141,7 @@ async def _muster_error(request: Request, error: Exception) -> JSONResponse:
 async def _bad_request(request: Request, error: Exception) -> JSONResponse:
     """The request is malformed. The given values are left out of the answer: they may be secrets."""
     assert isinstance(error, RequestValidationError)
-    problems = [
+    problems: list[ProblemView] = [
         {
             "where": ".".join(str(part) for part in found["loc"]),
             "given": found["type"],
@@ -137,13 +152,15 @@ async def _bad_request(request: Request, error: Exception) -> JSONResponse:
     ]
     where = ", ".join(problem["where"] for problem in problems)
     body = Invalid(f"The request is not valid: {where}.", "Mend what `problems` names.").to_dict()
-    return answer(400, {**body, "problems": problems})
+    body["problems"] = problems
+    return answer(400, body)
 
 
 async def _http_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
     codes = {404: "not_found", 405: "method_not_allowed", 413: "too_large"}
-    body = {"code": codes.get(error.status_code, "invalid"), "message": str(error.detail), "hint": "See /docs."}
+    code = codes.get(error.status_code, "invalid")
+    body: ErrorView = {"code": code, "message": str(error.detail), "hint": "See /docs."}
     return answer(error.status_code, body, dict(error.headers or {}))
 
 

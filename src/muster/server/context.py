@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import Depends, Header, Path, Request
 
+from muster.api.jobs import JobView
 from muster.core.entities import Role
 from muster.core.errors import NotFound, Unavailable
 from muster.core.job import Job
@@ -17,7 +18,7 @@ from muster.server.auth import Identity, authenticate
 from muster.server.leader import Leader
 from muster.server.service import Service
 from muster.server.stream import Watcher
-from muster.server.views import View, job_view
+from muster.server.views import job_view
 from muster.store.base import JobFilter
 from muster.track.tracking import Tracking
 
@@ -101,7 +102,7 @@ def find_job(leader: Leader, caller: Identity, ref: str, role: Role = "viewer") 
     return job
 
 
-def job_views(leader: Leader, caller: Identity, jobs: Sequence[Job]) -> list[View]:
+def job_views(leader: Leader, caller: Identity, jobs: Sequence[Job]) -> list[JobView]:
     """Views of jobs; queued jobs with the current reason why they wait."""
     runs = leader.store.runs([job.id for job in jobs])
     waiting = [job.id for job in jobs if job.phase == "queued"]
@@ -109,7 +110,7 @@ def job_views(leader: Leader, caller: Identity, jobs: Sequence[Job]) -> list[Vie
     return [job_view(job, runs.get(job.id, {}), waits.get(job.id)) for job in jobs]
 
 
-def view_of(leader: Leader, caller: Identity, job_id: str) -> dict[str, Any]:
+def view_of(leader: Leader, caller: Identity, job_id: str) -> JobView:
     job = leader.store.job(job_id)
     if job is None:
         raise NotFound(f"There is no job {job_id!r}.")

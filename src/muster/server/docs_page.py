@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import Any, Final
 
@@ -35,6 +35,7 @@ def page(api: Mapping[str, Any]) -> str:
 def _operation(method: str, path: str, found: Mapping[str, Any], api: Mapping[str, Any]) -> Iterator[str]:
     yield f"<details><summary><span class=m>{method.upper()}</span><code>{escape(path)}</code></summary>"
     yield f"<p>{escape(found.get('description') or found.get('summary', ''))}</p>"
+    yield f"<p>For: <code>{escape(found.get('x-role', ''))}</code></p>"
     rows = [(p["name"], p["in"], _shape(p.get("schema", {})), p.get("description", "")) for p in _parameters(found)]
     content = found.get("requestBody", {}).get("content", {})
     schema = _resolved(content.get("application/json", {}).get("schema", {}), api)
@@ -42,10 +43,25 @@ def _operation(method: str, path: str, found: Mapping[str, Any], api: Mapping[st
     for name, one in schema.get("properties", {}).items():
         words = one.get("description", "")
         rows.append((name, "body, needed" if name in needed else "body", _shape(one), words))
-    if rows:
-        cells = ("".join(f"<td>{escape(str(cell))}</td>" for cell in row) for row in rows)
-        yield "<table>" + "".join(f"<tr>{row}</tr>" for row in cells) + "</table>"
+    yield _table(rows)
+    for answer in _answers(found):
+        fields = _resolved(answer, api).get("properties", {})
+        yield f"<p>Answer: <code>{escape(_shape(answer))}</code></p>"
+        yield _table([(name, _shape(one)) for name, one in fields.items()])
     yield "</details>"
+
+
+def _answers(found: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """The shapes of answers that are no errors."""
+    for status, answer in found["responses"].items():
+        schema = answer.get("content", {}).get("application/json", {}).get("schema", {})
+        if int(status) < 400 and schema:
+            yield from schema.get("anyOf", [schema])
+
+
+def _table(rows: Sequence[tuple[str, ...]]) -> str:
+    cells = ("".join(f"<td>{escape(str(cell))}</td>" for cell in row) for row in rows)
+    return "<table>" + "".join(f"<tr>{row}</tr>" for row in cells) + "</table>" if rows else ""
 
 
 def _parameters(found: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from muster.api.errors import ErrorView
 from muster.core.errors import Invalid, MusterError, TooMany, Unauthenticated
 from muster.server.answers import answer, error_answer
 from muster.server.auth import authenticate
@@ -154,5 +155,5 @@ def _labelled(path: str, send: Send, close: Callable[[], bool]) -> Send:
     return labelled
 
 
-def _error(code: str, message: str, hint: str) -> dict[str, Any]:
+def _error(code: str, message: str, hint: str) -> ErrorView:
     return {"code": code, "message": message, "hint": hint}

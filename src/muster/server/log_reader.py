@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from muster.api.jobs import LogChunkView, OutputView
 from muster.core.job import Job
 from muster.core.units import format_size
 from muster.server.leader import Leader
-from muster.server.views import View
 from muster.store.base import LogChunk, LogSize, Store
 
 TAIL_BYTES: Final = 8 << 20  # maximum size of one answer with the last lines of all ranks
@@ -29,7 +29,7 @@ def limit_of(leader: Leader, job: Job) -> int:
     return leader.log_limit if job.spec.log_limit is None else job.spec.log_limit
 
 
-def output_view(leader: Leader, job: Job) -> View:
+def output_view(leader: Leader, job: Job) -> OutputView:
     """How much the ranks wrote and how much of it is kept; `ranks` lists those with missing output."""
     sizes = leader.store.log_sizes(job.id)
     cut = [size for size in sizes if size.kept < size.written]
@@ -57,10 +57,10 @@ class LogReader:
         self._sent: dict[Key, int] = {}  # end offset of what was returned
         self._written: dict[Key, int] = {}  # cache for one call
 
-    def read(self, limit: int) -> tuple[list[View], bool]:
+    def read(self, limit: int) -> tuple[list[LogChunkView], bool]:
         """Views of about `limit` bytes, and whether that was everything so far."""
         self._written.clear()
-        views: list[View] = []
+        views: list[LogChunkView] = []
         size = 0
         while size < limit:
             found = self._page(limit - size)
@@ -72,7 +72,7 @@ class LogReader:
                 self.after = chunk.id
         return views, False
 
-    def tail(self, lines: int) -> list[View]:
+    def tail(self, lines: int) -> list[LogChunkView]:
         """The last lines of each rank of the newest attempt with output; later reads continue after them."""
         wanted = [size for size in self._store.log_sizes(self._job) if size.kept and self._wants(size)]
         newest = max((size.attempt for size in wanted), default=0)
@@ -106,7 +106,7 @@ class LogReader:
                 found += [(number, chunk) for chunk in some]
         return sorted((one for one in found if bound and one[1].id < bound), key=lambda one: one[1].id)
 
-    def _views(self, attempt: int, chunk: LogChunk) -> Iterator[View]:
+    def _views(self, attempt: int, chunk: LogChunk) -> Iterator[LogChunkView]:
         key = (attempt, chunk.rank)
         begin = self._sent.get(key, chunk.before)
         if chunk.offset > begin:
@@ -130,7 +130,7 @@ class LogReader:
             "text": chunk.data.decode(errors="replace"),
         }
 
-    def _rank_tail(self, size: LogSize, lines: int, room: int) -> View | None:
+    def _rank_tail(self, size: LogSize, lines: int, room: int) -> LogChunkView | None:
         """The last lines of a rank. Reads backwards, chunk by chunk, until it has the lines or they fill the room."""
         parts: list[bytes] = []
         found, total, before, newest = 0, 0, self.after + 1, None
@@ -152,8 +152,9 @@ class LogReader:
         if newest is None:
             return None
         text = _last_lines(_newest_bytes(parts, room), lines).decode(errors="replace")
-        shown = {"attempt": size.attempt, "rank": size.rank, "end": newest.end, "text": text}
-        return {"id": newest.id, **shown} if text else None
+        if not text:
+            return None
+        return {"id": newest.id, "attempt": size.attempt, "rank": size.rank, "end": newest.end, "text": text}
 
     def _written_by(self, key: Key) -> int:
         if key not in self._written:

@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
-import math
-from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
-from typing import Any
+from typing import Any, cast
 
+from muster.api.access import TokenView
+from muster.api.cluster import NodeView, QueueView
+from muster.api.events import EventView
+from muster.api.jobs import (
+    AttemptPoints,
+    AttemptView,
+    CheckpointMarkView,
+    JobView,
+    ProgressView,
+    ResourcesView,
+    WorkerView,
+)
+from muster.api.numbers import json_number
 from muster.core.entities import Node, Queue, Token
 from muster.core.event import Event
-from muster.core.job import Attempt, Job
+from muster.core.job import Attempt, Job, Worker
 from muster.core.reasons import Reason
 from muster.core.resources import Resources
 from muster.core.spec import fewest_nodes, ranks_per_node
 from muster.core.state import State
 from muster.store.base import Column
 
-View = dict[str, Any]
 
-
-def job_view(job: Job, run: dict[str, Any], waits: Reason | None = None) -> View:
+def job_view(job: Job, run: dict[str, Any], waits: Reason | None = None) -> JobView:
     """`waits`: why a queued job waits now."""
     spec = job.spec
     reason = waits or job.reason
@@ -47,7 +56,7 @@ def job_view(job: Job, run: dict[str, Any], waits: Reason | None = None) -> View
         "resources": resources_view(job.ask),
         "priority": spec.priority,
         "restarts": job.charges,
-        "checkpoint": asdict(job.checkpoint) if job.checkpoint else None,
+        "checkpoint": cast(CheckpointMarkView, asdict(job.checkpoint)) if job.checkpoint else None,
         "progress": _progress(run, running=job.phase == "running"),
         "parent": spec.parent,
         "purpose": spec.purpose,
@@ -57,16 +66,26 @@ def job_view(job: Job, run: dict[str, Any], waits: Reason | None = None) -> View
     }
 
 
-def attempt_view(attempt: Attempt) -> View:
-    view = attempt.to_doc()
-    view["workers"] = [
-        {"node": w.node if w.placed else "", "devices": list(w.seat.devices), "state": w.state, "exit": w.exit}
-        for w in attempt.workers
-    ]
-    return view
+def attempt_view(attempt: Attempt) -> AttemptView:
+    return {
+        "number": attempt.number,
+        "planned_at": attempt.planned_at,
+        "workers": [_worker_view(worker) for worker in attempt.workers],
+        "running_at": attempt.running_at,
+        "ended_at": attempt.ended_at,
+        "outcome": attempt.outcome,
+        "reason": attempt.reason.to_dict() if attempt.reason else None,
+        "from_step": attempt.from_step,
+        "pool": attempt.pool,
+    }
 
 
-def resources_view(resources: Resources) -> View:
+def _worker_view(worker: Worker) -> WorkerView:
+    node = worker.node if worker.placed else ""
+    return {"node": node, "devices": list(worker.seat.devices), "state": worker.state, "exit": worker.exit}
+
+
+def resources_view(resources: Resources) -> ResourcesView:
     return {
         "cpus": resources.milli_cpus / 1000,
         "memory": resources.memory,
@@ -77,7 +96,9 @@ def resources_view(resources: Resources) -> View:
     }
 
 
-def node_view(node: Node, engine: str = "", jobs: Iterable[str] | None = None, used: Resources | None = None) -> View:
+def node_view(
+    node: Node, engine: str = "", jobs: Iterable[str] | None = None, used: Resources | None = None
+) -> NodeView:
     """`jobs`, `used`: for a machine, on which the engine places workers. `used` includes all users, if it is known."""
     return {
         "name": node.name,
@@ -106,38 +127,56 @@ def _left(total: Resources, used: Resources | None) -> Resources:
     )
 
 
-def queue_view(queue: Queue, state: State) -> View:
+def queue_view(queue: Queue, state: State) -> QueueView:
     """The queue with its most important rules; all rules are in `/v1/rules`."""
     line = state.lines.get(queue.name)
     active = sum(1 for job_id in state.active if state.jobs[job_id].queue == queue.name)
     rule = state.rules.queue(queue.name)
-    held = {"order": rule.order, "weight": rule.weight, "quota": rule.quota, "parent": rule.parent}
-    return {**asdict(queue), **held, "queued": len(line) if line is not None else 0, "active": active}
+    return {
+        "name": queue.name,
+        "project": queue.project,
+        "min_priority": queue.min_priority,
+        "max_priority": queue.max_priority,
+        "order": rule.order,
+        "weight": rule.weight,
+        "quota": rule.quota,
+        "parent": rule.parent,
+        "queued": len(line) if line is not None else 0,
+        "active": active,
+    }
 
 
-def token_view(token: Token) -> View:
-    view = asdict(token)
-    del view["digest"]
-    return view
+def token_view(token: Token) -> TokenView:
+    return {
+        "id": token.id,
+        "name": token.name,
+        "user": token.user,
+        "role": token.role,
+        "superuser": token.superuser,
+        "created_at": token.created_at,
+        "expires_at": token.expires_at,
+        "revoked_at": token.revoked_at,
+    }
 
 
-def event_view(event: Event) -> View:
+def event_view(event: Event) -> EventView:
     view = event.to_dict()
     view["data"] = {key: value for key, value in event.data.items() if key not in ("digest", "doc")}
     return view
 
 
-def column_view(column: Column, points: int | None) -> View:
-    """At most `points` points of the column, evenly spaced, including the last one; NaN and infinity become null."""
+def column_view(attempt: int, column: Column, points: int | None) -> AttemptPoints:
+    """At most `points` points of the column, evenly spaced, including the last one."""
     keep = _pick(len(column.steps), points)
     return {
+        "attempt": attempt,
         "steps": [column.steps[i] for i in keep],
         "times": [column.times[i] for i in keep],
-        "values": _finite(column.values, keep),
+        "values": [json_number(column.values[i]) for i in keep],
     }
 
 
-def _progress(run: dict[str, Any], running: bool) -> View | None:
+def _progress(run: dict[str, Any], running: bool) -> ProgressView | None:
     progress, latest = run.get("progress"), run.get("latest")
     if progress is None and not latest:
         return None
@@ -145,7 +184,7 @@ def _progress(run: dict[str, Any], running: bool) -> View | None:
     shown = {name: (progress or {}).get(name) for name in names}
     if not running:
         shown["eta"] = None  # the job is not running
-    return {**shown, "metrics": latest or {}}
+    return cast(ProgressView, {**shown, "metrics": latest or {}})
 
 
 def _pick(count: int, points: int | None) -> Sequence[int]:
@@ -154,7 +193,3 @@ def _pick(count: int, points: int | None) -> Sequence[int]:
     if points == 1:
         return [count - 1]
     return [round(i * (count - 1) / (points - 1)) for i in range(points)]
-
-
-def _finite(values: array[float], keep: Sequence[int]) -> list[float | None]:
-    return [values[i] if math.isfinite(values[i]) else None for i in keep]

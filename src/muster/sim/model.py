@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from muster.api.words import Kind
 from muster.core.rules import Rules
-from muster.core.terms import Kind
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,12 +17,12 @@ from typing import Any, Final
 from sqlalchemy import Connection, func, make_url, select
 from sqlalchemy.exc import ArgumentError
 
+from muster.api.words import FINAL, PHASES
 from muster.core import faults
 from muster.core.entities import Node
 from muster.core.errors import ConfigError, Unavailable
 from muster.core.job import Job
 from muster.core.state import RulesInForce, State
-from muster.core.terms import FINAL, PHASES
 from muster.store import codec, tables
 from muster.store.base import Lease
 from muster.store.connect import Database, connect

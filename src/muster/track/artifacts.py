@@ -11,6 +11,7 @@ from sqlalchemy import Connection, Insert, Row, bindparam, delete, func, or_, se
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql.elements import ColumnElement
 
+from muster.api.artifacts import ArtifactView, FolderView
 from muster.core.errors import Conflict, Invalid, NotFound
 from muster.core.event import Event
 from muster.store.base import Record
@@ -44,9 +45,16 @@ class Artifact:
     def name(self) -> str:
         return self.path.rpartition("/")[2]
 
-    def to_dict(self) -> dict[str, Any]:
-        names = ("path", "digest", "bytes", "kind", "time", "attempt")
-        return {**{name: getattr(self, name) for name in names}, "doc": self.doc}
+    def to_dict(self) -> ArtifactView:
+        return {
+            "path": self.path,
+            "digest": self.digest,
+            "bytes": self.bytes,
+            "kind": self.kind,
+            "time": self.time,
+            "attempt": self.attempt,
+            "doc": self.doc,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +65,7 @@ class Folder:
     files: int
     bytes: int
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> FolderView:
         return {"path": self.path, "files": self.files, "bytes": self.bytes}
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from typing import Any, Final
+from typing import Final
 
+from muster.api.compare import ChangedFiles
 from muster.core.errors import MusterError
 from muster.track.blobs import Blobs
 from muster.track.snapshots import read_manifest
@@ -13,10 +14,8 @@ LARGEST_FILE: Final = 200_000  # bytes of the largest file whose lines are compa
 MOST_LINES: Final = 4000  # of all files together
 MOST_FILES: Final = 1000  # per list
 
-Files = dict[str, Any]
 
-
-def changed_files(blobs: Blobs, base: str, other: str, lines: bool) -> Files:
+def changed_files(blobs: Blobs, base: str, other: str, lines: bool) -> ChangedFiles:
     """{"added", "removed", "changed": paths, "diff": text or None, "problem": error text}."""
     try:
         before, after = read_manifest(blobs, base).files, read_manifest(blobs, other).files

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, select, update
 
+from muster.api.words import FILE_KINDS
 from muster.core.errors import MusterError
-from muster.core.terms import FILE_KINDS
 from muster.store import record_tables as tables
 from muster.store.base import Record
 from muster.store.codec import dumps, loads

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Table, bindparam, select, update
 
+from muster.api.words import FINAL
 from muster.core.event import SYSTEM, Event
-from muster.core.terms import FINAL
 from muster.store import record_tables as tables
 from muster.store.base import Record
 from muster.store.codec import dumps, loads

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, select
 
+from muster.api.words import FINAL
 from muster.core.errors import Conflict, Invalid, NotAllowed, NotFound
-from muster.core.terms import FINAL
 from muster.store.base import Record
 from muster.store.insert import put
 from muster.store.record_tables import track_marks

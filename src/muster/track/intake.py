@@ -10,9 +10,9 @@ from typing import Any, Final, Protocol
 
 from sqlalchemy import Connection, select
 
+from muster.api.words import FINAL
 from muster.core.event import SYSTEM
 from muster.core.reasons import REASONS
-from muster.core.terms import FINAL
 from muster.store import record_tables as tables
 from muster.store.base import Record, StreamWrite
 from muster.store.insert import add

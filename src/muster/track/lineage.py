@@ -10,6 +10,7 @@ from typing import Any, Final, Literal
 
 from sqlalchemy import Connection, select
 
+from muster.api.lineage import LineageNode
 from muster.core.errors import Invalid
 from muster.store import record_tables as tables
 from muster.store.base import Record
@@ -50,7 +51,7 @@ class Node:
     seen: bool = False  # whether it is also elsewhere in the tree, with its nodes
     cut: bool = False  # whether there are more nodes
 
-    def to_dict(self) -> Doc:
+    def to_dict(self) -> LineageNode:
         return {
             "ref": self.ref,
             "role": self.role,

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from sqlalchemy import ColumnElement, select
 
+from muster.api.words import NOTE_KINDS
 from muster.core.errors import Invalid, NotFound
-from muster.core.terms import ENTRY_KINDS
 from muster.store import record_tables as tables
 from muster.store.codec import check_text, loads
 from muster.store.insert import add
@@ -59,8 +59,8 @@ class Logbook:
         `attachments` are artifacts of the run: paths, or mappings with `path`, `digest` and `bytes`.
         """
         check_text(project, run, author, text, mark, *map(_path, attachments))
-        if kind not in ENTRY_KINDS:
-            raise Invalid(f"An entry of the kind {kind!r}.", f"Use one of {', '.join(ENTRY_KINDS)}.")
+        if kind not in NOTE_KINDS:
+            raise Invalid(f"An entry of the kind {kind!r}.", f"Use one of {', '.join(NOTE_KINDS)}.")
         if not text.strip() and not attachments:
             raise Invalid("The note is empty.", "Write something.")
         if len(text) > TEXT_MAX or len(attachments) > ATTACHMENTS_MAX:

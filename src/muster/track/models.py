@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, delete, func, select
 
+from muster.api.words import STAGES
 from muster.core.errors import Conflict, Invalid, NotFound
 from muster.core.event import SYSTEM
-from muster.core.terms import STAGES
 from muster.store import record_tables as tables
 from muster.store.codec import check_text, dumps
 from muster.store.insert import add

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from sqlalchemy import Connection, select
 
+from muster.api.numbers import json_number
+from muster.api.words import STAGES
 from muster.core.errors import Invalid, NotFound
-from muster.core.terms import STAGES
 from muster.store import record_tables as tables
 from muster.store.base import Record
 from muster.store.codec import check_text, dumps, loads
@@ -145,12 +145,9 @@ def _promotion(row: Sequence[Any]) -> Promotion:
 
 def _values(found: Mapping[str, Any], wanted: Sequence[str]) -> Doc:
     names = list(wanted) or [name for name in sorted(found) if not name.startswith("system/")][:_METRICS_MAX]
-    return {name: {"value": _plain(found[name].last), "step": found[name].last_step} for name in names if name in found}
-
-
-def _plain(value: float) -> float | str:
-    """The value as JSON can represent it."""
-    return value if math.isfinite(value) else "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return {
+        name: {"value": json_number(found[name].last), "step": found[name].last_step} for name in names if name in found
+    }
 
 
 def _text(old: Version, stage: str, doc: Mapping[str, Any]) -> str:

@@ -11,9 +11,9 @@ from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Connection, Table, delete, func, or_, select
 
+from muster.api.words import FINAL
 from muster.core.errors import Conflict, Invalid, MusterError
 from muster.core.event import Event
-from muster.core.terms import FINAL
 from muster.store import record_tables as record
 from muster.store import tables
 from muster.store.base import Record

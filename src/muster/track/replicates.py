@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, Final
+from typing import Any, Final, Literal, cast
 
+from muster.api.compare import DifferenceView, GroupView, MetricFigures, MetricRow, SignificanceView
+from muster.api.runs import RunView
 from muster.core.errors import Invalid
 from muster.track.facts import number_of
 from muster.track.query.fields import PARTS
 from muster.track.query.nodes import Field
 from muster.track.query.parse import parse_field
-from muster.track.run_views import View
 from muster.track.search import Search
 from muster.track.significance import FEW, Difference, compare_groups, estimate
 
@@ -27,13 +28,13 @@ _HIGHER: Final = (
 
 def significance(
     search: Search,
-    views: Sequence[View],
-    metrics: Sequence[View],
+    views: Sequence[RunView],
+    metrics: Sequence[MetricRow],
     metric: str | None,
     mode: str | None,
     group: str | None,
     by: Sequence[str],
-) -> View | None:
+) -> SignificanceView | None:
     """The test's result; None if there is no metric to compare. See `compare`."""
     name = metric or _guess(metrics, len(views))
     if name is None:
@@ -41,9 +42,10 @@ def significance(
     field = _metric_field(name)
     values = [_number(summary, field) for summary in _summaries(metrics, field, metric is not None, len(views))]
     groups = _groups(search, views, group, by)
-    better = mode or ("max" if any(word in field.name.lower() for word in _HIGHER) else "min")
-    if better not in ("min", "max"):
+    if mode not in (None, "min", "max"):
         raise Invalid(f"The better direction was given as {mode!r}.", "Give min or max.")
+    higher = any(word in field.name.lower() for word in _HIGHER) if mode is None else mode == "max"
+    better: Literal["min", "max"] = "max" if higher else "min"
     sides = [[value for i in places if (value := values[i]) is not None] for _, places in groups]
     best = _best(sides, better)
     differences = compare_groups(sides, best or 0) if len(groups) > 1 else []
@@ -53,12 +55,7 @@ def significance(
         "mode": better,
         "by": list(by),
         "groups": [
-            {
-                "label": label,
-                "runs": [views[i]["id"] for i in places],
-                "best": i_group == best,
-                **asdict(estimate(side)),
-            }
+            _group(label, [views[i]["id"] for i in places], side, i_group == best)
             for i_group, ((label, places), side) in enumerate(zip(groups, sides, strict=True))
         ],
         "differences": [_told(one, groups) for one in differences],
@@ -75,33 +72,34 @@ def _metric_field(name: str) -> Field:
     return Field("metric", base, part) if part in PARTS and base else Field("metric", name)
 
 
-def _guess(metrics: Sequence[View], count: int) -> str | None:
+def _guess(metrics: Sequence[MetricRow], count: int) -> str | None:
     """A metric that every run has, preferably one of the usual names."""
     shared = [row["name"] for row in metrics if all(row["runs"]) and not row["name"].startswith("system/")]
     return next((name for name in _GUESSES if name in shared), shared[0] if shared and count else None)
 
 
-def _summaries(metrics: Sequence[View], field: Field, given: bool, count: int) -> list[View | None]:
+def _summaries(metrics: Sequence[MetricRow], field: Field, given: bool, count: int) -> list[MetricFigures | None]:
     for row in metrics:
         if row["name"] == field.name:
-            found: list[View | None] = row["runs"]
-            return found
+            return row["runs"]
     if given:
         names = ", ".join(row["name"] for row in metrics[:8]) or "none"
         raise Invalid(f"None of these runs has a metric {field.name!r}.", f"They have {names}.")
     return [None] * count
 
 
-def _number(summary: View | None, field: Field) -> float | None:
+def _number(summary: MetricFigures | None, field: Field) -> float | None:
     value = summary[field.part] if summary else None
     return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
 
 
-def _groups(search: Search, views: Sequence[View], group: str | None, by: Sequence[str]) -> list[tuple[str, list[int]]]:
+def _groups(
+    search: Search, views: Sequence[RunView], group: str | None, by: Sequence[str]
+) -> list[tuple[str, list[int]]]:
     """Label and indexes of the runs of each group, in order of appearance."""
     if group is not None:
         field = parse_field(group)
-        cells = search.views([view["id"] for view in views], [field])
+        cells = search.cells([view["id"] for view in views], [field])
         keys: list[Any] = [view["cells"][str(field)] for view in cells]
         labels = {key: f"{field} = {key}" if key is not None else f"without {field}" for key in keys}
     else:
@@ -140,8 +138,12 @@ def _best(sides: Sequence[Sequence[float]], better: str) -> int | None:
     return (min(means) if better == "min" else max(means))[1] if means else None
 
 
-def _told(one: Difference, groups: Sequence[tuple[str, list[int]]]) -> View:
-    return {**asdict(one), "labels": [groups[one.first][0], groups[one.second][0]]}
+def _group(label: str, runs: list[str], side: Sequence[float], best: bool) -> GroupView:
+    return cast(GroupView, {"label": label, "runs": runs, "best": best, **asdict(estimate(side))})
+
+
+def _told(one: Difference, groups: Sequence[tuple[str, list[int]]]) -> DifferenceView:
+    return cast(DifferenceView, {**asdict(one), "labels": [groups[one.first][0], groups[one.second][0]]})
 
 
 def _notes(groups: Sequence[tuple[str, list[int]]], sides: Sequence[Sequence[float]], by: Sequence[str]) -> list[str]:

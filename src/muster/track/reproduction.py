@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from sqlalchemy import Connection, select
 
+from muster.api.runs import KnownOfRun, ReproducedData
+from muster.api.words import Phase
 from muster.store.codec import loads
 from muster.store.record_tables import links, run_attempts, run_params
 from muster.track.record_db import RecordDb
@@ -15,13 +17,13 @@ from muster.track.rows import Run
 _SEED: Final = re.compile(r"(^|[._/-])seeds?$|^(seed|random_state)", re.IGNORECASE)
 
 
-def known(db: RecordDb, run: Run) -> dict[str, Any]:
+def known(db: RecordDb, run: Run) -> KnownOfRun:
     """`environment` of its last attempt, `seeds`, `data` with later digests, `code` and `attempts`."""
     with db.reading() as connection:
         environment = _environment(connection, run)
         return {
             "run": run.id,
-            "phase": run.phase,
+            "phase": cast(Phase, run.phase),
             "attempts": run.attempts,
             "code": run.doc.get("code") or {},
             "environment": environment,
@@ -45,13 +47,13 @@ def _seeds(connection: Connection, run: str) -> dict[str, str]:
     return {key: value for key, value in rows if _SEED.search(key)}
 
 
-def _data(connection: Connection, run: str) -> list[dict[str, Any]]:
+def _data(connection: Connection, run: str) -> list[ReproducedData]:
     """The data sets it read, each with its digest and, if another run has read it since, the newest digest."""
     target = f"run:{run}"
     read = select(links.c.source, links.c.time, links.c.doc).where(
         links.c.target == target, links.c.role == "reads", links.c.source.startswith("data:")
     )
-    found = []
+    found: list[ReproducedData] = []
     for source, time, doc in connection.execute(read).all():
         later = select(links.c.doc).where(links.c.source == source, links.c.role == "reads", links.c.time > time)
         newest = connection.scalars(later.order_by(links.c.time.desc()).limit(1)).first()

@@ -9,14 +9,15 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from sqlalchemy import Connection, delete, select
 
+from muster.api.artifacts import Collection, RemovedOfProject
+from muster.api.words import FINAL
 from muster.core.errors import MusterError
 from muster.core.event import SYSTEM
 from muster.core.rules import Keep, Rules
-from muster.core.terms import FINAL
 from muster.store.base import Record
 from muster.store.codec import loads
 from muster.store.insert import add
@@ -48,8 +49,9 @@ class Outcome:
     projects: tuple[Removed, ...]
     blobs: Collected
 
-    def to_dict(self) -> dict[str, Any]:
-        return {"projects": [asdict(one) for one in self.projects], **asdict(self.blobs)}
+    def to_dict(self) -> Collection:
+        projects = [cast(RemovedOfProject, asdict(one)) for one in self.projects]
+        return {"projects": projects, "blobs": self.blobs.blobs, "bytes": self.blobs.bytes}
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ import re
 import secrets
 from typing import Final
 
+from muster.api.words import KINDS, PHASES
 from muster.core.errors import Invalid
-from muster.core.terms import KINDS, PHASES
 from muster.store.codec import check_text
 from muster.track.facts import NAME_MAX
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from sqlalchemy import BindParameter, Connection, bindparam, exists, or_, select
 
+from muster.api.compare import MetricFigures
+from muster.api.numbers import json_number
+from muster.api.runs import Cell, RunCells, RunFacts, RunView
 from muster.store.codec import loads
 from muster.store.record_tables import links, metric_series, run_params, run_tags, runs
 from muster.track.query.nodes import Field
 from muster.track.query.sql import METRIC_COLUMNS, Compiler
 
-View = dict[str, Any]
 _CHUNK: Final = 500  # runs in one statement
 _SUMMARY: Final = ("last", "min", "max", "step", "time", "points", "nans")
 _FACTS: Final = (
@@ -33,34 +34,36 @@ _DATA: Final = (
 )
 
 
-def json_number(value: float | None) -> float | str | None:
-    """A number for JSON, which has no NaN and no infinity: they become texts, as everywhere in the API."""
-    if value is None or not isinstance(value, float) or math.isfinite(value):
-        return value
-    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-
-
-def views(
-    connection: Connection, compiler: Compiler, ids: Sequence[str], columns: Sequence[Field] | None
-) -> list[View]:
-    found: dict[str, View] = {}
+def views(connection: Connection, ids: Sequence[str]) -> list[RunView]:
+    """Runs with their parameters, tags, last values of metrics, and data sets."""
+    found: dict[str, RunView] = {}
     for part in _chunks(ids):
-        here = {row[0]: _facts(row) for row in connection.execute(_RUNS, {"ids": part}).all()}
-        if columns is None:
-            _add_everything(connection, here, part)
-        else:
-            _add_cells(connection, compiler, here, part, columns)
+        facts = connection.execute(_RUNS, {"ids": part}).all()
+        here: dict[str, RunView] = {
+            row[0]: {**_facts(row), "params": {}, "tags": {}, "metrics": {}, "data": []} for row in facts
+        }
+        _add_everything(connection, here, part)
         found |= here
     return [found[one] for one in ids if one in found]
 
 
-def summaries(connection: Connection, ids: Sequence[str]) -> dict[str, dict[str, View]]:
+def cells(connection: Connection, compiler: Compiler, ids: Sequence[str], columns: Sequence[Field]) -> list[RunCells]:
+    """Runs with the values of these columns."""
+    found: dict[str, RunCells] = {}
+    for part in _chunks(ids):
+        values = _cells(connection, compiler, part, columns)
+        facts = connection.execute(_RUNS, {"ids": part}).all()
+        found |= {row[0]: {**_facts(row), "cells": values[row[0]]} for row in facts}
+    return [found[one] for one in ids if one in found]
+
+
+def summaries(connection: Connection, ids: Sequence[str]) -> dict[str, dict[str, MetricFigures]]:
     """Run → metric → its last value, extremes and counts."""
-    found: dict[str, dict[str, View]] = {one: {} for one in ids}
+    found: dict[str, dict[str, MetricFigures]] = {one: {} for one in ids}
     for part in _chunks(ids):
         for run, name, is_nan, *values in connection.execute(_METRICS, {"ids": part}).all():
-            made = {key: json_number(value) for key, value in zip(_SUMMARY, values, strict=True)}
-            found[run][name] = {**made, "last": "NaN" if is_nan else made["last"]}
+            made = {key: _cell(value) for key, value in zip(_SUMMARY, values, strict=True)}
+            found[run][name] = cast(MetricFigures, {**made, "last": "NaN" if is_nan else made["last"]})
     return found
 
 
@@ -78,22 +81,22 @@ _METRICS: Final = _metrics_statement(_SUMMARY)
 _LAST: Final = _metrics_statement(("last",))
 
 
-def _facts(row: Sequence[Any]) -> View:
-    view = dict(zip(_FACTS, row, strict=True))
+def _facts(row: Sequence[Any]) -> RunFacts:
+    view: dict[str, Any] = dict(zip(_FACTS, row, strict=True))
     view["problems"] = loads(view["problems"])
     view["valid"] = bool(view["valid"])
     code = {name: view.pop(f"code_{name}") for name in ("commit", "branch", "dirty", "tree")}
-    return {**view, "code": {**code, "dirty": bool(code["dirty"])}}
+    return cast(RunFacts, {**view, "code": {**code, "dirty": bool(code["dirty"])}})
 
 
-def _add_everything(connection: Connection, here: dict[str, View], ids: Sequence[str]) -> None:
-    for view in here.values():
-        view |= {"params": {}, "tags": {}, "metrics": {}, "data": []}
+def _add_everything(connection: Connection, here: dict[str, RunView], ids: Sequence[str]) -> None:
     # Whole lists at once: fetched one by one, several thousand rows take twice the time.
-    for name, statement in (("params", _PARAMS), ("tags", _TAGS)):
-        for run, key, value in connection.execute(statement, {"ids": ids}).all():
-            if run in here:
-                here[run][name][key] = value
+    for run, key, value in connection.execute(_PARAMS, {"ids": ids}).all():
+        if run in here:
+            here[run]["params"][key] = value
+    for run, key, value in connection.execute(_TAGS, {"ids": ids}).all():
+        if run in here:
+            here[run]["tags"][key] = value
     for run, name, is_nan, last in connection.execute(_LAST, {"ids": ids}).all():
         if run in here:
             here[run]["metrics"][name] = "NaN" if is_nan else json_number(last)
@@ -103,16 +106,22 @@ def _add_everything(connection: Connection, here: dict[str, View], ids: Sequence
             here[run]["data"].append(source.removeprefix("data:"))
 
 
-def _add_cells(
-    connection: Connection, compiler: Compiler, here: dict[str, View], ids: Sequence[str], columns: Sequence[Field]
-) -> None:
+def _cells(
+    connection: Connection, compiler: Compiler, ids: Sequence[str], columns: Sequence[Field]
+) -> dict[str, dict[str, Cell]]:
     names = [str(column) for column in columns]
     values = [compiler.value(column).label(f"c{i}") for i, column in enumerate(columns)]
     # A NaN is NULL in its column; only the flag distinguishes it from a missing value.
     nans = [compiler.is_nan(column).label(f"n{i}") for i, column in enumerate(columns)]
+    found: dict[str, dict[str, Cell]] = {}
     for run, *cells in connection.execute(select(runs.c.id, *values, *nans).where(runs.c.id.in_(ids))):
         both = zip(names, cells[: len(names)], cells[len(names) :], strict=True)
-        here[run]["cells"] = {name: "NaN" if is_nan else json_number(cell) for name, cell, is_nan in both}
+        found[run] = {name: "NaN" if is_nan else _cell(cell) for name, cell, is_nan in both}
+    return found
+
+
+def _cell(value: Any) -> Any:
+    return json_number(value) if isinstance(value, float) else value
 
 
 def _chunks(ids: Sequence[str]) -> Iterator[list[str]]:

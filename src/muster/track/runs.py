@@ -8,8 +8,8 @@ from typing import Any
 
 from sqlalchemy import Connection, Table, select
 
+from muster.api.words import FINAL
 from muster.core.errors import Conflict, Invalid, NotFound
-from muster.core.terms import FINAL
 from muster.store import record_tables as tables
 from muster.store.base import Record
 from muster.store.codec import check_text

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from sqlalchemy import and_, delete, false, or_, select
 
+from muster.api.search import SavedQueryView
 from muster.core.errors import Invalid, NotFound
 from muster.core.event import SYSTEM
 from muster.store.codec import check_text, dumps, loads
@@ -34,9 +35,16 @@ class SavedQuery:
     sort: str
     columns: tuple[str, ...]
 
-    def to_dict(self) -> dict[str, Any]:
-        own = {"project": self.project, "user": self.user, "name": self.name, "time": self.time}
-        return {**own, "query": self.query, "sort": self.sort, "columns": list(self.columns)}
+    def to_dict(self) -> SavedQueryView:
+        return {
+            "project": self.project,
+            "user": self.user,
+            "name": self.name,
+            "time": self.time,
+            "query": self.query,
+            "sort": self.sort,
+            "columns": list(self.columns),
+        }
 
 
 class SavedQueries:

@@ -11,6 +11,7 @@ from zlib import crc32
 
 from sqlalchemy import ColumnElement, Connection, FromClause, Row, Select, and_, false, func, or_, select
 
+from muster.api.runs import RunCells, RunView
 from muster.core.errors import Invalid
 from muster.core.suggest import close_matches
 from muster.store.record_tables import metric_series, run_params, run_tags, runs
@@ -19,7 +20,7 @@ from muster.track.query.nodes import And, Compare, Field, Has, Node, Not, Or, So
 from muster.track.query.parse import parse, parse_sort
 from muster.track.query.sql import Compiler
 from muster.track.record_db import RecordDb
-from muster.track.run_views import View, views
+from muster.track.run_views import cells, views
 
 MOST: Final = 10_000  # runs per page
 _PATIENCE: Final = 30.0  # seconds that a query may take
@@ -124,14 +125,17 @@ class Search:
         cursor = _cursor(asked.mark, rows[asked.limit - 1][1:]) if len(rows) > asked.limit else None
         return Page(ids, cursor, total, () if ids or after else self._hints(asked.node, projects))
 
-    def views(self, ids: Sequence[str], columns: Sequence[Field] | None = None) -> list[View]:
-        """The runs in the given order, with their facts. An id without a run is left out.
-
-        A view has either `params`, `tags`, `metrics` and `data`, or only the `cells` of the given columns.
-        """
+    def views(self, ids: Sequence[str]) -> list[RunView]:
+        """The runs in the given order. An id without a run is left out."""
         with self._db.reading(_PATIENCE) as connection:
             register(connection)
-            return views(connection, self._compiler(), ids, columns)
+            return views(connection, ids)
+
+    def cells(self, ids: Sequence[str], columns: Sequence[Field]) -> list[RunCells]:
+        """The runs in the given order, each with the values of these columns. An id without a run is left out."""
+        with self._db.reading(_PATIENCE) as connection:
+            register(connection)
+            return cells(connection, self._compiler(), ids, columns)
 
     def _near(self, connection: Connection, asked: _Asked) -> Sequence[Row[Any]] | None:
         """A page from only the first runs in the order; None if they don't fill it.

@@ -18,7 +18,7 @@ from muster.engines.ray.link import Link
 from muster.engines.ray.nodes import Pool
 
 CONNECT_SECONDS: Final = 120.0  # a node's first agent takes some seconds to start, on a busy machine more
-SHIPPED: Final = ("core", "engines")  # what the agent needs besides the launchers' and ranks' modules
+SHIPPED: Final = ("api", "core", "engines")  # what the agent needs besides the launchers' and ranks' modules
 
 
 @dataclass(frozen=True, slots=True)

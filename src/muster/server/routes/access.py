@@ -5,9 +5,19 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Annotated
 
-from fastapi import APIRouter, Path
+from fastapi import Path
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
+from muster.api.access import (
+    ProjectList,
+    ProjectView,
+    SecretNames,
+    SecretSet,
+    TokenCreated,
+    TokenList,
+    TokenView,
+    Whoami,
+)
 from muster.control.bootstrap import new_token, token_event
 from muster.control.quota import check_tokens
 from muster.core.entities import Project, Role, lower, reserved, within
@@ -17,10 +27,11 @@ from muster.core.state import State
 from muster.server.auth import Identity
 from muster.server.context import Caller, Leading
 from muster.server.routes.cluster import NAME, Name
-from muster.server.views import View, token_view
+from muster.server.typed_routes import needs, typed_router
+from muster.server.views import token_view
 from muster.store.base import Entry, SecretWrite
 
-router = APIRouter(prefix="/v1", tags=["access"])
+router = typed_router(prefix="/v1", tags=["access"])
 
 USER = r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,99}$"
 User = Annotated[str, Path(pattern=USER)]
@@ -57,8 +68,8 @@ class TokenBody(BaseModel):
     expires_in: float | None = Field(None, gt=0, le=10 * 365 * 86_400, description="seconds")
 
 
-@router.get("/whoami")
-def whoami(leader: Leading, caller: Caller) -> View:
+@router.get("/whoami", openapi_extra=needs("anyone"))
+def whoami(leader: Leading, caller: Caller) -> Whoami:
     state = leader.store.state()
     visible = caller.projects(state)
     names = list(state.projects) if visible is None else visible
@@ -66,18 +77,18 @@ def whoami(leader: Leading, caller: Caller) -> View:
     return {"user": caller.user, "role": caller.token.role, "superuser": caller.superuser, "projects": roles}
 
 
-@router.get("/projects")
-def list_projects(leader: Leading, caller: Caller) -> View:
-    def look(state: State) -> list[View]:
+@router.get("/projects", openapi_extra=needs("anyone"))
+def list_projects(leader: Leading, caller: Caller) -> ProjectList:
+    def look(state: State) -> list[ProjectView]:
         visible = caller.projects(state)
         found = [p for p in state.projects.values() if visible is None or p.name in visible]
-        return [{**asdict(project), "role": caller.role(state, project.name)} for project in found]
+        return [_project_view(project, caller.role(state, project.name)) for project in found]
 
     return {"projects": leader.look(look)}
 
 
-@router.post("/projects", status_code=201)
-def create_project(body: ProjectBody, leader: Leading, caller: Caller) -> View:
+@router.post("/projects", status_code=201, openapi_extra=needs("superuser"))
+def create_project(body: ProjectBody, leader: Leading, caller: Caller) -> ProjectView:
     caller.need_superuser()
 
     def propose(state: State) -> Entry:
@@ -90,47 +101,47 @@ def create_project(body: ProjectBody, leader: Leading, caller: Caller) -> View:
     return {"name": body.name, "description": body.description, "members": {}, "role": "admin"}
 
 
-@router.put("/projects/{project}/members/{user}")
-def set_member(project: Name, user: User, body: MemberBody, leader: Leading, caller: Caller) -> View:
+@router.put("/projects/{project}/members/{user}", openapi_extra=needs("admin"))
+def set_member(project: Name, user: User, body: MemberBody, leader: Leading, caller: Caller) -> ProjectView:
     return _member(leader, caller, project, user, body.role)
 
 
-@router.delete("/projects/{project}/members/{user}")
-def remove_member(project: Name, user: User, leader: Leading, caller: Caller) -> View:
+@router.delete("/projects/{project}/members/{user}", openapi_extra=needs("admin"))
+def remove_member(project: Name, user: User, leader: Leading, caller: Caller) -> ProjectView:
     return _member(leader, caller, project, user, None)
 
 
-@router.get("/projects/{project}/secrets")
-def list_secrets(project: Name, leader: Leading, caller: Caller) -> View:
+@router.get("/projects/{project}/secrets", openapi_extra=needs("member"))
+def list_secrets(project: Name, leader: Leading, caller: Caller) -> SecretNames:
     """The names of the secrets. A value that was set is never shown again."""
     caller.need(leader.store.state(), project, "member")
     _exists(leader.store.state(), project)
     return {"names": leader.store.secret_names(project)}
 
 
-@router.put("/projects/{project}/secrets/{name}")
-def set_secret(project: Name, name: SecretName, body: SecretBody, leader: Leading, caller: Caller) -> View:
+@router.put("/projects/{project}/secrets/{name}", openapi_extra=needs("admin"))
+def set_secret(project: Name, name: SecretName, body: SecretBody, leader: Leading, caller: Caller) -> SecretSet:
     cipher = leader.keyring.seal(body.value.get_secret_value())
     return _secret(leader, caller, project, name, cipher)
 
 
-@router.delete("/projects/{project}/secrets/{name}")
-def remove_secret(project: Name, name: SecretName, leader: Leading, caller: Caller) -> View:
+@router.delete("/projects/{project}/secrets/{name}", openapi_extra=needs("admin"))
+def remove_secret(project: Name, name: SecretName, leader: Leading, caller: Caller) -> SecretSet:
     caller.need(leader.store.state(), project, "admin")
     if leader.store.secret(project, name) is None:
         raise NotFound(f"Project {project!r} has no secret {name!r}.", "See `muster project secret ls`.")
     return _secret(leader, caller, project, name, None)
 
 
-@router.get("/tokens")
-def list_tokens(leader: Leading, caller: Caller) -> View:
+@router.get("/tokens", openapi_extra=needs("anyone"))
+def list_tokens(leader: Leading, caller: Caller) -> TokenList:
     tokens = leader.look(lambda state: list(state.tokens.values()))
     shown = [token for token in tokens if caller.superuser or token.user == caller.user]
     return {"tokens": [token_view(token) for token in shown]}
 
 
-@router.post("/tokens", status_code=201)
-def create_token(body: TokenBody, leader: Leading, caller: Caller) -> View:
+@router.post("/tokens", status_code=201, openapi_extra=needs("anyone"))
+def create_token(body: TokenBody, leader: Leading, caller: Caller) -> TokenCreated:
     """Creates a token. It is shown in this answer only, and never allows more than the token that created it."""
     user = body.user or caller.user
     _check_name(user)
@@ -152,8 +163,8 @@ def create_token(body: TokenBody, leader: Leading, caller: Caller) -> View:
     return {**token_view(leader.look(lambda state: state.tokens[identity])), "token": shown}
 
 
-@router.delete("/tokens/{token}")
-def revoke_token(token: TokenId, leader: Leading, caller: Caller) -> View:
+@router.delete("/tokens/{token}", openapi_extra=needs("anyone"))
+def revoke_token(token: TokenId, leader: Leading, caller: Caller) -> TokenView:
     """Revokes a token of your own that allows no more than the one you use; an administrator revokes any."""
 
     def propose(state: State) -> Entry:
@@ -173,7 +184,7 @@ def revoke_token(token: TokenId, leader: Leading, caller: Caller) -> View:
     return token_view(leader.look(lambda state: state.tokens[token]))
 
 
-def _member(leader: Leading, caller: Identity, project: str, user: str, role: Role | None) -> View:
+def _member(leader: Leading, caller: Identity, project: str, user: str, role: Role | None) -> ProjectView:
     caller.need(leader.store.state(), project, "admin")
     if role is not None:
         _check_name(user)
@@ -193,16 +204,25 @@ def _member(leader: Leading, caller: Identity, project: str, user: str, role: Ro
         return Entry([Event("project.member", leader.clock.now(), caller.user, project, data=data)])
 
     leader.propose(propose)
-    return leader.look(lambda state: {**asdict(state.projects[project]), "role": caller.role(state, project)})
+    return leader.look(lambda state: _project_view(state.projects[project], caller.role(state, project)))
 
 
-def _secret(leader: Leading, caller: Identity, project: str, name: str, cipher: bytes | None) -> View:
+def _secret(leader: Leading, caller: Identity, project: str, name: str, cipher: bytes | None) -> SecretSet:
     caller.need(leader.store.state(), project, "admin")
     _exists(leader.store.state(), project)
     kind = "secret.removed" if cipher is None else "secret.set"
     event = Event(kind, leader.clock.now(), caller.user, project, data={"name": name})
     leader.propose(lambda state: Entry([event], secrets=[SecretWrite(project, name, cipher)]))
     return {"name": name}
+
+
+def _project_view(project: Project, role: Role | None) -> ProjectView:
+    return {
+        "name": project.name,
+        "description": project.description,
+        "members": dict(project.members),
+        "role": role,
+    }
 
 
 def _check_name(user: str) -> None:

@@ -6,24 +6,25 @@ import mimetypes
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from fastapi import Depends, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
+from muster.api.artifacts import ArtifactList, ArtifactsRemoved, ArtifactView, CodeFiles
+from muster.api.words import FileKind
 from muster.core.errors import NotFound
-from muster.core.terms import FileKind
 from muster.server.content import Served, receive, send
 from muster.server.context import HEAVY, Caller, Leading, Tracked
 from muster.server.record_context import RunRef, find_run, holder_of
 from muster.server.routes.blobs import Hex
-from muster.server.views import View
+from muster.server.typed_routes import needs, typed_router
 from muster.track.artifacts import Artifact, Folder
 from muster.track.blobs import unknown
 from muster.track.paths import check_path
 from muster.track.snapshots import DIFF_PATH, TREE_PATH
 from muster.track.tracking import Tracking
 
-router = APIRouter(prefix="/v1/runs/{ref}", tags=["content"])
+router = typed_router(prefix="/v1/runs/{ref}", tags=["content"])
 
 FilePath = Annotated[str, Path(max_length=4000, description="relative, with / between its parts")]
 Prefix = Annotated[str, Query(max_length=4000)]
@@ -43,10 +44,10 @@ class About:
     world: Annotated[int | None, Query(ge=0, lt=2**53, description="ranks that wrote it")] = None
 
 
-@router.get("/artifacts", dependencies=HEAVY)
+@router.get("/artifacts", dependencies=HEAVY, openapi_extra=needs("viewer"))
 def list_artifacts(
     ref: RunRef, leader: Leading, track: Tracked, caller: Caller, prefix: Prefix = "", flat: bool = False
-) -> View:
+) -> ArtifactList:
     """The files of one folder, with its subfolders summed up; with `flat`, all files below it."""
     run = find_run(leader, track, caller, ref)
     prefix = check_path(prefix.strip("/")) if prefix.strip("/") else ""
@@ -56,7 +57,7 @@ def list_artifacts(
     return {"run": run.id, "prefix": prefix, "files": files, "folders": folders}
 
 
-@router.get("/artifacts/{path:path}", response_class=StreamingResponse)
+@router.get("/artifacts/{path:path}", response_class=StreamingResponse, openapi_extra=needs("viewer"))
 def get_artifact(
     ref: RunRef, path: FilePath, request: Request, leader: Leading, track: Tracked, caller: Caller
 ) -> Response:
@@ -64,14 +65,14 @@ def get_artifact(
     return send(request, _served(track, find_run(leader, track, caller, ref).id, path))
 
 
-@router.head("/artifacts/{path:path}", response_class=Response)
+@router.head("/artifacts/{path:path}", response_class=Response, openapi_extra=needs("viewer"))
 def head_artifact(
     ref: RunRef, path: FilePath, request: Request, leader: Leading, track: Tracked, caller: Caller
 ) -> Response:
     return send(request, _served(track, find_run(leader, track, caller, ref).id, path), body=False)
 
 
-@router.put("/artifacts/{path:path}", status_code=201)
+@router.put("/artifacts/{path:path}", status_code=201, openapi_extra=needs("member"))
 async def put_artifact(
     ref: RunRef,
     path: FilePath,
@@ -84,7 +85,7 @@ async def put_artifact(
         Hex | None, Query(description="content that the asker uploaded or can read, in place of a body")
     ] = None,
     kind: FileKind = "file",
-) -> View:
+) -> ArtifactView:
     """Stores the body at this path, or links existing content to it. Replaces what was there before."""
     run = await run_in_threadpool(find_run, leader, track, caller, ref, "member")
     check_path(path)
@@ -105,8 +106,8 @@ async def put_artifact(
     return made.to_dict()
 
 
-@router.delete("/artifacts/{path:path}")
-def delete_artifact(ref: RunRef, path: FilePath, leader: Leading, track: Tracked, caller: Caller) -> View:
+@router.delete("/artifacts/{path:path}", openapi_extra=needs("member"))
+def delete_artifact(ref: RunRef, path: FilePath, leader: Leading, track: Tracked, caller: Caller) -> ArtifactsRemoved:
     """Removes a file, or a folder with everything in it."""
     run = find_run(leader, track, caller, ref, "member")
     told = track.db.event("artifact.removed", caller.user, run.project, run.id, path=path)
@@ -114,8 +115,8 @@ def delete_artifact(ref: RunRef, path: FilePath, leader: Leading, track: Tracked
     return {"run": run.id, "removed": [one.path for one in gone], "bytes": sum(one.bytes for one in gone)}
 
 
-@router.get("/code")
-def get_code(ref: RunRef, leader: Leading, track: Tracked, caller: Caller) -> View:
+@router.get("/code", openapi_extra=needs("viewer"))
+def get_code(ref: RunRef, leader: Leading, track: Tracked, caller: Caller) -> CodeFiles:
     """The code snapshot of the run: {path: [sha256, bytes, mode]}. Download each file by /v1/blobs/SHA256?run=RUN."""
     run = find_run(leader, track, caller, ref)
     tree, diff = track.artifacts.get(run.id, TREE_PATH), track.artifacts.get(run.id, DIFF_PATH)

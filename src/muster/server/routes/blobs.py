@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.concurrency import run_in_threadpool
 
+from muster.api.artifacts import BlobStored, BundleStored, Collection, MissingContent
 from muster.core.entities import at_least
 from muster.core.errors import Invalid, NotAllowed, NotFound
 from muster.server.auth import Identity
@@ -17,12 +18,12 @@ from muster.server.context import Caller, Leading, Tracked
 from muster.server.leader import Leader
 from muster.server.record_context import find_run, holder_of
 from muster.server.routes.worker import CallingAttempt
-from muster.server.views import View
+from muster.server.typed_routes import needs, typed_router
 from muster.track.blobs import check_digest
 from muster.track.holders import Holder, of_project
 from muster.track.tracking import Tracking
 
-router = APIRouter(prefix="/v1", tags=["content"])
+router = typed_router(prefix="/v1", tags=["content"])
 
 Digest = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$", description="SHA-256, in hex")]
 Hex = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -41,8 +42,8 @@ class MissingBody(BaseModel):
     )
 
 
-@router.post("/blobs/missing")
-def missing(body: MissingBody, leader: Leading, track: Tracked, caller: Caller) -> View:
+@router.post("/blobs/missing", openapi_extra=needs("member"))
+def missing(body: MissingBody, leader: Leading, track: Tracked, caller: Caller) -> MissingContent:
     """Which of these must be uploaded: content that is missing, or that you have neither uploaded nor can read.
 
     The others are kept for hours, even if nothing refers to them.
@@ -53,8 +54,8 @@ def missing(body: MissingBody, leader: Leading, track: Tracked, caller: Caller) 
     return {"missing": [] if whole else track.blobs.missing(body.digests, holder), "tree": whole}
 
 
-@router.post("/artifacts/collect")
-def collect(track: Tracked, caller: Caller, dry_run: bool = False) -> View:
+@router.post("/artifacts/collect", openapi_extra=needs("superuser"))
+def collect(track: Tracked, caller: Caller, dry_run: bool = False) -> Collection:
     """Applies every project's retention now, and deletes content that nothing refers to; or counts what would go."""
     caller.need_superuser()
     if not dry_run:
@@ -62,8 +63,8 @@ def collect(track: Tracked, caller: Caller, dry_run: bool = False) -> View:
     return track.retention.apply(dry_run).to_dict()
 
 
-@router.post("/blobs/bundle", status_code=201)
-async def put_bundle(request: Request, leader: Leading, track: Tracked, caller: Caller) -> View:
+@router.post("/blobs/bundle", status_code=201, openapi_extra=needs("member"))
+async def put_bundle(request: Request, leader: Leading, track: Tracked, caller: Caller) -> BundleStored:
     """Uploads many small blobs in one body. Each is 64 characters of digest, 8 of size in hex, and the bytes."""
     _need_member(leader, caller)
     items = await run_in_threadpool(_unbundled, await request.body())
@@ -71,15 +72,15 @@ async def put_bundle(request: Request, leader: Leading, track: Tracked, caller: 
     return {"blobs": len(items)}
 
 
-@router.put("/blobs/{digest}", status_code=201)
-async def put_blob(digest: Digest, request: Request, leader: Leading, track: Tracked, caller: Caller) -> View:
+@router.put("/blobs/{digest}", status_code=201, openapi_extra=needs("member"))
+async def put_blob(digest: Digest, request: Request, leader: Leading, track: Tracked, caller: Caller) -> BlobStored:
     """Stores the body if it has this digest. Content that no run refers to within a day is deleted."""
     _need_member(leader, caller)
     _, size = await receive(request, track.blobs, digest, holder_of(leader, caller).owner)
     return {"digest": digest, "bytes": size}
 
 
-@router.get("/blobs/{digest}", response_class=StreamingResponse)
+@router.get("/blobs/{digest}", response_class=StreamingResponse, openapi_extra=needs("viewer"))
 def get_blob(
     digest: Digest, request: Request, leader: Leading, track: Tracked, caller: Caller, run: Run = None
 ) -> Response:
@@ -87,14 +88,14 @@ def get_blob(
     return send(request, _served(leader, track, caller, digest, run))
 
 
-@router.head("/blobs/{digest}", response_class=Response)
+@router.head("/blobs/{digest}", response_class=Response, openapi_extra=needs("viewer"))
 def head_blob(
     digest: Digest, request: Request, leader: Leading, track: Tracked, caller: Caller, run: Run = None
 ) -> Response:
     return send(request, _served(leader, track, caller, digest, run), body=False)
 
 
-@router.head("/ingest/blobs/{digest}", response_class=Response)
+@router.head("/ingest/blobs/{digest}", response_class=Response, openapi_extra=needs("attempt"))
 def head_of_launcher(digest: Digest, leader: Leading, track: Tracked, calling_attempt: CallingAttempt) -> Response:
     """Whether the attempt's project has the content, so that a launcher can skip the upload: 200 (kept) or 404."""
     holder = _worker(leader, track, calling_attempt[0])
@@ -104,6 +105,7 @@ def head_of_launcher(digest: Digest, leader: Leading, track: Tracked, calling_at
 @router.put(
     "/ingest/blobs/{digest}",
     responses={410: {"description": "the run is unknown or was deleted: nothing of it is kept"}},
+    openapi_extra=needs("attempt"),
 )
 async def put_of_launcher(
     digest: Digest, request: Request, leader: Leading, track: Tracked, calling_attempt: CallingAttempt

@@ -6,9 +6,11 @@ from dataclasses import asdict
 from itertools import islice
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query
+from fastapi import Path, Query
 from pydantic import BaseModel, ConfigDict, Field
 
+from muster.api.cluster import NodeList, NodeView, QueueList, QueueView
+from muster.api.jobs import JobLine
 from muster.core.entities import Health, Queue
 from muster.core.errors import Invalid, NotFound
 from muster.core.event import Event
@@ -16,10 +18,11 @@ from muster.core.state import State
 from muster.server.auth import Identity
 from muster.server.context import Caller, Leading, explainer_for, job_views
 from muster.server.leader import Leader
-from muster.server.views import View, node_view, queue_view
+from muster.server.typed_routes import needs, typed_router
+from muster.server.views import node_view, queue_view
 from muster.store.base import Entry
 
-router = APIRouter(prefix="/v1", tags=["cluster"])
+router = typed_router(prefix="/v1", tags=["cluster"])
 
 NAME = r"^[a-z]([a-z0-9-]{0,48}[a-z0-9])?$"
 Name = Annotated[str, Path(pattern=NAME, max_length=50)]
@@ -42,16 +45,16 @@ class HealthBody(BaseModel):
     reason: str = Field("", max_length=500)
 
 
-@router.get("/queues")
-def list_queues(leader: Leading, caller: Caller) -> View:
-    def look(state: State) -> list[View]:
+@router.get("/queues", openapi_extra=needs("anyone"))
+def list_queues(leader: Leading, caller: Caller) -> QueueList:
+    def look(state: State) -> list[QueueView]:
         return [queue_view(queue, state) for queue in state.queues.values() if _sees(caller, state, queue)]
 
     return {"queues": leader.look(look)}
 
 
-@router.post("/queues", status_code=201)
-def set_queue(body: QueueBody, leader: Leading, caller: Caller) -> View:
+@router.post("/queues", status_code=201, openapi_extra=needs("admin"))
+def set_queue(body: QueueBody, leader: Leading, caller: Caller) -> QueueView:
     """Creates or changes a queue."""
     if body.min_priority > body.max_priority:
         raise Invalid(
@@ -70,8 +73,10 @@ def set_queue(body: QueueBody, leader: Leading, caller: Caller) -> View:
     return leader.look(lambda state: queue_view(state.queues[queue.name], state))
 
 
-@router.get("/queues/{name}/line")
-def queue_line(name: Name, leader: Leading, caller: Caller, limit: Annotated[int, Query(ge=1, le=1000)] = 50) -> View:
+@router.get("/queues/{name}/line", openapi_extra=needs("viewer"))
+def queue_line(
+    name: Name, leader: Leading, caller: Caller, limit: Annotated[int, Query(ge=1, le=1000)] = 50
+) -> JobLine:
     """The queued jobs of a queue in the order in which they would start."""
 
     def look(state: State) -> list[str]:
@@ -86,12 +91,12 @@ def queue_line(name: Name, leader: Leading, caller: Caller, limit: Annotated[int
     return {"jobs": job_views(leader, caller, [job for job in jobs if job is not None])}
 
 
-@router.get("/nodes")
-def list_nodes(leader: Leading, caller: Caller) -> View:
+@router.get("/nodes", openapi_extra=needs("anyone"))
+def list_nodes(leader: Leading, caller: Caller) -> NodeList:
     """All nodes and machines, without the queue slots of engines that choose the machines themselves."""
     visible = caller.projects(leader.store.state())
 
-    def look(state: State) -> list[View]:
+    def look(state: State) -> list[NodeView]:
         views = _nodes(leader, state)
         if visible is not None:
             for view in views:
@@ -101,8 +106,8 @@ def list_nodes(leader: Leading, caller: Caller) -> View:
     return {"nodes": leader.look(look)}
 
 
-@router.post("/nodes/{name}/health")
-def set_health(name: NodeName, body: HealthBody, leader: Leading, caller: Caller) -> View:
+@router.post("/nodes/{name}/health", openapi_extra=needs("superuser"))
+def set_health(name: NodeName, body: HealthBody, leader: Leading, caller: Caller) -> NodeView:
     """Sets a node's health and informs its engine. An unhealthy node gets no new work; what runs there goes on."""
     caller.need_superuser()
 
@@ -121,7 +126,7 @@ def set_health(name: NodeName, body: HealthBody, leader: Leading, caller: Caller
     return leader.look(lambda state: next(view for view in _nodes(leader, state) if view["name"] == name))
 
 
-def _nodes(leader: Leader, state: State) -> list[View]:
+def _nodes(leader: Leader, state: State) -> list[NodeView]:
     engines = {pool.name: pool.engine for pool in state.pools.values()}
     views = [node_view(node, engines.get(node.pool, "")) for node in state.nodes.values() if node.role == "node"]
     if not state.machines:

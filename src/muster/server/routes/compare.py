@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Literal
 
-from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict, Field
-from pydantic_core import to_json
 
+from muster.api.compare import Comparison
 from muster.core.errors import Invalid
 from muster.server.context import HEAVY, Caller, Leading, Tracked
 from muster.server.record_context import find_run
 from muster.server.routes.search import SearchBody, Text, find
+from muster.server.typed_routes import needs, typed_router
 from muster.track.compare import MOST
 from muster.track.replicates import SEEDS
 
-router = APIRouter(prefix="/v1/compare", tags=["runs"])
+router = typed_router(prefix="/v1/compare", tags=["runs"])
 
-_JSON: Final[dict[int | str, dict[str, Any]]] = {200: {"content": {"application/json": {}}}}
 Short = Annotated[str, Field(min_length=1, max_length=500, pattern=r"^[^\x00]*$")]
 
 
@@ -38,8 +37,8 @@ class CompareBody(BaseModel):
     lines: bool = Field(default=False, description="the changed lines of the code")
 
 
-@router.post("", response_class=Response, responses=_JSON, dependencies=HEAVY)
-def compare(body: CompareBody, leader: Leading, track: Tracked, caller: Caller) -> Response:
+@router.post("", dependencies=HEAVY, openapi_extra=needs("viewer"))
+def compare(body: CompareBody, leader: Leading, track: Tracked, caller: Caller) -> Comparison:
     """Compares runs: differences of parameters, configuration, environment, code and data; metrics; significance."""
     ids = [find_run(leader, track, caller, ref).id for ref in body.runs]
     if body.query is not None:
@@ -47,7 +46,7 @@ def compare(body: CompareBody, leader: Leading, track: Tracked, caller: Caller) 
         if page["next"] is not None:
             raise Invalid(f"The query finds more than {MOST} runs.", "Narrow it.")
         ids += [run["id"] for run in page["runs"]]
-    view = track.compare.compare(
+    return track.compare.compare(
         ids,
         metric=body.metric,
         mode=body.mode,
@@ -56,4 +55,3 @@ def compare(body: CompareBody, leader: Leading, track: Tracked, caller: Caller) 
         everything=body.everything,
         lines=body.lines,
     )
-    return Response(to_json(view), media_type="application/json")

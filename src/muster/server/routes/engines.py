@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
-from typing import Annotated, Final
+from typing import Annotated, Final, cast
 
-from fastapi import APIRouter, Path, Query
+from fastapi import Path, Query
 from fastapi.responses import StreamingResponse
 
+from muster.api.engines import EngineList, EngineView, GangCounts, Reconciliation, UsageDifference, UsageList, UsageView
 from muster.control.usage_audit import Attempted, compare
 from muster.core.errors import Invalid, MusterError
 from muster.core.job import Job
@@ -18,10 +19,10 @@ from muster.engines.base import Accounting, Diagnosing, Finding, Usage
 from muster.engines.registry import LOCAL
 from muster.server.context import Caller, Leading
 from muster.server.leader import Leader
-from muster.server.views import View
+from muster.server.typed_routes import needs, typed_router
 from muster.store.base import JobFilter
 
-router = APIRouter(prefix="/v1/engines", tags=["engines"])
+router = typed_router(prefix="/v1/engines", tags=["engines"])
 
 EngineName = Annotated[str, Path(min_length=1, max_length=50, pattern=r"^[a-z0-9-]+$")]
 _WEEK: Final = 7 * 86_400.0
@@ -30,20 +31,20 @@ Since = Annotated[float, Query(ge=60, le=315_360_000, description="seconds back 
 _HERE: Final = ("places gangs by itself", "starts workers at once", "keeps them when the server ends")
 
 
-@router.get("")
-def list_engines(leader: Leading, caller: Caller) -> View:
+@router.get("", openapi_extra=needs("anyone"))
+def list_engines(leader: Leading, caller: Caller) -> EngineList:
     """The configured engines, their state and what they can do. Only superusers see what is wrong."""
     views = leader.look(lambda state: [_view(leader, state, name) for name in leader.engine.members()])
     return {"engines": [_shown(view, caller.superuser) for view in views]}
 
 
-@router.get("/{name}")
-def get_engine(name: EngineName, leader: Leading, caller: Caller) -> View:
+@router.get("/{name}", openapi_extra=needs("anyone"))
+def get_engine(name: EngineName, leader: Leading, caller: Caller) -> EngineView:
     leader.engine.member(name)
     return _shown(leader.look(lambda state: _view(leader, state, name)), caller.superuser)
 
 
-@router.get("/{name}/doctor", response_class=StreamingResponse)
+@router.get("/{name}/doctor", response_class=StreamingResponse, openapi_extra=needs("superuser"))
 def diagnose(name: EngineName, leader: Leading, caller: Caller) -> StreamingResponse:
     """Checks the engine now. Streams the findings, one JSON object per line."""
     caller.need_superuser()
@@ -54,22 +55,23 @@ def diagnose(name: EngineName, leader: Leading, caller: Caller) -> StreamingResp
     return StreamingResponse(_lines(found), media_type="application/x-ndjson")
 
 
-@router.get("/{name}/usage")
-def usage(name: EngineName, leader: Leading, caller: Caller, since: Since = _WEEK) -> View:
+@router.get("/{name}/usage", openapi_extra=needs("superuser"))
+def usage(name: EngineName, leader: Leading, caller: Caller, since: Since = _WEEK) -> UsageList:
     """What attempts used, according to the engine's own accounting."""
     caller.need_superuser()
     now = leader.clock.now()
-    return {"engine": name, "since": now - since, "usage": [asdict(one) for one in books(leader, name, now - since)]}
+    found = [cast(UsageView, asdict(one)) for one in books(leader, name, now - since)]
+    return {"engine": name, "since": now - since, "usage": found}
 
 
-@router.get("/{name}/reconcile")
-def reconcile(name: EngineName, leader: Leading, caller: Caller, since: Since = _WEEK) -> View:
+@router.get("/{name}/reconcile", openapi_extra=needs("superuser"))
+def reconcile(name: EngineName, leader: Leading, caller: Caller, since: Since = _WEEK) -> Reconciliation:
     """Where the engine's accounting and Muster's record differ by more than the tolerance."""
     caller.need_superuser()
     began = leader.clock.now() - since
     theirs = list(books(leader, name, began))
     ours = list(_kept(leader, name, began, {one.job for one in theirs}))
-    found = [asdict(one) for one in compare(ours, theirs)]
+    found = [cast(UsageDifference, asdict(one)) for one in compare(ours, theirs)]
     return {"engine": name, "since": began, "attempts": len(ours), "records": len(theirs), "differences": found}
 
 
@@ -115,7 +117,7 @@ def _lines(found: Iterable[Finding]) -> Iterator[str]:
         yield json.dumps(asdict(Finding("fail", "engine", error.message, error.hint))) + "\n"
 
 
-def _view(leader: Leader, state: State, name: str) -> View:
+def _view(leader: Leader, state: State, name: str) -> EngineView:
     member: object = leader.engine.member(name)
     condition = leader.engine.condition(name)
     pools = sorted(pool.name for pool in state.pools.values() if pool.engine == name)
@@ -138,9 +140,9 @@ def _view(leader: Leader, state: State, name: str) -> View:
     }
 
 
-def _gangs(state: State, pools: set[str]) -> dict[str, int]:
+def _gangs(state: State, pools: set[str]) -> GangCounts:
     """Number of gangs on the engine: running, and waiting in its own queue."""
-    found = {"running": 0, "waiting": 0}
+    found: GangCounts = {"running": 0, "waiting": 0}
     for job_id in state.active:
         job = state.jobs[job_id]
         if job.attempt is not None and job.attempt.pool in pools:
@@ -148,7 +150,7 @@ def _gangs(state: State, pools: set[str]) -> dict[str, int]:
     return found
 
 
-def _shown(view: View, everything: bool) -> View:
+def _shown(view: EngineView, everything: bool) -> EngineView:
     if everything:
         return view
     return {**view, "detail": "", "hint": "", "trouble": "an administrator must see to it" if view["trouble"] else ""}

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Query
+from fastapi import Header, Query
 from fastapi.responses import StreamingResponse
 
+from muster.api.events import EventList
 from muster.server.auth import Identity
 from muster.server.context import HEAVY, Caller, Leading, Serving, Watching, find_job, whole_number
 from muster.server.leader import Leader
 from muster.server.routes.jobs import Text
 from muster.server.stream import ALL, frame
-from muster.server.views import View, event_view
+from muster.server.typed_routes import needs, typed_router
+from muster.server.views import event_view
 from muster.store.base import EventFilter
 
-router = APIRouter(prefix="/v1/events", tags=["events"])
+router = typed_router(prefix="/v1/events", tags=["events"])
 
 Seq = Annotated[int, Query(ge=0, le=2**53)]
 
 
-@router.get("", dependencies=HEAVY)
+@router.get("", dependencies=HEAVY, openapi_extra=needs("anyone"))
 def list_events(
     leader: Leading,
     caller: Caller,
@@ -31,13 +33,13 @@ def list_events(
     after: Seq = 0,
     last: bool = False,
     limit: Annotated[int, Query(ge=1, le=10_000)] = 100,
-) -> View:
+) -> EventList:
     """Events, oldest first. For the next page, pass `next` as `after`."""
     found = leader.store.events(_want(leader, caller, project, job, actor, kind, after, last, limit))
     return {"events": [event_view(event) for event in found], "next": found[-1].seq if found else after}
 
 
-@router.get("/stream", response_class=StreamingResponse)
+@router.get("/stream", response_class=StreamingResponse, openapi_extra=needs("anyone"))
 def stream_events(
     leader: Leading,
     caller: Caller,

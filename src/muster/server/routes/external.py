@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Response
+from fastapi import Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from muster.api.worker import RunOpened
 from muster.core.entities import at_least
 from muster.core.errors import NotFound
 from muster.server.context import Caller, Leading, Tracked
 from muster.server.record_context import find_run
 from muster.server.routes.worker import CallingAttempt
-from muster.server.views import View
+from muster.server.typed_routes import needs, typed_router
 from muster.track.external import Opening
 
-router = APIRouter(prefix="/v1/runs/external", tags=["workers"])
+router = typed_router(prefix="/v1/runs/external", tags=["workers"])
 
 Text = Annotated[str, Field(max_length=500)]
 
@@ -37,8 +38,8 @@ class OpenBody(BaseModel):
     pid: int = Field(0, ge=0, le=2**31)
 
 
-@router.post("", status_code=201)
-def open_run(body: OpenBody, leader: Leading, track: Tracked, caller: Caller) -> View:
+@router.post("", status_code=201, openapi_extra=needs("member"))
+def open_run(body: OpenBody, leader: Leading, track: Tracked, caller: Caller) -> RunOpened:
     """Opens a run. Returns its id, attempt and shipping token; the same `key` again returns the same."""
     state, run, project = leader.store.state(), body.id, body.project
     if body.resume:
@@ -54,7 +55,7 @@ def open_run(body: OpenBody, leader: Leading, track: Tracked, caller: Caller) ->
     return {"id": run, "attempt": attempt, "token": leader.keyring.attempt_token(run, attempt)}
 
 
-@router.post("/beat", status_code=204, response_class=Response)
+@router.post("/beat", status_code=204, response_class=Response, openapi_extra=needs("attempt"))
 def beat(leader: Leading, track: Tracked, calling_attempt: CallingAttempt) -> Response:
     """Heartbeat of the script that writes to a run."""
     leader.ingest.check_open(*calling_attempt)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from itertools import islice
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 
+from muster.api.why import Calibration, ForecastList, JobForecast, QueuedForecast
 from muster.control.score import calibration
 from muster.core.errors import NotFound
 from muster.core.state import State
@@ -16,45 +17,53 @@ from muster.sched.snapshot import Snapshot, take
 from muster.server.auth import Identity
 from muster.server.context import HEAVY, Caller, Leading, Ref, explainer_for, find_job
 from muster.server.leader import Leader
-from muster.server.views import View
+from muster.server.typed_routes import needs, typed_router
 
-router = APIRouter(prefix="/v1", tags=["forecast"])
+router = typed_router(prefix="/v1", tags=["forecast"])
 
 _MONTH: Final = 30 * 86_400.0
 QueueName = Annotated[str | None, Query(min_length=1, max_length=63, pattern=r"^[^\x00]*$")]
 
 
-@router.get("/forecast", dependencies=HEAVY)
+@router.get("/forecast", dependencies=HEAVY, openapi_extra=needs("anyone"))
 def forecasts(
     leader: Leading, caller: Caller, queue: QueueName = None, limit: Annotated[int, Query(ge=1, le=200)] = 20
-) -> View:
+) -> ForecastList:
     """When the next queued jobs will start, in the order in which they are served."""
     shot, names = leader.look(lambda state: _next(leader, caller, state, queue, limit))
     found = foretell(shot, names)
     known = {job.id: job for job in shot.jobs}
-    jobs = [{**found[name].to_dict(), "queue": known[name].queue, "user": known[name].user} for name in names]
+    jobs: list[QueuedForecast] = [
+        {**found[name].to_dict(), "queue": known[name].queue, "user": known[name].user} for name in names
+    ]
     return {"now": shot.now, "jobs": jobs}
 
 
-@router.get("/forecast/calibration", dependencies=HEAVY)
+@router.get("/forecast/calibration", dependencies=HEAVY, openapi_extra=needs("anyone"))
 def scores(
     leader: Leading,
     caller: Caller,
     queue: QueueName = None,
     since: Annotated[float, Query(ge=60, le=315_360_000, description="seconds back from now")] = _MONTH,
-) -> View:
+) -> Calibration:
     """The shares of jobs that started before the P50 and the P90 of their forecast, by queue and by size."""
     now = leader.clock.now()
     visible = caller.projects(leader.store.state())
     return calibration(leader.store, now - since, now, visible, queue)
 
 
-@router.get("/jobs/{ref}/forecast")
-def job_forecast(ref: Ref, leader: Leading, caller: Caller) -> View:
+@router.get("/jobs/{ref}/forecast", openapi_extra=needs("viewer"))
+def job_forecast(ref: Ref, leader: Leading, caller: Caller) -> JobForecast:
     """When a queued job will start; `forecast` is null for a job that does not wait."""
     job = find_job(leader, caller, ref)
     shot = leader.look(lambda state: _shot(leader, state, job.id))
-    answer: View = {"id": job.id, "phase": job.phase, "started_at": job.started_at, "forecast": None, "offers": []}
+    answer: JobForecast = {
+        "id": job.id,
+        "phase": job.phase,
+        "started_at": job.started_at,
+        "forecast": None,
+        "offers": [],
+    }
     if shot is not None:
         live = next(one for one in shot.jobs if one.id == job.id)
         answer["forecast"] = foretell(shot, [job.id])[job.id].to_dict()

@@ -4,28 +4,31 @@ from __future__ import annotations
 
 import os
 from dataclasses import asdict, replace
-from typing import Final
+from typing import Final, cast
 from urllib.parse import urlsplit
 
-from fastapi import APIRouter, Response
+from fastapi import Response
 
 from muster import __version__
+from muster.api.health import Alive, FollowerLag, Readiness, ServerHealth, ServerView
 from muster.server.context import Caller, Leading, Serving
-from muster.server.views import View
+from muster.server.typed_routes import needs, typed_router
 
-router = APIRouter(tags=["server"])
+router = typed_router(tags=["server"])
 
 SHOWN: Final = 100  # entries that were set aside
 HIDDEN: Final = "in trouble; administrators see why"
 
 
-@router.get("/healthz")
-async def healthz() -> View:
+@router.get("/healthz", openapi_extra=needs("nobody"))
+async def healthz() -> Alive:
     return {"status": "ok"}
 
 
-@router.get("/readyz", responses={503: {"description": "this server does not hold the lease"}})
-async def readyz(service: Serving, response: Response) -> View:
+@router.get(
+    "/readyz", responses={503: {"description": "this server does not hold the lease"}}, openapi_extra=needs("nobody")
+)
+async def readyz(service: Serving, response: Response) -> Readiness:
     lease = service.lease
     response.status_code = 200 if service.ready else 503
     return {
@@ -36,8 +39,8 @@ async def readyz(service: Serving, response: Response) -> View:
     }
 
 
-@router.get("/v1/health")
-def health(leader: Leading, caller: Caller) -> View:
+@router.get("/v1/health", openapi_extra=needs("anyone"))
+def health(leader: Leading, caller: Caller) -> ServerHealth:
     """How far the followers are behind the event log, what was set aside, and what waits to be delivered.
 
     `healthy` is for everybody. Error texts may quote data of any project, so that only administrators see them.
@@ -47,10 +50,11 @@ def health(leader: Leading, caller: Caller) -> View:
     aside = leader.store.set_aside(SHOWN if admin else 1)
     outbox = leader.outbox.status() if leader.outbox is not None else None
     troubled = any(lag.trouble for lag in lags)
+    shown = [lag if admin or not lag.trouble else replace(lag, trouble=HIDDEN) for lag in lags]
     return {
         "version": leader.store.version(),
         "healthy": not (troubled or aside or (outbox and outbox["given_up"])),
-        "followers": [asdict(lag if admin or not lag.trouble else replace(lag, trouble=HIDDEN)) for lag in lags],
+        "followers": [cast(FollowerLag, asdict(lag)) for lag in shown],
         "outbox": outbox if admin else None,
         "set_aside": [
             {
@@ -67,8 +71,8 @@ def health(leader: Leading, caller: Caller) -> View:
     }
 
 
-@router.get("/v1/server")
-def server(service: Serving, leader: Leading, caller: Caller) -> View:
+@router.get("/v1/server", openapi_extra=needs("anyone"))
+def server(service: Serving, leader: Leading, caller: Caller) -> ServerView:
     return {
         "version": __version__,
         "started_at": service.started_at,

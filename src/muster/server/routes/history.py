@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 
+from muster.api.history import HistoryView, LevelView, PoolHistory, ServiceLevels
 from muster.core.errors import Invalid, NotFound
 from muster.core.state import State
 from muster.monitor.history import grouped, history, resolution_for, step_for
@@ -14,10 +14,10 @@ from muster.monitor.rollup import DAY, KEPT, MINUTE, from_text, start_of
 from muster.server.auth import Identity
 from muster.server.context import HEAVY, Caller, Leading
 from muster.server.leader import Leader
-from muster.server.views import View
+from muster.server.typed_routes import needs, typed_router
 from muster.store.past import Level, LevelFilter, LevelKey, Rollup, targets_of
 
-router = APIRouter(prefix="/v1", tags=["history"])
+router = typed_router(prefix="/v1", tags=["history"])
 
 _QUARTER_YEAR: Final = 90 * 86_400.0
 _WEEK: Final = 7 * 86_400.0
@@ -35,10 +35,10 @@ Step = Annotated[
 ]
 
 
-@router.get("/nodes/history", dependencies=HEAVY)
+@router.get("/nodes/history", dependencies=HEAVY, openapi_extra=needs("anyone"))
 def nodes_history(
     leader: Leading, caller: Caller, pool: Name = None, since: Span = _QUARTER_YEAR, every: Step = None
-) -> View:
+) -> HistoryView:
     """Use, queue depth, waits and fragmentation of each pool over time; buckets start at multiples of `every`, UTC.
 
     The pool "" is all pools together. There are no buckets for times that were not recorded or are no longer kept.
@@ -56,12 +56,12 @@ def nodes_history(
     rows = leader.store.rollups(resolution, pool, start_of(now - since, step), start_of(now, resolution) + 1)
     if pool is not None and not rows:
         _check_pool(leader, pool, now)
-    pools = [{"pool": name, **_history(rows, name, step)} for name in sorted({row.pool for row in rows})]
+    pools = [_history(rows, name, step) for name in sorted({row.pool for row in rows})]
     return {"since": now - since, "now": now, "every": step, "kept": KEPT[resolution], "pools": pools}
 
 
-@router.get("/slo", dependencies=HEAVY)
-def service_levels(leader: Leading, caller: Caller, queue: Name = None, since: Span = _WEEK) -> View:
+@router.get("/slo", dependencies=HEAVY, openapi_extra=needs("anyone"))
+def service_levels(leader: Leading, caller: Caller, queue: Name = None, since: Span = _WEEK) -> ServiceLevels:
     """Whether jobs that started since then, and jobs that wait now, met their wait targets. Uses today's targets."""
     now = leader.clock.now()
     targets, visible = leader.look(lambda state: _allowed(state, caller, queue))
@@ -89,8 +89,8 @@ def _check_pool(leader: Leader, pool: str, now: float) -> None:
         )
 
 
-def _history(rows: list[Rollup], pool: str, step: int) -> dict[str, Any]:
-    return history(grouped(((row.start, from_text(row.data)) for row in rows if row.pool == pool), step))
+def _history(rows: list[Rollup], pool: str, step: int) -> PoolHistory:
+    return history(pool, grouped(((row.start, from_text(row.data)) for row in rows if row.pool == pool), step))
 
 
 def _allowed(state: State, caller: Identity, queue: str | None) -> tuple[dict[LevelKey, float], list[str] | None]:
@@ -103,8 +103,16 @@ def _allowed(state: State, caller: Identity, queue: str | None) -> tuple[dict[Le
     return targets_of(state.rules), visible
 
 
-def _level_view(level: Level) -> View:
-    view = asdict(level)
-    view["priority"] = "high" if view.pop("high") else "standard"
-    view["share"] = level.within / level.started if level.started else None
-    return view
+def _level_view(level: Level) -> LevelView:
+    return {
+        "work": level.work,
+        "target": level.target,
+        "started": level.started,
+        "within": level.within,
+        "p50": level.p50,
+        "p90": level.p90,
+        "waiting": level.waiting,
+        "late": level.late,
+        "priority": "high" if level.high else "standard",
+        "share": level.within / level.started if level.started else None,
+    }

@@ -5,15 +5,17 @@ from __future__ import annotations
 from array import array
 from dataclasses import asdict
 from itertools import pairwise
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import numpy as np
-from fastapi import APIRouter, Header, Path, Query
+from fastapi import Header, Path, Query
 from fastapi.responses import StreamingResponse
 
-from muster.core.terms import FINAL
+from muster.api.jobs import CostView, JobMetric, JobSummary, JobView, LogChunkView, LogPage, MetricNames, RestartView
+from muster.api.words import FINAL
+from muster.core.job import Job
 from muster.monitor.cost import cost_of
-from muster.monitor.goodput import Trail, summarise
+from muster.monitor.goodput import Restart, Trail, summarise
 from muster.server.auth import Identity
 from muster.server.context import (
     HEAVY,
@@ -27,14 +29,16 @@ from muster.server.context import (
     view_of,
     whole_number,
 )
+from muster.server.leader import Leader
 from muster.server.log_reader import LogReader, output_view
 from muster.server.stream import frame
-from muster.server.views import View, column_view
+from muster.server.typed_routes import needs, typed_router
+from muster.server.views import column_view
 from muster.store.base import Column
 from muster.track.metrics.append import SYSTEM
 from muster.track.tracking import Tracking
 
-router = APIRouter(prefix="/v1/jobs/{ref}", tags=["jobs"])
+router = typed_router(prefix="/v1/jobs/{ref}", tags=["jobs"])
 
 Small = Annotated[int | None, Query(ge=0, le=1_000_000)]
 Tail = Annotated[
@@ -44,7 +48,7 @@ Tail = Annotated[
 ChunkId = Annotated[int, Query(ge=0, le=2**53)]
 
 
-@router.get("/logs", dependencies=HEAVY)
+@router.get("/logs", dependencies=HEAVY, openapi_extra=needs("viewer"))
 def logs(
     ref: Ref,
     leader: Leading,
@@ -54,7 +58,7 @@ def logs(
     after: ChunkId = 0,
     limit: Annotated[int, Query(ge=1, le=8 << 20, description="bytes, roughly")] = 1 << 20,
     tail: Tail = None,
-) -> View:
+) -> LogPage:
     """Output in the order of arrival. `dropped` in a chunk is the number of missing bytes; its text says why."""
     job = find_job(leader, caller, ref)
     reader = LogReader(leader, job, attempt, rank, after)
@@ -65,7 +69,7 @@ def logs(
     return {"chunks": chunks, "next": reader.after, "end": end}
 
 
-@router.get("/logs/stream", response_class=StreamingResponse)
+@router.get("/logs/stream", response_class=StreamingResponse, openapi_extra=needs("viewer"))
 def logs_stream(
     ref: Ref,
     leader: Leading,
@@ -107,11 +111,11 @@ def logs_stream(
     return service.streams.follow(watching, job.id, look)
 
 
-@router.get("/stream", response_class=StreamingResponse)
+@router.get("/stream", response_class=StreamingResponse, openapi_extra=needs("viewer"))
 def job_stream(ref: Ref, leader: Leading, caller: Caller, service: Serving, watching: Watching) -> StreamingResponse:
     """Streams the job's view whenever it changes, at most ten times a second."""
     job = find_job(leader, caller, ref)
-    shown: list[View | None] = [None]
+    shown: list[JobView | None] = [None]
 
     def look(caller: Identity) -> tuple[list[bytes], bool]:
         caller.need(leader.store.state(), job.project, "viewer")
@@ -124,12 +128,12 @@ def job_stream(ref: Ref, leader: Leading, caller: Caller, service: Serving, watc
     return service.streams.follow(watching, job.id, look, pause=0.1)
 
 
-@router.get("/metrics", dependencies=HEAVY)
-def metric_names(ref: Ref, leader: Leading, track: Tracked, caller: Caller) -> View:
+@router.get("/metrics", dependencies=HEAVY, openapi_extra=needs("viewer"))
+def metric_names(ref: Ref, leader: Leading, track: Tracked, caller: Caller) -> MetricNames:
     return {"names": _names(track, find_job(leader, caller, ref).id)}
 
 
-@router.get("/metrics/{name:path}", dependencies=HEAVY)
+@router.get("/metrics/{name:path}", dependencies=HEAVY, openapi_extra=needs("viewer"))
 def metric(
     ref: Ref,
     name: Annotated[str, Path(max_length=256, pattern=r"^[^\x00]*$")],
@@ -138,18 +142,21 @@ def metric(
     caller: Caller,
     points: Annotated[int | None, Query(ge=1, le=1_000_000)] = None,
     rank: Small = None,
-) -> View:
+) -> JobMetric:
     """A metric's points by attempt, including superseded ones. `/v1/runs/RUN/metrics` has more options."""
     job = find_job(leader, caller, ref)
     found = _columns(track, job.id, name, rank)
-    attempts = [{"attempt": number, **column_view(column, points)} for number, column in found.items()]
+    attempts = [column_view(number, column, points) for number, column in found.items()]
     return {"name": name, "attempts": attempts}
 
 
-@router.get("/summary", dependencies=HEAVY)
-def summary(ref: Ref, leader: Leading, track: Tracked, caller: Caller) -> View:
+@router.get("/summary", dependencies=HEAVY, openapi_extra=needs("viewer"))
+def summary(ref: Ref, leader: Leading, track: Tracked, caller: Caller) -> JobSummary:
     """The run's time and steps, and the cost of its restarts."""
-    job = find_job(leader, caller, ref)
+    return summary_of(leader, track, find_job(leader, caller, ref))
+
+
+def summary_of(leader: Leader, track: Tracking, job: Job) -> JobSummary:
     names = [name for name in _names(track, job.id) if not name.startswith(SYSTEM)]
     attempts, end = leader.store.attempts(job.id), job.finished_at or leader.clock.now()
     numbers = [attempt.number for attempt in attempts]
@@ -157,25 +164,34 @@ def summary(ref: Ref, leader: Leading, track: Tracked, caller: Caller) -> View:
     trails = {of: Trail([at.step for at in some], [at.time for at in some]) for of, some in found_at.items()}
     found = summarise(attempts, trails, end)
     rules = leader.store.state().rules
-    restarts = [
-        {
-            "attempt": r.attempt,
-            "at_step": r.at_step,
-            "time": r.time,
-            "reason": r.reason.to_dict() if r.reason else None,
-            "seconds_lost": r.seconds_lost,
-            "steps_repeated": r.steps_repeated,
-        }
-        for r in found.restarts
-    ]
-    names_of = ("attempts", "steps", "steps_repeated", "seconds_total", "seconds_training", "seconds_lost", "goodput")
-    cost = asdict(cost_of(attempts, lambda pool: rules.pool(pool).price, end))
-    values = {name: getattr(found, name) for name in names_of}
-    told = {"restarts": restarts, "cost": cost, "output": output_view(leader, job)}
-    return {"id": job.id, "phase": job.phase, **values, **told}
+    return {
+        "id": job.id,
+        "phase": job.phase,
+        "attempts": found.attempts,
+        "steps": found.steps,
+        "steps_repeated": found.steps_repeated,
+        "seconds_total": found.seconds_total,
+        "seconds_training": found.seconds_training,
+        "seconds_lost": found.seconds_lost,
+        "goodput": found.goodput,
+        "restarts": [_restart_view(restart) for restart in found.restarts],
+        "cost": cast(CostView, asdict(cost_of(attempts, lambda pool: rules.pool(pool).price, end))),
+        "output": output_view(leader, job),
+    }
 
 
-def _log_frame(view: View) -> bytes:
+def _restart_view(restart: Restart) -> RestartView:
+    return {
+        "attempt": restart.attempt,
+        "at_step": restart.at_step,
+        "time": restart.time,
+        "reason": restart.reason.to_dict() if restart.reason else None,
+        "seconds_lost": restart.seconds_lost,
+        "steps_repeated": restart.steps_repeated,
+    }
+
+
+def _log_frame(view: LogChunkView) -> bytes:
     """A frame for missing output has no id: a client that reconnects after it continues from the frame before."""
     return frame("log", view, None if "dropped" in view else view["id"])
 

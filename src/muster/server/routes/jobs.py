@@ -9,9 +9,22 @@ from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import unquote
 
-from fastapi import APIRouter, Header, Query, Response
+from fastapi import Header, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from muster.api.jobs import (
+    AttemptList,
+    BatchAccepted,
+    BatchAnswer,
+    BatchRefused,
+    DryRun,
+    JobDetail,
+    JobList,
+    JobSpecView,
+    JobView,
+)
+from muster.api.why import WhatIfView
+from muster.api.words import PHASES, Phase
 from muster.control.admission import Files, Site
 from muster.control.admission.files import NOTHING_AMISS
 from muster.control.submit import Submission, admit, context, earlier, peek, resume, stop, submit
@@ -22,7 +35,6 @@ from muster.core.parse import parse_job
 from muster.core.reasons import Reason
 from muster.core.spec import JobSpec, dump_job
 from muster.core.state import State
-from muster.core.terms import PHASES, Phase
 from muster.sched.snapshot import Snapshot, take
 from muster.sched.whatif import newcomer, what_if
 from muster.server.auth import Identity
@@ -30,11 +42,12 @@ from muster.server.context import HEAVY, Caller, Leading, Ref, find_job, job_vie
 from muster.server.leader import Leader
 from muster.server.log_reader import output_view
 from muster.server.record_context import holder_of
-from muster.server.views import View, attempt_view, job_view
+from muster.server.typed_routes import needs, typed_router
+from muster.server.views import attempt_view, job_view
 from muster.store.base import Entry, JobFilter, Proposal
 from muster.track.snapshots import Code
 
-router = APIRouter(prefix="/v1", tags=["jobs"])
+router = typed_router(prefix="/v1", tags=["jobs"])
 
 # A header and not a field: a server that does not know it ignores it.
 Python = Annotated[
@@ -79,7 +92,7 @@ class StopBody(BaseModel):
     force: bool = Field(False, description="kill it now")
 
 
-@router.post("/jobs", status_code=201)
+@router.post("/jobs", status_code=201, openapi_extra=needs("member"))
 def submit_job(
     body: SubmitBody,
     leader: Leading,
@@ -87,7 +100,7 @@ def submit_job(
     response: Response,
     idempotency_key: Annotated[str | None, Header(min_length=1, max_length=200)] = None,
     python: Python = "",
-) -> View:
+) -> JobView | DryRun:
     """Accepts a job durably, or refuses it with every reason."""
     if (body.spec is None) == (body.yaml is None):
         raise Invalid("A submission holds either `spec` or `yaml`.", "Send one of the two.")
@@ -99,7 +112,7 @@ def submit_job(
     if body.dry_run:
         response.status_code = 200
         told = _dry(leader, caller, submission, site)
-        return {"ok": True, "spec": spec.model_dump(mode="json"), "yaml": dump_job(spec), **told}
+        return DryRun(ok=True, spec=spec.model_dump(mode="json"), yaml=dump_job(spec), **told)
     if not _known(leader, submission):
         view = _submit(leader, caller, submit(leader.store, submission, leader.clock.now(), leader.local, **site))
         if view is not None:
@@ -108,12 +121,12 @@ def submit_job(
     return _earlier(leader, caller, submission)
 
 
-@router.post("/jobs/batch")
-def submit_batch(body: BatchBody, leader: Leading, caller: Caller, python: Python = "") -> View:
+@router.post("/jobs/batch", openapi_extra=needs("member"))
+def submit_batch(body: BatchBody, leader: Leading, caller: Caller, python: Python = "") -> BatchAnswer:
     """Accepts or refuses each job on its own; accepted jobs are durable on return."""
     state, now, site = leader.store.state(), leader.clock.now(), leader.site(caller, trusted=caller.superuser)
     known = earlier(leader.store, caller.user, [item.key for item in body.jobs if item.key])
-    results: list[View | None] = [None] * len(body.jobs)
+    results: dict[int, BatchAccepted | BatchRefused] = {}
     pending: list[tuple[int, Submission, Future[list[Event]] | None]] = []
     checked: dict[Code, Code] = {}
     files = Files()
@@ -139,10 +152,10 @@ def submit_batch(body: BatchBody, leader: Leading, caller: Caller, python: Pytho
                 results[index] = {"id": job["id"], "number": job["number"]}
         except MusterError as error:
             results[index] = {"error": error.to_dict()}
-    return {"jobs": results}
+    return {"jobs": [results[index] for index in range(len(body.jobs))]}
 
 
-@router.get("/jobs", dependencies=HEAVY)
+@router.get("/jobs", dependencies=HEAVY, openapi_extra=needs("anyone"))
 def list_jobs(
     leader: Leading,
     caller: Caller,
@@ -154,7 +167,7 @@ def list_jobs(
     parent: Annotated[str | None, Query(min_length=1, max_length=100)] = None,
     before: Number = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
-) -> View:
+) -> JobList:
     """Jobs, newest first. For the next page, pass `next` as `before`."""
     projects = caller.projects(leader.store.state())
     if project is not None:
@@ -170,28 +183,28 @@ def list_jobs(
     return {"jobs": job_views(leader, caller, shown), "next": shown[-1].number if more else None}
 
 
-@router.get("/jobs/{ref}")
-def get_job(ref: Ref, leader: Leading, caller: Caller) -> View:
+@router.get("/jobs/{ref}", openapi_extra=needs("viewer"))
+def get_job(ref: Ref, leader: Leading, caller: Caller) -> JobDetail:
     """The job, and how much of its output is kept."""
     job = find_job(leader, caller, ref)
     return {**job_views(leader, caller, [job])[0], "output": output_view(leader, job)}
 
 
-@router.get("/jobs/{ref}/spec")
-def get_spec(ref: Ref, leader: Leading, caller: Caller) -> View:
+@router.get("/jobs/{ref}/spec", openapi_extra=needs("viewer"))
+def get_spec(ref: Ref, leader: Leading, caller: Caller) -> JobSpecView:
     """The spec as it was accepted, and a job file that results in the same spec."""
     spec = find_job(leader, caller, ref).spec
     return {"spec": spec.model_dump(mode="json"), "yaml": dump_job(spec)}
 
 
-@router.get("/jobs/{ref}/attempts")
-def get_attempts(ref: Ref, leader: Leading, caller: Caller) -> View:
+@router.get("/jobs/{ref}/attempts", openapi_extra=needs("viewer"))
+def get_attempts(ref: Ref, leader: Leading, caller: Caller) -> AttemptList:
     job = find_job(leader, caller, ref)
     return {"attempts": [attempt_view(attempt) for attempt in leader.store.attempts(job.id)]}
 
 
-@router.post("/jobs/{ref}/stop")
-def stop_job(ref: Ref, body: StopBody, leader: Leading, caller: Caller) -> View:
+@router.post("/jobs/{ref}/stop", openapi_extra=needs("member"))
+def stop_job(ref: Ref, body: StopBody, leader: Leading, caller: Caller) -> JobView:
     """Ends a queued job; asks a running job to save and exit."""
     job = find_job(leader, caller, ref, "member")
     grace = 0.0 if body.force else body.grace
@@ -199,8 +212,8 @@ def stop_job(ref: Ref, body: StopBody, leader: Leading, caller: Caller) -> View:
     return view_of(leader, caller, job.id)
 
 
-@router.post("/jobs/{ref}/resume")
-def resume_job(ref: Ref, leader: Leading, caller: Caller) -> View:
+@router.post("/jobs/{ref}/resume", openapi_extra=needs("member"))
+def resume_job(ref: Ref, leader: Leading, caller: Caller) -> JobView:
     """Queues a stopped or failed job again, as the same run."""
     job = find_job(leader, caller, ref, "member")
     if leader.track is not None and job.id in leader.track.purged:
@@ -237,7 +250,7 @@ def _submission(
     return replace(submission, code=kept.model_dump(mode="json"), records=records)
 
 
-def _submit(leader: Leader, caller: Identity, proposal: Proposal) -> View | None:
+def _submit(leader: Leader, caller: Identity, proposal: Proposal) -> JobView | None:
     """The accepted job's view, with its reason to wait at the time of the commit; None if its key was used before."""
     entries: list[Entry] = []
     waits: list[dict[str, Reason]] = []
@@ -259,7 +272,7 @@ def _submit(leader: Leader, caller: Identity, proposal: Proposal) -> View | None
     return job_view(job, {}, waits[0].get(job.id) if job.phase == "queued" else None)
 
 
-def _dry(leader: Leader, caller: Identity, submission: Submission, site: Site) -> View:
+def _dry(leader: Leader, caller: Identity, submission: Submission, site: Site) -> WhatIfView:
     """Raises Refused, or predicts what would happen to the job. Computed in this thread, not between two commits."""
     now = leader.clock.now()
     sight = Files().look(submission.spec, submission.python) if leader.local else NOTHING_AMISS
@@ -277,7 +290,7 @@ def _known(leader: Leader, submission: Submission) -> bool:
     return submission.key is not None and bool(earlier(leader.store, submission.user, [submission.key]))
 
 
-def _earlier(leader: Leader, caller: Identity, submission: Submission) -> View:
+def _earlier(leader: Leader, caller: Identity, submission: Submission) -> JobView:
     """The job that was submitted under the same key before. Raises Conflict if that was a different job."""
     assert submission.key is not None
     job = leader.store.job(earlier(leader.store, submission.user, [submission.key])[submission.key])

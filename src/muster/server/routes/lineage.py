@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Path, Query
+from fastapi import Path, Query
 
+from muster.api.lineage import LineageView
 from muster.core.errors import NotFound
 from muster.server.auth import Identity
 from muster.server.context import HEAVY, Caller, Leading, Tracked
 from muster.server.leader import Leader
 from muster.server.record_context import find_run
-from muster.server.views import View
+from muster.server.typed_routes import needs, typed_router
 from muster.track.lineage import DEPTH
 from muster.track.tracking import Tracking
 
-router = APIRouter(prefix="/v1/lineage", tags=["lineage"])
+router = typed_router(prefix="/v1/lineage", tags=["lineage"])
 
 Ref = Annotated[
     str,
@@ -28,7 +29,7 @@ Ref = Annotated[
 ]
 
 
-@router.get("/{ref:path}", dependencies=HEAVY)
+@router.get("/{ref:path}", dependencies=HEAVY, openapi_extra=needs("viewer"))
 def lineage(
     ref: Ref,
     leader: Leading,
@@ -36,11 +37,11 @@ def lineage(
     caller: Caller,
     way: Annotated[Literal["up", "down", "both"], Query(description="what it came from, or what came of it")] = "both",
     depth: Annotated[int, Query(ge=1, le=100, description="links that are followed")] = DEPTH,
-) -> View:
+) -> LineageView:
     """Lineage as trees. Items in projects that you can't see have no name."""
     name = resolve(leader, track, caller, ref)
     visible = caller.projects(leader.store.state())
-    answer: View = {"ref": name}
+    answer: LineageView = {"ref": name}
     if way in ("up", "both"):
         answer["up"] = track.lineage.upstream(name, visible=visible, depth=depth).to_dict()
     if way in ("down", "both"):

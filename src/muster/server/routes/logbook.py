@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, cast
 
-from fastapi import APIRouter, Query, Response
+from fastapi import Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from muster.api.logbook import NotePage, NoteView, ProjectNotes, RunNotes
+from muster.api.words import NoteKind
 from muster.core.errors import Invalid, NotFound
-from muster.core.terms import EntryKind
 from muster.server.context import HEAVY, Caller, Leading, Tracked
 from muster.server.record_context import RunRef, find_run
 from muster.server.routes.cluster import Name
-from muster.server.views import View
+from muster.server.typed_routes import needs, typed_router
 from muster.track.logbook import ATTACHMENTS_MAX, TEXT_MAX, LogbookEntry
 from muster.track.tracking import Tracking
 
-router = APIRouter(prefix="/v1", tags=["logbook"])
+router = typed_router(prefix="/v1", tags=["logbook"])
 
 After = Annotated[int, Query(ge=0, le=2**53, description="the id of the last entry that is known")]
 Limit = Annotated[int, Query(ge=1, le=1000)]
 Search = Annotated[str | None, Query(max_length=500, pattern=r"^[^\x00]*$", description="a text, whatever its case")]
-Kinds = Annotated[list[EntryKind] | None, Query(alias="kind")]
+Kinds = Annotated[list[NoteKind] | None, Query(alias="kind")]
 Last = Annotated[bool, Query(description="the newest rather than the oldest")]
 _MARKDOWN = "text/markdown; charset=utf-8"
 
@@ -41,7 +42,7 @@ class ProjectNoteBody(BaseModel):
     text: str = Field(max_length=TEXT_MAX, description="Markdown, kept as it is written")
 
 
-@router.get("/runs/{ref}/notes", dependencies=HEAVY)
+@router.get("/runs/{ref}/notes", dependencies=HEAVY, openapi_extra=needs("viewer"))
 def run_notes(
     ref: RunRef,
     leader: Leading,
@@ -52,23 +53,27 @@ def run_notes(
     search: Search = None,
     kinds: Kinds = None,
     last: Last = False,
-) -> View:
+) -> RunNotes:
     """Entries in the order in which they were written. For the next page, pass `next` as `after`."""
     run = find_run(leader, track, caller, ref)
     found = track.logbook.entries(run=run.id, after=after, limit=limit, search=search, kinds=kinds or (), last=last)
     return {"run": run.id, **_page(found, limit)}
 
 
-@router.post("/runs/{ref}/notes", status_code=201)
-def add_note(ref: RunRef, body: NoteBody, leader: Leading, track: Tracked, caller: Caller) -> View:
+@router.post("/runs/{ref}/notes", status_code=201, openapi_extra=needs("member"))
+def add_note(ref: RunRef, body: NoteBody, leader: Leading, track: Tracked, caller: Caller) -> NoteView:
     run = find_run(leader, track, caller, ref, "member")
     attached = [_attachment(track, run.id, path) for path in body.attachments]
     made = track.logbook.add(run.project, run.id, caller.user, body.text, attachments=attached, step=body.step)
-    return asdict(made)
+    return note_view(made)
 
 
 @router.get(
-    "/runs/{ref}/logbook", response_class=Response, responses={200: {"content": {_MARKDOWN: {}}}}, dependencies=HEAVY
+    "/runs/{ref}/logbook",
+    response_class=Response,
+    responses={200: {"content": {_MARKDOWN: {}}}},
+    dependencies=HEAVY,
+    openapi_extra=needs("viewer"),
 )
 def run_logbook(ref: RunRef, leader: Leading, track: Tracked, caller: Caller) -> Response:
     """The whole logbook as one Markdown document."""
@@ -76,7 +81,7 @@ def run_logbook(ref: RunRef, leader: Leading, track: Tracked, caller: Caller) ->
     return Response(track.logbook.export(run=run), media_type=_MARKDOWN)
 
 
-@router.get("/projects/{project}/notes", dependencies=HEAVY)
+@router.get("/projects/{project}/notes", dependencies=HEAVY, openapi_extra=needs("viewer"))
 def project_notes(
     project: Name,
     leader: Leading,
@@ -87,7 +92,7 @@ def project_notes(
     search: Search = None,
     kinds: Kinds = None,
     last: Last = False,
-) -> View:
+) -> ProjectNotes:
     """Entries of the project itself and of all its runs."""
     _see(leader, caller, project, "viewer")
     leader.record.reach()
@@ -97,10 +102,10 @@ def project_notes(
     return {"project": project, **_page(found, limit)}
 
 
-@router.post("/projects/{project}/notes", status_code=201)
-def add_project_note(project: Name, body: ProjectNoteBody, leader: Leading, track: Tracked, caller: Caller) -> View:
+@router.post("/projects/{project}/notes", status_code=201, openapi_extra=needs("member"))
+def add_project_note(project: Name, body: ProjectNoteBody, leader: Leading, track: Tracked, caller: Caller) -> NoteView:
     _see(leader, caller, project, "member")
-    return asdict(track.logbook.add(project, "", caller.user, body.text))
+    return note_view(track.logbook.add(project, "", caller.user, body.text))
 
 
 @router.get(
@@ -108,11 +113,16 @@ def add_project_note(project: Name, body: ProjectNoteBody, leader: Leading, trac
     response_class=Response,
     responses={200: {"content": {_MARKDOWN: {}}}},
     dependencies=HEAVY,
+    openapi_extra=needs("viewer"),
 )
 def project_logbook(project: Name, leader: Leading, track: Tracked, caller: Caller) -> Response:
     _see(leader, caller, project, "viewer")
     leader.record.reach()
     return Response(track.logbook.export(project=project), media_type=_MARKDOWN)
+
+
+def note_view(entry: LogbookEntry) -> NoteView:
+    return cast(NoteView, asdict(entry))
 
 
 def _see(leader: Leading, caller: Caller, project: str, role: Literal["viewer", "member"]) -> None:
@@ -122,12 +132,12 @@ def _see(leader: Leading, caller: Caller, project: str, role: Literal["viewer", 
         raise NotFound(f"There is no project {project!r}.", "See `muster project ls`.")
 
 
-def _attachment(track: Tracking, run: str, path: str) -> View:
+def _attachment(track: Tracking, run: str, path: str) -> dict[str, Any]:
     found = track.artifacts.get(run, path)
     if found is None:
         raise Invalid(f"{path[:200]!r} is no artifact of {run}.", "Upload it first.")
     return {"path": path, "digest": found.digest, "bytes": found.bytes}
 
 
-def _page(found: list[LogbookEntry], limit: int) -> View:
-    return {"entries": [asdict(entry) for entry in found], "next": found[-1].id if len(found) == limit else None}
+def _page(found: list[LogbookEntry], limit: int) -> NotePage:
+    return {"entries": [note_view(entry) for entry in found], "next": found[-1].id if len(found) == limit else None}

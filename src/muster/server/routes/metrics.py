@@ -3,37 +3,37 @@
 from __future__ import annotations
 
 from dataclasses import asdict, fields
-from typing import Annotated, Any
+from typing import Annotated, cast
 
-from fastapi import APIRouter, Path, Query, Response
-from pydantic_core import to_json
+from fastapi import Path, Query
 
+from muster.api.metrics import CurveView, SeriesList, SeriesView
 from muster.core.errors import NotFound
 from muster.core.suggest import close_matches
 from muster.server.context import HEAVY, Caller, Leading, Tracked
 from muster.server.record_context import RunRef, find_run
+from muster.server.typed_routes import needs, typed_router
 from muster.track.metrics.shapes import Axis, Curve, Series
 from muster.track.metrics.store import BUCKETS_MAX
 from muster.wire import NAME_MAX
 
-router = APIRouter(prefix="/v1/runs/{ref}/metrics", tags=["metrics"])
+router = typed_router(prefix="/v1/runs/{ref}/metrics", tags=["metrics"])
 
 MetricName = Annotated[str, Path(min_length=1, max_length=NAME_MAX, pattern=r"^[^\x00]*$")]
 Rank = Annotated[int | None, Query(ge=0, le=2**31 - 1, description="the lowest that reported the metric when left out")]
 Attempt = Annotated[int | None, Query(ge=0, le=2**31 - 1, description="one attempt, all of it")]
 Edge = Annotated[float | None, Query(ge=-(2**63), le=2**63, allow_inf_nan=False)]
-_JSON: dict[int | str, dict[str, Any]] = {200: {"content": {"application/json": {}}}}
 
 
-@router.get("", response_class=Response, responses=_JSON, dependencies=HEAVY)
-def series(ref: RunRef, leader: Leading, track: Tracked, caller: Caller, rank: Rank = None) -> Response:
+@router.get("", dependencies=HEAVY, openapi_extra=needs("viewer"))
+def series(ref: RunRef, leader: Leading, track: Tracked, caller: Caller, rank: Rank = None) -> SeriesList:
     """Every series with its last value, extremes and counts; the series of the run itself come first."""
     run = find_run(leader, track, caller, ref)
     found = track.metrics.series(run.id, rank)
-    return _answer({"id": run.id, "series": [{"name": s.name, "rank": s.rank, **asdict(s.summary)} for s in found]})
+    return {"id": run.id, "series": [_series_view(one) for one in found]}
 
 
-@router.get("/{name:path}", response_class=Response, responses=_JSON, dependencies=HEAVY)
+@router.get("/{name:path}", dependencies=HEAVY, openapi_extra=needs("viewer"))
 def curve(
     ref: RunRef,
     name: MetricName,
@@ -47,7 +47,7 @@ def curve(
     rank: Rank = None,
     attempt: Attempt = None,
     superseded: Annotated[bool, Query(description="with what a restart went back behind")] = False,
-) -> Response:
+) -> CurveView:
     """At most `buckets` buckets in the order of the axis, as arrays of equal length; a bucket of one is the point
     itself.
 
@@ -60,12 +60,13 @@ def curve(
     )  # fmt: skip
     if not len(found.buckets):
         _check_there(track.metrics.series(run.id), name, rank)
-    return _answer({"id": run.id, **curve_view(found)})
+    return curve_view(run.id, found)
 
 
-def curve_view(curve: Curve) -> dict[str, Any]:
+def curve_view(run: str, curve: Curve) -> CurveView:
     arrays = {field.name: getattr(curve.buckets, field.name).tolist() for field in fields(curve.buckets)}
-    return {
+    view = {
+        "id": run,
         "name": curve.name,
         "rank": curve.rank,
         "axis": curve.axis,
@@ -75,6 +76,11 @@ def curve_view(curve: Curve) -> dict[str, Any]:
         "attempt": curve.attempt.tolist(),
         "bands": [asdict(band) for band in curve.bands],
     }
+    return cast(CurveView, view)
+
+
+def _series_view(series: Series) -> SeriesView:
+    return cast(SeriesView, {"name": series.name, "rank": series.rank, **asdict(series.summary)})
 
 
 def _check_there(series: list[Series], name: str, rank: int | None) -> None:
@@ -85,8 +91,3 @@ def _check_there(series: list[Series], name: str, rank: int | None) -> None:
     of = "" if rank is None else f" of rank {rank}"
     hint = f"There is {', '.join(near)}." if near else "It has none yet."
     raise NotFound(f"The run has no metric {name!r}{of}.", hint)
-
-
-def _answer(body: dict[str, Any]) -> Response:
-    """Encodes the whole body at once: FastAPI would look at every number separately."""
-    return Response(to_json(body, inf_nan_mode="strings"), media_type="application/json")

@@ -3,26 +3,37 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, cast
 
-from fastapi import APIRouter, Path, Query
+from fastapi import Path, Query
 from pydantic import BaseModel, ConfigDict, Field
 
+from muster.api.models import (
+    ModelAliases,
+    ModelDeleted,
+    ModelDetail,
+    ModelList,
+    ModelView,
+    PromotionView,
+    VersionDeleted,
+    VersionDetail,
+    VersionView,
+)
+from muster.api.words import Stage
 from muster.core.entities import Role
 from muster.core.errors import NotFound
-from muster.core.terms import Stage
 from muster.server.auth import Identity
 from muster.server.context import Caller, Leading, Tracked
 from muster.server.leader import Leader
 from muster.server.record_context import find_run
 from muster.server.routes.lineage import resolve
-from muster.server.views import View
+from muster.server.typed_routes import needs, typed_router
 from muster.track.lineage import run_in
 from muster.track.model_rows import Model, Version, source_ref
 from muster.track.models import NAME_MAX, taken
 from muster.track.tracking import Tracking
 
-router = APIRouter(prefix="/v1/models", tags=["models"])
+router = typed_router(prefix="/v1/models", tags=["models"])
 
 ModelName = Annotated[str, Path(min_length=1, max_length=NAME_MAX, pattern=r"^[^\x00]*$")]
 Number = Annotated[int, Path(ge=1, le=2**31 - 1)]
@@ -76,37 +87,37 @@ class AliasBody(BaseModel):
     version: int = Field(ge=1, le=2**31 - 1)
 
 
-@router.get("")
+@router.get("", openapi_extra=needs("anyone"))
 def list_models(
     leader: Leading,
     track: Tracked,
     caller: Caller,
     project: Annotated[str | None, Query(max_length=100, pattern=r"^[^\x00]*$")] = None,
     contains: Annotated[str, Query(max_length=250, pattern=r"^[^\x00]*$", description="of the name")] = "",
-) -> View:
+) -> ModelList:
     visible = caller.projects(leader.store.state())
     if project is not None:
         visible = [project] if visible is None or project in visible else []
     return {"models": [_model_view(track, model) for model in track.models.search(visible, contains=contains)]}
 
 
-@router.post("", status_code=201)
-def create_model(body: ModelBody, leader: Leading, track: Tracked, caller: Caller) -> View:
+@router.post("", status_code=201, openapi_extra=needs("member"))
+def create_model(body: ModelBody, leader: Leading, track: Tracked, caller: Caller) -> ModelView:
     _project(leader, caller, body.project)
     made = track.models.create(body.name, body.project, description=body.description, tags=body.tags, actor=caller.user)
     return _model_view(track, made)
 
 
-@router.get("/{name}")
-def get_model(name: ModelName, leader: Leading, track: Tracked, caller: Caller) -> View:
+@router.get("/{name}", openapi_extra=needs("viewer"))
+def get_model(name: ModelName, leader: Leading, track: Tracked, caller: Caller) -> ModelDetail:
     """A model with all its versions, oldest first."""
     model = _find(leader, track, caller, name)
     versions = [_version_view(track, one) for one in track.models.versions(model.name)]
     return {**_model_view(track, model), "versions": versions}
 
 
-@router.patch("/{name}")
-def change_model(name: ModelName, body: ModelChange, leader: Leading, track: Tracked, caller: Caller) -> View:
+@router.patch("/{name}", openapi_extra=needs("member"))
+def change_model(name: ModelName, body: ModelChange, leader: Leading, track: Tracked, caller: Caller) -> ModelView:
     model = _find(leader, track, caller, name, "member")
     new = body.name if body.name != model.name else None
     if new is not None or body.description is not None or body.tags:
@@ -116,15 +127,15 @@ def change_model(name: ModelName, body: ModelChange, leader: Leading, track: Tra
     return _model_view(track, model)
 
 
-@router.delete("/{name}")
-def delete_model(name: ModelName, leader: Leading, track: Tracked, caller: Caller) -> View:
+@router.delete("/{name}", openapi_extra=needs("admin"))
+def delete_model(name: ModelName, leader: Leading, track: Tracked, caller: Caller) -> ModelDeleted:
     model = _find(leader, track, caller, name, "admin")
     track.models.delete(model.name, caller.user)
     return {"name": model.name, "deleted": True}
 
 
-@router.post("/{name}/versions", status_code=201)
-def register(name: ModelName, body: VersionBody, leader: Leading, track: Tracked, caller: Caller) -> View:
+@router.post("/{name}/versions", status_code=201, openapi_extra=needs("member"))
+def register(name: ModelName, body: VersionBody, leader: Leading, track: Tracked, caller: Caller) -> VersionView:
     """Registers the next version of a model. With `project`, creates the model if it doesn't exist."""
     known = track.models.get(name)
     if body.project is None or (known is not None and caller.role(leader.store.state(), known.project) is not None):
@@ -147,19 +158,19 @@ def register(name: ModelName, body: VersionBody, leader: Leading, track: Tracked
     return _version_view(track, made)
 
 
-@router.get("/{name}/versions/{version}")
-def get_version(name: ModelName, version: Number, leader: Leading, track: Tracked, caller: Caller) -> View:
+@router.get("/{name}/versions/{version}", openapi_extra=needs("viewer"))
+def get_version(name: ModelName, version: Number, leader: Leading, track: Tracked, caller: Caller) -> VersionDetail:
     """A version with all its promotions and their evidence."""
     _find(leader, track, caller, name)
     found = track.models.need_version(name, version)
-    promotions = [asdict(one) for one in track.models.promotions.promotions(name, version)]
+    promotions = [cast(PromotionView, asdict(one)) for one in track.models.promotions.promotions(name, version)]
     return {**_version_view(track, found), "promotions": promotions}
 
 
-@router.patch("/{name}/versions/{version}")
+@router.patch("/{name}/versions/{version}", openapi_extra=needs("member"))
 def change_version(
     name: ModelName, version: Number, body: ModelChange, leader: Leading, track: Tracked, caller: Caller
-) -> View:
+) -> VersionView:
     _find(leader, track, caller, name, "member")
     track.models.need_version(name, version)
     if body.description is not None or body.tags:
@@ -167,32 +178,36 @@ def change_version(
     return _version_view(track, track.models.need_version(name, version))
 
 
-@router.delete("/{name}/versions/{version}")
-def delete_version(name: ModelName, version: Number, leader: Leading, track: Tracked, caller: Caller) -> View:
+@router.delete("/{name}/versions/{version}", openapi_extra=needs("admin"))
+def delete_version(name: ModelName, version: Number, leader: Leading, track: Tracked, caller: Caller) -> VersionDeleted:
     _find(leader, track, caller, name, "admin")
     track.models.delete_version(name, version, caller.user)
     return {"name": name, "version": version, "deleted": True}
 
 
-@router.post("/{name}/versions/{version}/stage")
-def promote(name: ModelName, version: Number, body: StageBody, leader: Leading, track: Tracked, caller: Caller) -> View:
+@router.post("/{name}/versions/{version}/stage", openapi_extra=needs("member"))
+def promote(
+    name: ModelName, version: Number, body: StageBody, leader: Leading, track: Tracked, caller: Caller
+) -> PromotionView:
     """Moves a version to a stage and stores the evidence. Production requires evidence."""
     _find(leader, track, caller, name, "member")
     evidence = [find_run(leader, track, caller, ref).id for ref in body.evidence]
     given = body.model_dump(exclude={"stage", "evidence"})
     made = track.models.promote(name, version, body.stage, actor=caller.user, evidence=evidence, **given)
-    return asdict(made)
+    return cast(PromotionView, asdict(made))
 
 
-@router.put("/{name}/aliases/{alias}")
-def set_alias(name: ModelName, alias: Alias, body: AliasBody, leader: Leading, track: Tracked, caller: Caller) -> View:
+@router.put("/{name}/aliases/{alias}", openapi_extra=needs("member"))
+def set_alias(
+    name: ModelName, alias: Alias, body: AliasBody, leader: Leading, track: Tracked, caller: Caller
+) -> ModelAliases:
     _find(leader, track, caller, name, "member")
     track.models.set_alias(name, alias, body.version, caller.user)
     return {"name": name, "aliases": track.models.aliases(name)}
 
 
-@router.delete("/{name}/aliases/{alias}")
-def delete_alias(name: ModelName, alias: Alias, leader: Leading, track: Tracked, caller: Caller) -> View:
+@router.delete("/{name}/aliases/{alias}", openapi_extra=needs("member"))
+def delete_alias(name: ModelName, alias: Alias, leader: Leading, track: Tracked, caller: Caller) -> ModelAliases:
     _find(leader, track, caller, name, "member")
     track.models.delete_alias(name, alias, caller.user)
     return {"name": name, "aliases": track.models.aliases(name)}
@@ -223,15 +238,32 @@ def _exists(track: Tracking, source: str) -> None:
         raise NotFound(f"Run {run} has no checkpoint at step {inner!r}.", f"See `muster status {run}`.")
 
 
-def _model_view(track: Tracking, model: Model) -> View:
+def _model_view(track: Tracking, model: Model) -> ModelView:
     newest = track.models.latest(model.name)
-    view = {key: value for key, value in asdict(model).items() if key != "doc"}
-    stages = {stage: one.version for stage, one in newest.items()}
-    aliases = track.models.aliases(model.name)
-    return {**view, "tags": model.tags, "aliases": aliases, "latest": stages}
+    return {
+        "name": model.name,
+        "project": model.project,
+        "created_at": model.created_at,
+        "updated_at": model.updated_at,
+        "description": model.description,
+        "tags": model.tags,
+        "aliases": track.models.aliases(model.name),
+        "latest": {stage: one.version for stage, one in newest.items()},
+    }
 
 
-def _version_view(track: Tracking, one: Version) -> View:
-    view = {key: value for key, value in asdict(one).items() if key != "doc"}
-    aliases = [alias for alias, version in track.models.aliases(one.name).items() if version == one.version]
-    return {**view, "tags": one.tags, "status": one.status, "aliases": aliases}
+def _version_view(track: Tracking, one: Version) -> VersionView:
+    return {
+        "name": one.name,
+        "version": one.version,
+        "run": one.run,
+        "source": one.source,
+        "stage": cast(Stage, one.stage),
+        "user": one.user,
+        "created_at": one.created_at,
+        "updated_at": one.updated_at,
+        "description": one.description,
+        "tags": one.tags,
+        "status": one.status,
+        "aliases": [alias for alias, version in track.models.aliases(one.name).items() if version == one.version],
+    }

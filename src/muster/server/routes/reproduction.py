@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
-
+from muster.api.runs import Reproduction
 from muster.core.errors import Invalid
 from muster.core.spec import dump_job
 from muster.server.context import HEAVY, Caller, Leading, Tracked
 from muster.server.record_context import RunRef, find_run
-from muster.server.views import View
+from muster.server.typed_routes import needs, typed_router
 from muster.track.reproduction import known
 
-router = APIRouter(prefix="/v1/runs/{ref}", tags=["content"])
+router = typed_router(prefix="/v1/runs/{ref}", tags=["content"])
 
 
-@router.get("/reproduction", dependencies=HEAVY)
-def reproduction(ref: RunRef, leader: Leading, track: Tracked, caller: Caller) -> View:
+@router.get("/reproduction", dependencies=HEAVY, openapi_extra=needs("viewer"))
+def reproduction(ref: RunRef, leader: Leading, track: Tracked, caller: Caller) -> Reproduction:
     """The spec, the snapshot's files, and the environment, seeds and data of the run."""
     run = find_run(leader, track, caller, ref)
     job = leader.store.job(run.id)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 
+from muster.api.rules import RuleChange, RuleSection, RulesSet, RulesView
 from muster.control.rules import problems_here, read_rules, set_rules
 from muster.core.document import MAX_BYTES
 from muster.core.errors import SpecError
@@ -18,9 +17,9 @@ from muster.core.state import State
 from muster.sched.describe import Section, describe
 from muster.server.auth import Identity
 from muster.server.context import Caller, Leading
-from muster.server.views import View
+from muster.server.typed_routes import needs, typed_router
 
-router = APIRouter(prefix="/v1", tags=["rules"])
+router = typed_router(prefix="/v1", tags=["rules"])
 
 
 class RulesBody(BaseModel):
@@ -31,14 +30,14 @@ class RulesBody(BaseModel):
     source: str = Field("The policy", max_length=1000, description="what errors should call it")
 
 
-@router.get("/rules")
-def get_rules(leader: Leading, caller: Caller) -> View:
+@router.get("/rules", openapi_extra=needs("anyone"))
+def get_rules(leader: Leading, caller: Caller) -> RulesView:
     """The rules in force; without those of projects that you can't see."""
     return leader.look(lambda state: _view(state, caller))
 
 
-@router.put("/rules")
-def put_rules(body: RulesBody, leader: Leading, caller: Caller) -> View:
+@router.put("/rules", openapi_extra=needs("superuser"))
+def put_rules(body: RulesBody, leader: Leading, caller: Caller) -> RulesSet:
     """Sets a policy, all of it or nothing, and describes in plain language what changes."""
     caller.need_superuser()
     before = leader.look(_described)
@@ -50,7 +49,7 @@ def put_rules(body: RulesBody, leader: Leading, caller: Caller) -> View:
     return {**after, "applied": not body.dry_run, "changes": _changes(before, after["described"])}
 
 
-def _view(state: State, caller: Identity) -> View:
+def _view(state: State, caller: Identity) -> RulesView:
     seen = caller.projects(state)
     rules, text = state.rules, state.in_force.text
     queues = [queue for queue in state.queues.values() if seen is None or queue.project in seen]
@@ -64,7 +63,7 @@ def _view(state: State, caller: Identity) -> View:
     return _as_view(rules, text or dump_rules(rules), describe(rules, queues))
 
 
-def _would_be(state: State, body: RulesBody) -> View:
+def _would_be(state: State, body: RulesBody) -> RulesView:
     rules = read_rules(body.text, body.source)
     problems = problems_here(rules, state)
     if problems:
@@ -72,7 +71,7 @@ def _would_be(state: State, body: RulesBody) -> View:
     return _as_view(rules, body.text, describe(rules, state.queues.values()))
 
 
-def _as_view(rules: Rules, text: str, described: Sequence[Section]) -> View:
+def _as_view(rules: Rules, text: str, described: Sequence[Section]) -> RulesView:
     return {
         "rules": rules.model_dump(mode="json"),
         "text": text,
@@ -80,14 +79,14 @@ def _as_view(rules: Rules, text: str, described: Sequence[Section]) -> View:
     }
 
 
-def _described(state: State) -> list[dict[str, Any]]:
+def _described(state: State) -> list[RuleSection]:
     return [section.to_dict() for section in describe(state.rules, state.queues.values())]
 
 
-def _changes(before: Sequence[dict[str, Any]], after: Sequence[dict[str, Any]]) -> list[View]:
+def _changes(before: Sequence[RuleSection], after: Sequence[RuleSection]) -> list[RuleChange]:
     """The lines that were removed and added, by section."""
     old, new = ({section["title"]: section["lines"] for section in sections} for sections in (before, after))
-    found = []
+    found: list[RuleChange] = []
     for title in {**new, **old}:
         gone = [line for line in old.get(title, ()) if line not in new.get(title, ())]
         added = [line for line in new.get(title, ()) if line not in old.get(title, ())]

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import asdict
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from pydantic import BaseModel, ConfigDict, Field
-from sqlalchemy import select
 
+from muster.api.runs import ChangeList, CheckpointList, RunAttempts, RunDetail, RunParams, RunPurged, RunTags
+from muster.api.words import Kind, Phase
 from muster.core.errors import Invalid, NotFound
-from muster.core.terms import Kind, Phase
 from muster.server.context import Caller, Leading, Tracked
-from muster.server.log_reader import output_view
 from muster.server.record_context import RunRef, find_run
-from muster.server.views import View
-from muster.store import record_tables as tables
-from muster.store.codec import loads
-from muster.track.rows import Run
+from muster.server.run_views import attempt_views, change_views, checkpoint_views, run_view
+from muster.server.typed_routes import needs, typed_router
 from muster.track.tracking import Tracking
 
-router = APIRouter(prefix="/v1/runs", tags=["runs"])
+router = typed_router(prefix="/v1/runs", tags=["runs"])
 
 Time = Annotated[float | None, Field(ge=0, le=1e11, allow_inf_nan=False, description="seconds since 1970, UTC")]
 Text = Annotated[str, Field(max_length=500)]
@@ -72,8 +67,8 @@ class TagsBody(BaseModel):
     values: dict[str, str | None] = Field(description="null removes a tag")
 
 
-@router.post("", status_code=201)
-def create_run(body: RunBody, leader: Leading, track: Tracked, caller: Caller) -> View:
+@router.post("", status_code=201, openapi_extra=needs("member"))
+def create_run(body: RunBody, leader: Leading, track: Tracked, caller: Caller) -> RunDetail:
     """Creates a run that is not a job's: of a script, of another tool, or of the past."""
     state = leader.store.state()
     caller.need(state, body.project, "member")
@@ -82,103 +77,81 @@ def create_run(body: RunBody, leader: Leading, track: Tracked, caller: Caller) -
     _check_experiment(track, body.experiment, body.project)
     parent = find_run(leader, track, caller, body.parent).id if body.parent else None
     made = track.runs.create(**body.model_dump(exclude={"parent"}), parent=parent, user=caller.user)
-    return run_view(track, track.runs.need(made.id))
+    return run_view(leader, track, track.runs.need(made.id))
 
 
-@router.get("/{ref}")
-def get_run(ref: RunRef, leader: Leading, track: Tracked, caller: Caller) -> View:
+@router.get("/{ref}", openapi_extra=needs("viewer"))
+def get_run(ref: RunRef, leader: Leading, track: Tracked, caller: Caller) -> RunDetail:
     """All that was recorded of a run, with parameters, tags, data and metric summaries; for a job, its output size."""
     run = find_run(leader, track, caller, ref)
-    job = leader.store.job(run.id)
-    return {**run_view(track, run), "output": output_view(leader, job) if job is not None else None}
+    return run_view(leader, track, run)
 
 
-@router.patch("/{ref}")
-def change_run(ref: RunRef, body: ChangeBody, leader: Leading, track: Tracked, caller: Caller) -> View:
+@router.patch("/{ref}", openapi_extra=needs("member"))
+def change_run(ref: RunRef, body: ChangeBody, leader: Leading, track: Tracked, caller: Caller) -> RunDetail:
     run = find_run(leader, track, caller, ref, "member")
     _check_experiment(track, body.experiment, run.project)
-    return run_view(track, track.runs.update(run.id, actor=caller.user, **body.model_dump()))
+    return run_view(leader, track, track.runs.update(run.id, actor=caller.user, **body.model_dump()))
 
 
-@router.delete("/{ref}")
+@router.delete("/{ref}", openapi_extra=needs("member"))
 def delete_run(
     ref: RunRef,
     leader: Leading,
     track: Tracked,
     caller: Caller,
     purge: Annotated[bool, Query(description="for good: nothing of it is left but who deleted it, and when")] = False,
-) -> View:
+) -> RunDetail | RunPurged:
     """Hides a run, or deletes it for good. Deleting a run of another user needs the role admin."""
     run = find_run(leader, track, caller, ref, "member")
     if not purge:
-        return run_view(track, track.runs.hide(run.id, caller.user))
+        return run_view(leader, track, track.runs.hide(run.id, caller.user))
     if run.user != caller.user:
         caller.need(leader.store.state(), run.project, "admin")
     return {"id": run.id, "purged": True, "rows": track.purge.purge(run.id, caller.user)}
 
 
-@router.post("/{ref}/restore")
-def restore_run(ref: RunRef, leader: Leading, track: Tracked, caller: Caller) -> View:
+@router.post("/{ref}/restore", openapi_extra=needs("member"))
+def restore_run(ref: RunRef, leader: Leading, track: Tracked, caller: Caller) -> RunDetail:
     """Restores a hidden run to all lists. The run is given by its whole id."""
     run = find_run(leader, track, caller, ref, "member")
-    return run_view(track, track.runs.restore(run.id, caller.user))
+    return run_view(leader, track, track.runs.restore(run.id, caller.user))
 
 
-@router.put("/{ref}/params")
-def set_params(ref: RunRef, body: ParamsBody, leader: Leading, track: Tracked, caller: Caller) -> View:
+@router.put("/{ref}/params", openapi_extra=needs("member"))
+def set_params(ref: RunRef, body: ParamsBody, leader: Leading, track: Tracked, caller: Caller) -> RunParams:
     """Sets parameters. If a parameter had another value, that is recorded as a change."""
     run = find_run(leader, track, caller, ref, "member")
     track.runs.set_params(run.id, body.values, actor=caller.user, refuse_change=body.refuse_change)
     return {"id": run.id, "params": track.runs.params([run.id])[run.id]}
 
 
-@router.put("/{ref}/tags")
-def set_tags(ref: RunRef, body: TagsBody, leader: Leading, track: Tracked, caller: Caller) -> View:
+@router.put("/{ref}/tags", openapi_extra=needs("member"))
+def set_tags(ref: RunRef, body: TagsBody, leader: Leading, track: Tracked, caller: Caller) -> RunTags:
     run = find_run(leader, track, caller, ref, "member")
     track.runs.set_tags(run.id, body.values, caller.user)
     return {"id": run.id, "tags": track.runs.tags([run.id])[run.id]}
 
 
-@router.get("/{ref}/changes")
-def changes(ref: RunRef, leader: Leading, track: Tracked, caller: Caller) -> View:
+@router.get("/{ref}/changes", openapi_extra=needs("viewer"))
+def changes(ref: RunRef, leader: Leading, track: Tracked, caller: Caller) -> ChangeList:
     """Parameters and tags that were changed afterwards, oldest first."""
     run = find_run(leader, track, caller, ref)
-    return {"id": run.id, "changes": [asdict(change) for change in track.runs.changes(run.id)]}
+    return {"id": run.id, "changes": change_views(track, run.id)}
 
 
-@router.get("/{ref}/attempts")
-def attempts(ref: RunRef, leader: Leading, track: Tracked, caller: Caller) -> View:
+@router.get("/{ref}/attempts", openapi_extra=needs("viewer"))
+def attempts(ref: RunRef, leader: Leading, track: Tracked, caller: Caller) -> RunAttempts:
     """The attempts: nodes, times, outcome, environment and parameters."""
     run = find_run(leader, track, caller, ref)
-    return {"id": run.id, "attempts": track.runs.attempts(run.id)}
+    return {"id": run.id, "attempts": attempt_views(track, run.id)}
 
 
-@router.get("/{ref}/checkpoints")
-def checkpoints(ref: RunRef, leader: Leading, track: Tracked, caller: Caller) -> View:
+@router.get("/{ref}/checkpoints", openapi_extra=needs("viewer"))
+def checkpoints(ref: RunRef, leader: Leading, track: Tracked, caller: Caller) -> CheckpointList:
     """The checkpoints in the order of the steps, and how to load them."""
     run = find_run(leader, track, caller, ref)
-    table = tables.checkpoints
-    query = select(table).where(table.c.run == run.id).order_by(table.c.step, table.c.attempt)
-    with track.db.reading() as connection:
-        rows = connection.execute(query).all()
-    names = ("step", "attempt", "path", "bytes", "time")
-    found = [{**{name: getattr(row, name) for name in names}, **loads(row.doc)} for row in rows]
-    return {"id": run.id, "checkpoints": found}
-
-
-def run_view(track: Tracking, run: Run) -> View:
-    links = tables.links.c
-    with track.db.reading() as connection:
-        query = select(links.source, links.doc).where(links.target == f"run:{run.id}", links.role == "reads")
-        data = [{"ref": ref, **loads(doc)} for ref, doc in connection.execute(query.order_by(links.source))]
-    summaries = track.metrics.summaries([run.id]).get(run.id, {})
-    return {
-        **asdict(run),
-        "params": track.runs.params([run.id])[run.id],
-        "tags": track.runs.tags([run.id])[run.id],
-        "data": data,
-        "metrics": {name: _plain(asdict(summary)) for name, summary in summaries.items()},
-    }
+    return {"id": run.id, "checkpoints": checkpoint_views(track, run.id)}
 
 
 def _check_experiment(track: Tracking, experiment: int | None, project: str) -> None:
@@ -187,12 +160,3 @@ def _check_experiment(track: Tracking, experiment: int | None, project: str) -> 
     found = track.experiments.get(experiment)
     if found is None or found.project != project:
         raise Invalid(f"Project {project!r} has no experiment {experiment}.", "Leave it out for the project's own.")
-
-
-def _plain(summary: View) -> View:
-    """JSON has no NaN and no infinity: they are sent as text."""
-    return {name: _said(value) if isinstance(value, float) else value for name, value in summary.items()}
-
-
-def _said(value: float) -> float | str:
-    return value if math.isfinite(value) else "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"

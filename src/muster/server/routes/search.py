@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
-from fastapi import APIRouter, Path, Query, Response
+from fastapi import Path, Query
 from pydantic import BaseModel, ConfigDict, Field
-from pydantic_core import to_json
 
+from muster.api.search import SavedQueryList, SavedQueryView, SearchPage
 from muster.core.errors import Invalid
 from muster.server.auth import Identity
 from muster.server.context import HEAVY, Caller, Leading, Tracked
 from muster.server.leader import Leader
-from muster.server.views import View
+from muster.server.typed_routes import needs, typed_router
 from muster.track.query.lex import LONGEST
 from muster.track.query.parse import parse_field
 from muster.track.saved import MOST_COLUMNS, SavedQuery
 from muster.track.search import MOST
 from muster.track.tracking import Tracking
 
-router = APIRouter(prefix="/v1", tags=["runs"])
+router = typed_router(prefix="/v1", tags=["runs"])
 
 _SAVED: Final = re.compile(r"\s*@(\S+)\s*\Z")
-_JSON: Final[dict[int | str, dict[str, Any]]] = {200: {"content": {"application/json": {}}}}
 _NO_NUL: Final = r"^[^\x00]*$"
 Name = Annotated[str, Path(min_length=1, max_length=210, pattern=_NO_NUL)]
 Text = Annotated[str, Field(max_length=LONGEST + 1000, pattern=_NO_NUL)]
@@ -56,7 +55,7 @@ class SaveBody(BaseModel):
     project: Short = Field(default="", description="shared with its members; empty: yours alone")
 
 
-@router.get("/runs", response_class=Response, responses=_JSON, dependencies=HEAVY)
+@router.get("/runs", dependencies=HEAVY, openapi_extra=needs("anyone"))
 def list_runs(
     leader: Leading,
     track: Tracked,
@@ -65,26 +64,26 @@ def list_runs(
     sort: Annotated[str, Query(max_length=2000, pattern=_NO_NUL)] = "",
     limit: Annotated[int, Query(ge=1, le=MOST)] = 100,
     after: Annotated[str | None, Query(max_length=10_000)] = None,
-) -> Response:
+) -> SearchPage:
     """Same as `search`, for queries that fit into a URL."""
-    return _answer(find(leader, track, caller, SearchBody(query=query, sort=sort, limit=limit, after=after)))
+    return find(leader, track, caller, SearchBody(query=query, sort=sort, limit=limit, after=after))
 
 
-@router.post("/runs/search", response_class=Response, responses=_JSON, dependencies=HEAVY)
-def search(body: SearchBody, leader: Leading, track: Tracked, caller: Caller) -> Response:
+@router.post("/runs/search", dependencies=HEAVY, openapi_extra=needs("anyone"))
+def search(body: SearchBody, leader: Leading, track: Tracked, caller: Caller) -> SearchPage:
     """Runs that match the query, newest first unless sorted, with their parameters, tags, metrics and data."""
-    return _answer(find(leader, track, caller, body))
+    return find(leader, track, caller, body)
 
 
-@router.get("/queries")
-def saved_queries(leader: Leading, track: Tracked, caller: Caller) -> View:
+@router.get("/queries", openapi_extra=needs("anyone"))
+def saved_queries(leader: Leading, track: Tracked, caller: Caller) -> SavedQueryList:
     """Your saved queries, and those of your projects."""
     found = track.saved.list(caller.user, caller.projects(leader.store.state()))
     return {"queries": [one.to_dict() for one in found]}
 
 
-@router.put("/queries/{name}")
-def save_query(name: Name, body: SaveBody, leader: Leading, track: Tracked, caller: Caller) -> View:
+@router.put("/queries/{name}", openapi_extra=needs("anyone"))
+def save_query(name: Name, body: SaveBody, leader: Leading, track: Tracked, caller: Caller) -> SavedQueryView:
     """Saves a query under a name; replaces one of the same name."""
     if body.project:
         caller.need(leader.store.state(), body.project, "member")
@@ -92,8 +91,8 @@ def save_query(name: Name, body: SaveBody, leader: Leading, track: Tracked, call
     return saved.to_dict()
 
 
-@router.delete("/queries/{name:path}")
-def remove_query(name: Name, leader: Leading, track: Tracked, caller: Caller) -> View:
+@router.delete("/queries/{name:path}", openapi_extra=needs("anyone"))
+def remove_query(name: Name, leader: Leading, track: Tracked, caller: Caller) -> SavedQueryView:
     """Removes a saved query. `project/name` is that project's; a plain name is yours if you have one of that name."""
     state = leader.store.state()
     saved = track.saved.get(caller.user, caller.projects(state), name)
@@ -103,7 +102,7 @@ def remove_query(name: Name, leader: Leading, track: Tracked, caller: Caller) ->
     return saved.to_dict()
 
 
-def find(leader: Leader, track: Tracking, caller: Identity, body: SearchBody) -> View:
+def find(leader: Leader, track: Tracking, caller: Identity, body: SearchBody) -> SearchPage:
     """A page of runs, with the query as it was interpreted."""
     visible = caller.projects(leader.store.state())
     saved = _saved(track, caller, visible, body.query)
@@ -118,10 +117,10 @@ def find(leader: Leader, track: Tracking, caller: Identity, body: SearchBody) ->
         query, projects=visible, sort=sort, limit=body.limit, after=body.after, hidden=body.hidden, count=body.count
     )
     return {
-        "runs": track.search.views(page.ids, columns),
+        "runs": track.search.views(page.ids) if columns is None else track.search.cells(page.ids, columns),
         "next": page.cursor,
         "total": page.total,
-        "hints": page.hints,
+        "hints": list(page.hints),
         "query": query,
         "sort": sort,
         "columns": None if columns is None else [str(column) for column in columns],
@@ -135,8 +134,3 @@ def _saved(track: Tracking, caller: Identity, visible: list[str] | None, query: 
     if query.lstrip().startswith("@"):
         raise Invalid("A saved query stands alone.", "Write `@name`, or the query itself.")
     return None
-
-
-def _answer(view: View) -> Response:
-    """Encodes the body here: FastAPI would look at every value in Python first."""
-    return Response(to_json(view), media_type="application/json")

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, cast
 
 import numpy as np
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import select
 from starlette.concurrency import run_in_threadpool
 
+from muster.api.transfer import ImportBegun, MediaPage, MediumView
+from muster.api.words import FINAL
+from muster.api.worker import IngestReply
 from muster.core.errors import Conflict, Invalid, NotFound
-from muster.core.terms import FINAL
 from muster.server.auth import Identity
 from muster.server.context import HEAVY, Caller, Leading, Tracked
 from muster.server.leader import Leader
 from muster.server.record_context import RunRef, find_run, holder_of
-from muster.server.views import View
+from muster.server.typed_routes import JsonAnswer, needs, typed_router
 from muster.store.codec import check_text, loads
 from muster.store.record_tables import media
 from muster.track.rows import Run
@@ -25,7 +27,7 @@ from muster.track.tracking import Tracking
 from muster.track.values import purged
 from muster.wire import Batch
 
-router = APIRouter(prefix="/v1/runs", tags=["transfer"])
+router = typed_router(prefix="/v1/runs", tags=["transfer"])
 
 SOURCE: Final = "import:"
 Text = Annotated[str, Field(pattern=r"^[^\x00]*$", max_length=500)]
@@ -49,8 +51,8 @@ class ImportBody(BaseModel):
     created_at: float = Field(ge=-1e11, le=1e12, allow_inf_nan=False)
 
 
-@router.post("/import")
-def begin_import(body: ImportBody, leader: Leading, track: Tracked, caller: Caller) -> View:
+@router.post("/import", openapi_extra=needs("member"))
+def begin_import(body: ImportBody, leader: Leading, track: Tracked, caller: Caller) -> ImportBegun:
     """Begins the import of a run and returns it. A run that was imported before is the same run."""
     check_text(body.key, body.project, body.name, body.purpose, body.place)
     state = leader.store.state()
@@ -79,7 +81,7 @@ def begin_import(body: ImportBody, leader: Leading, track: Tracked, caller: Call
     return {"id": run, "attempt": origin["attempt"], "done": origin["done"]}
 
 
-@router.post("/{ref}/import", dependencies=HEAVY)
+@router.post("/{ref}/import", dependencies=HEAVY, openapi_extra=needs("member"))
 async def take_in(
     ref: RunRef,
     request: Request,
@@ -87,7 +89,7 @@ async def take_in(
     track: Tracked,
     caller: Caller,
     attempt: Annotated[int, Query(ge=1, le=2**31 - 1)],
-) -> Response:
+) -> JsonAnswer[IngestReply]:
     """Stores a batch (see `muster.wire.Batch`) of an import once, however often it is sent."""
     body = await request.body()
     try:
@@ -96,10 +98,10 @@ async def take_in(
         raise Invalid(f"The body is not a batch: {error}.") from error
     run = await run_in_threadpool(find_run, leader, track, caller, ref, "member")
     reply = await run_in_threadpool(_take_in, leader, track, run, attempt, batch, caller)
-    return Response(reply, media_type="application/json")
+    return JsonAnswer(reply)
 
 
-@router.get("/{ref}/points/{name:path}", response_class=Response, dependencies=HEAVY)
+@router.get("/{ref}/points/{name:path}", response_class=Response, dependencies=HEAVY, openapi_extra=needs("viewer"))
 def points(
     ref: RunRef,
     name: Name,
@@ -128,7 +130,7 @@ def points(
     return Response(body, media_type="application/octet-stream")
 
 
-@router.get("/{ref}/media", dependencies=HEAVY)
+@router.get("/{ref}/media", dependencies=HEAVY, openapi_extra=needs("viewer"))
 def list_media(
     ref: RunRef,
     leader: Leading,
@@ -137,7 +139,7 @@ def list_media(
     name: Annotated[str | None, Query(max_length=500, pattern=r"^[^\x00]*$")] = None,
     after: Annotated[int, Query(ge=0, lt=2**63)] = 0,
     limit: Annotated[int, Query(ge=1, le=_PAGE)] = _PAGE,
-) -> View:
+) -> MediaPage:
     """Histograms, images, tables and texts in the order of arrival: `data`, or `digest` for /v1/blobs/DIGEST."""
     run = find_run(leader, track, caller, ref)
     query = select(media).where(media.c.run == run.id, media.c.id > after).order_by(media.c.id).limit(limit)
@@ -187,7 +189,7 @@ def _take_in(leader: Leader, track: Tracking, run: Run, attempt: int, batch: Bat
     return reply.to_json()
 
 
-def _medium(row: Any) -> View:
+def _medium(row: Any) -> MediumView:
     names = ("id", "name", "step", "attempt", "rank", "time", "kind")
     doc = {key: value for key, value in loads(row.doc).items() if key != "id"}
-    return {**{name: getattr(row, name) for name in names}, **doc}
+    return cast(MediumView, {**{name: getattr(row, name) for name in names}, **doc})

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from itertools import islice
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 
+from muster.api.jobs import WhyView
+from muster.api.why import JobAhead, TimelineStep
+from muster.api.words import Phase
 from muster.core.event import Event
 from muster.core.job import Job
-from muster.core.reasons import reason
+from muster.core.reasons import Reason, reason
 from muster.core.state import State
 from muster.sched.explain import Explainer
 from muster.sched.forecast import foretell
@@ -19,29 +23,30 @@ from muster.sched.unblock import unblock
 from muster.server.auth import Identity
 from muster.server.context import Caller, Leading, Ref, explainer_for, find_job, job_views
 from muster.server.leader import Leader
-from muster.server.views import View
+from muster.server.typed_routes import needs, typed_router
 from muster.store.base import EventFilter
 
-router = APIRouter(prefix="/v1/jobs/{ref}", tags=["jobs"])
+router = typed_router(prefix="/v1/jobs/{ref}", tags=["jobs"])
 
 _SHOWN_AHEAD: Final = 10
 _EVENTS: Final = 1000
 
 
-@router.get("/why")
+@router.get("/why", openapi_extra=needs("viewer"))
 def why(
     ref: Ref, leader: Leading, caller: Caller, forecast: Annotated[bool, Query(description="say when, too")] = True
-) -> View:
+) -> WhyView:
     """Why a job waits: the main reason and others, the jobs ahead, what would unblock it, its start and timeline."""
     job = find_job(leader, caller, ref)
     found, shot, explainer = leader.look(lambda state: _look(leader, caller, state, job, forecast))
     view = job_views(leader, caller, [job])[0]
-    causes = found.pop("causes")
-    answer = {
+    causes = found.causes
+    answer: WhyView = {
         "job": view,
         "reason": causes[0].to_dict() if causes else view["reason"],
         "all": [cause.to_dict() for cause in causes],
-        **found,
+        "place": found.place,
+        "ahead": found.ahead,
         "unblock": [],
         "forecast": None,
         "offers": [],
@@ -57,9 +62,16 @@ def why(
     return answer
 
 
+@dataclass(frozen=True, slots=True)
+class _Found:
+    causes: list[Reason]
+    place: int | None = None
+    ahead: list[JobAhead] = field(default_factory=list)
+
+
 def _look(
     leader: Leader, caller: Identity, state: State, job: Job, forecast: bool
-) -> tuple[dict[str, Any], Snapshot | None, Explainer]:
+) -> tuple[_Found, Snapshot | None, Explainer]:
     explainer, live = explainer_for(leader, caller, state), state.jobs.get(job.id)
     if live is None or live.phase != "queued":
         cause = live.reason if live is not None else job.reason
@@ -67,10 +79,10 @@ def _look(
             cause = reason("about_to_start", "it is starting")
         if cause is None and live is not None and live.seatless:
             cause = reason("no_nodes_needed")
-        return {"causes": [cause] if cause else [], "place": None, "ahead": []}, None, explainer
+        return _Found([cause] if cause else []), None, explainer
     place = explainer.line.ahead_of(live.id)
     first = (queued.job for queued in islice(explainer.line.in_order(live.queue), min(place, _SHOWN_AHEAD)))
-    ahead = [
+    ahead: list[JobAhead] = [
         {
             "id": explainer.named(one),
             "phase": one.phase,
@@ -81,12 +93,12 @@ def _look(
         if one.id != live.id
     ]
     shot = take(state, explainer.board, explainer.now, [live.id]) if forecast else None
-    return {"causes": explainer.explain(live), "place": place + 1, "ahead": ahead}, shot, explainer
+    return _Found(explainer.explain(live), place + 1, ahead), shot, explainer
 
 
-def _timeline(leader: Leader, job: Job) -> list[View]:
+def _timeline(leader: Leader, job: Job) -> list[TimelineStep]:
     """The job's phases, and its reasons while it was queued; a repeated reason is listed once."""
-    steps: list[View] = []
+    steps: list[TimelineStep] = []
     for event in leader.store.events(EventFilter(job=job.id, limit=_EVENTS)):
         step = _step(event)
         if step is not None and not (event.kind == "job.waits" and steps and _same(steps[-1], step)):
@@ -94,7 +106,7 @@ def _timeline(leader: Leader, job: Job) -> list[View]:
     return steps
 
 
-def _step(event: Event) -> View | None:
+def _step(event: Event) -> TimelineStep | None:
     phase = _PHASES.get(event.kind)
     if phase is None:
         return None
@@ -103,11 +115,12 @@ def _step(event: Event) -> View | None:
     return {"time": event.time, "phase": phase, "attempt": event.attempt, "reason": event.data.get("reason")}
 
 
-def _same(last: View, step: View) -> bool:
-    return bool(last["reason"] and last["phase"] == "queued" and last["reason"]["code"] == step["reason"]["code"])
+def _same(last: TimelineStep, step: TimelineStep) -> bool:
+    before, now = last["reason"], step["reason"]
+    return before is not None and now is not None and last["phase"] == "queued" and before["code"] == now["code"]
 
 
-_PHASES: Final = {
+_PHASES: Final[dict[str, Phase]] = {
     "job.submitted": "queued",
     "job.waits": "queued",
     "job.resumed": "queued",

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Header, Request, Response
+from fastapi import Depends, Header, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import Field, TypeAdapter, ValidationError
 from starlette.concurrency import run_in_threadpool
 
+from muster.api.worker import CodeManifest, IngestReply, SecretValues
 from muster.core.errors import Invalid, NotAllowed, NotFound, Unauthenticated
 from muster.core.job import Job
 from muster.server.auth import still_member
 from muster.server.context import Leading, Serving, Tracked
 from muster.server.leader import Leader
+from muster.server.typed_routes import JsonAnswer, needs, typed_router
 from muster.track.blobs import Blobs
 from muster.track.external import writer
 from muster.track.snapshots import MANIFEST_BYTES
@@ -23,7 +25,7 @@ from muster.wire import Batch
 
 _DIGESTS = TypeAdapter(Annotated[list[Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]], Field(max_length=10_000)])
 
-router = APIRouter(prefix="/v1/ingest", tags=["workers"])
+router = typed_router(prefix="/v1/ingest", tags=["workers"])
 
 
 def attempt(leader: Leading, authorization: Annotated[str | None, Header(max_length=500)] = None) -> tuple[str, int]:
@@ -53,23 +55,27 @@ CallingAttempt = Annotated[tuple[str, int], Depends(attempt)]
 
 
 @router.post(
-    "", responses={410: {"description": "the attempt is unknown: its launcher should stop its ranks and leave"}}
+    "",
+    responses={410: {"description": "the attempt is unknown: its launcher should stop its ranks and leave"}},
+    openapi_extra=needs("attempt"),
 )
-async def ingest(request: Request, leader: Leading, service: Serving, calling_attempt: CallingAttempt) -> Response:
+async def ingest(
+    request: Request, leader: Leading, service: Serving, calling_attempt: CallingAttempt
+) -> JsonAnswer[IngestReply]:
     """Stores a batch (see `muster.wire.Batch`) once, however often it is sent."""
     batch = await run_in_threadpool(_batch, await request.body())
     job, number = calling_attempt
     try:
         reply = await run_in_threadpool(leader.ingest.accept, job, number, batch)
     except NotFound as error:
-        return Response(error.message, status_code=410)
+        return JsonAnswer(error.message, status_code=410, media_type="text/plain")
     if batch.pieces:
         service.hub.tell([job])
-    return Response(reply.to_json(), media_type="application/json")
+    return JsonAnswer(reply.to_json())
 
 
-@router.get("/secrets")
-def secrets(leader: Leading, calling_attempt: CallingAttempt) -> dict[str, str]:
+@router.get("/secrets", openapi_extra=needs("attempt"))
+def secrets(leader: Leading, calling_attempt: CallingAttempt) -> SecretValues:
     """The values of the secrets that the job names, while its attempt is the current one and has not ended."""
     job = _running(leader, calling_attempt)
     if not still_member(leader.store.state(), job.user, job.project, leader.clock.now()):
@@ -83,13 +89,13 @@ def secrets(leader: Leading, calling_attempt: CallingAttempt) -> dict[str, str]:
     return values
 
 
-@router.get("/code", response_class=Response)
-def code(leader: Leading, track: Tracked, calling_attempt: CallingAttempt) -> Response:
+@router.get("/code", openapi_extra=needs("attempt"))
+def code(leader: Leading, track: Tracked, calling_attempt: CallingAttempt) -> JsonAnswer[CodeManifest]:
     """The manifest of the job's code snapshot, {path: [sha256, bytes, mode]}, for nodes that don't have its folder."""
-    return Response(track.blobs.read(_tree(leader, calling_attempt), MANIFEST_BYTES), media_type="application/json")
+    return JsonAnswer(track.blobs.read(_tree(leader, calling_attempt), MANIFEST_BYTES))
 
 
-@router.post("/code/bundle", response_class=StreamingResponse)
+@router.post("/code/bundle", response_class=StreamingResponse, openapi_extra=needs("attempt"))
 async def code_bundle(request: Request, leader: Leading, track: Tracked, calling_attempt: CallingAttempt) -> Response:
     """Files of the job's code snapshot, by a JSON list of digests. Each is 64 characters of digest, 8 of size in hex,
     and the bytes.

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from muster.core.terms import KINDS
+from muster.api.words import KINDS
 from muster.sim.model import Cluster, PoolShape, TraceJob
 from muster.sim.traces.base import LATEST, WIDEST, BadRow, Ledger, LeftOut, Options, each, quantity, unusable, whole
 

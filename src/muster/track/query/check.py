@@ -7,8 +7,8 @@ import re
 from collections.abc import Sequence
 from typing import Final, Protocol
 
+from muster.api.words import PHASES
 from muster.core.suggest import did_you_mean
-from muster.core.terms import PHASES
 from muster.track.query import moments, regex
 from muster.track.query.errors import QueryError
 from muster.track.query.lex import Token

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, cast
 
-from muster.core.terms import PHASES
+from muster.api.words import PHASES
 from muster.track.query import check
 from muster.track.query.errors import QueryError
 from muster.track.query.fields import is_field, resolve

@@ -1,0 +1,31 @@
+"""The closed lists of words that the job file, the record, the API and the command line share, each with its type."""
+
+from typing import Final, Literal, get_args
+
+Phase = Literal["queued", "starting", "running", "stopping", "succeeded", "failed", "stopped"]  # of a job
+PHASES: Final[tuple[Phase, ...]] = get_args(Phase)
+ACTIVE: Final[frozenset[str]] = frozenset({"starting", "running", "stopping"})
+FINAL: Final[frozenset[str]] = frozenset({"succeeded", "failed", "stopped"})
+Kind = Literal["train", "eval", "data", "sweep", "session"]  # of a job
+KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
+WorkClass = Literal["single", "distributed", "trial", "evaluation", "session"]
+WorkerState = Literal["starting", "running", "ended"]
+
+Role = Literal["viewer", "member", "admin"]  # in ascending order; each includes those before it
+ROLES: Final[tuple[Role, ...]] = get_args(Role)
+Health = Literal["healthy", "suspect", "quarantined", "draining"]  # of a node
+NodeRole = Literal["node", "slot", "machine"]
+
+NoteKind = Literal[  # of an entry in a logbook
+    "note", "purpose", "start", "restart", "preemption", "stop", "end", "change", "alert", "promotion"
+]
+NOTE_KINDS: Final[tuple[NoteKind, ...]] = get_args(NoteKind)
+FileKind = Literal["file", "media", "checkpoint", "model"]  # of an artifact that a run saves
+FILE_KINDS: Final[tuple[FileKind, ...]] = get_args(FileKind)
+Stage = Literal["none", "staging", "production", "archived"]  # of a version of a model
+STAGES: Final[tuple[Stage, ...]] = get_args(Stage)
+Axis = Literal["step", "time"]  # of a curve
+
+# Who may use a route. `nobody`: no token is needed. `anyone`: any valid token. `viewer`, `member`, `admin`: this role
+# in the project that the request is about. `superuser`: an administrator of the server. `attempt`: an attempt's token.
+Need = Literal["nobody", "anyone", "viewer", "member", "admin", "superuser", "attempt"]

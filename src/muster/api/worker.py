@@ -1,0 +1,28 @@
+"""What launchers and scripts outside get: replies to their batches, and runs that they opened."""
+
+from muster.api.typed import TypedDict
+
+
+class CommandView(TypedDict):
+    id: int
+    kind: str
+    reason: str
+    grace: float
+
+
+class IngestReply(TypedDict):
+    """See `muster.wire.Reply`: [rank, stream, offset] of every stream, the next command, and whether all is done."""
+
+    acked: list[tuple[int, str, int]]
+    command: CommandView | None
+    done: bool
+
+
+SecretValues = dict[str, str]  # by name
+CodeManifest = dict[str, tuple[str, int, int]]  # path: sha256, bytes, mode
+
+
+class RunOpened(TypedDict):
+    id: str
+    attempt: int
+    token: str  # for /v1/ingest

@@ -1,0 +1,177 @@
+"""Calls for jobs: submitting, listing, stopping and explaining them."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from muster.client.answers import error_body
+from muster.client.artifact_calls import capture
+from muster.client.connection import Anyone, Connection, Doc, J, job_path, part
+from muster.client.spec import Spec, batch_item, interpreter, submission, workdir_of
+from muster.core.errors import MusterError
+
+if TYPE_CHECKING:
+    from muster.api.jobs import (
+        AttemptView,
+        BatchAccepted,
+        DryRun,
+        JobMetric,
+        JobSpecView,
+        JobSummary,
+        MetricNames,
+        WhyView,
+    )
+    from muster.api.why import JobForecast
+
+BATCH: Final = 2000  # jobs in one request of `submit_many`
+PAGE: Final = 500  # jobs in one response
+
+
+async def submit(
+    to: Connection[J, Any],
+    /,
+    spec: Spec,
+    key: str | None = None,
+    *,
+    base: str | Path | None = None,
+    snapshot: bool | Doc = True,
+    **overrides: Any,
+) -> J:
+    """Submits a job: a mapping, a job file's path or text, or a JobSpec; `overrides` replace its top-level fields.
+
+    Submitting again with the same `key` returns the same job. A relative `workdir` starts from `base`; the default
+    is the job file's folder, or the current one. The code in it is stored with the run, so that it can be
+    reproduced, unless `snapshot` is False or MUSTER_SNAPSHOT is 0. A mapping as `snapshot` is one that the server
+    already has.
+    """
+    body = await to._transport.work(submission, spec, overrides, Path(base).absolute() if base else None)
+    if code := snapshot if isinstance(snapshot, dict) else snapshot and await _code_of(to, body, {}):
+        body["code"] = code
+    # Our own key makes it safe to send the request again when the response was lost.
+    key = key or uuid.uuid4().hex
+    return to._job(await to._transport.call("POST", "/v1/jobs", body=body, key=key, more=interpreter()))
+
+
+async def check(to: Anyone, /, spec: Spec, *, base: str | Path | None = None, **overrides: Any) -> DryRun:
+    """Does everything that `submit` does except submitting; raises what it would raise.
+
+    Returns where and when the job would start ("starts_now", "nodes", "forecast" with its P50 and P90), which jobs
+    it would preempt ("preempts"), why it would wait ("reasons") and what would start sooner ("sooner").
+    """
+    body = await to._transport.work(submission, spec, overrides, Path(base).absolute() if base else None)
+    return await to._transport.call("POST", "/v1/jobs", body={**body, "dry_run": True}, more=interpreter())
+
+
+async def submit_many(
+    to: Anyone, /, specs: Iterable[Spec], keys: Iterable[str] | None = None, *, snapshot: bool = True
+) -> list[BatchAccepted | MusterError]:
+    """For each job {"id", "number"}, or the error for which it was refused, in the order given."""
+    jobs = list(specs)
+    names = list(keys) if keys is not None else [uuid.uuid4().hex for _ in jobs]
+    items = [batch_item(spec, name) for spec, name in zip(jobs, names, strict=True)]
+    folders: dict[Path, Doc | None] = {}  # each is captured once
+    for item in items if snapshot else ():
+        if code := await _code_of(to, item, folders):
+            item["code"] = code
+    results: list[BatchAccepted | MusterError] = []
+    for start in range(0, len(items), BATCH):
+        some = items[start : start + BATCH]
+        # Every job has its key, so the whole request may be sent again when the response was lost.
+        body, key = {"jobs": some}, some[0]["key"]
+        answer = await to._transport.call("POST", "/v1/jobs/batch", body=body, key=key, more=interpreter())
+        results += [error_body(one["error"]) if "error" in one else one for one in answer["jobs"]]
+    return results
+
+
+async def jobs(
+    to: Connection[J, Any],
+    /,
+    *,
+    project: str | None = None,
+    phase: Iterable[str] = (),
+    queue: str | None = None,
+    user: str | None = None,
+    name: str | None = None,
+    parent: str | int | None = None,
+    limit: int | None = 100,
+) -> list[J]:
+    """The newest jobs first; `limit=None` for all. `parent`: those of this job, by its id, number or name."""
+    params: Doc = {"project": project, "phase": list(phase) or None, "queue": queue, "user": user, "name": name}
+    params["parent"] = parent
+    found: list[J] = []
+    before = None
+    while limit is None or len(found) < limit:
+        page = PAGE if limit is None else min(PAGE, limit - len(found))
+        answer = await to._get("/v1/jobs", **params, before=before, limit=page)
+        found += [to._job(view) for view in answer["jobs"]]
+        before = answer["next"]
+        if before is None:
+            break
+    return found
+
+
+async def job(to: Connection[J, Any], /, ref: str | int) -> J:
+    """By id (`gpt-small-17`), by number (`17`), or the newest of a name (`gpt-small`)."""
+    return to._job(await to._get(job_path(ref)))
+
+
+async def line(to: Connection[J, Any], /, queue: str, limit: int | None = None) -> list[J]:
+    """The queue's waiting jobs, in the order in which they would start."""
+    return [to._job(view) for view in (await to._get(f"/v1/queues/{part(queue)}/line", limit=limit))["jobs"]]
+
+
+async def spec(to: Anyone, /, ref: str | int) -> JobSpecView:
+    """{"spec": canonical, "yaml": text that can be submitted again}."""
+    return await to._get(job_path(ref, "spec"))
+
+
+async def stop(to: Connection[J, Any], /, ref: str | int, grace: float | None = None, force: bool = False) -> J:
+    """Asks the job to save and exit within `grace` seconds (default: as in its job file); `force` kills it."""
+    return to._job(await to._send("POST", job_path(ref, "stop"), {"grace": grace, "force": force}))
+
+
+async def resume(to: Connection[J, Any], /, ref: str | int) -> J:
+    """Queues a stopped or failed job again: the same run continues from its last checkpoint."""
+    return to._job(await to._send("POST", job_path(ref, "resume"), {}))
+
+
+async def why(to: Anyone, /, ref: str | int, forecast: bool = True) -> WhyView:
+    """Why the job is in its phase: "reason", "all" reasons, "place" in the queue, "ahead", "unblock", "timeline".
+
+    "forecast" says when it will start.
+    """
+    return await to._get(job_path(ref, "why"), forecast=forecast)
+
+
+async def forecast(to: Anyone, /, ref: str | int) -> JobForecast:
+    """When a queued job will start: {"id", "phase", "started_at", "forecast"}; forecast None: it is not queued."""
+    return await to._get(job_path(ref, "forecast"))
+
+
+async def attempts(to: Anyone, /, ref: str | int) -> list[AttemptView]:
+    return (await to._get(job_path(ref, "attempts")))["attempts"]
+
+
+async def summary(to: Anyone, /, ref: str | int) -> JobSummary:
+    return await to._get(job_path(ref, "summary"))
+
+
+async def metrics(
+    to: Anyone, /, ref: str | int, name: str | None = None, points: int | None = None, rank: int | None = None
+) -> MetricNames | JobMetric:
+    """{"names"}, or one metric's curve with at most `points` points per attempt."""
+    if name is None:
+        return await to._get(job_path(ref, "metrics"))
+    return await to._get(job_path(ref, "metrics", name), points=points, rank=rank)
+
+
+async def _code_of(to: Anyone, body: Doc, known: dict[Path, Doc | None]) -> Doc | None:
+    """The description of a submission's code; None when there is none, or none is wanted."""
+    folder = workdir_of(body) if os.environ.get("MUSTER_SNAPSHOT", "1") != "0" else None
+    if folder is not None and folder not in known:
+        known[folder] = await capture(to, folder)
+    return known[folder] if folder is not None else None

@@ -1,0 +1,218 @@
+"""For the test of roles: a project with people of every role, and a request for every route of the API."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from live import LiveServer
+from muster.wire import Batch, Piece, row_struct, shape_record
+
+PROJECT, OTHER = "alpha", "beta"
+CONTENT = b"weights of a small model"
+DIGEST = hashlib.sha256(CONTENT).hexdigest()
+# Who asks: the role in the project. `outsider` is a member of another project, `auditor` a superuser whose token allows
+# a viewer's part alone, `attempt` an attempt's token.
+PEOPLE = ("nobody", "outsider", "viewer", "auditor", "member", "admin", "superuser", "attempt")
+
+
+@dataclass
+class World:
+    """What the requests are about, made once; and clients by who asks."""
+
+    server: LiveServer
+    root: httpx.Client
+    people: dict[str, httpx.Client]
+    job: str  # queued; its run has the same id
+    run: str  # of a script, with the metric `loss` and the file `a/b.txt`
+    token: str  # of the run's attempt
+
+    def post(self, path: str, body: Any) -> Any:
+        answer = self.root.post(path, json=body)
+        assert answer.status_code < 300, answer.text
+        return answer.json()
+
+    def put(self, path: str, body: Any) -> None:
+        assert self.root.put(path, json=body).status_code < 300, path
+
+    def model(self) -> str:
+        name = f"m-{uuid.uuid4().hex[:10]}"
+        self.post("/v1/models", {"name": name, "project": PROJECT})
+        self.post(f"/v1/models/{name}/versions", {"source": "s3://elsewhere/x"})
+        self.put(f"/v1/models/{name}/aliases/best", {"version": 1})
+        return name
+
+
+def make_world(server: LiveServer) -> World:
+    root = server.http()
+    root.post("/v1/nodes/local-0/health", json={"health": "quarantined"})  # nothing that is submitted here runs
+    for project in (PROJECT, OTHER):
+        assert root.post("/v1/projects", json={"name": project}).status_code == 201
+    tokens: dict[str, str] = {}
+    for who, project, role in (
+        ("outsider", OTHER, "member"),
+        ("viewer", PROJECT, "viewer"),
+        ("member", PROJECT, "member"),
+        ("admin", PROJECT, "admin"),
+    ):
+        assert root.put(f"/v1/projects/{project}/members/{who}", json={"role": role}).status_code == 200
+        tokens[who] = root.post("/v1/tokens", json={"user": who}).json()["token"]
+    for who, allowed in (("superuser", "admin"), ("auditor", "viewer")):
+        given = {"user": who, "superuser": True, "role": allowed}
+        tokens[who] = root.post("/v1/tokens", json=given).json()["token"]
+    people = {who: server.http(token) for who, token in tokens.items()}
+    people["nobody"] = server.http("none")
+    del people["nobody"].headers["Authorization"]
+    spec = {"name": "job", "run": "true", "project": PROJECT, "workdir": str(server.home)}
+    job = root.post("/v1/jobs", json={"spec": spec}).json()["id"]
+    opened = root.post("/v1/runs/external", json=_opening()).json()
+    people["attempt"] = server.http(opened["token"])
+    world = World(server, root, people, job, opened["id"], opened["token"])
+    layout = row_struct(1)
+    spool = shape_record(0, ("loss",)) + layout.pack(1, 0, layout.size, 1, time.time(), 0.5)
+    sent = Batch(0, "running", pieces=(Piece(0, "spool", 0, spool),)).encode()
+    assert people["attempt"].post("/v1/ingest", content=sent).status_code == 200
+    for run in (job, opened["id"]):
+        assert root.put(f"/v1/runs/{run}/artifacts/a/b.txt", content=CONTENT).status_code == 201
+    world.post("/v1/queues", {"name": "of-alpha", "project": PROJECT})
+    world.put(f"/v1/projects/{PROJECT}/secrets/KEY", {"value": "x"})
+    return world
+
+
+Request = tuple[str, dict[str, Any]]  # the path, and what is sent
+Make = Callable[[World, str], Request]  # for the world and who asks
+
+
+def sent(path: str, **body: Any) -> Make:
+    return lambda world, who: (_filled(world, path), {"json": body})
+
+
+def plain(path: str, **given: Any) -> Make:
+    return lambda world, who: (_filled(world, path), given)
+
+
+def _filled(world: World, path: str) -> str:
+    return path.replace("JOB", world.job).replace("RUN", world.run).replace("PROJECT", PROJECT).replace("SHA", DIGEST)
+
+
+def _opening() -> dict[str, Any]:
+    mark = uuid.uuid4().hex
+    return {"id": f"script-{mark[:8]}", "key": mark, "project": PROJECT}
+
+
+def _importing() -> dict[str, Any]:
+    fingerprint = hashlib.sha256(b"x").hexdigest()
+    return {"tool": "csv", "key": "x", "project": PROJECT, "created_at": 1.0, "fingerprint": fingerprint}
+
+
+def _import(world: World, who: str) -> Request:
+    begun = world.post("/v1/runs/import", _importing())
+    path = f"/v1/runs/{begun['id']}/import"
+    return path, {"params": {"attempt": begun["attempt"]}, "content": Batch(0, "running").encode()}
+
+
+def _member(world: World, who: str) -> Request:
+    world.put(f"/v1/projects/{PROJECT}/members/guest", {"role": "viewer"})
+    return f"/v1/projects/{PROJECT}/members/guest", {}
+
+
+def _secret(world: World, who: str) -> Request:
+    world.put(f"/v1/projects/{PROJECT}/secrets/OLD", {"value": "x"})
+    return f"/v1/projects/{PROJECT}/secrets/OLD", {}
+
+
+def _artifact(world: World, who: str) -> Request:
+    assert world.root.put(f"/v1/runs/{world.run}/artifacts/old/x", content=b"x").status_code == 201
+    return f"/v1/runs/{world.run}/artifacts/old", {}
+
+
+def _own_token(world: World, who: str) -> Request:
+    made = world.people[who].post("/v1/tokens", json={"role": "viewer"})
+    return f"/v1/tokens/{made.json()['id'] if made.status_code == 201 else '0'}", {}
+
+
+def _own_query(world: World, who: str) -> Request:
+    world.people[who].put("/v1/queries/mine", json={"query": ""})
+    return "/v1/queries/mine", {}
+
+
+def _of_model(rest: str = "", **body: Any) -> Make:
+    return lambda world, who: (f"/v1/models/{world.model()}{rest}", {"json": body} if body else {})
+
+
+def _spec(world: World) -> dict[str, Any]:
+    return {"name": "own", "run": "true", "project": PROJECT, "workdir": str(world.server.home)}
+
+
+# Routes whose path or body needs more than `{ref}` and the like replaced.
+REQUESTS: dict[str, Make] = {
+    "POST /v1/jobs": lambda w, who: ("/v1/jobs", {"json": {"spec": _spec(w)}}),
+    "POST /v1/jobs/batch": lambda w, who: ("/v1/jobs/batch", {"json": {"jobs": [{"spec": _spec(w)}]}}),
+    "POST /v1/jobs/{ref}/stop": sent("/v1/jobs/JOB/stop"),
+    "GET /v1/runs/{ref}/metrics/{name}": plain("/v1/runs/RUN/metrics/loss"),
+    "GET /v1/runs/{ref}/points/{name}": plain("/v1/runs/RUN/points/loss"),
+    "POST /v1/queues": sent("/v1/queues", name="of-alpha", project=PROJECT),
+    "POST /v1/nodes/{name}/health": sent("/v1/nodes/local-0/health", health="quarantined"),
+    "PUT /v1/rules": sent("/v1/rules", text="", dry_run=True),
+    "POST /v1/projects": sent("/v1/projects", name=OTHER),
+    "PUT /v1/projects/{project}/members/{user}": sent("/v1/projects/PROJECT/members/guest", role="viewer"),
+    "DELETE /v1/projects/{project}/members/{user}": _member,
+    "PUT /v1/projects/{project}/secrets/{name}": sent("/v1/projects/PROJECT/secrets/KEY", value="x"),
+    "DELETE /v1/projects/{project}/secrets/{name}": _secret,
+    "POST /v1/tokens": sent("/v1/tokens", role="viewer"),
+    "DELETE /v1/tokens/{token}": _own_token,
+    "POST /v1/runs/search": sent("/v1/runs/search"),
+    "PUT /v1/queries/{name}": sent("/v1/queries/mine", query=""),
+    "DELETE /v1/queries/{name}": _own_query,
+    "POST /v1/compare": lambda w, who: ("/v1/compare", {"json": {"runs": [w.job, w.run]}}),
+    "POST /v1/runs": sent("/v1/runs", project=PROJECT),
+    "POST /v1/runs/external": lambda w, who: ("/v1/runs/external", {"json": _opening()}),
+    "POST /v1/runs/import": lambda w, who: ("/v1/runs/import", {"json": _importing()}),
+    "POST /v1/runs/{ref}/import": _import,
+    "PATCH /v1/runs/{ref}": sent("/v1/runs/RUN", purpose="why"),
+    "PUT /v1/runs/{ref}/params": sent("/v1/runs/RUN/params", values={"lr": 1}),
+    "PUT /v1/runs/{ref}/tags": sent("/v1/runs/RUN/tags", values={"a": "b"}),
+    "POST /v1/runs/{ref}/notes": sent("/v1/runs/RUN/notes", text="seen"),
+    "POST /v1/projects/{project}/notes": sent("/v1/projects/PROJECT/notes", text="seen"),
+    "PUT /v1/runs/{ref}/artifacts/{path}": plain("/v1/runs/RUN/artifacts/new.txt", content=b"x"),
+    "DELETE /v1/runs/{ref}/artifacts/{path}": _artifact,
+    "POST /v1/artifacts/collect": plain("/v1/artifacts/collect", params={"dry_run": True}),
+    "POST /v1/blobs/missing": sent("/v1/blobs/missing", digests=[DIGEST]),
+    "POST /v1/blobs/bundle": plain("/v1/blobs/bundle", content=b""),
+    "PUT /v1/blobs/{digest}": plain("/v1/blobs/SHA", content=CONTENT),
+    "POST /v1/models": lambda w, who: ("/v1/models", {"json": {"name": f"n-{uuid.uuid4().hex}", "project": PROJECT}}),
+    "GET /v1/models/{name}": _of_model(),
+    "PATCH /v1/models/{name}": _of_model(description="better"),
+    "DELETE /v1/models/{name}": _of_model(),
+    "POST /v1/models/{name}/versions": _of_model("/versions", source="s3://elsewhere/y"),
+    "GET /v1/models/{name}/versions/{version}": _of_model("/versions/1"),
+    "PATCH /v1/models/{name}/versions/{version}": _of_model("/versions/1", description="better"),
+    "DELETE /v1/models/{name}/versions/{version}": _of_model("/versions/1"),
+    "POST /v1/models/{name}/versions/{version}/stage": _of_model("/versions/1/stage", stage="staging"),
+    "PUT /v1/models/{name}/aliases/{alias}": _of_model("/aliases/new", version=1),
+    "DELETE /v1/models/{name}/aliases/{alias}": _of_model("/aliases/best"),
+    "POST /v1/ingest": plain("/v1/ingest", content=Batch(0, "running").encode()),
+    "POST /v1/ingest/code/bundle": sent("/v1/ingest/code/bundle"),
+    "PUT /v1/ingest/blobs/{digest}": plain("/v1/ingest/blobs/SHA", content=CONTENT),
+}
+_VALUES = {
+    "{ref}": "JOB", "{project}": "PROJECT", "{digest}": "SHA", "{path}": "a/b.txt",
+    "/queues/{name}": "/queues/of-alpha", "/engines/{name}": "/engines/local", "/metrics/{name}": "/metrics/loss",
+}  # fmt: skip
+
+
+def request_of(route: str, world: World, who: str) -> Request:
+    """A request that nothing but a role can refuse."""
+    if route in REQUESTS:
+        return REQUESTS[route](world, who)
+    path = route.partition(" ")[2]
+    for name, value in _VALUES.items():
+        path = path.replace(name, value)
+    assert "{" not in path, f"{route}: say in tests/role_kit.py what a request looks like"
+    return _filled(world, path), {}

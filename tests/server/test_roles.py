@@ -1,0 +1,90 @@
+"""Every route is tried with every role: those that it declares may use it, and nobody else.
+
+The routes and their roles are those of the OpenAPI document. A new route whose request needs more than the usual
+names gets a line in `role_kit.REQUESTS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from live import live_server
+from muster.server.app import create_app
+from role_kit import PEOPLE, REQUESTS, World, make_world, request_of
+
+ROLES = {
+    f"{method.upper()} {path}": operation["x-role"]
+    for path, methods in create_app(None).openapi()["paths"].items()
+    for method, operation in methods.items()
+}
+IN_PROJECT = {"viewer": "viewer", "auditor": "viewer", "member": "member", "admin": "admin", "superuser": "admin"}
+ORDER = ("viewer", "member", "admin")
+
+# Content has no project before a run names it: a member of any project may store some.
+OF_ANY_PROJECT = {"POST /v1/blobs/missing", "POST /v1/blobs/bundle", "PUT /v1/blobs/{digest}"}
+# A batch answers 200 and refuses each of its jobs. A job's secrets and code are tried in `test_code_routes.py` and
+# `test_access.py`: the script that asks here has none, and is told so.
+EACH_ON_ITS_OWN = "POST /v1/jobs/batch"
+HAS_NONE = {
+    "GET /v1/ingest/secrets", "GET /v1/ingest/code", "POST /v1/ingest/code/bundle", "HEAD /v1/ingest/blobs/{digest}",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    with live_server(tmp_path_factory.mktemp("roles")) as server:
+        made = make_world(server)
+        yield made
+        for client in (made.root, *made.people.values()):
+            client.close()
+
+
+def may(route: str, who: str) -> bool:
+    needed = ROLES[route]
+    if needed == "nobody":
+        return True
+    if "attempt" in (who, needed):
+        return who == needed
+    if who == "nobody":
+        return False
+    if needed == "anyone" or (who == "outsider" and route in OF_ANY_PROJECT):
+        return True
+    if needed == "superuser":
+        return who == "superuser"
+    return who in IN_PROJECT and ORDER.index(IN_PROJECT[who]) >= ORDER.index(needed)
+
+
+def status(world: World, route: str, who: str) -> tuple[int, str]:
+    """How it is answered. The body of a stream is left alone, unless it is an error."""
+    path, given = request_of(route, world, who)
+    with world.people[who].stream(route.partition(" ")[0], path, **given) as answer:
+        if answer.status_code < 400 and route != EACH_ON_ITS_OWN:
+            return answer.status_code, ""
+        answer.read()
+        return _of_batch(answer) if answer.status_code == 200 else (answer.status_code, answer.text)
+
+
+def _of_batch(answer: httpx.Response) -> tuple[int, str]:
+    (told,) = answer.json()["jobs"]
+    codes = {"not_allowed": 403, "not_found": 404}
+    return codes[told["error"]["code"]] if "error" in told else 200, answer.text
+
+
+@pytest.mark.parametrize("route", sorted(ROLES))
+def test_those_that_it_declares_and_nobody_else(world: World, route: str) -> None:
+    for who in PEOPLE:
+        found, told = status(world, route, who)
+        if may(route, who):
+            refusals = {401, 403} if who == "attempt" and route in HAS_NONE else {401, 403, 404}
+            assert found not in refusals, f"{who} may: {found} {told}"
+            assert found < 500 or route == "GET /readyz", f"{who}: {found} {told}"
+        else:
+            refusals = {401} if who in ("nobody", "attempt") or ROLES[route] == "attempt" else {403, 404}
+            assert found in refusals, f"{who} may not: {found} {told}"
+
+
+def test_the_exceptions_and_the_requests_are_of_routes_that_exist() -> None:
+    assert {*OF_ANY_PROJECT, *HAS_NONE, EACH_ON_ITS_OWN, *REQUESTS} <= set(ROLES)
