@@ -1,4 +1,5 @@
-"""Servers whose members' jobs are kept apart, as root and as an ordinary user, and a job that tries to get out."""
+"""Servers whose members' jobs are kept apart, as root and as a user with and without granted ids, and a job that tries
+to get out."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ import shutil
 import sys
 import tempfile
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ import muster
 from live import LiveServer, stop_everything, until
 
 ORDINARY = 65534  # nobody
+GRANTED = range(3_000_000, 3_000_100)  # ids of no user, for that one
+GRANTS = f"nobody:{GRANTED[0]}:{len(GRANTED)}\n"  # as /etc/subuid has it
 HELD_BY_SERVER = {"AWS_SECRET_ACCESS_KEY": "sentinel-cloud", "PGPASSWORD": "sentinel-database", "HF_HOME": "/models"}
 
 # Prints what it could do of all that it must not be able to; a line of JSON. T_HOME, T_USER_HOME: the server's folder
@@ -123,7 +126,9 @@ def member(server: LiveServer, user: str, project: str = "default") -> str:
 
 
 @contextmanager
-def server_of(uid: int, config: str = "", env: Mapping[str, str] | None = None, *options: str) -> Iterator[LiveServer]:
+def server_of(
+    uid: int, config: str = "", env: Mapping[str, str] | None = None, *options: str, grants: str | None = None
+) -> Iterator[LiveServer]:
     """A server of this user's, with a home of theirs that a file in it tells from an empty one."""
     base = Path(tempfile.mkdtemp(prefix="muster-isolation-", dir="/var/tmp"))
     person, home = base / "person", base / "muster"
@@ -132,7 +137,7 @@ def server_of(uid: int, config: str = "", env: Mapping[str, str] | None = None, 
     (person / ".bashrc").write_text("untouched")
     for path in (base, person, home, person / ".bashrc"):
         os.chown(path, uid, uid)
-    around = () if uid == 0 else as_user(uid)
+    around = () if uid == 0 else as_user(uid, grants)
     given = {**HELD_BY_SERVER, "HOME": str(person), "PYTHONDONTWRITEBYTECODE": "1", **(env or {})}
     server = LiveServer(home, options, f"cpus = 32\n{config}", env=given, around=around)
     try:
@@ -146,8 +151,9 @@ def server_of(uid: int, config: str = "", env: Mapping[str, str] | None = None, 
         shutil.rmtree(base, ignore_errors=True)
 
 
-def as_user(uid: int) -> tuple[str, ...]:
-    """Runs a command as this user, who sees this Python and this Muster even where they are in somebody's home."""
+def as_user(uid: int, grants: str | None = None, first: Sequence[str] = ()) -> tuple[str, ...]:
+    """Runs a command as this user, who sees this Python and this Muster even where they are in somebody's home.
+    `grants`: what /etc/subuid and /etc/subgid hold for this command alone. `first`: lines of shell before it."""
     needed = {Path(sys.prefix), Path(sys.base_prefix), Path(muster.__file__).resolve().parents[1]}
     closed = {at for path in needed if (at := _closed(path)) is not None}
     lines = ["set -e"]
@@ -161,6 +167,14 @@ def as_user(uid: int) -> tuple[str, ...]:
     if kept:
         lines.insert(1, "mount -t tmpfs tmpfs /mnt")
         lines.append("umount /mnt")
+    if grants is not None:
+        lines += ["mount -t tmpfs -o mode=755 tmpfs /mnt", f"printf %s {shlex.quote(grants)} >/mnt/granted"]
+        lines += [
+            "chmod 644 /mnt/granted",
+            *(f"mount --bind /mnt/granted /etc/{name}" for name in ("subuid", "subgid")),
+        ]
+        lines.append("umount -l /mnt")
+    lines += first
     lines.append(f'exec setpriv --reuid={uid} --regid={uid} --clear-groups "$@"')
     return ("unshare", "--mount", "sh", "-c", "\n".join(lines), "sh")
 

@@ -123,6 +123,7 @@ class Isolation:
     hidden: tuple[str, ...] = ()  # folders and files that the ranks can't see
     readable: tuple[str, ...] = ()  # paths that they can see even inside a hidden folder
     writable: tuple[str, ...] = ()  # paths that they may write to; everything else is read-only
+    subid: int = 0  # which of the granted ids is the user, from 1; see `muster.runtime.namespace`. 0: no namespace
 
     @classmethod
     def from_dict(cls, raw: dict[str, Any]) -> Isolation:

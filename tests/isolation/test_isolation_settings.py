@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from muster.core.job import Job
 from muster.core.spec import JobSpec
 from muster.engines.base import GangLaunch, Seat
 from muster.engines.isolation import (
+    KEYS,
     REFUSAL_SECONDS,
     IsolationSettings,
     IsolationStatus,
@@ -69,12 +71,30 @@ def test_each_project_has_a_number_of_its_own_for_ever(tmp_path: Path) -> None:
         {"users": {"a": "root"}},
         {"trust_members": "yes"},
         {"uid_base": 0},
+        {"use_subuids": "yes"},
+        {"use_subuids": True, "users": {"a": "nobody"}},
         {"trust_member": True},
     ],
 )
 def test_settings_that_make_no_sense_are_refused(given: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         read_local(given, trust_members=False)
+
+
+@pytest.mark.parametrize(("euid", "subids"), [(1000, [1, 2, 1]), (0, [0, 0, 0])])
+def test_without_root_each_project_has_one_of_the_granted_ids(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, euid: int, subids: list[int]
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: euid)
+    settings, numbers = read_local({"use_subuids": True}, trust_members=False), tmp_path / "users.json"
+    found = [isolation_of(gang(project=name), settings, (), numbers) for name in ("a", "b", "a")]
+    assert [one.subid for one in found if one] == subids
+    assert [one.uid for one in found if one] == [2_000_001, 2_000_002, 2_000_001]
+    assert isolation_of(gang(trusted=True), settings, (), numbers) is None
+
+
+def test_ids_are_granted_on_this_machine_alone() -> None:
+    assert "use_subuids" not in KEYS
 
 
 def test_one_setting_of_the_server_holds_for_every_engine() -> None:

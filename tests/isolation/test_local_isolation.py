@@ -1,4 +1,5 @@
-"""Members' jobs on this machine: what they can't get at, and that they run like any others; as root and as a user."""
+"""Members' jobs on this machine: what they can't get at, and that they run like any others; as root, as a user, and as
+a user to whom ids are granted."""
 
 from __future__ import annotations
 
@@ -15,17 +16,20 @@ from typing import Any
 
 import pytest
 
-from isolation_kit import HELD_BY_SERVER, ORDINARY, TRAINS, attack, member, program, rank_pid, server_of, submit
+from isolation_kit import GRANTS, HELD_BY_SERVER, ORDINARY, TRAINS, attack, member, program, rank_pid, server_of, submit
 from live import LiveServer, until
 from muster.client import Client
 
 HELD = "exec sleep 1000"
 
 
-@pytest.fixture(scope="module", params=[0, ORDINARY], ids=["root", "user"])
+@pytest.fixture(scope="module", params=["root", "user", "granted"])
 def server(request: pytest.FixtureRequest) -> Iterator[LiveServer]:
     Path("/tmp/seen-by-all").touch()
-    with server_of(request.param, '[engines.local]\npass_env = ["HF_HOME"]\n') as server:
+    config, uid = '[engines.local]\npass_env = ["HF_HOME"]\n', 0 if request.param == "root" else ORDINARY
+    granted = request.param == "granted"
+    more = "use_subuids = true\n" if granted else ""
+    with server_of(uid, config + more, grants=GRANTS if granted else None) as server:
         yield server
 
 

@@ -124,7 +124,8 @@ def isolation(home: Path) -> Iterator[Check]:
         return
     found = stand(read_local(named.get(LOCAL, {}), settings.trust_members))
     if found.kind == "none":
-        yield Check("isolation", "warn", f"{found.detail}; they are refused, and administrators' are not", HINT)
+        hint = f"Type `{found.remedy}`." if found.remedy else HINT
+        yield Check("isolation", "warn", f"{found.detail}; they are refused, and administrators' are not", hint)
     elif found.kind == "trusted":
         yield Check("isolation", "warn", found.detail, "Take `trust_members` away to have them kept apart.")
     else:

@@ -198,7 +198,8 @@ _KINDS = [
         "isolation_missing",
         "refusal",
         "this machine can't keep a member's job apart from the server and from other jobs",
-        "apt-get install bubblewrap on the server's machine, or start it with `muster up --trust-members`.",
+        "See `muster doctor` on the server's machine (often `apt-get install bubblewrap` helps), or start it with "
+        "`muster up --trust-members`.",
     ),
     ReasonKind("no_command", "refusal", "the command does not exist", "Correct `run`, or install the program."),
     # ends that the node caused

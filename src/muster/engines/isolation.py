@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import os
 import pwd
+import shutil
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -27,8 +29,10 @@ from muster.wire import Isolation
 
 UID_BASE: Final = 2_000_000  # above the users of any machine, below the range commonly given to containers
 PROBE_SECONDS: Final = 60.0
+REMOVAL_SECONDS: Final = 3600.0
 REFUSAL_SECONDS: Final = 30.0  # how long a failed probe's result is kept
 HINT: Final = "apt-get install bubblewrap, or `muster up --trust-members`: then any member's job may read all of it."
+_log = logging.getLogger(__name__)
 _LISTS: Final = ("pass_env", "readable", "writable", "hidden")
 
 Kind = Literal["user", "sandbox", "trusted", "none"]
@@ -45,9 +49,11 @@ class IsolationSettings:
     hidden: tuple[str, ...] = ()  # further paths that jobs can't see
     users: Mapping[str, str] = field(default_factory=dict)  # project → Unix account, where the launchers run as root
     uid_base: int = UID_BASE  # for projects without an account
+    use_subuids: bool = False  # of the local engine: without root, projects' users come from /etc/subuid
 
 
-KEYS: Final = frozenset(item.name for item in fields(IsolationSettings))
+LOCAL_KEYS: Final = frozenset(item.name for item in fields(IsolationSettings))
+KEYS: Final = LOCAL_KEYS - {"use_subuids"}  # for any engine
 
 
 def read_isolation(where: str, given: Mapping[str, Any], trust_members: bool = False) -> IsolationSettings:
@@ -74,9 +80,15 @@ def read_isolation(where: str, given: Mapping[str, Any], trust_members: bool = F
 
 def read_local(given: Mapping[str, Any], trust_members: bool) -> IsolationSettings:
     """Reads [engines.local]. Raises ConfigError for an unknown setting."""
-    for key in given.keys() - KEYS - {"kind"}:
-        raise ConfigError(f"engines.local.{key} is not a setting.", did_you_mean(key, sorted(KEYS)))
-    return read_isolation("engines.local", given, trust_members)
+    for key in given.keys() - LOCAL_KEYS - {"kind"}:
+        raise ConfigError(f"engines.local.{key} is not a setting.", did_you_mean(key, sorted(LOCAL_KEYS)))
+    settings, granted = read_isolation("engines.local", given, trust_members), given.get("use_subuids", False)
+    if not isinstance(granted, bool):
+        raise ConfigError(f"engines.local.use_subuids is {granted!r}.", "Write true or false.")
+    if granted and settings.users:
+        hint = "Accounts need a server that is root; with `use_subuids` each project has a number. Take one away."
+        raise ConfigError("engines.local has both `users` and `use_subuids`.", hint)
+    return replace(settings, use_subuids=granted)
 
 
 def isolation_of(
@@ -87,9 +99,11 @@ def isolation_of(
     if gang.trusted or settings.trust_members:
         return None
     uid, gid = _user(gang.project, settings, numbers)
-    return Isolation(
-        uid, gid, gang.project or "member", (*hidden, *settings.hidden), settings.readable, settings.writable
-    )
+    paths, subid = (*hidden, *settings.hidden), 0
+    if _uses_subuids(settings):
+        subid = uid - settings.uid_base
+        paths = (*paths, *_own_home())  # in its namespace a launcher takes itself for root
+    return Isolation(uid, gid, gang.project or "member", paths, settings.readable, settings.writable, subid)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +112,14 @@ class IsolationStatus:
 
     kind: Kind
     detail: str
+    remedy: str = ""  # what to type
 
     @property
     def refusal(self) -> str:
         """Why a member's job can't run here; "" when it can."""
-        return self.detail if self.kind == "none" else ""
+        if self.kind != "none":
+            return ""
+        return f"{self.detail}; type `{self.remedy}`" if self.remedy else self.detail
 
 
 def stand(settings: IsolationSettings) -> IsolationStatus:
@@ -111,19 +128,28 @@ def stand(settings: IsolationSettings) -> IsolationStatus:
         return IsolationStatus(
             "trusted", "members are trusted: their jobs run as the server's user and can read all it can"
         )
-    command = [sys.executable, "-P", "-m", "muster.runtime.sandbox", str(settings.uid_base)]
-    try:
-        done = subprocess.run(
-            command, env=for_launcher(os.environ), capture_output=True, text=True, timeout=PROBE_SECONDS, check=False
-        )
-        why = (done.stdout.strip() or done.stderr.strip()[-500:]) if done.returncode else ""
-    except (OSError, subprocess.TimeoutExpired) as error:
-        why = str(error)
+    granted = _uses_subuids(settings)
+    why = _run(*(("namespace", "probe") if granted else ("sandbox",)), str(settings.uid_base))
     if why:
-        return IsolationStatus("none", f"jobs of members can't be kept apart here: {why}")
+        why, _, remedy = why.partition("\n") if granted else (why, "", "")
+        return IsolationStatus("none", f"jobs of members can't be kept apart here: {why}", remedy)
+    if granted:
+        detail = "each project's jobs run as a user of their own (/etc/subuid), in a sandbox (bubblewrap)"
+        return IsolationStatus("user", detail)
     if os.geteuid() == 0:
         return IsolationStatus("user", "each project's jobs run as a user of their own, in a sandbox (bubblewrap)")
     return IsolationStatus("sandbox", "members' jobs run in a sandbox (bubblewrap), as the server's user")
+
+
+def remove_folder(folder: Path) -> None:
+    """Removes a folder of a job, with what its ranks saved there as users that /etc/subuid grants."""
+    shutil.rmtree(folder, ignore_errors=True)
+    if (
+        folder.exists()
+        and os.geteuid() != 0
+        and (why := _run("namespace", "remove", str(folder), seconds=REMOVAL_SECONDS))
+    ):
+        _log.warning("%s could not be removed: %s", folder, why)
 
 
 class Probe:
@@ -147,6 +173,29 @@ class Probe:
                 self._found = self._look(self._settings)
                 self._looked = self._now()
             return self._found
+
+
+def _run(module: str, *words: str, seconds: float = PROBE_SECONDS) -> str:
+    """Runs a module of the worker's side. Returns what it says is wrong, else ""."""
+    command = [sys.executable, "-P", "-m", f"muster.runtime.{module}", *words]
+    try:
+        done = subprocess.run(
+            command, env=for_launcher(os.environ), capture_output=True, text=True, timeout=seconds, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    return (done.stdout.strip() or done.stderr.strip()[-500:]) if done.returncode else ""
+
+
+def _uses_subuids(settings: IsolationSettings) -> bool:
+    return settings.use_subuids and os.geteuid() != 0
+
+
+def _own_home() -> tuple[str, ...]:
+    try:
+        return (pwd.getpwuid(os.geteuid()).pw_dir,)
+    except KeyError:
+        return ()
 
 
 def _user(project: str, settings: IsolationSettings, numbers: Path) -> tuple[int, int]:

@@ -58,7 +58,8 @@ class LocalEngine:
         with self._lock:
             self._watcher.start()
             self._warm.start()
-            shutil.rmtree(self._root / "trash", ignore_errors=True)
+            for folder in (self._root / "trash").glob("*"):
+                self._discard(folder)
             for launch, folder in _scan(self._root / "attempts"):
                 self._take_up(launch, folder)
                 if (folder.parent / "forget").exists():
@@ -177,9 +178,18 @@ class LocalEngine:
         trash.parent.mkdir(exist_ok=True)
         shutil.rmtree(trash, ignore_errors=True)
         folder.rename(trash)
-        shutil.rmtree(trash, ignore_errors=True)
+        self._discard(trash)
         with suppress(OSError):  # the job has other attempts
             folder.parent.rmdir()
+
+    def _discard(self, folder: Path) -> None:
+        """Removes a folder. What ranks left there as granted users can be removed in a user namespace alone."""
+        shutil.rmtree(folder, ignore_errors=True)
+        if folder.exists() and os.geteuid() != 0:
+            try:
+                self._warm.remove(folder)
+            except OSError as error:  # the next server tries again
+                _log.warning("%s could not be removed: %s", folder, error)
 
 
 def _scan(attempts: Path) -> Iterator[tuple[Launch, Path]]:

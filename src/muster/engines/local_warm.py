@@ -49,6 +49,13 @@ class WarmProcess:
             self.start()
             return self._ask(folder, recover)
 
+    def remove(self, folder: Path) -> None:
+        """Has a folder removed that has files of granted users; returns before it is. Raises OSError."""
+        self.start()
+        assert self._process is not None
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps({"remove": str(folder)}).encode() + b"\n")
+
     def close(self) -> None:
         """Ends the warm process; the launchers keep running."""
         process, self._process = self._process, None

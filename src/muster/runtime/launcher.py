@@ -18,7 +18,7 @@ from typing import Final
 
 from muster import wire
 from muster.masking import Masker
-from muster.runtime import code, processes, verdict
+from muster.runtime import code, namespace, processes, verdict
 from muster.runtime.bell import Commands, WakePipe
 from muster.runtime.channel import Away, Channel, Gone, fetch_secrets
 from muster.runtime.companion import Companion, Program, plain_environment
@@ -114,7 +114,8 @@ class Launcher:
         ships the rest."""
         self._bell.open()
         self._folder.write_identity()
-        self._until_gone(self._gang.kill_marked)
+        self._until_gone(self._kill_left)
+        self._switch()
         detail = "the launcher was killed; what was left of its ranks has been killed too"
         ended = self._folder.exit() or _failed(verdict.LAUNCHER_LOST, detail)
         self._open_outputs(recover=True)
@@ -140,6 +141,7 @@ class Launcher:
         """Opens the sandbox. The ranks start in the job's workdir if they may write there,
         else in a copy of the code."""
         try:
+            self._switch()
             self._sandbox = make_sandbox(self._launch, self._folder)
             self._sandbox.open(gang_environment(self._launch, self._folder))
             self._gang = WorkerRanks(self._launch, self._folder, self._sandbox)
@@ -159,6 +161,17 @@ class Launcher:
             return None
         detail = f"{workdir} is not open to jobs of members on node {self._launch.node}"
         return _failed(verdict.WORKDIR_MISSING, f"{detail}, and there is no snapshot of it")
+
+    def _kill_left(self) -> bool:
+        apart = self._launch.isolation
+        if apart and apart.subid and not namespace.in_each(apart, self._gang.kill_marked):
+            return False
+        return self._gang.kill_marked()
+
+    def _switch(self) -> None:
+        """Becomes root of a user namespace, if that is how the ranks get a user of their own. Raises SandboxError."""
+        if self._launch.isolation and self._launch.isolation.subid:
+            namespace.enter(self._launch.isolation)
 
     def _bring_code(self) -> wire.WorkerExit | None:
         """For a node without the job's folder: uses its snapshot instead, if there is one."""

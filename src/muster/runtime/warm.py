@@ -2,6 +2,7 @@
 
 `python -m muster.runtime.warm`: a line of JSON on stdin is a request, {"dir": DIR, "recover": false}; a line on stdout
 is the answer, {"dir": DIR, "pid": N}. It exits when stdin is closed; the launchers, which belong to init, stay.
+A request {"remove": DIR} removes a folder with files of granted users (`muster.runtime.namespace`); it has no answer.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ import signal
 import sys
 import traceback
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
-from muster.runtime import launcher
+from muster.runtime import launcher, namespace
 
 
 def main() -> int:
@@ -26,19 +27,23 @@ def main() -> int:
         request = json.loads(line)
         middle = os.fork()
         if middle == 0:
-            _middle(request["dir"], bool(request.get("recover")))
+            _middle(request)
         os.waitpid(middle, 0)
     return 0
 
 
-def _middle(folder: str, recover: bool) -> NoReturn:
+def _middle(request: dict[str, Any]) -> NoReturn:
     """Forks the launcher and exits, so that the launcher is orphaned and outlives the server."""
     try:
         os.setsid()
         pid = os.fork()
-        if pid == 0:
-            _launch(folder, recover)
-        os.write(1, json.dumps({"dir": folder, "pid": pid}).encode() + b"\n")
+        if "remove" in request:
+            if pid == 0:
+                namespace.main(["remove", request["remove"]])
+        elif pid == 0:
+            _launch(request["dir"], bool(request.get("recover")))
+        else:
+            os.write(1, json.dumps({"dir": request["dir"], "pid": pid}).encode() + b"\n")
     finally:
         os._exit(0)
 

@@ -32,7 +32,7 @@ from muster.core.state import State
 from muster.core.units import parse_duration, parse_size
 from muster.engines.base import Member
 from muster.engines.describe import Home
-from muster.engines.isolation import read_local
+from muster.engines.isolation import read_local, remove_folder
 from muster.engines.local import LocalConfig, LocalEngine, describe_machine
 from muster.engines.many import Engines
 from muster.engines.registry import LOCAL, check_engines, make_engine
@@ -77,7 +77,9 @@ class Leader:
         self.local = LOCAL in self.engine.members()
         self.controller = Controller(self.commit, self.engine, self.clock, keyring.attempt_token, may_act)
         limit_of = self.quota.bytes_of if self.quota.limits_bytes else None
-        self.track = open_tracking(store, self.commit, self.clock.now, settings.home, settings.artifacts, limit_of)
+        self.track = open_tracking(
+            store, self.commit, self.clock.now, settings.home, settings.artifacts, limit_of, remove_folder
+        )
         intake = self.track.intake if self.track is not None else None
         late = parse_duration(settings.late_reports)
         self.tap = MetricTap()
@@ -109,6 +111,7 @@ class Leader:
         self._recall_names()
         for member in self.engine.members().values():
             member.start()
+        self._warn_of_isolation()
         self.controller.start()
         if not self.settings.hooks and "hooks" in self.store.marks():  # later hooks start from there
             self.propose(lambda state: Entry(marks={"hooks": state.version}))
@@ -231,6 +234,13 @@ class Leader:
         members = {user for project in state.projects.values() for user in project.members}
         for user in sorted(filter(reserved, live | members)):
             log.warning("there is a user %r, which is a name of Muster itself: give that person another one", user)
+
+    def _warn_of_isolation(self) -> None:
+        """Warns of granted ids that were asked for and can't be had; other kinds of isolation are first tried when a
+        member submits a job."""
+        asked = self.settings.engines.get(LOCAL, {}).get("use_subuids", False)
+        if asked and (refusal := self.refusal()):
+            log.warning("%s; they are refused", refusal)
 
 
 def make_engines(settings: Settings, keyring: Keyring, urls: Sequence[str], log_limit: int) -> list[Member]:

@@ -60,9 +60,10 @@ class Purge:
         purged: Purged,
         phase: Callable[[str], str | None],
         folders: Sequence[Path],
+        remove: Callable[[Path], None],
     ) -> None:
         self._db, self._runs, self._blobs = db, runs, blobs
-        self._purged, self._phase, self._folders = purged, phase, folders
+        self._purged, self._phase, self._folders, self._remove = purged, phase, folders, remove
 
     def purge(self, run: str, actor: str) -> dict[str, int]:
         """Purges a run. Returns the number of deleted rows by table.
@@ -128,13 +129,17 @@ class Purge:
         logged.
         """
         for folder in self._folders:
-            shutil.rmtree(folder / run, ignore_errors=True)
+            self._remove(folder / run)
         try:
             self._blobs.release(digests)
         except MusterError as error:
             log.warning("content of the deleted run %s could not be deleted yet: %s", run, error)
         if self._db.database.kind == "sqlite":
             _empty_log(self._db)
+
+
+def remove_folder(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _places(run: str) -> Iterator[tuple[Table, ColumnElement[bool]]]:

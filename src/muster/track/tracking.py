@@ -22,7 +22,7 @@ from muster.track.models import Models
 from muster.track.open_blob_store import open_blob_store
 from muster.track.origins import Origins, projects_of
 from muster.track.promotions import Promotions
-from muster.track.purge import Purge
+from muster.track.purge import Purge, remove_folder
 from muster.track.record_db import RecordDb
 from muster.track.required import Required
 from muster.track.retention import Retention
@@ -37,7 +37,15 @@ from muster.track.usage import LimitOf, Usage
 class Tracking:
     """`home` is the server's folder; what is too large for the database is stored under it by default."""
 
-    def __init__(self, db: RecordDb, store: Store, home: Path, artifacts: str, limit_of: LimitOf | None) -> None:
+    def __init__(
+        self,
+        db: RecordDb,
+        store: Store,
+        home: Path,
+        artifacts: str,
+        limit_of: LimitOf | None,
+        remove: Callable[[Path], None],
+    ) -> None:
         self.db, self.home = db, home
         self.metrics = Metrics(db)
         self.blobs = Blobs(db, open_blob_store(artifacts, home), in_use)
@@ -59,7 +67,7 @@ class Tracking:
         self.fold = EventFold(db, self.submitted, self.required)
         self.purged = Purged(db)
         self.intake = Intake(db, self.metrics, self.artifacts, self.required, self.purged, self.origins)
-        self.purge = Purge(db, self.runs, self.blobs, self.purged, _phases(store), _folders(home))
+        self.purge = Purge(db, self.runs, self.blobs, self.purged, _phases(store), _folders(home), remove)
 
     def start(self) -> None:
         """Starts the background work."""
@@ -91,11 +99,12 @@ def open_tracking(
     home: Path,
     artifacts: str = "",
     limit_of: LimitOf | None = None,
+    remove: Callable[[Path], None] = remove_folder,
 ) -> Tracking | None:
     """Opens the record; None if the store has no database. `artifacts` is the setting.
 
-    `limit_of` returns the most bytes that a project's artifacts may have.
+    `limit_of` returns the most bytes that a project's artifacts may have. `remove` removes a folder of a purged run.
     """
     if store.database is None:
         return None
-    return Tracking(RecordDb(store.database, commit, now), store, home, artifacts, limit_of)
+    return Tracking(RecordDb(store.database, commit, now), store, home, artifacts, limit_of, remove)
