@@ -60,7 +60,7 @@ class JobData:
     @property
     def parent(self) -> str | None:
         """The id of the job that it is part of. None also from a server that knows no parents."""
-        return self.raw["parent"] if "parent" in self.raw else None
+        return self.raw.get("parent")
 
     @property
     def final(self) -> bool:
