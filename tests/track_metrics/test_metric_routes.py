@@ -72,6 +72,8 @@ def test_a_curve_has_the_attempts_as_bands_and_supersedes(server: LiveServer, jo
 def test_what_json_cannot_say_is_a_text(server: LiveServer, job: str) -> None:
     curve = server.get(f"/v1/runs/{job}/metrics/odd", stop=2)
     assert (curve["last"], curve["low"], curve["nans"]) == (["Infinity", "NaN"], ["Infinity", "NaN"], [0, 1])
+    older = server.get(f"/v1/jobs/{job}/metrics/odd")["attempts"][0]["values"]
+    assert older[:2] == ["Infinity", "NaN"]
 
 
 def test_the_older_way_to_ask_goes_on(server: LiveServer, job: str) -> None:

@@ -75,6 +75,26 @@ class TestRuns:
         assert server.get(f"/v1/runs/{run}/changes")["changes"] == []
         assert server.get(f"/v1/runs/{run}/checkpoints")["checkpoints"] == []
 
+    def test_the_page_has_in_one_answer_what_the_parts_have(self, server: LiveServer, run: str) -> None:
+        page = server.get(f"/v1/runs/{run}/page")
+        parts = {
+            "run": server.get(f"/v1/runs/{run}"),
+            "attempts": server.get(f"/v1/runs/{run}/attempts")["attempts"],
+            "checkpoints": server.get(f"/v1/runs/{run}/checkpoints")["checkpoints"],
+            "changes": server.get(f"/v1/runs/{run}/changes")["changes"],
+            "artifacts": server.get(f"/v1/runs/{run}/artifacts", flat=True)["files"],
+            "notes": server.get(f"/v1/runs/{run}/notes")["entries"],
+            "summary": server.get(f"/v1/jobs/{run}/summary"),
+        }
+        assert page == parts
+        made = server.post("/v1/runs", {"name": "outside", "project": "default"})
+        assert server.get(f"/v1/runs/{made['id']}/page")["summary"] is None
+
+    def test_a_list_and_the_page_of_a_run_have_the_same_fields(self, server: LiveServer, run: str) -> None:
+        (listed,) = server.get("/v1/runs", query=f"id = {run}")["runs"]
+        found = server.get(f"/v1/runs/{run}")
+        assert {name: found[name] for name in listed} == listed
+
     def test_ways_to_name_it(self, server: LiveServer, run: str) -> None:
         made = server.post("/v1/runs", {"name": "An Odd Name", "project": "default"})
         for ref in (made["id"], made["id"][:9], "An Odd Name"):

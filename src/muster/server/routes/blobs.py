@@ -104,7 +104,9 @@ def head_of_launcher(digest: Digest, leader: Leading, track: Tracked, calling_at
 
 @router.put(
     "/ingest/blobs/{digest}",
-    responses={410: {"description": "the run is unknown or was deleted: nothing of it is kept"}},
+    responses={
+        410: {"description": "the run is unknown or was deleted: nothing of it is kept", "content": {"text/plain": {}}}
+    },
     openapi_extra=needs("attempt"),
 )
 async def put_of_launcher(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import asdict
-from typing import Final, cast
+from typing import Any, Final, cast
 from urllib.parse import urlsplit
 
 from fastapi import Response
@@ -24,9 +24,13 @@ async def healthz() -> Alive:
     return {"status": "ok"}
 
 
-@router.get(
-    "/readyz", responses={503: {"description": "this server does not hold the lease"}}, openapi_extra=needs("nobody")
-)
+_NOT_READY: Final[dict[str, Any]] = {
+    "description": "this server does not hold the lease",
+    "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Readiness"}}},
+}
+
+
+@router.get("/readyz", responses={503: _NOT_READY}, openapi_extra=needs("nobody"))
 async def readyz(service: Serving, response: Response) -> Readiness:
     lease = service.lease
     response.status_code = 200 if service.ready else 503

@@ -56,7 +56,12 @@ CallingAttempt = Annotated[tuple[str, int], Depends(attempt)]
 
 @router.post(
     "",
-    responses={410: {"description": "the attempt is unknown: its launcher should stop its ranks and leave"}},
+    responses={
+        410: {
+            "description": "the attempt is unknown: its launcher should stop its ranks and leave",
+            "content": {"text/plain": {}},
+        }
+    },
     openapi_extra=needs("attempt"),
 )
 async def ingest(
