@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Unpack
 
-from muster.control.admission import CHECKS, NODE_CHECKS, Context, Site
+from muster.control.admission import CHECKS, LIVE_CHECKS, NODE_CHECKS, Check, Context, Site
 from muster.core.errors import Invalid, NotFound, Refused
 from muster.core.event import Event
 from muster.core.history import groups_of
@@ -45,10 +45,13 @@ def context(store: Store, state: State, user: str, local: bool, **site: Unpack[S
     return Context(state, user, has_secret, local, project_of=project_of, **site)
 
 
-def admit(submission: Submission, context: Context) -> None:
-    """Runs all admission checks. Raises Refused with every reason against the job."""
-    asked = replace(context, python=submission.python, trusted=submission.trusted)
-    checks = CHECKS if submission.spec.num_nodes else [check for check in CHECKS if check not in NODE_CHECKS]
+def admit(submission: Submission, context: Context, checks: Sequence[Check] = CHECKS) -> None:
+    """Runs the admission checks. Raises Refused with every reason against the job."""
+    asked = context
+    if submission.python or submission.trusted:
+        asked = replace(context, python=submission.python, trusted=submission.trusted)
+    if not submission.spec.num_nodes:
+        checks = [check for check in checks if check not in NODE_CHECKS]
     reasons = [found for check in checks if (found := check(submission.spec, asked)) is not None]
     if reasons:
         raise Refused(reasons)
@@ -66,15 +69,14 @@ def submit(
     """Accepts the job in one event. Writes nothing if its key was used since `earlier` was called.
 
     `local`, `site`: see `admission.Context`. `whole`: the event holds the spec as an object, for a store that encodes
-    nothing. `admitted`: an equal submission passed, and neither nodes nor rules have changed since.
+    nothing. `admitted`: an equal submission passed, and only jobs have changed since.
     """
 
     def propose(state: State) -> Entry:
         spec, user = submission.spec, submission.user
         if submission.key and (user, submission.key) in state.keys:
             return Entry()
-        if not admitted:
-            admit(submission, context(store, state, user, local, **site))
+        admit(submission, context(store, state, user, local, **site), LIVE_CHECKS if admitted else CHECKS)
         number = state.next_number
         data: dict[str, Any] = {
             "number": number,
