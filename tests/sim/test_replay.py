@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import muster.control.loop
 import muster.sim.run
+from muster.control.quota import Quota
 from muster.core.plan import Plan, Preempt, Start
 from muster.core.reasons import reason
 from muster.core.rules import Preemption, QueueRules, Rules
@@ -298,3 +299,11 @@ def first_fit(state: State, now: float, most: int = 1000) -> Plan:
             return Plan(state.version, (Start(first.id, seats),))
     later = [one.not_before for one in state.jobs.values() if one.phase == "queued" and one.not_before > now]
     return Plan(state.version, wake_at=min(later, default=None))
+
+
+def test_what_depends_on_the_jobs_is_checked_for_each_of_equal_jobs() -> None:
+    """One user may have two jobs that are not over. The third is refused, and one that comes after an end is not."""
+    trace = [job(1, 0, 100), job(2, 0, 200), job(3, 50, 100), job(4, 150, 100), job(5, 160, 100)]
+    found = replay(trace, replace(setup(), quota=Quota(jobs_per_user=2))).jobs
+    assert [bool(one.refused) for one in found] == [False, False, True, False, True]
+    assert "has 2 jobs that are not over" in found[2].refused

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Unpack
 
-from muster.control.admission import CHECKS, NODE_CHECKS, Context, Files, Site
+from muster.control.admission import CHECKS, LIVE_CHECKS, NODE_CHECKS, Check, Context, Files, Site
 from muster.control.admission.files import NOTHING_AMISS, Sight
 from muster.core.errors import Invalid, NotFound, Refused
 from muster.core.event import Event
@@ -48,10 +48,11 @@ def context(
     return Context(state, user, has_secret, local, sight=sight, project_of=project_of, **site)
 
 
-def admit(submission: Submission, context: Context) -> None:
-    """Runs all admission checks. Raises Refused with every reason against the job."""
-    asked = replace(context, trusted=submission.trusted)
-    checks = CHECKS if submission.spec.num_nodes else [check for check in CHECKS if check not in NODE_CHECKS]
+def admit(submission: Submission, context: Context, checks: Sequence[Check] = CHECKS) -> None:
+    """Runs the admission checks. Raises Refused with every reason against the job."""
+    asked = replace(context, trusted=True) if submission.trusted else context
+    if not submission.spec.num_nodes:
+        checks = [check for check in checks if check not in NODE_CHECKS]
     reasons = [found for check in checks if (found := check(submission.spec, asked)) is not None]
     if reasons:
         raise Refused(reasons)
@@ -71,8 +72,7 @@ def submit(
 
     Files are looked at now, and not when the proposal runs, since other commits wait for that. `files`: shared by the
     submissions of a request. `local`, `site`: see `admission.Context`. `whole`: the event holds the spec as an object,
-    for a store that encodes nothing. `admitted`: an equal submission passed, and neither nodes nor rules have
-    changed since.
+    for a store that encodes nothing. `admitted`: an equal submission passed, and only jobs have changed since.
     """
 
     sight = (files or Files()).look(submission.spec, submission.python) if local else NOTHING_AMISS
@@ -81,8 +81,7 @@ def submit(
         spec, user = submission.spec, submission.user
         if submission.key and (user, submission.key) in state.keys:
             return Entry()
-        if not admitted:
-            admit(submission, context(store, state, user, local, sight, **site))
+        admit(submission, context(store, state, user, local, sight, **site), LIVE_CHECKS if admitted else CHECKS)
         number = state.next_number
         data: dict[str, Any] = {
             "number": number,

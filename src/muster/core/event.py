@@ -2,7 +2,8 @@
 
 Kinds, and what their `data` holds:
 
-    job.submitted         number, name, queue, user, spec, key, expect, trusted (of an administrator's)
+    job.submitted         number, name, queue, user, spec, key, expect, trusted (of an administrator's); a job without
+                          nodes runs from here on
     job.claimed           seats: reserved for the queued job until they are free; no seats: released
     job.waits             reason: what a queued job waits for now; logged when it changes
     job.forecast          p50, p90: when the queued job was expected to start, for scoring forecasts

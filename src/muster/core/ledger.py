@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from muster.core.job import Attempt
 from muster.core.resources import Resources
 
 _MILLI: Final = 1000
@@ -38,10 +37,11 @@ class Use:
 
     def hold(self, ask: Resources, workers: int, since: float, until: float) -> None:
         """Adds the use of this many workers between two times."""
-        held = workers * max(milliseconds(until) - milliseconds(since), 0)
+        held = workers * (round(until * _MILLI) - round(since * _MILLI))
         self.node_ms += held
-        self.accelerator_us += held * ask.accelerators * ask.share
         self.cpu_us += held * ask.milli_cpus
+        if ask.accelerators:
+            self.accelerator_us += held * ask.accelerators * ask.share
 
     def add(self, other: Use) -> None:
         self.node_ms += other.node_ms
@@ -56,13 +56,6 @@ class Ledger:
     project: str
     pool: str  # "" if the node of an attempt had left before its plan
     use: Use
-
-    def charge(self, attempt: Attempt, ask: Resources, until: float) -> None:
-        self.use.hold(ask, len(attempt.workers), attempt.planned_at, until)
-
-
-def milliseconds(time: float) -> int:
-    return round(time * _MILLI)
 
 
 def ledger_name(project: str, pool: str) -> str:

@@ -43,7 +43,7 @@ def _submitted(state: State, event: Event, changes: Changes) -> None:
         since=event.time, key=data.get("key"), ask=ask(spec), expect=data.get("expect"),
         code=(data.get("code") or {}).get("tree", ""), trusted=bool(data.get("trusted")),
     )  # fmt: skip
-    if job.seatless:
+    if not spec.num_nodes:
         job.phase, job.started_at = "running", event.time
     state.add_job(job)
     changes.jobs[job.id] = job

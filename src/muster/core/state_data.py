@@ -172,12 +172,13 @@ class State:
 
     def enter(self, job: Job, time: float) -> tuple[str, Ledger]:
         """Adds the attempt of the job, which ends now, to the ledger of its project and pool."""
-        assert job.attempt is not None
-        name = ledger_name(job.project, job.attempt.pool)
+        attempt = job.attempt
+        assert attempt is not None
+        name = ledger_name(job.project, attempt.pool)
         ledger = self.ledgers.get(name)
         if ledger is None:
-            ledger = self.ledgers[name] = Ledger(job.project, job.attempt.pool, Use())
-        ledger.charge(job.attempt, job.ask, time)
+            ledger = self.ledgers[name] = Ledger(job.project, attempt.pool, Use())
+        ledger.use.hold(job.ask, len(attempt.workers), attempt.planned_at, time)
         return name, ledger
 
     def used(self, project: str, now: float, pool: str | None = None) -> Use:
@@ -200,7 +201,8 @@ class State:
 
     def remove(self, job: Job) -> None:
         del self.jobs[job.id], self.by_number[job.number]
-        self.seatless.pop(job.id, None)
+        if self.seatless:
+            self.seatless.pop(job.id, None)
         self._count_live(job, -1)
 
     def _count_live(self, job: Job, sign: int) -> None:

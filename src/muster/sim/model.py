@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from muster.api.words import Kind
+from muster.control.quota import UNLIMITED, Quota
 from muster.core.rules import Rules
 
 
@@ -81,6 +82,7 @@ class Setup:
     cluster: Cluster
     costs: Costs = Costs()
     exact: bool = False  # jobs declare their true run time: an oracle, for comparison only
+    quota: Quota = UNLIMITED  # of each user and each project
 
 
 @dataclass(slots=True)

@@ -138,7 +138,8 @@ class _Replay:
                 result.refused = "; ".join(f"{one['loc']}: {one['msg']}" for one in error.errors())
                 continue
             submission, known = Submission(spec, result.job.user or "nobody"), id(like) in self._admitted
-            proposals.append(submit(self._store, submission, self._clock.time, False, whole=True, admitted=known))
+            now, quota = self._clock.time, self._setup.quota
+            proposals.append(submit(self._store, submission, now, False, whole=True, admitted=known, quota=quota))
             results.append((result, id(like)))
         for (result, kind), answer in zip(results, self._commit.each(proposals), strict=True):
             if isinstance(answer, Exception):

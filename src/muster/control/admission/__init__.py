@@ -44,10 +44,14 @@ CHECKS: tuple[Check, ...] = (
     command.check,
 )
 
+# Checks that depend on the jobs there are, which every submission changes. The verdict of the others holds for equal
+# submissions until nodes, rules, projects, queues or secrets change.
+LIVE_CHECKS: tuple[Check, ...] = (parent.check, quotas.check)
+
 # Checks of the nodes and of what runs on them; a job without nodes does not need them.
 NODE_CHECKS: frozenset[Check] = frozenset({
     pools.check, capacity.check, topology.check, engine.check, turns.check, limits.check, isolation.check,
     workdir.check, command.check,
 })  # fmt: skip
 
-__all__ = ["CHECKS", "NODE_CHECKS", "Check", "Context", "Files", "Growth", "Objections", "Site"]
+__all__ = ["CHECKS", "LIVE_CHECKS", "NODE_CHECKS", "Check", "Context", "Files", "Growth", "Objections", "Site"]
