@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from muster.client.stream import LogLine
 from muster.core.reasons import Reason
+from muster.core.terms import FINAL
 
 if TYPE_CHECKING:
     from muster.client.client import Client
-
-FINAL_PHASES = frozenset({"succeeded", "failed", "stopped"})
 
 
 @dataclass(slots=True)
@@ -57,7 +56,7 @@ class Job:
 
     @property
     def final(self) -> bool:
-        return self.phase in FINAL_PHASES
+        return self.phase in FINAL
 
     @property
     def placed(self) -> bool:

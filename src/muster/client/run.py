@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import quote
 
 from muster.core.errors import Unavailable
+from muster.core.terms import FINAL
 
 if TYPE_CHECKING:
     from muster.client.client import Client
 
 FrameKind = Literal["pandas", "polars"]
-FINAL_PHASES: Final = frozenset({"succeeded", "failed", "stopped"})
 _POINT_BYTES: Final = 28  # step i64, time f64, value f64, attempt i32
 _PATIENCE: Final = 120.0  # seconds without a byte
 _SPECIAL: Final = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
@@ -96,7 +96,7 @@ class Run:
 
     @property
     def final(self) -> bool:
-        return self.phase in FINAL_PHASES
+        return self.phase in FINAL
 
     @property
     def cells(self) -> dict[str, Any]:
