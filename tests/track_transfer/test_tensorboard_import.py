@@ -159,7 +159,9 @@ class TestDamage:
         path.write_bytes(raw)
         items = read(path)
         assert points(items, "loss") == [(0, 1.0), (2, 3.0)]
-        assert any("checksum" in str(item) for item in items if isinstance(item, Damage))
+        (damage,) = [item for item in items if isinstance(item, Damage)]
+        assert "checksum" in str(damage)
+        assert (damage.offset, damage.lost) == (len(raw) - 2 * size, size)
 
     def test_a_record_that_is_no_event(self, tmp_path: Path) -> None:
         path = event_file(tmp_path, b"\xff\xff\xff", *scalars(1))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Any, ClassVar, Final, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 from urllib.parse import quote
 
 from muster.client.http import Transport
@@ -12,7 +12,6 @@ from muster.client.stream import RETRY_FOR, Link
 from muster.client.target import Target, default_home
 
 Doc = dict[str, Any]  # JSON as the API documents it
-FINAL_PHASES: Final = frozenset({"succeeded", "failed", "stopped"})
 J = TypeVar("J")  # the class of jobs
 R = TypeVar("R")  # the class of runs
 

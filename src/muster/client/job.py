@@ -6,9 +6,10 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from muster.api.words import FINAL
 from muster.client import job_calls, watch_calls
 from muster.client.blocking import blocking, iterating
-from muster.client.connection import FINAL_PHASES, Anyone
+from muster.client.connection import Anyone
 from muster.client.stream import LogLine
 from muster.core.reasons import Reason
 
@@ -64,7 +65,7 @@ class JobData:
 
     @property
     def final(self) -> bool:
-        return self.phase in FINAL_PHASES
+        return self.phase in FINAL
 
     @property
     def output(self) -> OutputView | None:

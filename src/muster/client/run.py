@@ -8,9 +8,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from muster.api.numbers import number
+from muster.api.words import FINAL
 from muster.client import artifact_calls, record_calls, run_calls
 from muster.client.blocking import blocking, iterating
-from muster.client.connection import FINAL_PHASES, Anyone, run_path
+from muster.client.connection import Anyone, run_path
 from muster.client.curves import Curve, FrameKind, Points, curve_of, points_of
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class RunData:
 
     @property
     def final(self) -> bool:
-        return self.phase in FINAL_PHASES
+        return self.phase in FINAL
 
     @property
     def cells(self) -> dict[str, Cell]:

@@ -7,8 +7,9 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final
 
+from muster.api.words import FINAL
 from muster.client import stream
-from muster.client.connection import FINAL_PHASES, Anyone, Connection, Doc, J, job_path
+from muster.client.connection import Anyone, Connection, Doc, J, job_path
 from muster.client.http import BUSY_FOR
 from muster.client.stream import Lines, LogLine, Message
 from muster.core.errors import TooMany
@@ -47,7 +48,7 @@ async def wait(
             except TooMany:
                 view = await to._get(job_path(view["id"]))
                 last = to._job(view)
-                if view["phase"] in FINAL_PHASES:
+                if view["phase"] in FINAL:
                     return last
                 await to._transport.sleep(stream.left(deadline, LOOK_EVERY))
     except TimeoutError:
@@ -83,7 +84,7 @@ async def watch(
             if message.event == "end":
                 for line in lines.close():
                     yield line
-            elif message.data["phase"] in FINAL_PHASES:
+            elif message.data["phase"] in FINAL:
                 continue  # the `end` message that follows says the same
             yield to._job(message.data)
 

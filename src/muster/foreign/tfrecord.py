@@ -12,6 +12,7 @@ from muster.foreign.crc32c import crc32c, masked
 
 HEAD: Final = struct.Struct("<QI")  # length, checksum of its eight bytes
 FOOT: Final = struct.Struct("<I")  # checksum of the record
+FRAME: Final = HEAD.size + FOOT.size  # bytes around a record
 _LONGEST: Final = 1 << 30  # bytes; a larger length is treated as damage
 _CHUNK: Final = 4 << 20  # bytes read at a time
 
@@ -26,7 +27,7 @@ class Damage:
     what: str
 
     def __str__(self) -> str:
-        return f"{self.path}: {self.what} at byte {self.offset}; the last {self.lost:,} bytes were left out"
+        return f"{self.path}: {self.what} at byte {self.offset}; {self.lost:,} bytes were left out"
 
 
 def framed(record: bytes, checksum: int | None = None) -> bytes:

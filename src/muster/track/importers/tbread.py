@@ -71,18 +71,19 @@ def events(path: Path) -> Iterator[Event | Damage]:
     """Yields every intact event; the others are skipped and reported as `Damage`."""
     batch: list[tuple[bytes, int]] = []
     tags: Tags = {}
-    size = 0
+    size = start = 0  # bytes in the batch; where it begins in the file
     for found in tfrecord.records(path):
         if isinstance(found, Damage):
-            yield from _verified(path, batch, tags)
+            yield from _verified(path, start, batch, tags)
             yield found
             return
         batch.append(found)
         size += len(found[0])
         if len(batch) >= _BATCH or size >= _BATCH_BYTES:
-            yield from _verified(path, batch, tags)
+            yield from _verified(path, start, batch, tags)
+            start += size + len(batch) * tfrecord.FRAME
             batch, size = [], 0
-    yield from _verified(path, batch, tags)
+    yield from _verified(path, start, batch, tags)
 
 
 def tensor_of(message: bytes) -> Tensor:
@@ -108,16 +109,18 @@ def tensor_of(message: bytes) -> Tensor:
     return Tensor(np.concatenate(loose) if loose else np.zeros(0, dtype))
 
 
-def _verified(path: Path, batch: list[tuple[bytes, int]], tags: Tags) -> Iterator[Event | Damage]:
+def _verified(path: Path, at: int, batch: list[tuple[bytes, int]], tags: Tags) -> Iterator[Event | Damage]:
     bad = _wrong(batch)
     for place, (record, _) in enumerate(batch):
+        size = len(record) + tfrecord.FRAME
         if place in bad:
-            yield Damage(path, 0, len(record), "a record's checksum is wrong")
-            continue
-        try:
-            yield _scalar(record, tags) or _event(record)
-        except Malformed as error:
-            yield Damage(path, 0, len(record), f"a record is no event ({error})")
+            yield Damage(path, at, size, "a record's checksum is wrong")
+        else:
+            try:
+                yield _scalar(record, tags) or _event(record)
+            except Malformed as error:
+                yield Damage(path, at, size, f"a record is no event ({error})")
+        at += size
 
 
 def _wrong(batch: list[tuple[bytes, int]]) -> set[int]:
