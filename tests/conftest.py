@@ -19,6 +19,10 @@ from report_kit import pytest_report_to_serializable as pytest_report_to_seriali
 # For every process that a test starts `python` is this one: a machine may have none, or another, on its PATH.
 os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
 
+# A machine may say that compiled modules are not to be kept; hundreds of processes would then compile them anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 # What the caller's shell says of a server, of a gang or of colours is no business of the tests.
 for _name in list(os.environ):
     if re.match(r"MUSTER_|SLURM_|((FORCE|NO)_COLOR|RANK|WORLD_SIZE|LOCAL_\w+|GROUP_RANK|MASTER_(ADDR|PORT))$", _name):
