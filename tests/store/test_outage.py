@@ -26,7 +26,7 @@ def fill(store: Store) -> int:
     """Appends jobs and logs until there is no room; how many transactions went through."""
     for count in range(10_000):
         before = picture(store.state())
-        entry = Entry([job_event(store.state().next_number)], [log(count * len(INCOMPRESSIBLE))])
+        entry = one_more(store, count)
         try:
             store.transact([lambda state, entry=entry: entry])
         except Unavailable as error:
@@ -38,14 +38,17 @@ def fill(store: Store) -> int:
     return count
 
 
+def one_more(store: Store, written: int) -> Entry:
+    return Entry([job_event(store.state().next_number)], [log(written * len(INCOMPRESSIBLE))])
+
+
 def log(start: int) -> StreamWrite:
     return StreamWrite("j", 1, 0, "log", start, start + len(INCOMPRESSIBLE), log=INCOMPRESSIBLE)
 
 
 def check_goes_on(store: Store, written: int) -> None:
     assert len(store.events(EventFilter(limit=100_000))) == written
-    entry = Entry([job_event(store.state().next_number)], [log(written * len(INCOMPRESSIBLE))])
-    store.transact([lambda state: entry])
+    store.transact([lambda state: one_more(store, written)])
     assert len(store.logs("j", 1, 0, 0, 100_000)) == written + 1
     check_against_log(store)
 
@@ -56,8 +59,8 @@ class TestFullDisk:
             (disk / "ballast").write_bytes(b"x" * (2 << 20))
             store = open_store(f"sqlite:///{disk}/m.db")
             written = fill(store)
-            with pytest.raises(Unavailable):  # still
-                store.transact([lambda state: Entry(streams=[log(written * len(INCOMPRESSIBLE))])])
+            with pytest.raises(Unavailable):  # still, for the same that was refused
+                store.transact([lambda state: one_more(store, written)])
             (disk / "ballast").unlink()
             check_goes_on(store, written)
             store.close()

@@ -263,15 +263,21 @@ def upgrade(connection: sqlalchemy.Connection, revision: str) -> None:
     command.upgrade(config, revision)
 
 
+def _columns(connection: sqlalchemy.Connection, table: sqlalchemy.Table) -> set[str]:
+    """Those that the table has in this database."""
+    return {column["name"] for column in sqlalchemy.inspect(connection).get_columns(table.name)}
+
+
 def make_old(url: str, like: SqlStore) -> None:
     """A database of the first schema with the jobs and the log of another."""
     database = connect(sqlalchemy.make_url(url))
     with database.writing() as connection, like._db.reading() as source:
         upgrade(connection, "0001")
         for table in (tables.events, tables.jobs, tables.attempts, tables.entities):
-            first = [column for column in table.columns if column.name not in ("started_at", "work")]
+            first = [column for column in table.columns if column.name in _columns(connection, table)]
             rows = source.execute(sqlalchemy.select(*first)).mappings().all()
             connection.execute(table.insert(), [dict(found) for found in rows])
         head = source.execute(sqlalchemy.select(tables.head)).mappings().one()
-        connection.execute(tables.head.update().values(dict(head)))
+        known = _columns(connection, tables.head)
+        connection.execute(tables.head.update().values({name: head[name] for name in known}))
     database.close()
