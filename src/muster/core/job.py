@@ -118,7 +118,7 @@ class Job:
     @property
     def active(self) -> bool:
         """Whether one of its attempts holds resources."""
-        return self.attempt is not None and self.phase in ("starting", "running", "stopping")
+        return self.phase in ("starting", "running", "stopping") and self.attempt is not None
 
     @property
     def seatless(self) -> bool:
