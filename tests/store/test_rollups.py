@@ -248,9 +248,10 @@ def make_old(url: str, like: SqlStore) -> None:
         config.attributes["connection"] = connection
         command.upgrade(config, "0001")
         for table in (tables.events, tables.jobs, tables.attempts, tables.entities):
-            first = [column for column in table.columns if column.name not in ("started_at", "work")]
+            first = [column for column in table.columns if column.name not in ("started_at", "work", "parent")]
             rows = source.execute(sqlalchemy.select(*first)).mappings().all()
             connection.execute(table.insert(), [dict(found) for found in rows])
-        head = source.execute(sqlalchemy.select(tables.head)).mappings().one()
+        old = [column for column in tables.head.columns if column.name != "fold"]
+        head = source.execute(sqlalchemy.select(*old)).mappings().one()
         connection.execute(tables.head.update().values(dict(head)))
     database.close()
