@@ -350,6 +350,7 @@ def past(number, **changes):
 
 def test_history_is_read_one_a_line_or_in_one_document(tmp_path):
     jobs = [past(2), past(1), past(3, finished_at=None), past(4, started_at=None), past(5, attempt=2)]
+    jobs.append(past(6, kind="sweep", num_nodes=0, attempt=0))
     texts = ["\n".join(map(json.dumps, jobs)), json.dumps({"jobs": jobs}), json.dumps({"jobs": jobs}, indent=1)]
     for text in texts:
         path = tmp_path / "jobs.json"
@@ -358,7 +359,7 @@ def test_history_is_read_one_a_line_or_in_one_document(tmp_path):
         assert found.format == "history"
         assert [(job.id, job.submit) for job in found.jobs] == [("job-1", 0.0), ("job-2", 1.0), ("job-5", 4.0)]
         assert found.jobs == read_history(jobs, "server", 0.0).jobs
-        assert found.ledger.left_out == {"it has not ended": 1, "it never ran": 1}
+        assert found.ledger.left_out == {"it has not ended": 1, "it never ran": 1, "it held no nodes": 1}
         assert found.ledger.notes()[-1].startswith("1 job: started more than once")
     job = found.jobs[0]
     assert (job.duration, job.nodes, job.accelerators, job.accelerator, job.cpus) == (60.0, 2, 8, "H100", 4.0)

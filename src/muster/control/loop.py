@@ -220,6 +220,8 @@ class Controller:
         events = overdue(state, this.now) if state.seatless else []
         if this.dirty:
             events += judge(state, sorted(this.dirty), this.now)
+        if not events:
+            return _NOTHING
         for event in events:
             if event.kind == "attempt.ended":
                 key = (event.job, event.attempt)
@@ -231,8 +233,9 @@ class Controller:
     def _plan(self, this: _Round, state: State) -> Entry:
         plan = schedule(state, this.now, self._board)
         self._engine_hints.look_at_waiting(state, self._board, this.now)
-        ahead = [at for at in (plan.wake_at, next_deadline(state)) if at is not None and at > this.now]
-        self._wake_at = min(ahead, default=None)
+        self._wake_at = plan.wake_at if plan.wake_at is not None and plan.wake_at > this.now else None
+        if state.seatless and (ends := next_deadline(state)) is not None:
+            self._wake_at = ends if self._wake_at is None else min(self._wake_at, ends)
         return self._entry(state, this, plan_events(state, plan, this.now))
 
     def _reconcile(self, this: _Round, state: State) -> Entry:

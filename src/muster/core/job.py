@@ -117,7 +117,7 @@ class Job:
     @property
     def active(self) -> bool:
         """Whether one of its attempts holds resources."""
-        return self.attempt is not None and self.phase in ACTIVE
+        return self.phase in ACTIVE and self.attempt is not None
 
     @property
     def seatless(self) -> bool:

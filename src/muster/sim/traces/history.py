@@ -82,15 +82,15 @@ def _job(job: object, ledger: Ledger) -> TraceJob:
         raise LeftOut("it has not ended")
     if job["started_at"] is None:
         raise LeftOut("it never ran")
+    nodes = whole(str(job["num_nodes"]), "num_nodes", "nodes")
+    if nodes == 0:
+        raise LeftOut("it held no nodes")
     asked = job["resources"] if isinstance(job["resources"], Mapping) else {}
     started = quantity(str(job["started_at"]), "started_at", LATEST)
     duration = quantity(str(job["finished_at"]), "finished_at", LATEST) - started
     if job.get("attempt", 1) != 1:
         ledger.remark("started more than once; its run time is from its first start to its end")
-    nodes = whole(str(job["num_nodes"]), "num_nodes", "nodes")
     accelerators = whole(str(asked.get("accelerators", 0)), "resources.accelerators", "accelerators")
-    if nodes == 0:
-        raise LeftOut("it held no nodes")
     if nodes < 1 or nodes * accelerators > WIDEST:
         raise BadRow(f"num_nodes is {nodes}")
     declared = job.get("max_duration")
