@@ -75,7 +75,7 @@ def test_nothing_need_be_set() -> None:
     ("text", "said", "hint"),
     [
         ('namespce = "x"', "`namespce` is not a setting", "`namespace`"),
-        ("namespace = 3", "a text is expected", "config.toml"),
+        ("namespace = 3", "a text is expected", "quotes"),
         ('form = "pod"', "form is 'pod'", "jobset"),
         ('checkpoints = "/data"', "checkpoints is '/data'", "pvc:NAME"),
         ("depth = 0", "a number from 1", "config.toml"),
@@ -84,7 +84,7 @@ def test_nothing_need_be_set() -> None:
         ('pools = {a = {selektor = {x = "y"}}}', "`selektor` is not a setting", "`selector`"),
         ('pools = {a = {tolerations = ["a:b:c"]}}', "is no toleration", "key:Effect"),
         ("pools = {a = {max_nodes = 3}}", "go together", "how many"),
-        ('pools = {a = {node = {cpus = 1, memory = "64"}, max_nodes = 3}}', "node is", "960GB"),
+        ('pools = {a = {node = {cpus = 1, memory = "64"}, max_nodes = 3}}', "node.memory is '64'; a size", "64MB"),
     ],
 )
 def test_what_is_not_meant_is_said(text: str, said: str, hint: str) -> None:

@@ -79,10 +79,10 @@ def test_a_member_sees_no_checkpoints_of_others_and_an_account_that_is_not_there
         ({"scratch": "here"}, "whole path"),
         ({"nodes_every": "soon"}, "a duration is expected"),
         ({"pools": {"a": {"selecter": {}}}}, "Did you mean `selector`?"),
-        ({"pools": {"a": {"selector": {"x": 1}}}}, "labels and texts"),
+        ({"pools": {"a": {"selector": {"x": 1}}}}, "pools.a.selector is {'x': 1}; a table such as"),
         ({"pools": {"a": {"max_nodes": 3}}}, "needs both"),
-        ({"pools": {"a": {"node": {"cpus": 0}, "max_nodes": 3}}}, "a number is expected"),
-        ({"pools": {"a": {"node": {"memory": "much"}, "max_nodes": 3}}}, "makes no sense"),
+        ({"pools": {"a": {"node": {"cpus": 0}, "max_nodes": 3}}}, "node.cpus is 0; a number from"),
+        ({"pools": {"a": {"node": {"memory": "much"}, "max_nodes": 3}}}, "node.memory is 'much'; a size"),
     ],
 )
 def test_what_makes_no_sense_is_refused_with_what_would(settings: dict[str, Any], said: str) -> None:

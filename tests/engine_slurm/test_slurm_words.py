@@ -214,7 +214,7 @@ def test_states_of_machines(states: tuple[str, ...], health: str) -> None:
         ({"root": "relative"}, "begins with `/`"),
         ({"priority": "rank"}, "`nice`, `qos` or `none`"),
         ({"priority": "qos"}, "go together"),
-        ({"look_every": "soon"}, "no duration"),
+        ({"look_every": "soon"}, "a duration is expected"),
         ({"pools": {"a": {"partitoin": "x"}}}, "Did you mean `partition`"),
         ({"rest": "somewhere"}, "unix:/path"),
         ({"python": 3}, "a text is expected"),

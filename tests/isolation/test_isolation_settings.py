@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from muster.core.config import Table
 from muster.core.errors import ConfigError
 from muster.core.job import Job
 from muster.core.spec import JobSpec
 from muster.engines.base import GangLaunch, Seat
 from muster.engines.isolation import (
-    KEYS,
     REFUSAL_SECONDS,
     IsolationSettings,
     IsolationStatus,
@@ -94,12 +94,15 @@ def test_without_root_each_project_has_one_of_the_granted_ids(
 
 
 def test_ids_are_granted_on_this_machine_alone() -> None:
-    assert "use_subuids" not in KEYS
+    table = Table("engines.slurm", {"use_subuids": True})
+    read_isolation(table)
+    with pytest.raises(ConfigError, match="`use_subuids` is not a setting"):
+        table.finish()
 
 
 def test_one_setting_of_the_server_holds_for_every_engine() -> None:
-    assert read_isolation("engines.slurm", {}, trust_members=True).trust_members
-    assert not read_isolation("engines.slurm", {}).trust_members
+    assert read_isolation(Table("engines.slurm", {}), trust_members=True).trust_members
+    assert not read_isolation(Table("engines.slurm", {})).trust_members
 
 
 def test_of_a_key_and_a_database_elsewhere_the_folder_is_hidden(tmp_path: Path) -> None:

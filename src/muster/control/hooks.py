@@ -15,7 +15,7 @@ import hmac
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -23,6 +23,7 @@ import httpx
 
 from muster.control.outbox import ReceiverAway
 from muster.control.outbox_rows import Message, message_row
+from muster.core.config import Table
 from muster.core.errors import ConfigError
 from muster.core.event import Event
 from muster.store.base import Entry
@@ -44,11 +45,12 @@ class Hook:
         return any(kind.startswith(one) if one.endswith(".") else kind == one for one in self.events)
 
 
-def read_hooks(raw: object) -> dict[str, Hook]:
-    """Parses `hooks` of the server's settings, by name. Raises ConfigError."""
-    if not isinstance(raw, Mapping):
-        raise ConfigError(f"hooks is {raw!r}; tables such as [hooks.chat] are expected.", "See docs/events.md.")
-    return {str(name): _hook(str(name), given) for name, given in raw.items()}
+def read_hooks(given: object) -> dict[str, Hook]:
+    """Reads `hooks` of the server's settings, by name. Raises ConfigError with every mistake."""
+    table = Table("", {"hooks": given})
+    found = {name: _hook(one) for name, one in table.tables("hooks").items()}
+    table.finish()
+    return found
 
 
 class Hooks:
@@ -95,17 +97,12 @@ class Hooks:
             raise ConnectionError(f"{host} answered {status}")
 
 
-def _hook(name: str, given: object) -> Hook:
-    where = f"hooks.{name}"
-    known = {field.name for field in fields(Hook)}
-    if not isinstance(given, Mapping) or given.keys() - known or not {"url", "events"} <= given.keys():
-        raise ConfigError(f"{where} is {given!r}.", "Write `url` and `events`, and `secret_env` if it is signed.")
-    url, events, secret = given["url"], given["events"], given.get("secret_env", "")
-    parts = urlsplit(url) if isinstance(url, str) else None
-    if parts is None or parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ConfigError(f"{where}.url is {url!r}, which is no address.", "Write it like https://HOST/PATH.")
-    if not isinstance(events, list) or not events or not all(isinstance(one, str) and one for one in events):
-        raise ConfigError(f"{where}.events is {events!r}.", 'Write it like ["job.failed", "node."].')
-    if not isinstance(secret, str):
-        raise ConfigError(f"{where}.secret_env is {secret!r}.", "Write the name of a variable.")
-    return Hook(url, tuple(events), secret)
+def _hook(table: Table) -> Hook:
+    found = Hook(table.text("url"), table.texts("events"), table.text("secret_env"))
+    parts = urlsplit(found.url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        table.wrong("url", "an address", "Write it like https://HOST/PATH.")
+    if not found.events or not all(found.events):
+        table.wrong("events", "a list of kinds of events", 'Write it like ["job.failed", "node."].')
+    table.refuse_others()
+    return found

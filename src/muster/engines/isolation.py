@@ -17,12 +17,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from muster.core.errors import ConfigError, EngineError
-from muster.core.suggest import did_you_mean
+from muster.core.config import Table
+from muster.core.errors import EngineError
 from muster.engines.base import GangLaunch
 from muster.inherited import for_launcher
 from muster.wire import Isolation
@@ -33,7 +33,6 @@ REMOVAL_SECONDS: Final = 3600.0
 REFUSAL_SECONDS: Final = 30.0  # how long a failed probe's result is kept
 HINT: Final = "apt-get install bubblewrap, or `muster up --trust-members`: then any member's job may read all of it."
 _log = logging.getLogger(__name__)
-_LISTS: Final = ("pass_env", "readable", "writable", "hidden")
 
 Kind = Literal["user", "sandbox", "trusted", "none"]
 
@@ -52,43 +51,33 @@ class IsolationSettings:
     use_subuids: bool = False  # of the local engine: without root, projects' users come from /etc/subuid
 
 
-LOCAL_KEYS: Final = frozenset(item.name for item in fields(IsolationSettings))
-KEYS: Final = LOCAL_KEYS - {"use_subuids"}  # for any engine
-
-
-def read_isolation(where: str, given: Mapping[str, Any], trust_members: bool = False) -> IsolationSettings:
-    """Reads the isolation keys of an engine's table. Raises ConfigError.
-    `trust_members`: the setting for all engines."""
-    found: dict[str, Any] = {}
-    for key in given.keys() & KEYS:
-        value = given[key]
-        if key in _LISTS and isinstance(value, list) and all(isinstance(item, str) for item in value):
-            found[key] = tuple(value)
-        elif key == "users" and isinstance(value, Mapping) and all(isinstance(item, str) for item in value.values()):
-            found[key] = {str(project): _account(f"{where}.users.{project}", name) for project, name in value.items()}
-        elif isinstance(value, bool) if key == "trust_members" else key == "uid_base" and _is_uid(value):
-            found[key] = value
-        else:
-            raise ConfigError(f"{where}.{key} is {value!r}, which is of the wrong kind.", "See docs/engines.md.")
-    for key in ("readable", "writable", "hidden"):
-        for path in found.get(key, ()):
-            if not path.startswith("/") or path.rstrip("/") == "":
-                raise ConfigError(f"{where}.{key} has {path!r}.", "Write whole paths of folders, and not `/` itself.")
-    found["trust_members"] = trust_members or found.get("trust_members", False)
-    return IsolationSettings(**found)
+def read_isolation(table: Table, trust_members: bool = False) -> IsolationSettings:
+    """Reads the isolation keys of an engine's table. `trust_members`: the setting for all engines."""
+    found = IsolationSettings(
+        trust_members=table.flag("trust_members") or trust_members,
+        pass_env=table.texts("pass_env"),
+        readable=_folders(table, "readable"),
+        writable=_folders(table, "writable"),
+        hidden=_folders(table, "hidden"),
+        users=table.words("users"),
+        uid_base=table.whole("uid_base", UID_BASE, 1000, 2**31 - 1),
+    )
+    for project, name in found.users.items():
+        if name in ("", "root"):
+            table.mistakes.add(f"{table.where}.users.{project} is {name!r}.", "Name an account that is not root's.")
+    return found
 
 
 def read_local(given: Mapping[str, Any], trust_members: bool) -> IsolationSettings:
-    """Reads [engines.local]. Raises ConfigError for an unknown setting."""
-    for key in given.keys() - LOCAL_KEYS - {"kind"}:
-        raise ConfigError(f"engines.local.{key} is not a setting.", did_you_mean(key, sorted(LOCAL_KEYS)))
-    settings, granted = read_isolation("engines.local", given, trust_members), given.get("use_subuids", False)
-    if not isinstance(granted, bool):
-        raise ConfigError(f"engines.local.use_subuids is {granted!r}.", "Write true or false.")
-    if granted and settings.users:
+    """Reads [engines.local]. Raises ConfigError with every mistake."""
+    table = Table("engines.local", given)
+    table.know("kind")
+    settings = replace(read_isolation(table, trust_members), use_subuids=table.flag("use_subuids"))
+    if settings.use_subuids and settings.users:
         hint = "Accounts need a server that is root; with `use_subuids` each project has a number. Take one away."
-        raise ConfigError("engines.local has both `users` and `use_subuids`.", hint)
-    return replace(settings, use_subuids=granted)
+        table.mistakes.add("engines.local has both `users` and `use_subuids`.", hint)
+    table.finish()
+    return settings
 
 
 def isolation_of(
@@ -228,11 +217,11 @@ def _number(project: str, numbers: Path) -> int:
         return known[project]
 
 
-def _is_uid(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 1000 <= value < 1 << 31
-
-
-def _account(where: str, name: str) -> str:
-    if name == "root" or not name:
-        raise ConfigError(f"{where} is {name!r}.", "Name an account that is not root's.")
-    return name
+def _folders(table: Table, key: str) -> tuple[str, ...]:
+    found = table.texts(key)
+    for path in found:
+        if not path.startswith("/") or path.rstrip("/") == "":
+            table.mistakes.add(
+                f"{table.where}.{key} has {path!r}.", "Write whole paths of folders, and not `/` itself."
+            )
+    return found

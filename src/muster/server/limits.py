@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from muster.control.quota import Quota
-from muster.core.errors import ConfigError
-from muster.core.suggest import did_you_mean
+from muster.core.config import Table
 from muster.core.units import parse_size
 
 
@@ -31,25 +30,23 @@ class Limits:
     bytes: Mapping[str, str] = field(default_factory=dict)  # project → its own limit, in place of that
 
     @classmethod
-    def of(cls, table: Mapping[str, Any]) -> Limits:
-        """Parses the table. Raises ConfigError for an unknown name or a bad value."""
-        known = {one.name: one for one in fields(cls)}
-        for name, value in table.items():
-            if name not in known:
-                raise ConfigError(f"limits: `{name}` is not a limit.", did_you_mean(name, sorted(known)))
-            if name not in ("bytes", "bytes_per_project") and not _positive(value):
-                raise ConfigError(f"limits: {name} is {value!r}, a number above 0 is expected.", "Correct it.")
-        found = cls(**table)
-        found.quota()
-        return found
+    def of(cls, given: object) -> Limits:
+        """Reads the table. Raises ConfigError with every mistake."""
+        table, usual = Table("", {"limits": given}).table("limits"), cls()
+        numbers = [one.name for one in fields(cls) if isinstance(getattr(usual, one.name), int | float)]
+        values: dict[str, Any] = {}
+        for name in numbers:
+            values[name] = table.value(name, getattr(usual, name), _positive, "a number above 0")
+        table.size("bytes_per_project", 0)
+        for project, size in table.words("bytes").items():
+            Table(f"{table.where}.bytes", {project: size}, table.mistakes).size(project, 0)
+        table.finish()
+        return cls(**values, bytes_per_project=table.text("bytes_per_project"), bytes=table.words("bytes"))
 
     def quota(self) -> Quota:
         """The limits of what users and projects may store and submit."""
-        try:
-            usual = int(parse_size(self.bytes_per_project)) if self.bytes_per_project else None
-            own = {project: int(parse_size(size)) for project, size in dict(self.bytes).items()}
-        except (ValueError, TypeError, AttributeError) as error:
-            raise ConfigError(f"limits: {error}", 'Write sizes like "500GB".') from error
+        usual = int(parse_size(self.bytes_per_project)) if self.bytes_per_project else None
+        own = {project: int(parse_size(size)) for project, size in self.bytes.items()}
         return Quota(self.jobs_per_user, self.jobs_per_project, self.tokens_per_user, usual, own)
 
 

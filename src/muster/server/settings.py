@@ -9,20 +9,24 @@ import ipaddress
 import os
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 from muster.control.hooks import read_hooks
+from muster.core.config import Mistakes, Table
 from muster.core.errors import ConfigError
-from muster.core.suggest import did_you_mean
-from muster.core.units import InvalidValue, parse_duration, parse_size
 from muster.engines.isolation import read_local
 from muster.engines.registry import LOCAL, check_engines
 from muster.server.limits import Limits
 
 STORE: Final = "MUSTER_STORE"
+_TEXTS: Final = (
+    "host", "store_url", "log_limit", "log_limit_max", "late_reports", "advertise", "allowed_hosts", "artifacts",
+    "log_level",
+)  # fmt: skip
+_OPTIONAL: Final = ("tls_cert", "tls_key", "accelerators", "memory", "policy")  # texts, or not given
 
 
 def default_home() -> Path:
@@ -73,45 +77,53 @@ class Settings:
 
     @classmethod
     def _checked(cls, home: Path, values: dict[str, Any], source: str) -> Settings:
-        known = {field.name for field in fields(cls)} - {"home"}
-        for name in values.keys() - known:
-            raise ConfigError(f"{source}: `{name}` is not a setting.", did_you_mean(name, sorted(known)))
-        settings = cls(home=home, **values)
-        settings.check()
-        return settings
-
-    def check(self) -> None:
-        """Raises ConfigError for settings that can't work or are not safe."""
-        if not isinstance(self.port, int) or not 0 <= self.port <= 65535:
-            raise ConfigError(f"port is {self.port!r}, a number from 0 to 65535 is expected.", "Choose another port.")
-        if not isinstance(self.nodes, int) or not 1 <= self.nodes <= 100_000:
-            raise ConfigError(
-                f"nodes is {self.nodes!r}, a number from 1 is expected.", "Choose how many logical nodes."
-            )
-        try:
-            parse_duration(self.late_reports)
-        except (ValueError, AttributeError) as error:
-            raise ConfigError(f"late_reports is {self.late_reports!r}: {error}.", 'Write it like "7d".') from error
+        """Raises ConfigError with everything that is wrong, can't work or is not safe."""
+        table, usual = Table("", values, source=source), cls(home)
+        texts: dict[str, Any] = {key: table.text(key, getattr(usual, key)) for key in _TEXTS}
+        texts |= {key: table.text(key) or None for key in _OPTIONAL if values.get(key) is not None}
+        found = cls(
+            home=home,
+            port=table.whole("port", usual.port, 0, 65535),
+            nodes=table.whole("nodes", usual.nodes, 1, 100_000),
+            cpus=table.number("cpus", 0, 0.001, 1e6) if values.get("cpus") is not None else None,
+            allow_insecure=table.flag("allow_insecure"),
+            trust_members=table.flag("trust_members"),
+            engines=table.table("engines", "tables such as [engines.slurm]").given,
+            hooks=table.table("hooks", "tables such as [hooks.chat]").given,
+            limits=table.table("limits").given,
+            **texts,
+        )
+        table.know("cpus", *_OPTIONAL)
+        table.duration("late_reports", 0.0)
         for name in ("log_limit", "log_limit_max"):
-            _check_size(name, getattr(self, name))
-        if not isinstance(self.trust_members, bool):
-            raise ConfigError(f"trust_members is {self.trust_members!r}.", "Write true or false.")
-        read_local(check_engines(self.engines).get(LOCAL, {}), self.trust_members)
-        Limits.of(self.limits)
-        read_hooks(self.hooks)
+            table.size(name, 4096, least=4096)
+        table.refuse_others()
+        found.check(table.mistakes)
+        return found
+
+    def check(self, mistakes: Mistakes | None = None) -> None:
+        """Raises ConfigError for settings that can't work or are not safe."""
+        mistakes = mistakes or Mistakes()
+        with mistakes.taken():
+            read_local(check_engines(self.engines).get(LOCAL, {}), self.trust_members)
+        with mistakes.taken():
+            Limits.of(self.limits)
+        with mistakes.taken():
+            read_hooks(self.hooks)
         for url in self.advertised:
             if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
-                raise ConfigError(f"advertise has {url!r}, which is no address.", "Write it like https://HOST:6878.")
+                mistakes.add(f"advertise has {url!r}, which is no address.", "Write it like https://HOST:PORT.")
         if bool(self.tls_cert) != bool(self.tls_key):
-            raise ConfigError("TLS needs both a certificate and its key.", "Give --tls-cert and --tls-key.")
+            mistakes.add("TLS needs both a certificate and its key.", "Give --tls-cert and --tls-key.")
         for path in (self.tls_cert, self.tls_key):
             if path and not Path(path).is_file():
-                raise ConfigError(f"The TLS file {path} does not exist.", "Correct the path.")
+                mistakes.add(f"The TLS file {path} does not exist.", "Correct the path.")
         if not self.loopback and not self.tls_cert and not self.allow_insecure:
-            raise ConfigError(
+            mistakes.add(
                 f"{self.host} can be reached from other machines, and tokens would cross the network unencrypted.",
                 "Give --tls-cert and --tls-key, listen on 127.0.0.1, or say --allow-insecure behind a proxy with TLS.",
             )
+        mistakes.check()
 
     @property
     def loopback(self) -> bool:
@@ -134,15 +146,6 @@ class Settings:
     @property
     def url_of_store(self) -> str:
         return self.store_url or f"sqlite:///{self.home / 'muster.db'}"
-
-
-def _check_size(name: str, given: object) -> None:
-    try:
-        enough = isinstance(given, str) and parse_size(given) >= 4096
-    except InvalidValue:
-        enough = False
-    if not enough:
-        raise ConfigError(f"{name} is {given!r}, a size of 4KiB or more is expected.", 'Write it like "64MB".')
 
 
 def _with_engines(values: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,15 +5,14 @@ from __future__ import annotations
 import getpass
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from muster.core.errors import ConfigError
-from muster.core.suggest import did_you_mean
-from muster.core.units import PRIORITIES, InvalidValue, parse_duration
+from muster.core.config import Table
+from muster.core.units import PRIORITIES
 from muster.engines.describe import Home
-from muster.engines.isolation import KEYS, IsolationSettings, read_isolation
+from muster.engines.isolation import IsolationSettings, read_isolation
 
 # The variables that a job inherits from the server's environment; it inherits nothing else.
 KEPT: Final = (
@@ -29,6 +28,10 @@ KEPT: Final = (
     "LD_LIBRARY_PATH",
 )
 _DURATIONS: Final = ("look_every", "nodes_every", "claim_within", "linger")
+_TEXTS: Final = (
+    "python", "checkpoints", "scratch", "address", "account", "qos", "switch", "tools", "conf", "rest", "rest_version",
+    "token_file", "rest_user",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,85 +75,51 @@ class SlurmSettings:
 
 
 def check(name: str, given: Mapping[str, Any], home: Home) -> SlurmSettings:
-    """Checks the settings. Raises ConfigError for invalid ones."""
-    where = f"engines.{name}"
-    known = {item.name for item in fields(SlurmSettings)} - {"isolation"} | KEYS
-    _no_others(where, given, known)
-    values: dict[str, Any] = {"root": home.folder.absolute() / "slurm", "scratch": f"/tmp/muster-{_user()}"}  # noqa: S108
-    for key in given.keys() - KEYS:
-        values[key] = _value(f"{where}.{key}", key, given[key])
-    values["isolation"] = read_isolation(where, given, home.trust_members)
-    found = SlurmSettings(**values)
-    if not found.root.is_absolute():
-        raise ConfigError(f"{where}.root is {str(found.root)!r}.", "Give a path that begins with `/`.")
-    if found.priority not in ("nice", "qos", "none"):
-        raise ConfigError(f"{where}.priority is {found.priority!r}.", "Write `nice`, `qos` or `none`.")
+    """Reads the settings. Raises ConfigError with every mistake."""
+    table = Table(f"engines.{name}", given)
+    root = Path(table.text("root", str(home.folder.absolute() / "slurm"))).expanduser()
+    usual = SlurmSettings(root, scratch=f"/tmp/muster-{_user()}")  # noqa: S108
+    values: dict[str, Any] = {key: table.text(key, getattr(usual, key)) for key in _TEXTS}
+    values |= {key: table.duration(key, getattr(usual, key)) for key in _DURATIONS}
+    found = SlurmSettings(
+        root=root,
+        depth=table.number("depth", usual.depth, 1, 1000),
+        nice_scale=table.whole("nice_scale", usual.nice_scale),
+        priority=table.text("priority", usual.priority, among=("nice", "qos", "none")),
+        priority_qos=_priority_qos(table),
+        pools={pool: _pool(pool, one) for pool, one in table.tables("pools").items()},
+        environment=table.texts("environment", usual.environment),
+        extra=table.texts("extra", usual.extra),
+        isolation=read_isolation(table, home.trust_members),
+        **values,
+    )
+    where = table.where
+    if not root.is_absolute():
+        table.mistakes.add(f"{where}.root is {str(root)!r}.", "Give a path that begins with `/`.")
     if (found.priority == "qos") != bool(found.priority_qos):
-        raise ConfigError(
-            f'{where}.priority = "qos" and {where}.priority_qos go together.',
-            f'Write [{where}.priority_qos] with lines such as high = "urgent".',
-        )
+        hint = f'Write [{where}.priority_qos] with lines such as high = "urgent".'
+        table.mistakes.add(f'{where}.priority = "qos" and {where}.priority_qos go together.', hint)
     if found.rest and not found.rest.startswith(("unix:/", "http://", "https://")):
-        raise ConfigError(f"{where}.rest is {found.rest!r}.", "Write unix:/path/of/socket or http://HOST:6820.")
-    if found.depth < 1:
-        raise ConfigError(f"{where}.depth is {found.depth:g}.", "Give 1 or more.")
-    return replace(found, checkpoints=found.checkpoints or str(found.root / "checkpoints"))
+        table.wrong("rest", "an address", "Write unix:/path/of/socket or http://HOST:6820.")
+    table.finish()
+    return replace(found, checkpoints=found.checkpoints or str(root / "checkpoints"))
 
 
-def _value(where: str, key: str, value: Any) -> Any:
-    if key == "root":
-        return Path(str(value)).expanduser()
-    if key in _DURATIONS:
-        return _duration(where, value)
-    if key == "depth" and isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value)
-    if key == "nice_scale" and isinstance(value, int) and not isinstance(value, bool):
-        return value
-    if key in ("environment", "extra") and isinstance(value, list) and all(isinstance(v, str) for v in value):
-        return tuple(value)
-    if key == "pools" and isinstance(value, Mapping):
-        return {pool: _pool(f"{where}.{pool}", pool, raw) for pool, raw in value.items()}
-    if key == "priority_qos" and isinstance(value, Mapping):
-        return {str(level): _text(f"{where}.{level}", qos) for level, qos in value.items() if _level(where, level)}
-    if key in ("depth", "nice_scale", "environment", "extra", "pools", "priority_qos"):
-        raise ConfigError(f"{where} is {value!r}, which is of the wrong kind.", "See docs/engines.md.")
-    return _text(where, value)
-
-
-def _pool(where: str, pool: str, raw: Any) -> PoolSettings:
-    if not isinstance(raw, Mapping):
-        raise ConfigError(f"{where} is {raw!r}; a table is expected.", f"Write [{where}].")
-    _no_others(where, raw, {item.name for item in fields(PoolSettings)})
-    return PoolSettings(**{"partition": pool, **{key: _text(f"{where}.{key}", value) for key, value in raw.items()}})
-
-
-def _level(where: str, level: str) -> int:
-    """A priority by its name or number, plus 1 so that 0 counts as true."""
-    number = PRIORITIES.get(str(level), int(level) if str(level).isdigit() else -1)
-    if not 0 <= number <= 100:
-        raise ConfigError(f"{where}: {level!r} is no priority.", f"Use {', '.join(PRIORITIES)} or a number to 100.")
-    return number + 1
-
-
-def _text(where: str, value: Any) -> str:
-    if not isinstance(value, str):
-        raise ConfigError(f"{where} is {value!r}; a text is expected.", "Put it in quotes.")
-    return value
-
-
-def _duration(where: str, value: Any) -> float:
-    try:
-        found = parse_duration(str(value)) if not isinstance(value, bool) else -1.0
-    except InvalidValue:
-        found = -1.0
-    if found <= 0:
-        raise ConfigError(f"{where} is {value!r}, which is no duration.", 'Write it like "5s" or "2m".')
+def _pool(name: str, table: Table) -> PoolSettings:
+    found = PoolSettings(
+        table.text("partition", name), table.text("accelerator"), table.text("qos"), table.text("account")
+    )
+    table.refuse_others()
     return found
 
 
-def _no_others(where: str, given: Mapping[str, Any], known: set[str]) -> None:
-    for key in given.keys() - known:
-        raise ConfigError(f"{where}: `{key}` is not a setting.", did_you_mean(key, sorted(known)))
+def _priority_qos(table: Table) -> dict[str, str]:
+    found = table.words("priority_qos")
+    for level in found:
+        if level not in PRIORITIES and not (level.isdigit() and int(level) <= 100):
+            hint = f"Use {', '.join(PRIORITIES)} or a number to 100."
+            table.mistakes.add(f"{table.where}.priority_qos: {level!r} is no priority.", hint)
+    return found
 
 
 def _user() -> str:
