@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from live import LiveServer, live_server
+from live import LiveServer, live_server, until
 from muster.cli.main import main
 
 SCRIPT = """
@@ -76,17 +76,20 @@ class TestRuns:
         assert server.get(f"/v1/runs/{run}/checkpoints")["checkpoints"] == []
 
     def test_the_page_has_in_one_answer_what_the_parts_have(self, server: LiveServer, run: str) -> None:
-        page = server.get(f"/v1/runs/{run}/page")
-        parts = {
-            "run": server.get(f"/v1/runs/{run}"),
-            "attempts": server.get(f"/v1/runs/{run}/attempts")["attempts"],
-            "checkpoints": server.get(f"/v1/runs/{run}/checkpoints")["checkpoints"],
-            "changes": server.get(f"/v1/runs/{run}/changes")["changes"],
-            "artifacts": server.get(f"/v1/runs/{run}/artifacts", flat=True)["files"],
-            "notes": server.get(f"/v1/runs/{run}/notes")["entries"],
-            "summary": server.get(f"/v1/jobs/{run}/summary"),
-        }
-        assert page == parts
+        def parts() -> dict[str, Any]:
+            return {
+                "run": server.get(f"/v1/runs/{run}"),
+                "attempts": server.get(f"/v1/runs/{run}/attempts")["attempts"],
+                "checkpoints": server.get(f"/v1/runs/{run}/checkpoints")["checkpoints"],
+                "changes": server.get(f"/v1/runs/{run}/changes")["changes"],
+                "artifacts": server.get(f"/v1/runs/{run}/artifacts", flat=True)["files"],
+                "notes": server.get(f"/v1/runs/{run}/notes")["entries"],
+                "summary": server.get(f"/v1/jobs/{run}/summary"),
+            }
+
+        # The environment is shipped after the ranks have ended.
+        until(lambda: "environment" in server.get(f"/v1/runs/{run}/attempts")["attempts"][0], "all to be shipped")
+        until(lambda: server.get(f"/v1/runs/{run}/page") == parts(), "the page to be what its parts are")
         made = server.post("/v1/runs", {"name": "outside", "project": "default"})
         assert server.get(f"/v1/runs/{made['id']}/page")["summary"] is None
 
