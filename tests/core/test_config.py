@@ -81,6 +81,16 @@ def test_a_value_of_the_wrong_kind_is_told_with_what_was_expected(read: Any, exp
     assert told.value.hint
 
 
+def test_priorities_are_names_or_numbers() -> None:
+    table = Table("engines.x", {"qos": {"high": "a", "30": "b", "soon": "c", "101": "d"}})
+    assert table.by_priority("qos")["high"] == "a"
+    with pytest.raises(ConfigError) as told:
+        table.finish()
+    assert "'soon' is no priority" in told.value.message
+    assert "'101' is no priority" in told.value.message
+    assert "'30'" not in told.value.message
+
+
 def test_a_name_that_nobody_asked_for_is_told_with_the_closest() -> None:
     table = Table("engines.x", {"colour": "red"})
     table.text("color")

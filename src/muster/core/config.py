@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from muster.core.errors import ConfigError
 from muster.core.suggest import did_you_mean
-from muster.core.units import InvalidValue, parse_duration, parse_size
+from muster.core.units import PRIORITIES, InvalidValue, parse_duration, parse_size
 
 T = TypeVar("T")
 CORRECT = "Correct it in config.toml."
@@ -103,6 +103,15 @@ class Table:
     def words(self, key: str) -> dict[str, str]:
         fits = 'a table such as {"key" = "value"}'
         return dict(self.value(key, {}, lambda one: isinstance(one, Mapping) and _are_texts([*one.values()]), fits))
+
+    def by_priority(self, key: str) -> dict[str, str]:
+        """Texts by the lowest priority that they are for: its name or its number."""
+        found = self.words(key)
+        for level in found:
+            if level not in PRIORITIES and not (level.isdigit() and int(level) <= 100):
+                hint = f"Use {', '.join(PRIORITIES)} or a number to 100."
+                self.mistakes.add(f"{self._place(key)}: {level!r} is no priority.", hint)
+        return found
 
     def flag(self, key: str, default: bool = False) -> bool:
         return self.value(key, default, lambda one: isinstance(one, bool), "`true` or `false`")

@@ -10,7 +10,7 @@ from muster.core.config import Table
 from muster.core.errors import Invalid
 from muster.core.resources import Resources
 from muster.core.spec_engines import KubernetesForm
-from muster.core.units import PRIORITIES, parse_accelerators
+from muster.core.units import parse_accelerators
 from muster.engines.describe import Home
 from muster.engines.kubernetes.adapter import KubeConfig, KubernetesAdapter
 from muster.engines.kubernetes.allow import ANY_SETTINGS, LISTED_SETTINGS, LISTS, Allow, ProjectSettings
@@ -45,7 +45,7 @@ def read_config(name: str, given: Mapping[str, Any], home: Home) -> KubeConfig:
         form=cast(KubernetesForm, table.text("form", usual.form, among=FORMS)),
         port=table.whole("port", PORT, 1024, 65535),
         pull_secrets=table.texts("pull_secrets"),
-        priority_classes=_priority_classes(table),
+        priority_classes=table.by_priority("priority_classes"),
         labels=table.words("labels"),
         annotations=table.words("annotations"),
         pools=pools,
@@ -64,15 +64,6 @@ def read_config(name: str, given: Mapping[str, Any], home: Home) -> KubeConfig:
     if kubeconfig:
         kubeconfig = str(home.folder / Path(kubeconfig).expanduser())  # a relative path starts from the home folder
     return KubeConfig(made, kubeconfig, growth=growth, depth=depth, **values)
-
-
-def _priority_classes(table: Table) -> dict[str, str]:
-    found = table.words("priority_classes")
-    for level in found:
-        if level not in PRIORITIES and not (level.isdigit() and int(level) <= 100):
-            hint = f"Use {', '.join(PRIORITIES)} or a number to 100."
-            table.mistakes.add(f"{table.where}.priority_classes: {level!r} is no priority.", hint)
-    return found
 
 
 def _allow(table: Table) -> Allow:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from muster.core.config import Table
-from muster.core.units import PRIORITIES
 from muster.engines.describe import Home
 from muster.engines.isolation import IsolationSettings, read_isolation
 
@@ -86,7 +85,7 @@ def check(name: str, given: Mapping[str, Any], home: Home) -> SlurmSettings:
         depth=table.number("depth", usual.depth, 1, 1000),
         nice_scale=table.whole("nice_scale", usual.nice_scale),
         priority=table.text("priority", usual.priority, among=("nice", "qos", "none")),
-        priority_qos=_priority_qos(table),
+        priority_qos=table.by_priority("priority_qos"),
         pools={pool: _pool(pool, one) for pool, one in table.tables("pools").items()},
         environment=table.texts("environment", usual.environment),
         extra=table.texts("extra", usual.extra),
@@ -110,15 +109,6 @@ def _pool(name: str, table: Table) -> PoolSettings:
         table.text("partition", name), table.text("accelerator"), table.text("qos"), table.text("account")
     )
     table.refuse_others()
-    return found
-
-
-def _priority_qos(table: Table) -> dict[str, str]:
-    found = table.words("priority_qos")
-    for level in found:
-        if level not in PRIORITIES and not (level.isdigit() and int(level) <= 100):
-            hint = f"Use {', '.join(PRIORITIES)} or a number to 100."
-            table.mistakes.add(f"{table.where}.priority_qos: {level!r} is no priority.", hint)
     return found
 
 
