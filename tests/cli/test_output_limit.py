@@ -78,7 +78,10 @@ def test_a_follower_sees_each_line_once_and_a_marker_where_it_was_too_slow(live,
     # Whatever it did not see it was told of; a line that it saw the beginning of may end at a gap.
     cut = [line for line in text.splitlines() if len(line) < 6]
     missing = sum(line.dropped for line in seen)
-    assert missing + len(text) - len(cut) == 7 * 80_000
+    # A gap may also begin just before a line's break: then the line is whole, and its break is among the missing bytes.
+    gaps = [seen[at - 1] for at, line in enumerate(seen) if line.dropped and at]
+    breaks = missing + len(text) - len(cut) - 7 * 80_000
+    assert 0 <= breaks <= len([line for line in gaps if not line.dropped and len(line.text) == 6])
     assert [seen[at + 1].dropped > 0 for at, line in enumerate(seen) if line.text in cut] == [True] * len(cut)
 
 
