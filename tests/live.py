@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,6 +25,12 @@ T = TypeVar("T")
 READ_LATE = {"MUSTER_FAULT", "SLURM_CONF", "MYSQL_UNIX_PORT", "SLURMRESTD_SECURITY"}  # no import has seen these
 WITHOUT_SHAPE = "ANSWER WITHOUT ITS SHAPE"  # in the log of a server whose answer was not as declared: see `shape_kit`
 PATIENCE = 180.0  # seconds: how long a test waits for something that should happen
+
+
+def below(folder: Path, pattern: str = "*") -> list[Path]:
+    """What is in a folder, at any depth; `Path.rglob` fails when somebody removes a folder meanwhile."""
+    found = ((Path(place), name) for place, folders, files in os.walk(folder) for name in (*folders, *files))
+    return [place / name for place, name in found if fnmatch(name, pattern)]
 
 
 def until(check: Callable[[], T], what: str = "it", patience: float = PATIENCE) -> T:

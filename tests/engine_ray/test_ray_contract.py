@@ -14,7 +14,7 @@ from typing import Any
 import isolation_kit
 from cluster_suite import COUNT, HELD, ClusterContract, Rig, hold, submit
 from isolation_kit import TRAINS, member, program
-from live import LiveServer, until
+from live import LiveServer, below, until
 from muster.control.secrets import load_keyring
 from muster.engines.base import Finding
 from muster.engines.describe import Home
@@ -185,7 +185,7 @@ class TestRay(ClusterContract):
         assert len(told) >= len(NODES)
         assert all("BadSignature" in line or "AttributeError" in line for line in told), told
         shown = rig.records()
-        kept = list(Path(tomllib.loads(rig.config)["engines"]["ray"]["scratch"]).rglob("urls.json"))
+        kept = below(Path(tomllib.loads(rig.config)["engines"]["ray"]["scratch"]), "urls.json")
         assert kept
         assert not any("evil" in path.read_text() for path in kept)
         job = submit(rig, server, folder, COUNT, num_nodes=2)
@@ -202,7 +202,7 @@ class TestRay(ClusterContract):
         held = isolation_kit.submit(server, ada, "exec sleep 1000", pool=rig.pool)
         pid = isolation_kit.rank_pid(held)
         launcher = _parent(pid)
-        told = [str(path) for path in rig.folder.rglob("launch.json") if held in str(path)]
+        told = [str(path) for path in below(rig.folder, "launch.json") if held in str(path)]
         assert told, "the gang's folder is elsewhere"
         asked = {"project": "vision", "queue": "vision", "pool": rig.pool}
         assert isolation_kit.attack(server, eve, [pid, launcher], Path("/root"), told, **asked) == []

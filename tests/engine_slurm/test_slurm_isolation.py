@@ -11,7 +11,7 @@ import pytest
 
 from cluster_suite import nodes_of
 from isolation_kit import TRAINS, attack, member, program, rank_pid, submit
-from live import LiveServer, until
+from live import LiveServer, below, until
 from rigs.slurm_rig import SlurmRig
 from slurm_kit import slurm_server
 
@@ -41,7 +41,7 @@ def test_a_members_job_gets_at_no_token_of_another_gang(server: LiveServer) -> N
     held = submit(server, ada, "exec sleep 1000", secrets=["DEEP"])
     pid = rank_pid(held)
     launcher = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    gangs = [str(path) for path in server.home.parent.rglob("gang.json")]
+    gangs = [str(path) for path in below(server.home.parent, "gang.json")]
     assert gangs, "the gang's folder is elsewhere"
     more = [*gangs, *map(str, Path("/tmp").glob("muster-*/workers/*/launch.json"))]
     assert attack(server, eve, [pid, launcher], Path("/root"), more, project="vision", queue="vision") == []

@@ -15,7 +15,7 @@ import textwrap
 from pathlib import Path
 
 from components import require
-from live import until
+from live import below, until
 from rigs import netns
 
 HEAD = "127.0.0.1:6379"
@@ -105,7 +105,7 @@ class RayRig:
                 for one in ask(detail=True, limit=10000, address="http://127.0.0.1:8265"):
                     print(one)
         """)
-        files = [path for path in self._session.rglob("logs/**/*") if path.is_file()]
+        files = [path for path in below(self._session) if "logs" in path.parts and path.is_file()]
         logs = "".join(path.read_bytes().decode(errors="replace") for path in files)
         return said + logs + self._command_lines()
 

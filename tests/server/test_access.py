@@ -5,12 +5,11 @@ from __future__ import annotations
 import sqlite3
 import sys
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 
 from certificate import self_signed
-from live import LiveServer, live_server
+from live import LiveServer, below, live_server
 from muster.core.errors import ConfigError
 from muster.server.settings import Settings
 
@@ -126,7 +125,7 @@ def test_secrets_reach_ranks_and_nothing_else(server: LiveServer) -> None:
     assert all(SECRET not in text for text in seen)
     dump = sqlite3.connect(f"file:{server.home / 'muster.db'}?mode=ro", uri=True)
     assert all(SECRET not in line for line in dump.iterdump())
-    for path in [p for p in Path(server.home).rglob("*") if p.is_file()]:
+    for path in [path for path in below(server.home) if path.is_file()]:
         with suppress(FileNotFoundError):  # a draft that has become a file since it was listed
             assert SECRET.encode() not in path.read_bytes(), path
     with server.http() as http:
