@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import shlex
 import shutil
 import sys
@@ -105,7 +106,8 @@ def program(text: str) -> str:
 
 
 def submit(server: LiveServer, token: str, run: str, **spec: Any) -> str:
-    body = {"spec": {"name": "job", "run": run, "workdir": "/", **spec}}
+    """A job whose name, and so whose id, no other server on this machine has: its processes are looked for by it."""
+    body = {"spec": {"name": f"job-{secrets.token_hex(4)}", "run": run, "workdir": "/", **spec}}
     with server.http(token) as http:
         answer = http.post("/v1/jobs", json=body)
     assert answer.status_code == 201, answer.text
@@ -185,7 +187,7 @@ def _closed(path: Path) -> Path | None:
 
 
 def rank_pid(job: str) -> int:
-    """Of the first rank, seen from outside."""
+    """Of the first rank of a job that `submit` made, seen from outside."""
     mark = f"MUSTER_JOB={job}".encode()
 
     def found() -> int:

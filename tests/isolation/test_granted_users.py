@@ -64,7 +64,7 @@ def stop(server: LiveServer, *jobs: str) -> None:
 def test_two_projects_are_two_users_and_neither_is_the_servers(server: LiveServer) -> None:
     ada, eve = member(server, "ada"), member(server, "eve", "vision")
     first, second = submit(server, ada, HELD), submit(server, eve, HELD, project="vision", queue="vision")
-    admins = str(server.submit(HELD, workdir="/")["id"])
+    admins = submit(server, server.token, HELD)
     assert [ids(rank_pid(job)) for job in (first, second, admins)] == [{GRANTED[0]}, {GRANTED[1]}, {ORDINARY}]
     assert [ids(rank_pid(job), "Gid") for job in (first, second)] == [{GRANTED[0]}, {GRANTED[1]}]
     assert [ids(rank_pid(job), "Groups") for job in (first, second)] == [set(), set()]

@@ -53,7 +53,7 @@ def test_a_members_job_gets_at_nothing_of_the_servers_or_of_others(server: LiveS
     with server.http() as http:
         assert http.put("/v1/projects/default/secrets/DEEP", json={"value": "sentinel-secret"}).status_code < 300
     held = submit(server, ada, HELD, secrets=["DEEP"])
-    admins = str(server.submit(HELD, workdir="/")["id"])
+    admins = submit(server, server.token, HELD)
     assert server.process is not None
     pids = [rank_pid(held), rank_pid(admins)]
     pids += [launcher_pid(server, held), launcher_pid(server, admins), server.process.pid]
