@@ -10,6 +10,10 @@ from itertools import count
 
 from muster.control.loop import Controller
 from muster.control.submit import Submission, submit
+from muster.core.entities.pool import PoolSet
+from muster.core.entities.project import ProjectSet
+from muster.core.entities.queue import QueueSet
+from muster.core.entities.rules_in_force import RulesSet
 from muster.core.event import Event
 from muster.core.resources import Resources
 from muster.core.rules import Preemption, QueueRules, Rules
@@ -46,10 +50,10 @@ class MusterController:
     def open(self) -> None:
         self.store.open()
         opening = [
-            Event("project.set", self.now, data={"name": "default"}),
-            Event("queue.set", self.now, data={"name": "default", "project": "default"}),
-            Event("pool.set", self.now, data={"name": "main", "engine": "sim", "accelerator": "H100"}),
-            Event("rules.set", self.now, data={"rules": RULES, "text": ""}),
+            Event(ProjectSet(name="default"), self.now),
+            Event(QueueSet(name="default", project="default"), self.now),
+            Event(PoolSet(name="main", engine="sim", accelerator="H100"), self.now),
+            Event(RulesSet(rules=RULES, text=""), self.now),
         ]
         self._commit.run([lambda state: Entry(opening)])
         self.controller.adopt()

@@ -14,6 +14,7 @@ from dataclasses import asdict
 
 from _machine import machine, write
 from muster.core.event import Event
+from muster.core.payload import decode
 from muster.core.plan import Plan
 from muster.core.resources import Resources
 from muster.core.rules import Backfill, Preemption, QueueRules, Rules
@@ -56,7 +57,7 @@ class World:
 
     def add(self, kind: str, job: str = "", attempt: int = 0, project: str = "", **data: object) -> None:
         self._seq += 1
-        apply(self.state, Event(kind, self.now, "bench", project, job, attempt, data, self._seq))
+        apply(self.state, Event(decode(kind, data), self.now, "bench", project, job, attempt, seq=self._seq))
 
     def submit(self) -> None:
         self.jobs += 1

@@ -12,6 +12,7 @@ from muster.control.clock import Clock
 from muster.control.follow import Follower
 from muster.control.ingest import Ingest
 from muster.core.event import Event
+from muster.core.payload import decode
 from muster.core.reasons import reason
 from muster.core.spec import JobSpec
 from muster.store.base import Entry, Store
@@ -61,7 +62,7 @@ class Record:
         data = {"number": number, "name": spec.name, "queue": "default", "user": user, "key": None, "expect": None}
         data |= {"spec": spec.model_dump(mode="json"), **beside}
         job = f"{spec.name}-{number}"
-        self.events(Event("job.submitted", self.later(), user, project, job, data=data))
+        self.events(Event(decode("job.submitted", data), self.later(), user, project, job))
         return job
 
     def start(self, job: str, attempt: int = 1, nodes: Sequence[str] = ("n0",)) -> None:
@@ -86,7 +87,7 @@ class Record:
     def of(self, job: str, kind: str, attempt: int, **data: Any) -> Event:
         found = self.store.job(job)
         assert found is not None
-        return Event(kind, self.later(), "muster", found.project, job, attempt, data)
+        return Event(decode(kind, data), self.later(), "muster", found.project, job, attempt)
 
     def report(
         self,

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from random import Random
 from typing import Any
 
+from muster.core.entities.ledger import Use
+from muster.core.entities.node import NodeHealth, NodeLeft
+from muster.core.entities.pool import PoolSet
+from muster.core.entities.project import ProjectMember, ProjectSet
+from muster.core.entities.queue import QueueSet
+from muster.core.entities.token import TokenRevoked
 from muster.core.event import Event
 from muster.core.job import Job
-from muster.core.ledger import Use
+from muster.core.job_events import JobRequeued
+from muster.core.payload import decode
 from muster.core.reasons import reason
 from muster.core.state import State, apply
 from muster.store.base import EventFilter, JobFilter, Store
@@ -74,7 +81,7 @@ def picture(state: State) -> dict[str, Any]:
         "next_number": state.next_number,
         "estate": {
             name: {key: plain(value) for key, value in getattr(state, name).items()}
-            for name in ("projects", "queues", "pools", "tokens")
+            for name in ("projects", "queues", "pools", "machines", "tokens", "others")
         },
         "nodes": {name: {**plain(node), "jobs": sorted(node.jobs)} for name, node in state.nodes.items()},
         "jobs": {job_id: record(job) for job_id, job in state.jobs.items()},
@@ -125,7 +132,7 @@ class History:
 
     def nonsense(self) -> list[Event]:
         """What no proposal should ever ask for."""
-        return [Event("job.requeued", self._time, job="nobody", data={"charge": "node"})]
+        return [Event(JobRequeued(reason("node_lost"), "node", 0.0), self._time, job="nobody")]
 
     def _submit(self, state: State) -> list[Event]:
         number = state.next_number
@@ -134,7 +141,7 @@ class History:
         kind = {"kind": "sweep", "num_nodes": 0} if self._random.random() < 0.1 else {"num_nodes": nodes}
         event = job_event(number, priority=priority, queue=queue, gpus=gpus, cpus=1, **kind)
         key = f"key-{number}" if self._random.random() < 0.3 else None
-        return [Event(event.kind, self._time, "ada", "default", event.job, data={**event.data, "key": key})]
+        return [Event(replace(event.data, key=key), self._time, "ada", "default", event.job)]
 
     def _plan(self, state: State) -> list[Event]:
         queued = [job for job in state.jobs.values() if job.phase == "queued"]
@@ -204,13 +211,13 @@ class History:
 
     def _node(self, state: State) -> list[Event]:
         if state.nodes and self._random.random() < 0.2:
-            return [Event("node.left", self._time, data={"name": self._random.choice(list(state.nodes))})]
+            return [Event(NodeLeft(name=self._random.choice(list(state.nodes))), self._time)]
         if state.nodes and self._random.random() < 0.5:
             name, health = (
                 self._random.choice(list(state.nodes)),
                 self._random.choice(["healthy", "suspect", "draining"]),
             )
-            return [Event("node.health", self._time, data={"name": name, "health": health, "reason": "drill"})]
+            return [Event(NodeHealth(name=name, health=health, reason="drill"), self._time)]
         return self._join(state)
 
     def _join(self, state: State) -> list[Event]:
@@ -219,9 +226,9 @@ class History:
             node = self._random.choice(list(state.nodes.values()))
             resources = {**asdict(node.total), "milli_cpus": node.total.milli_cpus + 1000}
             data = {"name": node.name, "pool": node.pool, "resources": resources, "labels": {"rack": "r1"}}
-            return [Event("node.joined", self._time, data=data)]
+            return [Event(decode("node.joined", data), self._time)]
         event = node_event(f"n{state.version}", self._random.randint(0, 4), 8)
-        return [Event(event.kind, self._time, data=event.data)]
+        return [Event(event.data, self._time)]
 
     def _entities(self, state: State) -> list[Event]:
         name = f"x{state.version}"
@@ -236,13 +243,13 @@ class History:
         }
         valid = [token.id for token in state.tokens.values() if token.revoked_at is None]
         choices = [
-            Event("project.set", self._time, data={"name": name, "members": {"ada": "admin"}}),
-            Event("queue.set", self._time, data={"name": name, "max_priority": 60}),
-            Event("pool.set", self._time, data={"name": name, "spot": True}),
-            Event("token.created", self._time, data=token),
-            *(Event("token.revoked", self._time, data={"id": id_}) for id_ in valid[:1]),
+            Event(ProjectSet(name=name, members={"ada": "admin"}), self._time),
+            Event(QueueSet(name=name, max_priority=60), self._time),
+            Event(PoolSet(name=name, spot=True), self._time),
+            Event(decode("token.created", token), self._time),
+            *(Event(TokenRevoked(id=id_), self._time) for id_ in valid[:1]),
             *(
-                Event("project.member", self._time, data={"name": project, "user": "bob", "role": role})
+                Event(ProjectMember(name=project, user="bob", role=role), self._time)
                 for project in list(state.projects)[:1]
                 for role in ("viewer", None)
             ),
@@ -253,4 +260,4 @@ class History:
         return state.jobs[self._random.choice(list(state.active))] if state.active else None
 
     def _of(self, job: Job, kind: str, attempt: int, **data: Any) -> Event:
-        return Event(kind, self._time, "muster", job.project, job.id, attempt, data)
+        return Event(decode(kind, data), self._time, "muster", job.project, job.id, attempt)

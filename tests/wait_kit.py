@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from muster.core.entities.pool import PoolSet
+from muster.core.entities.rules_in_force import RulesSet
 from muster.core.event import Event
+from muster.core.payload import decode
 from muster.core.rules import PoolRules, QueueRules, Rules
 from muster.core.state import State, apply
 from muster.sched.board import Board
@@ -32,10 +35,10 @@ class World:
         for event in entities(self.queues):
             self.apply(event)
         for pool, names in {"main": self.nodes, **self.pools}.items():
-            self.apply(Event("pool.set", 1.0, data={"name": pool, "spot": pool.endswith("spot")}))
+            self.apply(Event(PoolSet(name=pool, spot=pool.endswith("spot")), 1.0))
             for name in names:
                 self.apply(node_event(name, 2, 8, pool))
-        self.apply(Event("rules.set", 1.0, data={"rules": self.rules, "text": ""}))
+        self.apply(Event(RulesSet(rules=self.rules, text=""), 1.0))
 
     def apply(self, event: Event) -> None:
         apply(self.state, event.stamped(self.state.version + 1))
@@ -57,7 +60,7 @@ class World:
         return name
 
     def tell(self, kind: str, job: str, **data: Any) -> None:
-        self.apply(Event(kind, self.now, job=job, attempt=1, data=data))
+        self.apply(Event(decode(kind, data), self.now, job=job, attempt=1))
 
     def codes(self, job: str, board: Board | None = None) -> list[str]:
         return [found.code for found in explain(self.state, self.state.jobs[job], self.now, board)]

@@ -13,9 +13,12 @@ from typing import Any
 
 from muster.control.decide import plan_events
 from muster.control.recovery import after_end
+from muster.core.entities.project import ProjectSet
+from muster.core.entities.queue import QueueSet
 from muster.core.event import Event
 from muster.core.job import Job
 from muster.core.parse import parse_job
+from muster.core.payload import decode
 from muster.core.plan import Plan
 from muster.core.reasons import Reason, reason
 from muster.core.resources import Resources
@@ -41,7 +44,7 @@ def node_event(
 ) -> Event:
     resources = Resources(cpus * 1000, cpus * 4 * GB, gpus, "H100" if gpus else "")
     data = {"name": name, "pool": pool, "resources": asdict(resources), "labels": labels or {}}
-    return Event("node.joined", time, data=data)
+    return Event(decode("node.joined", data), time)
 
 
 def job_event(number: int, **spec: object) -> Event:
@@ -54,14 +57,12 @@ def job_event(number: int, **spec: object) -> Event:
         "spec": parsed.model_dump(mode="json"),
         "key": None,
     }
-    return Event("job.submitted", 2.0 + number, "ada", parsed.project, f"job-{number}", data=data)
+    return Event(decode("job.submitted", data), 2.0 + number, "ada", parsed.project, f"job-{number}")
 
 
 def entities(queues: int = 1) -> list[Event]:
     names = ["default", *(f"q{i}" for i in range(1, queues))]
-    return [Event("project.set", 0.0, data={"name": "default"})] + [
-        Event("queue.set", 0.0, data={"name": name}) for name in names
-    ]
+    return [Event(ProjectSet(name="default"), 0.0)] + [Event(QueueSet(name=name), 0.0) for name in names]
 
 
 Planned = Callable[["World", Plan], None]
@@ -106,7 +107,7 @@ class World:
     def event(self, kind: str, job: str = "", attempt: int = 0, **data: Any) -> None:
         known = self.state.jobs.get(job)
         project = known.project if known else data.pop("project_of", "")
-        self.apply(Event(kind, self.now, "test", project, job, attempt, data))
+        self.apply(Event(decode(kind, data), self.now, "test", project, job, attempt))
 
     def apply(self, event: Event) -> None:
         apply(self.state, event.stamped(self.state.version + 1))

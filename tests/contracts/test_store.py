@@ -6,14 +6,19 @@ import random
 import threading
 from array import array
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from muster.core.entities.node import NodeHealth
+from muster.core.entities.pool import PoolSet
 from muster.core.errors import Conflict, Invalid
 from muster.core.event import Event
+from muster.core.payload import decode
 from muster.core.reasons import reason
 from muster.core.rules import Rules
+from muster.core.server_events import SecretSet, ServerLeads
 from muster.core.state import State
 from muster.store.base import Column, Entry, EventFilter, JobFilter, LogSize, RunPatch, SecretWrite, Store, StreamWrite
 from muster.store.past import LevelFilter, Rollup, targets_of
@@ -21,7 +26,7 @@ from muster.store.registry import open_store
 from store_kit import History, check_against_log, picture
 from worlds import job_event, node_event
 
-NOTE = Event("server.leads", 5.0, data={"holder": "a", "epoch": 1})
+NOTE = Event(ServerLeads(holder="a", epoch=1), 5.0)
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgresql"])
@@ -54,7 +59,7 @@ def finish(store: Store, job_id: str, kind: str = "job.failed") -> None:
 
 
 def of(job_id: str, kind: str, attempt: int, **data: object) -> Event:
-    return Event(kind, 50.0, "muster", "default", job_id, attempt, data)
+    return Event(decode(kind, data), 50.0, "muster", "default", job_id, attempt)
 
 
 def log(start: int, text: bytes, rank: int = 0, keep: int | None = None, attempt: int = 1) -> StreamWrite:
@@ -90,8 +95,8 @@ class TestAppend:
         assert store.events(EventFilter()) == appended
 
     def test_time_never_runs_backwards(self, store: Store) -> None:
-        store.append([Event("server.leads", 90.0)])
-        assert [event.time for event in store.append([Event("server.leads", 20.0), Event("server.leads", 95.0)])] == [
+        store.append([Event(ServerLeads(), 90.0)])
+        assert [event.time for event in store.append([Event(ServerLeads(), 20.0), Event(ServerLeads(), 95.0)])] == [
             90,
             95,
         ]
@@ -164,9 +169,9 @@ class TestTransact:
 
     def test_what_no_column_can_hold_is_refused_alone(self, store: Store) -> None:
         bad = [
-            Entry([Event("server.leads", 1.0, actor="a\0")]),
-            Entry([Event("server.leads", 1.0, data={"x": object()})]),
-            Entry([Event("pool.set", 1.0, data={"name": "\0"})]),
+            Entry([Event(ServerLeads(), 1.0, actor="a\0")]),
+            Entry([Event(ServerLeads(object()), 1.0)]),
+            Entry([Event(PoolSet(name="\0"), 1.0)]),
             Entry(streams=[spool(0, 8, **{"lo\0ss": [(1, 1.0)]})]),
             Entry(streams=[spool(0, 8, **{"lo\ud800ss": [(1, 1.0)]})]),
             Entry(streams=[StreamWrite("j", 1, 0, "log", 0, 2**63, log=b"x")]),
@@ -181,9 +186,9 @@ class TestTransact:
         assert not store.streams("j", 1)
 
     def test_half_a_surrogate_pair_in_data_is_replaced(self, store: Store) -> None:
-        store.append([Event("server.leads", 1.0, data={"detail": "bad \udc80 bytes and \0"})])
+        store.append([Event(ServerLeads("bad \udc80 bytes and \0"), 1.0)])
         (event,) = store.events(EventFilter())
-        assert event.data == {"detail": "bad ? bytes and \0"}
+        assert event.data == ServerLeads("bad ? bytes and \0")
 
     def test_empty_entries_write_nothing(self, store: Store) -> None:
         assert store.transact([lambda s: Entry(), lambda s: Entry()]) == [[], []]
@@ -264,7 +269,7 @@ class TestState:
 class TestJobs:
     def test_by_id_number_and_key(self, store: Store) -> None:
         event = job_event(1)
-        store.append([Event(event.kind, 1.0, "ada", "default", event.job, data={**event.data, "key": "once"})])
+        store.append([Event(replace(event.data, key="once"), 1.0, "ada", "default", event.job)])
         job = store.job("job-1")
         assert job == store.job_by_number(1)
         assert store.jobs_by_key("ada", ["once", "twice"]) == {"once": "job-1"}
@@ -311,7 +316,7 @@ class TestJobs:
 class TestEvents:
     def test_filters(self, store: Store) -> None:
         submit(store, 2)
-        store.append([Event("node.health", 9.0, "bob", data={"name": "x", "health": "healthy", "reason": ""})])
+        store.append([Event(NodeHealth(name="x", health="healthy", reason=""), 9.0, "bob")])
         submit(store, 1, project="other")
 
         def found(**want: object) -> list[int]:
@@ -420,7 +425,7 @@ class TestLogs:
 class TestSecrets:
     def test_set_read_list_remove(self, store: Store) -> None:
         entries = [SecretWrite("p", "B", b"\x00\xff"), SecretWrite("p", "A", b"1"), SecretWrite("q", "C", b"2")]
-        store.transact([lambda s: Entry([Event("secret.set", 1.0, project="p", data={"name": "B"})], secrets=entries)])
+        store.transact([lambda s: Entry([Event(SecretSet(name="B"), 1.0, project="p")], secrets=entries)])
         assert (store.secret("p", "B"), store.secret("q", "B")) == (b"\x00\xff", None)
         assert store.secret_names("p") == ["A", "B"]
         store.transact([lambda s: Entry(secrets=[SecretWrite("p", "A", None), SecretWrite("p", "B", b"new")])])

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 from muster.control.loop import Controller
 from muster.control.submit import Submission, resume, stop, submit
+from muster.core.entities.project import ProjectSet
+from muster.core.entities.queue import QueueSet
 from muster.core.event import Event
 from muster.core.job import Job
 from muster.core.parse import parse_job
@@ -125,6 +127,6 @@ class Rig:
 
 def _entities(now: float) -> list[Event]:
     return [
-        Event("project.set", now, data={"name": "default"}),
-        Event("queue.set", now, data={"name": "default"}),
+        Event(ProjectSet(name="default"), now),
+        Event(QueueSet(name="default"), now),
     ]

@@ -13,6 +13,7 @@ from muster.control.admission import CHECKS, Context, Files
 from muster.control.admission.files import Disk
 from muster.control.bootstrap import first_events
 from muster.control.submit import Submission, submit
+from muster.core.entities.pool import PoolSet
 from muster.core.event import Event
 from muster.core.parse import parse_job
 from muster.core.reasons import Reason
@@ -199,7 +200,7 @@ def test_folders_and_commands_are_looked_at_only_where_jobs_can_run_nowhere_else
         return [found.code for check in CHECKS if (found := check(asked, context)) is not None]
 
     assert codes() == ["no_workdir"]
-    world.apply(Event("pool.set", 1.0, data={"name": "far", "engine": "slurm"}))
+    world.apply(Event(PoolSet(name="far", engine="slurm"), 1.0))
     assert codes() == []
     assert codes(pool="far") == []
     assert codes(pool="main") == ["no_workdir"]

@@ -15,6 +15,7 @@ from muster.control import follow
 from muster.control.follow import Follower
 from muster.core.errors import Unavailable
 from muster.core.event import Event
+from muster.core.server_events import ServerLeads
 from muster.store.base import Entry, RunPatch, Store
 from muster.store.commit import GroupCommit
 from muster.store.direct import DirectCommit
@@ -105,7 +106,7 @@ def test_what_it_was_not_told_is_read(store: Store, lost: str, monkeypatch: pyte
 
 def test_one_kind_alone(store: Store) -> None:
     made = Folded(store, kind="server.leads")
-    lead = Event("server.leads", 5.0, data={"holder": "a", "epoch": 1})
+    lead = Event(ServerLeads(holder="a", epoch=1), 5.0)
     submit(store, 1)
     store.append([lead])
     made.follower.reach()

@@ -10,6 +10,7 @@ from rig import Rig, nodes
 from muster.control.forecaster import FORECAST_AFTER, NOTED_EVERY, Forecaster
 from muster.control.score import Scored, calibration, score
 from muster.core.event import Event
+from muster.core.payload import decode
 
 
 class Watched(Rig):
@@ -48,7 +49,7 @@ def test_those_who_still_wait_are_forecast_once(rig: Watched) -> None:
     assert [event.job for event in rig.of("job.forecast")] == [second]
     look(rig, FORECAST_AFTER)
     (event,) = rig.of("job.forecast")
-    assert event.data["at"] <= event.data["p50"] <= event.data["p90"] <= rig.job(first).started_at + 3600
+    assert event.data.at <= event.data.p50 <= event.data.p90 <= rig.job(first).started_at + 3600
 
 
 def test_what_was_said_is_scored_when_the_job_starts(rig: Watched) -> None:
@@ -88,11 +89,11 @@ def test_what_a_job_waits_for_is_noted_when_it_changes(rig: Watched) -> None:
     look(rig, NOTED_EVERY)
     look(rig, NOTED_EVERY)
     look(rig, NOTED_EVERY)
-    assert [(event.job, event.data["reason"]["code"]) for event in rig.of("job.waits")] == [(waits, "no_capacity")]
+    assert [(event.job, event.data.reason.code) for event in rig.of("job.waits")] == [(waits, "no_capacity")]
     node = {"name": "n0", "health": "draining", "reason": "a test"}
-    rig.store.append([Event("node.health", rig.clock.now(), data=node)])
+    rig.store.append([Event(decode("node.health", node), rig.clock.now())])
     look(rig, NOTED_EVERY)
-    assert [event.data["reason"]["code"] for event in rig.of("job.waits")] == ["no_capacity", "nodes_unhealthy"]
+    assert [event.data.reason.code for event in rig.of("job.waits")] == ["no_capacity", "nodes_unhealthy"]
 
 
 def said(started: float | None, p50: float = 10.0, p90: float | None = 20.0) -> Scored:

@@ -87,7 +87,7 @@ def test_the_engine_may_know_why_a_worker_was_told_to_leave(rig: Rig) -> None:
     ingest.accept(job, 1, batch(ended=LEFT))
     assert asked == [(job, 1, 0)]
     (ended,) = [event for event in rig.events if event.kind == "worker.ended"]
-    assert (ended.data["exit"]["reason"], ended.data["exit"]["detail"]) == (
+    assert (ended.data.exit["reason"], ended.data.exit["detail"]) == (
         "preempted",
         "a job of higher priority took its node",
     )
@@ -102,7 +102,7 @@ def test_an_engine_that_knows_nothing_leaves_the_workers_word(rig: Rig, answer: 
     ingest, _ = knowing(rig, answer)
     ingest.accept(job, 1, batch(ended=LEFT))
     (ended,) = [event for event in rig.events if event.kind == "worker.ended"]
-    assert ended.data["exit"]["reason"] == "node_lost"
+    assert ended.data.exit["reason"] == "node_lost"
 
 
 def test_of_any_other_end_the_engine_is_not_asked(rig: Rig) -> None:

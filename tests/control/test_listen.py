@@ -7,6 +7,7 @@ from rig import OK, Rig, nodes
 
 from muster.core.errors import Unavailable
 from muster.core.event import Event
+from muster.core.payload import decode
 from muster.store.memory import MemoryStore
 
 
@@ -79,7 +80,7 @@ def test_a_gang_that_vanished_without_a_word_is_noticed_in_the_end(rig: Rig) -> 
     assert rig.job(job).charges == {"node": 1}
     assert rig.job(job).attempt.number == 2
     (ended,) = [event for event in rig.events if event.kind == "attempt.ended"]
-    assert ended.data["reason"]["code"] == "launcher_lost"
+    assert ended.data.reason.code == "launcher_lost"
 
 
 def test_a_stop_before_the_gang_came_up_is_believed_after_a_while(rig: Rig) -> None:
@@ -129,7 +130,7 @@ def test_what_others_write_during_a_tick_wakes_the_loop(rig: Rig) -> None:
     assert not rig.controller.pending
     attempt = rig.state.jobs[job].attempt.number
     data = {"worker": 0, "exit": OK.to_dict()}
-    rig.tell(Event("worker.ended", rig.clock.now(), project="default", job=job, attempt=attempt, data=data))
+    rig.tell(Event(decode("worker.ended", data), rig.clock.now(), project="default", job=job, attempt=attempt))
     assert rig.controller.pending
     rig.tick()
     assert rig.job(job).phase == "succeeded"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from rig import CRASHED, KILLED, LOST, OK, TIMED_OUT, Rig, nodes
 
+from muster.core.entities.node import NodeHealth
 from muster.core.errors import EngineError, Invalid, Refused
 from muster.core.event import Event
 
@@ -193,7 +194,7 @@ def test_a_higher_priority_goes_first(rig: Rig) -> None:
 
 def test_nothing_starts_on_a_draining_node() -> None:
     rig = Rig(nodes(1))
-    rig.tell(Event("node.health", rig.clock.now(), data={"name": "n0", "health": "draining", "reason": "a test"}))
+    rig.tell(Event(NodeHealth(name="n0", health="draining", reason="a test"), rig.clock.now()))
     job = rig.submit()
     rig.tick()
     assert rig.job(job).phase == "queued"

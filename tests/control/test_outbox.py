@@ -22,6 +22,8 @@ from muster.control.outbox import Outbox, ReceiverAway
 from muster.control.outbox_rows import FORGET, GIVE_UP, Message, message_row, pause
 from muster.core.errors import ConfigError
 from muster.core.event import Event
+from muster.core.payload import decode
+from muster.core.server_events import MessagesGivenUp
 from muster.store.base import Entry, EventFilter
 from muster.store.direct import DirectCommit
 from muster.store.registry import open_store
@@ -248,7 +250,7 @@ def test_what_waits_for_days_is_given_up_together_and_the_log_says_so(bench: Ben
     told = bench.outbox.status()
     assert (told["waiting"], told["given_up"], told["error"]) == (1, 50, "no\ufffd ?answer")
     (event,) = bench.store.events(EventFilter(kind="messages.given_up"))
-    assert event.data == {"receiver": "test chat", "count": 50}
+    assert event.data == MessagesGivenUp("test chat", 50)
 
 
 def test_a_delivery_without_an_end_has_failed(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -286,7 +288,7 @@ def test_settings_that_make_no_sense(wrong: Any) -> None:
 def test_a_hook_takes_kinds_and_beginnings_of_kinds() -> None:
     hooks = Hooks({"a": Hook("https://x", ("job.failed", "node."))})
     kinds = ["job.failed", "job.succeeded", "node.joined", "nodes"]
-    entry = hooks.fold([Event(kind, 1.0, seq=n) for n, kind in enumerate(kinds, start=1)])
+    entry = hooks.fold([Event(decode(kind, {}), 1.0, seq=n) for n, kind in enumerate(kinds, start=1)])
     assert [json.loads(row["doc"])["event"]["kind"] for _, row in entry.rows] == ["job.failed", "node.joined"]
     assert hooks.fold([]).empty
 

@@ -17,7 +17,7 @@ def told(mark: CheckpointMark | None) -> dict[str, object]:
     job.checkpoint = mark
     event = after_end(job, "stopped", WHY, 112.0)
     assert event.kind == "job.requeued"
-    return event.data["reason"]
+    return event.data.to_doc()["reason"]
 
 
 def test_it_saved_when_it_was_asked() -> None:

@@ -11,8 +11,10 @@ import pytest
 
 from live import until
 from muster.control.rollup_writer import RollupWriter
+from muster.core.attempt_events import AttemptRunning
 from muster.core.errors import Unavailable
 from muster.core.event import Event
+from muster.core.payload import decode
 from muster.core.reasons import reason
 from muster.monitor.history import figures
 from muster.monitor.rollup import ALL, DAY, KEPT, MINUTE, QUARTER, Bucket, from_text, merge
@@ -52,7 +54,7 @@ class Bench:
         self.rollup_writer.follower.reach(None)
 
     def append(self, *events: Event) -> None:
-        stamped = [Event(e.kind, self.clock.now(), e.actor, e.project, e.job, e.attempt, e.data) for e in events]
+        stamped = [Event(e.data, self.clock.now(), e.actor, e.project, e.job, e.attempt) for e in events]
         self.store.append(stamped)
 
     def submit(self, number: int, **spec: Any) -> None:
@@ -62,8 +64,10 @@ class Bench:
         job, seats = f"job-{number}", [{"node": node, "devices": devices}]
         known = self.store.state().jobs[job].attempt
         attempt = known.number + 1 if known else 1
-        self.append(Event("attempt.planned", 0.0, project="default", job=job, attempt=attempt, data={"seats": seats}))
-        self.append(Event("attempt.running", 0.0, project="default", job=job, attempt=attempt))
+        self.append(
+            Event(decode("attempt.planned", {"seats": seats}), 0.0, project="default", job=job, attempt=attempt)
+        )
+        self.append(Event(AttemptRunning(), 0.0, project="default", job=job, attempt=attempt))
 
     def end(self, number: int, kind: str = "job.succeeded") -> None:
         job, why = f"job-{number}", reason("user_error").to_dict()
@@ -72,8 +76,8 @@ class Bench:
         again = {"charge": "node", "not_before": 0.0} if kind == "job.requeued" else {}
         data = {"outcome": "failed", "reason": why}
         self.append(
-            Event("attempt.ended", 0.0, project="default", job=job, attempt=attempt.number, data=data),
-            Event(kind, 0.0, project="default", job=job, data={"reason": why, **again}),
+            Event(decode("attempt.ended", data), 0.0, project="default", job=job, attempt=attempt.number),
+            Event(decode(kind, {"reason": why, **again}), 0.0, project="default", job=job),
         )
 
     def pass_minutes(self, count: int) -> None:

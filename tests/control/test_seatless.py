@@ -8,6 +8,7 @@ import pytest
 from rig import Rig
 
 from muster.control.submit import finish
+from muster.core.entities.rules_in_force import RulesSet
 from muster.core.errors import Invalid, MusterError
 from muster.core.event import Event
 from muster.core.parse import parse_job
@@ -113,7 +114,7 @@ def test_others_are_scheduled_next_to_it(rig: Rig) -> None:
 
 def test_rules_of_nodes_do_not_refuse_it(rig: Rig) -> None:
     rules = Rules(queues={"default": QueueRules(slice=60.0)})  # turns: one node a job
-    rig.tell(Event("rules.set", rig.clock.now(), data={"rules": rules.model_dump(mode="json"), "text": ""}))
+    rig.tell(Event(RulesSet(rules=rules.model_dump(mode="json"), text=""), rig.clock.now()))
     assert rig.job(sweep(rig)).phase == "running"
     with pytest.raises(MusterError, match="does not exist"):
         sweep(rig, queue="nowhere")

@@ -10,7 +10,9 @@ from toy import node, slots
 from muster.control.engine_hints import EngineHints
 from muster.control.observe import node_events
 from muster.control.rules import problems_here
+from muster.core.entities.queue import QueueSet
 from muster.core.event import Event
+from muster.core.payload import decode
 from muster.core.rules import QueueRules, Rules
 from muster.core.state import State, apply
 from muster.engines.base import NodeInfo, PoolInfo
@@ -29,7 +31,7 @@ def told(state: State, nodes: list[NodeInfo], **pools: PoolInfo) -> list[tuple[s
     for event in events:
         apply(state, event.stamped(state.version + 1))
     detail = {"pool.set": "away", "node.health": "health"}
-    return [(event.kind, event.data["name"], str(event.data.get(detail.get(event.kind, ""), ""))) for event in events]
+    return [(event.kind, event.data.name, str(getattr(event.data, detail.get(event.kind, ""), ""))) for event in events]
 
 
 def cluster() -> State:
@@ -70,23 +72,23 @@ def test_a_machine_that_people_took_out_is_drained_where_its_engine_would_use_it
 
     assert look(*MACHINES) == []
     health = {"name": "m1", "health": "quarantined", "reason": "too slow"}
-    apply(state, Event("node.health", 6.0, "ada", data=health).stamped(99))
+    apply(state, Event(decode("node.health", health), 6.0, "ada").stamped(99))
     assert look(*MACHINES) == [("drain", "m1", "too slow")]
     assert look(*MACHINES) == []  # it has been told
     assert look(node("m1", role="machine", health="draining"), MACHINES[1]) == []
     assert told(state, [*slots("gpu", 6), *MACHINES], gpu=PoolInfo("far")) == []  # what people say stands
-    apply(state, Event("node.health", 7.0, "ada", data={**health, "health": "healthy"}).stamped(100))
+    apply(state, Event(decode("node.health", {**health, "health": "healthy"}), 7.0, "ada").stamped(100))
     assert look(*MACHINES) == []
-    apply(state, Event("node.health", 8.0, "ada", data=health).stamped(101))
+    apply(state, Event(decode("node.health", health), 8.0, "ada").stamped(101))
     assert look(*MACHINES) == [("drain", "m1", "too slow")]
 
 
 def test_figures_and_quotas_count_machines_and_not_places_in_a_queue() -> None:
     state = cluster()
-    apply(state, Event("queue.set", 1.0, data={"name": "default"}).stamped(50))
+    apply(state, Event(QueueSet(name="default"), 1.0).stamped(50))
     apply(state, job_event(1, gpus=2).stamped(51))
     seats = [{"node": "gpu/1", "devices": [0, 1]}]
-    apply(state, Event("attempt.planned", 9.0, job="job-1", attempt=1, data={"seats": seats}).stamped(52))
+    apply(state, Event(decode("attempt.planned", {"seats": seats}), 9.0, job="job-1", attempt=1).stamped(52))
     found = sample(state)["gpu"]
     assert (found[rollup.THERE], found[rollup.USED], found[rollup.FREE]) == (4000, 2000, 2000)
     assert found[rollup.CPUS] == 16_000

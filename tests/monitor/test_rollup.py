@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from muster.core.entities.node import NodeHealth, NodeLeft
 from muster.core.event import Event
+from muster.core.payload import decode
 from muster.core.reasons import reason
 from muster.core.state import State, apply
 from muster.monitor import rollup
@@ -113,7 +115,7 @@ class TestFigures:
 
 def planned(number: int, node: str, devices: list[int], share: int = 1000) -> Event:
     seats = [{"node": node, "devices": devices, "share": share}]
-    return Event("attempt.planned", 50.0, project="default", job=f"job-{number}", attempt=1, data={"seats": seats})
+    return Event(decode("attempt.planned", {"seats": seats}), 50.0, project="default", job=f"job-{number}", attempt=1)
 
 
 class TestSamples:
@@ -142,7 +144,7 @@ class TestSamples:
         assert found[ALL][rollup.CPUS] == 32_000
 
     def test_what_is_unfit_is_not_free(self) -> None:
-        ill = Event("node.health", 60.0, data={"name": "a0", "health": "draining", "reason": "drill"})
+        ill = Event(NodeHealth(name="a0", health="draining", reason="drill"), 60.0)
         found = sample(fold([*self.world(), ill]))["a"]
         assert (found[rollup.FREE], found[rollup.OUT], found[rollup.USED]) == (4000, 1000, 3000)
 
@@ -214,18 +216,18 @@ def random_history(choose: random.Random) -> list[Event]:
                 devices = free[: job.ask.accelerators]
                 attempt = job.attempt.number + 1 if job.attempt else 1
                 seats = [{"node": node.name, "devices": devices}]
-                add(Event("attempt.planned", 5.0, job=job.id, attempt=attempt, data={"seats": seats}))
+                add(Event(decode("attempt.planned", {"seats": seats}), 5.0, job=job.id, attempt=attempt))
         elif move == "end" and active:
             job = choose.choice(active)
             assert job.attempt is not None
             ended = {"outcome": "failed", "reason": why}
-            add(Event("attempt.ended", 6.0, job=job.id, attempt=job.attempt.number, data=ended))
+            add(Event(decode("attempt.ended", ended), 6.0, job=job.id, attempt=job.attempt.number))
             again = {"reason": why, "charge": "node", "not_before": 0.0}
             kind, data = choose.choice([("job.requeued", again), ("job.failed", {"reason": why})])
-            add(Event(kind, 6.0, job=job.id, data=data))
+            add(Event(decode(kind, data), 6.0, job=job.id))
         elif move == "ill" and state.nodes:
             name, health = choose.choice(list(state.nodes)), choose.choice(["healthy", "suspect"])
-            add(Event("node.health", 7.0, data={"name": name, "health": health, "reason": "drill"}))
+            add(Event(NodeHealth(name=name, health=health, reason="drill"), 7.0))
         elif move == "leave" and state.nodes and choose.random() < 0.5:
-            add(Event("node.left", 8.0, data={"name": choose.choice(list(state.nodes))}))
+            add(Event(NodeLeft(name=choose.choice(list(state.nodes))), 8.0))
     return events

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from muster.core.event import Event
 from muster.core.job import Job
 from muster.core.parse import parse_job
+from muster.core.payload import decode
 from muster.core.rules import Preemption, QueueRules, Rules
 from muster.core.spec import JobSpec, WorkerResources
 from muster.core.state import State
@@ -33,12 +34,12 @@ def played(trace: list[TraceJob], setup: Setup) -> State:
     events = opening(trace, setup, EPOCH)
     for node in nodes_of(setup.cluster):
         data = {"name": node.name, "pool": node.pool, "resources": asdict(node.resources), "labels": dict(node.labels)}
-        events.append(Event("node.joined", EPOCH, data=data))
+        events.append(Event(decode("node.joined", data), EPOCH))
     for number, job in enumerate(trace, 1):
         wants = WorkerResources(accelerator=job.accelerator, accelerators=job.accelerators, cpus=job.cpus)
         spec = JobSpec(name=job.name, run="true", num_nodes=job.nodes, resources=wants, priority=job.priority)
         data = {"number": number, "name": spec.name, "queue": spec.queue, "user": job.user, "spec": spec, "key": None}
-        events.append(Event("job.submitted", EPOCH, job.user, spec.project, f"{spec.name}-{number}", data=data))
+        events.append(Event(decode("job.submitted", data), EPOCH, job.user, spec.project, f"{spec.name}-{number}"))
     return fold(events)
 
 

@@ -16,8 +16,8 @@ from typing import Any
 import httpx
 import pytest
 
+from events_kit import AUDIT
 from live import LiveServer, until
-from muster.core.event import AUDIT
 
 PROJECT = "ledger"
 SECRET = "a-value-that-nobody-may-read-in-the-log"

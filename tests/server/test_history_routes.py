@@ -10,7 +10,12 @@ from typing import Any
 import pytest
 
 from live import LiveServer, live_server
+from muster.core.attempt_events import AttemptEnded, AttemptRunning
+from muster.core.entities.project import ProjectSet
 from muster.core.event import Event
+from muster.core.job_events import JobSucceeded
+from muster.core.payload import decode
+from muster.core.reasons import reason
 from muster.monitor.rollup import ALL, DAY, KEPT, from_text, held, merge, start_of, to_text, waited
 from muster.store.base import Entry
 from muster.store.past import Rollup
@@ -36,20 +41,20 @@ def put_a_past(home: Path) -> None:
         days += [Rollup(DAY, start, pool, 1000 * (start + DAY), text) for pool in ("old-pool", ALL)]
     store.transact([lambda state: Entry(rollups=days)])
     for name in ("alpha", "beta"):
-        store.append([Event("project.set", NOW - 2 * DAY, data={"name": name})])
+        store.append([Event(ProjectSet(name=name), NOW - 2 * DAY)])
     for number, (project, wait) in enumerate([("alpha", 10.0), ("alpha", 4000.0), ("beta", 20.0)], start=1):
         submitted = job_event(number, project=project, queue="default")
         at = NOW - DAY + 5000 * number  # times never run backwards along a log
         job = submitted.job
-        store.append([Event(submitted.kind, at, "ada", project, job, data=submitted.data)])
+        store.append([Event(submitted.data, at, "ada", project, job)])
         store.append(
-            [Event("attempt.planned", at, "muster", project, job, 1, {"seats": [{"node": "x", "devices": []}]})]
+            [Event(decode("attempt.planned", {"seats": [{"node": "x", "devices": []}]}), at, "muster", project, job, 1)]
         )
-        store.append([Event("attempt.running", at + wait, "muster", project, job, 1)])
-        why = {"code": "completed", "message": "", "hint": ""}
+        store.append([Event(AttemptRunning(), at + wait, "muster", project, job, 1)])
+        why = reason("completed")
         store.append([
-            Event("attempt.ended", at + wait, "muster", project, job, 1, {"outcome": "succeeded", "reason": why}),
-            Event("job.succeeded", at + wait, "muster", project, job, data={"reason": why}),
+            Event(AttemptEnded("succeeded", why), at + wait, "muster", project, job, 1),
+            Event(JobSucceeded(why), at + wait, "muster", project, job),
         ])  # fmt: skip
     store.close()
 

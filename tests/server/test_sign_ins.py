@@ -6,7 +6,9 @@ import base64
 
 import pytest
 
-from muster.core.event import AUDIT, Event
+from events_kit import AUDIT, AUDIT_DOC
+from muster.core.event import Event
+from muster.core.payload import decode
 from muster.core.state import State, apply
 from muster.server.mlflow.asker import bearer
 from muster.server.sign_ins import MOST, SignIns
@@ -31,7 +33,7 @@ def sign_ins(store: MemoryStore) -> SignIns:
 
 def told(store: MemoryStore) -> list[tuple[str, int, str]]:
     found = store.events(EventFilter(kind="auth.failed", limit=1000))
-    return [(one.data["address"], one.data["count"], one.data["token"]) for one in found]
+    return [(one.data.address, one.data.count, one.data.token) for one in found]
 
 
 def test_the_first_is_told_at_once_and_the_others_as_a_count(store: MemoryStore) -> None:
@@ -67,6 +69,6 @@ def test_many_addresses_are_not_many_events(store: MemoryStore) -> None:
 def test_the_state_takes_audit_events_and_nothing_changes_but_its_version() -> None:
     state = State()
     for seq, kind in enumerate(sorted(AUDIT), 1):
-        changes = apply(state, Event(kind, float(seq), "ada", "p", "run", data={"name": "x"}, seq=seq))
+        changes = apply(state, Event(decode(kind, AUDIT_DOC), float(seq), "ada", "p", "run", seq=seq))
         assert (changes.jobs, changes.entities, changes.attempts) == ({}, {}, {})
     assert (state.version, state.jobs, state.journal.end) == (len(AUDIT), {}, 0)

@@ -12,6 +12,7 @@ import pytest
 
 from muster.core.errors import Conflict, Invalid, Unavailable
 from muster.core.event import Event
+from muster.core.server_events import ServerLeads
 from muster.core.state import State
 from muster.store.base import Entry, Proposal, RunPatch
 from muster.store.commit import GroupCommit
@@ -19,7 +20,7 @@ from muster.store.memory import MemoryStore
 from muster.store.registry import open_store
 from worlds import job_event
 
-NOTE = Event("server.leads", 5.0, data={"holder": "a", "epoch": 1})
+NOTE = Event(ServerLeads(holder="a", epoch=1), 5.0)
 PATIENCE = 30.0  # seconds
 
 

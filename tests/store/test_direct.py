@@ -7,6 +7,8 @@ import pytest
 from muster.core.errors import Conflict, Invalid, Unavailable
 from muster.core.event import Event
 from muster.core.parse import parse_job
+from muster.core.payload import decode
+from muster.core.server_events import ServerLeads
 from muster.core.state import State
 from muster.store.base import Entry, EventFilter
 from muster.store.direct import DirectCommit, LiveStore
@@ -14,7 +16,7 @@ from muster.store.memory import MemoryStore
 from store_kit import plain
 from worlds import job_event, node_event
 
-NOTE = Event("server.leads", 5.0, data={"holder": "a", "epoch": 1})
+NOTE = Event(ServerLeads(holder="a", epoch=1), 5.0)
 
 
 @pytest.fixture
@@ -25,15 +27,15 @@ def store() -> LiveStore:
 
 
 def test_it_stamps_and_never_lets_time_run_backwards(store: LiveStore) -> None:
-    early, late = Event("server.leads", 20.0), Event("server.leads", 95.0)
-    store.append([Event("server.leads", 90.0)])
+    early, late = Event(ServerLeads(), 20.0), Event(ServerLeads(), 95.0)
+    store.append([Event(ServerLeads(), 90.0)])
     assert [(event.seq, event.time) for event in store.append([early, late])] == [(2, 90.0), (3, 95.0)]
     assert (early.seq, early.time) == (0, 20.0)
     assert (store.state().version, store.state().time) == (3, 95.0)
 
 
 def test_the_same_event_may_be_appended_twice(store: LiveStore) -> None:
-    event = Event("server.leads", 5.0)
+    event = Event(ServerLeads(), 5.0)
     assert [one.seq for one in [*store.append([event]), *store.append([event])]] == [1, 2]
 
 
@@ -53,7 +55,7 @@ def test_it_folds_as_the_memory_store_does(store: LiveStore) -> None:
 def test_an_event_may_carry_the_spec_itself(store: LiveStore) -> None:
     event = job_event(1, gpus=2)
     spec = parse_job({"name": "job", "run": "true", "gpus": 2})
-    event.data["spec"] = spec
+    event.data.spec = spec
     store.append([event])
     job = store.job("job-1")
     assert job is not None
@@ -94,7 +96,7 @@ def test_nobody_is_told_of_nothing(store: LiveStore) -> None:
 
 
 def test_what_cannot_be_folded_is_the_end_of_it(store: LiveStore) -> None:
-    nonsense = Event("attempt.planned", 1.0, job="nobody", attempt=1, data={"seats": []})
+    nonsense = Event(decode("attempt.planned", {"seats": []}), 1.0, job="nobody", attempt=1)
     with pytest.raises(KeyError):
         store.append([nonsense])
     with pytest.raises(Unavailable, match="no log is kept"):

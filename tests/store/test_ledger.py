@@ -8,8 +8,9 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from muster.core.entities.ledger import Use
 from muster.core.event import Event
-from muster.core.ledger import Use
+from muster.core.payload import decode
 from muster.core.reasons import reason
 from muster.core.state import State
 from muster.store.memory import MemoryStore
@@ -62,13 +63,13 @@ def test_a_resized_gang_counts_with_the_nodes_that_it_had() -> None:
         [
             *(node_event(f"n{i}", 2, 8, pool="big") for i in range(3)),
             job_event(1, num_nodes={"min": 2, "max": 3}, gpus=2, cpus=1.5),
-            Event("attempt.planned", 10.0, job="job-1", attempt=1, data=seats("n0", "n1", "n2")),
-            Event("attempt.ended", 20.0, job="job-1", attempt=1, data={"outcome": "stopped", "reason": WHY}),
-            Event("job.requeued", 20.0, job="job-1", data={"reason": WHY, "charge": "preempted", "not_before": 0.0}),
-            Event("attempt.planned", 30.0, job="job-1", attempt=2, data=seats("n0", "n1")),
-            Event("attempt.ended", 35.0005, job="job-1", attempt=2, data={"outcome": "stopped", "reason": WHY}),
-            Event("job.requeued", 36.0, job="job-1", data={"reason": WHY, "charge": "preempted", "not_before": 0.0}),
-            Event("attempt.planned", 40.0, job="job-1", attempt=3, data=seats("n0", "n1", "n2")),
+            Event(decode("attempt.planned", seats("n0", "n1", "n2")), 10.0, job="job-1", attempt=1),
+            Event(decode("attempt.ended", {"outcome": "stopped", "reason": WHY}), 20.0, job="job-1", attempt=1),
+            Event(decode("job.requeued", {"reason": WHY, "charge": "preempted", "not_before": 0.0}), 20.0, job="job-1"),
+            Event(decode("attempt.planned", seats("n0", "n1")), 30.0, job="job-1", attempt=2),
+            Event(decode("attempt.ended", {"outcome": "stopped", "reason": WHY}), 35.0005, job="job-1", attempt=2),
+            Event(decode("job.requeued", {"reason": WHY, "charge": "preempted", "not_before": 0.0}), 36.0, job="job-1"),
+            Event(decode("attempt.planned", seats("n0", "n1", "n2")), 40.0, job="job-1", attempt=3),
         ]
     )
     ended, held = state.ledgers["default/big"].use, state.used("default", 42.0)
@@ -83,9 +84,9 @@ def test_a_part_of_an_accelerator_counts_as_that_part() -> None:
         [
             node_event("n0", 2, 8),
             job_event(1, gpus=0.25),
-            Event("attempt.planned", 10.0, job="job-1", attempt=1, data=seats("n0", devices=(0,), share=250)),
-            Event("attempt.ended", 20.0, job="job-1", attempt=1, data={"outcome": "succeeded", "reason": WHY}),
-            Event("attempt.ended", 90.0, job="job-1", attempt=1, data={"outcome": "succeeded", "reason": WHY}),
+            Event(decode("attempt.planned", seats("n0", devices=(0,), share=250)), 10.0, job="job-1", attempt=1),
+            Event(decode("attempt.ended", {"outcome": "succeeded", "reason": WHY}), 20.0, job="job-1", attempt=1),
+            Event(decode("attempt.ended", {"outcome": "succeeded", "reason": WHY}), 90.0, job="job-1", attempt=1),
         ]
     )
     assert state.used("default", 99.0).accelerator_seconds == 2.5

@@ -13,12 +13,13 @@ from cutting import cutting
 from components import Postgres, require_root, small_disk
 from muster.core.errors import Unavailable
 from muster.core.event import Event
+from muster.core.server_events import ServerLeads
 from muster.store.base import Entry, EventFilter, Store, StreamWrite
 from muster.store.registry import open_store
 from store_kit import check_against_log, picture
 from worlds import job_event
 
-NOTE = Event("server.leads", 5.0, data={"holder": "a", "epoch": 1})
+NOTE = Event(ServerLeads(holder="a", epoch=1), 5.0)
 INCOMPRESSIBLE = random.Random(1).randbytes(1 << 16)
 
 

@@ -15,6 +15,9 @@ from alembic.config import Config
 import muster.store
 from muster.core.errors import Invalid
 from muster.core.event import Event
+from muster.core.job_events import JobRequeued
+from muster.core.payload import decode
+from muster.core.reasons import reason
 from muster.core.rules import Rules
 from muster.monitor.rollup import DAY, MINUTE, QUARTER, held, merge, to_text, waited
 from muster.store import tables
@@ -70,7 +73,7 @@ class TestRollups:
         assert store.rolled_up_until(DAY) == 9000
 
     def test_with_events_all_or_nothing(self, store: Store) -> None:
-        nonsense = Event("job.requeued", 5.0, job="nobody", data={"charge": "node"})
+        nonsense = Event(JobRequeued(reason("node_lost"), "node", 0.0), 5.0, job="nobody")
         (refused,) = store.transact([lambda state: Entry([nonsense], rollups=[row(0)])])
         assert isinstance(refused, Exception)
         assert store.rollups(MINUTE, None, 0, 1000) == []
@@ -146,7 +149,7 @@ def some_jobs(store: Store, count: int = 60) -> None:
 
 
 def of(job: str, kind: str, time: float, attempt: int, **data: Any) -> Event:
-    return Event(kind, time, "muster", "default", job, attempt, data)
+    return Event(decode(kind, data), time, "muster", "default", job, attempt)
 
 
 class TestLevels:

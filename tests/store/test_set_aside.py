@@ -12,6 +12,7 @@ from sqlalchemy import Connection, select
 
 from muster.core.errors import RecordFailed, Unavailable
 from muster.core.event import Event
+from muster.core.record_events import NoteAdded
 from muster.store import record_tables, tables
 from muster.store.base import Entry, EventFilter, SetAside, StreamWrite
 from muster.store.insert import add
@@ -61,7 +62,7 @@ FAILING = pytest.mark.parametrize("failing", [nonsense, twice, mistaken])
 
 @FAILING
 def test_the_others_of_the_batch_are_written(store: SqlStore, failing: Callable[[Connection], None]) -> None:
-    audit = Event("note.added", 5.0, "ada", "p", "r")
+    audit = Event(NoteAdded(), 5.0, "ada", "p", "r")
     state = store.state()
     results = store.transact([
         lambda state: Entry([job_event(1)], records=[note("first")]),
@@ -73,7 +74,7 @@ def test_the_others_of_the_batch_are_written(store: SqlStore, failing: Callable[
     assert notes(store) == ["first", "last"]
     found = store.events(EventFilter())
     assert [event.kind for event in found] == ["job.submitted", "record.refused", "job.submitted"]
-    assert (found[1].actor, found[1].data["kind"]) == ("ada", "note.added")
+    assert (found[1].actor, found[1].data.kind) == ("ada", "note.added")
     assert store.set_aside() == []
     store.append([job_event(3)])
     assert store.version() == 4
@@ -116,11 +117,11 @@ def test_errors_that_quote_what_no_database_holds_are_kept(store: SqlStore) -> N
     results = store.transact([
         lambda state: Entry(aside=[aside]),
         lambda state: Entry([job_event(1)], records=[quoting], rows=[row]),
-        lambda state: Entry([Event("note.added", 9.0, "ada", "p", "r")], records=[quoting]),
+        lambda state: Entry([Event(NoteAdded(), 9.0, "ada", "p", "r")], records=[quoting]),
     ])  # fmt: skip
     assert isinstance(results[2], RecordFailed)
     refused = store.events(EventFilter(kind="record.refused"))
-    assert "'a\ufffdb?c'" in refused[0].data["error"]
+    assert "'a\ufffdb?c'" in refused[0].data.error
     rows, first = store.set_aside()
     assert (first.source, first.run, first.error) == ("event \ufffd?", "r\ufffd", "KeyError('\ufffd?')")
     assert b"track_marks" in rows.data

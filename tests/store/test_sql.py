@@ -22,6 +22,7 @@ from muster.core.errors import ConfigError, Conflict, Unavailable
 from muster.core.event import Event
 from muster.core.job import Attempt, CheckpointMark, Job, Seat, StopOrder, Worker
 from muster.core.reasons import reason
+from muster.core.server_events import ServerLeads
 from muster.core.spec import JobSpec
 from muster.store import codec, tables
 from muster.store.base import Entry, EventFilter, JobFilter, RunPatch, SecretWrite, StreamWrite
@@ -32,7 +33,7 @@ from muster.store.tables import VERSION_TABLE
 from store_kit import History, check_against_log, picture
 from worlds import job_event, node_event
 
-NOTE = Event("server.leads", 5.0, data={"holder": "a", "epoch": 1})
+NOTE = Event(ServerLeads(holder="a", epoch=1), 5.0)
 Opener = Callable[[], SqlStore]
 
 

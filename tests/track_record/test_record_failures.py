@@ -10,6 +10,9 @@ from sqlalchemy import Connection
 
 from muster.core.errors import RecordFailed
 from muster.core.event import SYSTEM, Event
+from muster.core.payload import decode
+from muster.core.record_events import NoteAdded
+from muster.core.server_events import ServerLeads
 from muster.store import records as store_records
 from muster.store.base import Entry
 from muster.track import document_rows, event_rows, intake
@@ -71,7 +74,7 @@ def test_the_end_of_a_run_outside(record: Record, monkeypatch: pytest.MonkeyPatc
 
 def test_what_a_person_changes_is_refused_and_told(record: Record) -> None:
     run = record.track.runs.create(project="default", user="ada", source="sdk").id
-    event = Event("note.added", record.later(), "ada", "default", run)
+    event = Event(NoteAdded(), record.later(), "ada", "default", run)
     with pytest.raises(RecordFailed):
         record.track.db.write(broken, events=[event])
     assert record.store.set_aside() == []
@@ -80,7 +83,7 @@ def test_what_a_person_changes_is_refused_and_told(record: Record) -> None:
 def test_the_rows_of_a_job_that_is_accepted(record: Record, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = {"name": "x", "run": "true"}
     data = {"number": 1, "name": "x", "queue": "default", "user": "a", "key": None, "spec": spec}
-    event = Event("job.submitted", 1.0, "a", "default", "x-1", data=data)
+    event = Event(decode("job.submitted", data), 1.0, "a", "default", "x-1")
     rows = record.track.submitted.rows_of_event(event, {})
     with monkeypatch.context() as patch:
         patch.setattr(store_records, "add_all", broken)
@@ -103,5 +106,5 @@ def test_what_the_log_says(record: Record, kind: str, monkeypatch: pytest.Monkey
     assert aside.source.endswith("for the follower record")
     assert f'"{kind}"'.encode() in aside.data
     assert record.track.runs.need(job).phase == "succeeded"
-    record.events(Event("server.leads", record.later(), SYSTEM, data={"holder": "a", "epoch": 1}))
+    record.events(Event(ServerLeads(holder="a", epoch=1), record.later(), SYSTEM))
     assert record.follower.lag().behind == 0

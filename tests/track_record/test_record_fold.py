@@ -7,8 +7,10 @@ from sqlalchemy import select
 
 from live import until
 from muster.control.follow import Follower
+from muster.core.attempt_events import AttemptRunning
 from muster.core.errors import Unavailable
 from muster.core.event import Event
+from muster.core.payload import decode
 from muster.core.reasons import reason
 from muster.store import record_tables as tables
 from muster.store.base import Entry
@@ -69,12 +71,12 @@ def test_preemption_stop_and_resume_are_told(record: Record) -> None:
     found = record.store.job(job)
     assert found is not None
     stopped = reason("user_stop", "stopped by bob").to_dict()
-    record.events(Event("job.stopped", record.later(), "bob", "default", job, 1, {"reason": stopped}))
+    record.events(Event(decode("job.stopped", {"reason": stopped}), record.later(), "bob", "default", job, 1))
     ended = record.store.job(job)
     assert ended is not None
     assert record.track.runs.need(job).ended_at is not None
     data = {"doc": ended.to_doc(), "spec": ended.spec.model_dump(mode="json"), "reason": reason("resumed").to_dict()}
-    record.events(Event("job.resumed", record.later(), "eve", "default", job, 1, data))
+    record.events(Event(decode("job.resumed", data), record.later(), "eve", "default", job, 1))
     run = record.track.runs.need(job)
     assert (run.phase, run.ended_at) == ("queued", None)
     assert "reason" not in run.doc
@@ -87,7 +89,7 @@ def test_a_late_report_changes_nothing(record: Record) -> None:
     record.start(job)
     record.end(job, 1)
     before = record.notes(job)
-    record.events(Event("attempt.running", record.later(), "muster", "default", job, 1))
+    record.events(Event(AttemptRunning(), record.later(), "muster", "default", job, 1))
     assert record.track.runs.need(job).phase == "succeeded"
     assert record.notes(job) == before
 
@@ -125,7 +127,7 @@ def test_a_write_that_fails_is_done_again_and_nothing_twice(record: Record, monk
     event = record.of(job, "checkpoint.committed", 1, step=1, path="/c/1", bytes=1, rank=0)
     record.commit.submit(lambda state: Entry([event])).result()
     why = reason("user_stop").to_dict()
-    stopped = Event("job.stopped", record.later(), "bob", "default", job, 0, {"reason": why})
+    stopped = Event(decode("job.stopped", {"reason": why}), record.later(), "bob", "default", job, 0)
     record.commit.submit(lambda state: Entry([stopped])).result()
     with monkeypatch.context() as patch:
         patch.setattr(type(record.store), "_write", failing)
@@ -144,7 +146,7 @@ def test_a_thousand_jobs_are_folded(light: Record) -> None:
             number = light.store.state().next_number + len(events)
             spec = {"name": "many", "run": f"python t.py --n {number}"}
             data = {"number": number, "name": "many", "queue": "default", "user": "a", "key": None, "spec": spec}
-            events.append(Event("job.submitted", light.later(), "a", "default", f"many-{number}", data=data))
+            events.append(Event(decode("job.submitted", data), light.later(), "a", "default", f"many-{number}"))
         light.commit.submit(lambda state, events=events: entry(events)).result()
     assert light.follower.reach()
     runs = [f"many-{n}" for n in range(1, 1001)]
@@ -169,7 +171,7 @@ def test_its_thread_folds_what_is_committed(light: Record) -> None:
         number = light.store.state().next_number
         data = {"number": number, "name": "x", "queue": "default", "user": "a", "key": None}
         data["spec"] = {"name": "x", "run": "true"}
-        event = Event("job.submitted", light.later(), "a", "default", "x-2", data=data)
+        event = Event(decode("job.submitted", data), light.later(), "a", "default", "x-2")
         done = light.commit.submit(lambda state: entry([event])).result()
         light.follower.on_commit(done)
         until(lambda: light.track.runs.get("x-2"), "the fold")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from muster.core.entities.project import ProjectSet
 from muster.core.errors import Invalid
 from muster.core.event import Event
+from muster.core.payload import decode
 from muster.track.lineage import Node
 from record_kit import Record
 
@@ -140,7 +142,7 @@ class TestAcrossProjects:
             spec = {"name": "train", "run": "true", "project": "default", "data": data}
             given = {"number": state.next_number + offset, "name": "train", "queue": "default", "user": "ada"}
             given |= {"key": None, "expect": None, "spec": spec}
-            events.append(Event("job.submitted", 5.0, "ada", "default", f"train-{given['number']}", data=given))
+            events.append(Event(decode("job.submitted", given), 5.0, "ada", "default", f"train-{given['number']}"))
         record.events(*events)
         assert self.sources(record, "run:train-2") == [" reads run:train-1"]
 
@@ -168,8 +170,8 @@ def test_what_is_no_name(light: Record, ref: str) -> None:
 def join(record: Record, user: str, project: str) -> None:
     member = {"name": project, "user": user, "role": "viewer"}
     record.events(
-        Event("project.set", record.later(), "root", project, data={"name": project, "description": ""}),
-        Event("project.member", record.later(), "root", project, data=member),
+        Event(ProjectSet(name=project, description=""), record.later(), "root", project),
+        Event(decode("project.member", member), record.later(), "root", project),
     )
 
 

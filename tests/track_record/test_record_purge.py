@@ -11,6 +11,7 @@ from sqlalchemy import String, cast, inspect, select
 from muster.control.follow import Follower
 from muster.core.errors import Conflict, NotFound, Unavailable
 from muster.core.event import Event
+from muster.core.record_events import RunPurged
 from muster.store.base import Entry, EventFilter
 from muster.store.tables import metadata
 from muster.wire import Batch, Piece, WorkerExit
@@ -61,7 +62,7 @@ def test_nothing_is_left(record: Record, full: str) -> None:
     assert not list((record.home / "local" / "checkpoints").iterdir())
     assert record.track.blobs.collect(grace=0).blobs == 1  # nothing refers to it any more
     event = record.store.events(EventFilter(job=full, last=True, limit=1))[0]
-    assert (event.kind, event.actor, event.data["rows"]) == ("run.purged", "eve", counts)
+    assert (event.kind, event.actor, event.data.rows) == ("run.purged", "eve", counts)
     with pytest.raises(NotFound):
         record.track.purge.purge(full, "eve")
 
@@ -170,7 +171,7 @@ def test_the_marks_of_purged_runs_outlive_the_server(record: Record) -> None:
     fresh = type(record.track.purged)(record.track.db)
     assert run in fresh
     assert "other" not in fresh
-    event = Event("run.purged", record.later(), "eve", "p", "elsewhere", data={"rows": {}})
+    event = Event(RunPurged(rows={}), record.later(), "eve", "p", "elsewhere")
     record.commit.submit(lambda state: Entry([event])).result()
     record.follower.reach()
     assert "elsewhere" in type(record.track.purged)(record.track.db)

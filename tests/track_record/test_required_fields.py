@@ -6,10 +6,12 @@ import pytest
 
 from muster.control.admission import Context
 from muster.control.admission.required import check
+from muster.core.entities import RulesInForce
 from muster.core.event import Event
+from muster.core.payload import decode
 from muster.core.rules import ProjectRules, Rules
 from muster.core.spec import JobSpec
-from muster.core.state import RulesInForce, State
+from muster.core.state import State
 from muster.wire import WorkerExit
 from record_kit import Record
 
@@ -96,4 +98,4 @@ class TestMarking:
 def require(record: Record, *names: str) -> None:
     rules = Rules(projects={"default": ProjectRules(require=names)})
     data = {"rules": rules.model_dump(mode="json"), "text": ""}
-    record.events(Event("rules.set", record.later(), "ada", data=data))
+    record.events(Event(decode("rules.set", data), record.later(), "ada"))

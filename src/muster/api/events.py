@@ -11,7 +11,7 @@ class EventView(TypedDict):
     project: str
     job: str
     attempt: int
-    data: Doc  # docs of `muster.core.event` say what each kind holds
+    data: Doc  # docs/event-kinds.md says what each kind holds
 
 
 class EventList(TypedDict):

@@ -9,12 +9,12 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
+from muster.api.words import ROLES
 from muster.cli import complete
 from muster.cli.call import Json, Usage
 from muster.cli.connect import client
 from muster.cli.group import bare_lists, group
 from muster.cli.output import emit, note, out, show_table, table
-from muster.core.entities import ROLES
 
 app = group("Projects, their members and their secrets.")
 secret = typer.Typer(add_completion=False, rich_markup_mode="rich", no_args_is_help=True)

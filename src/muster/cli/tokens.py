@@ -9,13 +9,13 @@ import typer
 from rich.text import Text
 
 from muster.api.access import TokenView
+from muster.api.words import ROLES
 from muster.cli import format
 from muster.cli.call import Json, Usage
 from muster.cli.connect import client
 from muster.cli.group import bare_lists, group
 from muster.cli.jobs import seconds
 from muster.cli.output import emit, note, out, show_table, table
-from muster.core.entities import ROLES
 
 app = group("Create, list and revoke access tokens.")
 

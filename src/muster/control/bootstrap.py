@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from dataclasses import asdict
 
-from muster.core.entities import Project, Queue
+from muster.api.words import Role
+from muster.core.entities.project import ProjectSet
+from muster.core.entities.queue import QueueSet
+from muster.core.entities.token import TokenCreated
 from muster.core.event import SYSTEM, Event
 from muster.core.state import State
 
@@ -17,9 +19,9 @@ def first_events(state: State, now: float) -> list[Event]:
     """Events that create the default project and queue if they are missing."""
     events = []
     if DEFAULT not in state.projects:
-        events.append(Event("project.set", now, SYSTEM, DEFAULT, data=asdict(Project(DEFAULT, "open to start with"))))
+        events.append(Event(ProjectSet(DEFAULT, "open to start with"), now, SYSTEM, DEFAULT))
     if DEFAULT not in state.queues:
-        events.append(Event("queue.set", now, SYSTEM, DEFAULT, data=asdict(Queue(DEFAULT))))
+        events.append(Event(QueueSet(DEFAULT), now, SYSTEM, DEFAULT))
     return events
 
 
@@ -39,19 +41,10 @@ def token_event(
     name: str,
     user: str,
     digest_: str,
-    role: str,
+    role: Role,
     superuser: bool,
     expires_at: float | None,
     actor: str,
     now: float,
 ) -> Event:
-    data = {
-        "id": identity,
-        "name": name,
-        "user": user,
-        "digest": digest_,
-        "role": role,
-        "superuser": superuser,
-        "expires_at": expires_at,
-    }
-    return Event("token.created", now, actor, data=data)
+    return Event(TokenCreated(identity, name, user, digest_, role, superuser, expires_at), now, actor)

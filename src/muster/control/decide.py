@@ -6,8 +6,10 @@ from collections.abc import Sequence
 
 from muster.control.observe import worker_ended
 from muster.control.recovery import after_end, verdict
+from muster.core.attempt_events import AttemptEnded, AttemptPlanned
 from muster.core.event import SYSTEM, Event
 from muster.core.job import Job
+from muster.core.job_events import JobClaimed, JobStopped, JobStopping
 from muster.core.plan import Plan
 from muster.core.reasons import reason
 from muster.core.state import State
@@ -26,18 +28,18 @@ def judge(state: State, job_ids: Sequence[str], now: float) -> list[Event]:
         found = verdict(job.attempt)
         if found is not None:
             outcome, cause = found
-            data = {"outcome": outcome, "reason": cause.to_dict()}
-            events.append(Event("attempt.ended", now, SYSTEM, job.project, job.id, job.attempt.number, data))
+            ended = AttemptEnded(outcome, cause)
+            events.append(Event(ended, now, SYSTEM, job.project, job.id, job.attempt.number))
             events.append(after_end(job, outcome, cause, now))
     return events
 
 
 def overdue(state: State, now: float) -> list[Event]:
     """Stops of the jobs without nodes that have reached their `max_duration`. For the others their launchers do it."""
-    cause = reason("max_duration").to_dict()
+    stopped = JobStopped(reason("max_duration"))
     due = [state.jobs[job_id] for job_id in state.seatless]
     due = [job for job in due if (until := _deadline(job)) is not None and until <= now]
-    return [Event("job.stopped", now, SYSTEM, job.project, job.id, data={"reason": cause}) for job in due]
+    return [Event(stopped, now, SYSTEM, job.project, job.id) for job in due]
 
 
 def next_deadline(state: State) -> float | None:
@@ -55,16 +57,14 @@ def plan_events(state: State, plan: Plan, now: float) -> list[Event]:
     events: list[Event] = []
     for start in plan.starts:
         job = state.jobs[start.job]
-        seats = [seat.to_doc() for seat in start.seats]
-        events.append(Event("attempt.planned", now, SYSTEM, job.project, job.id, _number(job) + 1, {"seats": seats}))
+        events.append(Event(AttemptPlanned(start.seats), now, SYSTEM, job.project, job.id, _number(job) + 1))
     for leave in plan.yields:
         job = state.jobs[leave.job]
-        data = {"reason": leave.reason.to_dict(), "then": "queued", "grace": leave.grace}
-        events.append(Event("job.stopping", now, SYSTEM, job.project, job.id, _number(job), data))
+        stopping = JobStopping(leave.reason, "queued", leave.grace)
+        events.append(Event(stopping, now, SYSTEM, job.project, job.id, _number(job)))
     for claim in plan.claims:
         job = state.jobs[claim.job]
-        seats = [seat.to_doc() for seat in claim.seats]
-        events.append(Event("job.claimed", now, SYSTEM, job.project, job.id, _number(job), {"seats": seats}))
+        events.append(Event(JobClaimed(claim.seats), now, SYSTEM, job.project, job.id, _number(job)))
     return events
 
 

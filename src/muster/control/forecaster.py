@@ -16,6 +16,7 @@ from muster.control.background import Background
 from muster.control.clock import Clock
 from muster.control.submit import peek
 from muster.core.event import SYSTEM, Event
+from muster.core.job_events import JobForecast, JobWaits
 from muster.core.state import State
 from muster.sched.board import Board
 from muster.sched.explain import Explainer
@@ -79,7 +80,7 @@ class Forecaster:
             return
         found = foretell(shot, waiting, SAMPLES, rounds=ROUNDS, grain=GRAIN)
         projects = {job.id: job.project for job in shot.jobs}
-        events = [_said(one, projects[name], now) for name, one in found.items() if one.p50 is not None]
+        events = [_said(one, one.p50, projects[name], now) for name, one in found.items() if one.p50 is not None]
         if events:
             self._commit.submit(lambda state: Entry(events)).result()
 
@@ -106,8 +107,7 @@ class Forecaster:
             codes[job.id] = why.code
             if self._codes.get(job.id) != why.code:
                 number = job.attempt.number if job.attempt else 0
-                data = {"reason": why.to_dict()}
-                events.append(Event("job.waits", now, SYSTEM, job.project, job.id, number, data))
+                events.append(Event(JobWaits(why), now, SYSTEM, job.project, job.id, number))
         self._codes = codes
         return events
 
@@ -117,6 +117,5 @@ class Forecaster:
         return found[0]
 
 
-def _said(one: Forecast, project: str, now: float) -> Event:
-    data = {"at": one.at, "p50": one.p50, "p90": one.p90, "cut": list(one.cut)}
-    return Event("job.forecast", now, SYSTEM, project, one.job, data=data)
+def _said(one: Forecast, p50: float, project: str, now: float) -> Event:
+    return Event(JobForecast(one.at, p50, one.p90, list(one.cut)), now, SYSTEM, project, one.job)

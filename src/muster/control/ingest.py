@@ -12,7 +12,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeGuard
 
 from muster.control.clock import Clock
 from muster.control.decode import decode
@@ -20,6 +20,7 @@ from muster.control.ingest_run import Pace, patch_of
 from muster.control.metric_tap import MetricTap
 from muster.control.observe import worker_ended, workers_running
 from muster.control.shipping import LATE, ReportingGang, check_open, check_ranks, gang_of, shipped_patch
+from muster.core.attempt_events import CheckpointCommitted
 from muster.core.errors import Conflict, Invalid, NotFound, Unavailable
 from muster.core.event import SYSTEM, Event
 from muster.core.job import Job
@@ -308,11 +309,11 @@ def _checkpoints(
     for rank, doc in docs:
         step, size = doc.get("step"), doc.get("bytes", 0)
         if doc.get("type") == "checkpoint" and _fits(step) and _fits(size):
-            data = {"step": step, "path": str(doc.get("path", "")), "bytes": size, "rank": rank}
-            events.append(Event("checkpoint.committed", now, SYSTEM, project, job_id, number, data))
+            committed = CheckpointCommitted(step, str(doc.get("path", "")), size, rank)
+            events.append(Event(committed, now, SYSTEM, project, job_id, number))
     return events
 
 
-def _fits(value: object) -> bool:
+def _fits(value: object) -> TypeGuard[int]:
     """Whether it is an integer that a database can store."""
     return isinstance(value, int) and abs(value) < 2**63

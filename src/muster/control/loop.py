@@ -26,7 +26,7 @@ from muster.control.engine_hints import EngineHints
 from muster.control.listen import EnginePoller
 from muster.control.reconcile import Action, Forget, Key, Launch, Stop, TokenFor, desired, strays
 from muster.core.errors import EngineError, MusterError, Unavailable
-from muster.core.event import AUDIT, Event
+from muster.core.event import Event
 from muster.core.faults import point
 from muster.core.state import State
 from muster.engines.base import Engine, GangLaunch, WorkerReport
@@ -129,7 +129,7 @@ class Controller:
             for event in events:
                 if self._own.get(event.seq) == event.job:
                     continue  # the tick that wrote it has handled it
-                if event.kind in AUDIT:
+                if event.data.AUDIT:
                     continue  # an event of the record, on which no decision depends
                 if event.job:
                     self._dirty.add(event.job)

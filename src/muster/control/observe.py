@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
 from types import MappingProxyType
-from typing import Any
 
 from muster.control.watch import GONE_AFTER, LOST_AFTER, LastReport, Watch
-from muster.core.entities import ENGINE, Node
+from muster.core.attempt_events import AttemptRunning, AttemptWaits, WorkerEnded, WorkerPlaced, WorkerRunning
+from muster.core.entities.node import ENGINE, Node, NodeHealth, NodeJoined, NodeLeft
+from muster.core.entities.pool import PoolSet
 from muster.core.event import SYSTEM, Event
 from muster.core.job import Job
 from muster.core.reasons import Reason, reason
@@ -37,13 +37,13 @@ def node_events(
         listed.add(node.name)
         known = state.find_node(node.name)
         if known is None or _differs(known, node):
-            events.append(Event("node.joined", now, SYSTEM, data=_joined(node)))
+            events.append(Event(NodeJoined(node.name, node.pool, node.resources, dict(node.labels), node.role), now))
         events.extend(_health_events(known, node, now))
     ours = {pool.name for pool in state.pools.values() if (heard(pool.engine) if heard else pool.engine == engine)}
     for known in [*state.nodes.values(), *state.machines.values()]:
         if known.pool in ours and known.name not in listed:
             events.extend(_lose(state, known, now))
-            events.append(Event("node.left", now, SYSTEM, data={"name": known.name}))
+            events.append(Event(NodeLeft(known.name), now))
     return events
 
 
@@ -65,19 +65,14 @@ def _pool_events(
         known, away = state.pools.get(name), pools[name].away if name in pools else ""
         there = (known.engine, known.delegated, known.machines, bool(known.away)) if known is not None else None
         if there != (owner, delegated, machines, bool(away)):
-            data = {"name": name, "engine": owner, **({"delegated": True, "machines": machines} if delegated else {})}
-            events.append(Event("pool.set", now, SYSTEM, data={**data, **({"away": away} if away else {})}))
+            pool = PoolSet(name, owner, delegated, away=away, machines=machines if delegated else 0)
+            events.append(Event(pool, now))
     return events
 
 
 def _differs(known: Node, node: NodeInfo) -> bool:
     same = known.total == node.resources and known.pool == node.pool and known.labels == node.labels
     return not same or known.role != node.role
-
-
-def _joined(node: NodeInfo) -> dict[str, Any]:
-    data = {"name": node.name, "pool": node.pool, "resources": asdict(node.resources), "labels": dict(node.labels)}
-    return data if node.role == "node" else {**data, "role": node.role}
 
 
 def _health_events(known: Node | None, node: NodeInfo, now: float) -> list[Event]:
@@ -88,8 +83,7 @@ def _health_events(known: Node | None, node: NodeInfo, now: float) -> list[Event
     why = node.why if node.health != "healthy" else ""
     if health == node.health and (known is None or known.why == why):
         return []
-    data = {"name": node.name, "health": node.health, "reason": why, "by": ENGINE}
-    return [Event("node.health", now, SYSTEM, data=data)]
+    return [Event(NodeHealth(node.name, node.health, why, ENGINE), now)]
 
 
 def worker_events(
@@ -137,14 +131,13 @@ def workers_running(job: Job, started: set[int], now: float) -> list[Event]:
     assert job.attempt is not None
     about = (SYSTEM, job.project, job.id, job.attempt.number)
     if all(w.state != "starting" or i in started for i, w in enumerate(job.attempt.workers)):
-        return [Event("attempt.running", now, *about)]
-    return [Event("worker.running", now, *about, {"worker": index}) for index in sorted(started)]
+        return [Event(AttemptRunning(), now, *about)]
+    return [Event(WorkerRunning(index), now, *about) for index in sorted(started)]
 
 
 def worker_ended(job: Job, worker: int, end: WorkerExit, now: float) -> Event:
     assert job.attempt is not None
-    data = {"worker": worker, "exit": end.to_dict()}
-    return Event("worker.ended", now, SYSTEM, job.project, job.id, job.attempt.number, data)
+    return Event(WorkerEnded(worker, end.to_dict()), now, SYSTEM, job.project, job.id, job.attempt.number)
 
 
 def wait_events(state: State, waits: Iterable[Wait], now: float) -> list[Event]:
@@ -156,8 +149,7 @@ def wait_events(state: State, waits: Iterable[Wait], now: float) -> list[Event]:
             continue
         found = reason("engine_queue", wait.message, wait.hint, engine_reason=wait.code, starts_at=wait.starts_at)
         if not _same_wait(job.reason, found):
-            about = (SYSTEM, job.project, job.id, wait.attempt)
-            events.append(Event("attempt.waits", now, *about, {"reason": found.to_dict()}))
+            events.append(Event(AttemptWaits(found), now, SYSTEM, job.project, job.id, wait.attempt))
     return events
 
 
@@ -171,8 +163,7 @@ def _same_wait(old: Reason | None, new: Reason) -> bool:
 
 def _placed(job: Job, worker: int, node: str, now: float) -> Event:
     assert job.attempt is not None
-    data = {"worker": worker, "node": node}
-    return Event("worker.placed", now, SYSTEM, job.project, job.id, job.attempt.number, data)
+    return Event(WorkerPlaced(worker, node), now, SYSTEM, job.project, job.id, job.attempt.number)
 
 
 def _found(job: Job, state: str, sighting: LastReport | None, patience: float, now: float) -> WorkerExit | None:

@@ -26,7 +26,8 @@ from muster.control.background import Background
 from muster.control.clock import Clock
 from muster.control.outbox_rows import Message, Tried, pause
 from muster.core.errors import ConfigError, MusterError
-from muster.core.event import SYSTEM, Event
+from muster.core.event import Event
+from muster.core.server_events import MessagesGivenUp
 from muster.core.state import State
 from muster.store.base import Entry, Record
 from muster.store.commit import Commit
@@ -165,8 +166,7 @@ class Outbox:
 
 
 def _entry(state: State, records: Sequence[Record], receiver: str, lost: int, now: float) -> Entry:
-    data = {"receiver": receiver, "count": lost}
-    events = [Event("messages.given_up", max(now, state.time), SYSTEM, data=data)] if lost else []
+    events = [Event(MessagesGivenUp(receiver, lost), max(now, state.time))] if lost else []
     return Entry(events, records=records)
 
 

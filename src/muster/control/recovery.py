@@ -10,6 +10,8 @@ from dataclasses import replace
 
 from muster.core.event import SYSTEM, Event
 from muster.core.job import Attempt, Job, StopOrder
+from muster.core.job_events import JOB_ENDS, JobRequeued
+from muster.core.payload import Payload
 from muster.core.reasons import REASONS, Reason, reason
 from muster.wire import WorkerExit
 
@@ -102,12 +104,12 @@ def _describe(code: str, where: str, node: str, end: WorkerExit) -> str:
 
 
 def _end(job: Job, phase: str, cause: Reason, now: float) -> Event:
-    return _event(f"job.{phase}", job, now, {"reason": cause.to_dict()})
+    return _event(JOB_ENDS[phase](cause), job, now)
 
 
 def _again(job: Job, cause: Reason, charge: str, now: float, not_before: float) -> Event:
-    return _event("job.requeued", job, now, {"reason": cause.to_dict(), "charge": charge, "not_before": not_before})
+    return _event(JobRequeued(cause, charge, not_before), job, now)
 
 
-def _event(kind: str, job: Job, now: float, data: dict[str, object]) -> Event:
-    return Event(kind, now, SYSTEM, job.project, job.id, job.attempt.number if job.attempt else 0, data)
+def _event(data: Payload, job: Job, now: float) -> Event:
+    return Event(data, now, SYSTEM, job.project, job.id, job.attempt.number if job.attempt else 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+from muster.core.entities.rules_in_force import RulesSet
 from muster.core.errors import ConfigError, Problem, SpecError
 from muster.core.event import Event
 from muster.core.policy_check import check_rules
@@ -52,7 +53,6 @@ def set_rules(text: str, actor: str, now: float, *, source: str = "The policy", 
             raise SpecError(problems, source, HINT)
         if (rules, text) == (state.rules, state.in_force.text):
             return Entry()
-        data = {"rules": rules.model_dump(mode="json"), "text": text}
-        return Entry([Event("rules.set", now, actor, data=data)])
+        return Entry([Event(RulesSet(rules.model_dump(mode="json"), text), now, actor)])
 
     return propose

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from muster.api.why import Calibration, ScoreView
 from muster.core.job import Job
+from muster.core.job_events import JobForecast
 from muster.store.base import EventFilter, JobFilter, Store
 
 MOST: Final = 20_000  # forecasts that are scored, the newest
@@ -66,18 +67,19 @@ def calibration(
 
 def scored(store: Store, since: float, projects: Sequence[str] | None = None) -> list[Scored]:
     """The first forecast of each job, among the newest `MOST`."""
-    said: dict[str, dict[str, Any]] = {}
+    said: dict[str, JobForecast] = {}
     for event in store.events(EventFilter(projects=projects, kind="job.forecast", last=True, limit=MOST)):
-        if event.time >= since:
+        if event.time >= since and isinstance(event.data, JobForecast):
             said.setdefault(event.job, event.data)
     names, found = list(said), list[Scored]()
     for start in range(0, len(names), _PAGE):
         part = names[start : start + _PAGE]
         for job in store.jobs(JobFilter(ids=part, limit=len(part))):
             if job.attempt is not None or not job.final:
-                data = said[job.id]
+                forecast = said[job.id]
                 began = _began(store, job)
-                found.append(Scored(job.id, job.queue, size_of(job), data["at"], data["p50"], data["p90"], began))
+                size = size_of(job)
+                found.append(Scored(job.id, job.queue, size, forecast.at, forecast.p50, forecast.p90, began))
     return found
 
 

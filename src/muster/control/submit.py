@@ -12,6 +12,8 @@ from muster.core.errors import Invalid, NotFound, Refused
 from muster.core.event import Event
 from muster.core.history import groups_of
 from muster.core.job import Job
+from muster.core.job_events import JOB_ENDS, JobResumed, JobStopped, JobStopping, JobSubmitted
+from muster.core.payload import Payload
 from muster.core.reasons import Reason, reason
 from muster.core.spec import JobSpec
 from muster.core.state import State
@@ -83,21 +85,19 @@ def submit(
             return Entry()
         admit(submission, context(store, state, user, local, sight, **site), LIVE_CHECKS if admitted else CHECKS)
         number = state.next_number
-        data: dict[str, Any] = {
-            "number": number,
-            "name": spec.name,
-            "queue": spec.queue,
-            "user": user,
-            "spec": spec if whole else spec.model_dump(mode="json"),
-            "key": submission.key,
-            "expect": expected_run(state, user, spec),
-        }
-        if submission.trusted:
-            data["trusted"] = True
-        if submission.code is not None:
-            data["code"] = dict(submission.code)
+        submitted = JobSubmitted(
+            number,
+            spec.queue,
+            user,
+            spec if whole else spec.model_dump(mode="json"),
+            spec.name,
+            submission.key,
+            expected_run(state, user, spec),
+            submission.trusted,
+            dict(submission.code) if submission.code is not None else None,
+        )
         job_id = f"{spec.name}-{number}"
-        event = Event("job.submitted", max(now, state.time), user, spec.project, job_id, data=data)
+        event = Event(submitted, max(now, state.time), user, spec.project, job_id)
         return Entry([event], rows=submission.rows(event), records=submission.records(job_id))
 
     return propose
@@ -125,10 +125,9 @@ def stop(job_id: str, actor: str, now: float, grace: float | None, why: Reason |
             raise Invalid(f"Job {job_id} has ended already.", "See `muster status`.")
         cause = why or reason("user_stop", f"stopped by {actor}")
         if job.phase == "queued" or job.seatless:
-            return Entry([_job_event("job.stopped", job, now, actor, reason=cause.to_dict())])
+            return Entry([_job_event(JobStopped(cause), job, now, actor)])
         seconds = job.spec.stop_grace if grace is None else grace
-        data = {"reason": cause.to_dict(), "then": "stopped", "grace": seconds}
-        return Entry([_job_event("job.stopping", job, now, actor, **data)])
+        return Entry([_job_event(JobStopping(cause, "stopped", seconds), job, now, actor)])
 
     return propose
 
@@ -142,7 +141,7 @@ def finish(job_id: str, outcome: Outcome, why: Reason, actor: str, now: float) -
             raise Invalid(f"Job {job_id} has ended already.", "See `muster status`.")
         if not job.seatless:
             raise Invalid(f"Job {job_id} has nodes: it ends with its ranks.", f"Stop it with `muster stop {job_id}`.")
-        return Entry([_job_event(f"job.{outcome}", job, now, actor, reason=why.to_dict())])
+        return Entry([_job_event(JOB_ENDS[outcome](why), job, now, actor)])
 
     return propose
 
@@ -168,12 +167,9 @@ def resume(
             raise Invalid(f"Job {job_id} has succeeded.", "Submit it again to run it once more.")
         allowed = trusted and job.trusted
         admit(Submission(job.spec, job.user, trusted=allowed), context(store, state, job.user, local, sight, **site))
-        data = {
-            "doc": {**job.to_doc(), "trusted": allowed},
-            "spec": job.spec.model_dump(mode="json"),
-            "reason": reason("resumed", f"resumed by {actor}").to_dict(),
-        }
-        return Entry([_job_event("job.resumed", job, now, actor, **data)])
+        doc, spec = {**job.to_doc(), "trusted": allowed}, job.spec.model_dump(mode="json")
+        resumed = JobResumed(doc, spec, reason("resumed", f"resumed by {actor}"))
+        return Entry([_job_event(resumed, job, now, actor)])
 
     return propose
 
@@ -188,6 +184,5 @@ def peek(into: list[Any], look: Callable[[State], Any]) -> Proposal:
     return propose
 
 
-def _job_event(kind: str, job: Job, now: float, actor: str, **data: Any) -> Event:
-    attempt = job.attempt.number if job.attempt else 0
-    return Event(kind, now, actor, job.project, job.id, attempt, data)
+def _job_event(data: Payload, job: Job, now: float, actor: str) -> Event:
+    return Event(data, now, actor, job.project, job.id, job.attempt.number if job.attempt else 0)

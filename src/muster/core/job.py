@@ -124,6 +124,9 @@ class Job:
         """Whether it needs no nodes: it is never queued and never launched, and runs until it is ended."""
         return not self.spec.num_nodes
 
+    def enter(self, phase: Phase, time: float) -> None:
+        self.phase, self.since = phase, time
+
     def to_doc(self) -> dict[str, Any]:
         """Everything except the spec, which never changes and is stored separately."""
         return {

@@ -1,37 +1,33 @@
 """The live state in memory: all entities and jobs, and the indexes that make every change cheap.
 
-Only `core.state.apply`, and a store that loads what it saved, may call the methods that change it.
+Only the folds of events (`core.state.apply`), and a store that loads what it saved, may change it.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Any
 
-from muster.core.account import Account, amount
-from muster.core.entities import Node, Pool, Project, Queue, Token
+from muster.core.entities.account import Account
+from muster.core.entities.ledger import Ledger, Use
+from muster.core.entities.node import Node
+from muster.core.entities.pool import Pool
+from muster.core.entities.project import Project
+from muster.core.entities.queue import Queue
+from muster.core.entities.rules_in_force import RulesInForce
+from muster.core.entities.token import Token
 from muster.core.history import History, groups_of
-from muster.core.job import Attempt, Job
+from muster.core.job import Attempt, Job, Worker
 from muster.core.journal import Journal
-from muster.core.ledger import Ledger, Use, ledger_name
 from muster.core.resources import Resources
 from muster.core.rules import Rules
 
+if TYPE_CHECKING:
+    from muster.core.event import Event
+
 KEYS_KEPT = 200_000  # idempotency keys in memory; the store has all of them
-
-EntityKind = Literal["node", "pool", "queue", "project", "token", "rules", "account", "ledger"]
-
-
-@dataclass(frozen=True, slots=True)
-class RulesInForce:
-    """The rules, and the text that they were parsed from."""
-
-    rules: Rules = field(default_factory=Rules)
-    text: str = ""
-
-
-Entity = Node | Pool | Queue | Project | Token | RulesInForce | Account | Ledger
 
 
 @dataclass(slots=True)
@@ -40,7 +36,13 @@ class Changes:
 
     jobs: dict[str, Job] = field(default_factory=dict)
     attempts: dict[tuple[str, int], Attempt] = field(default_factory=dict)
-    entities: dict[tuple[EntityKind, str], Entity | None] = field(default_factory=dict)
+    entities: dict[tuple[str, str], object] = field(default_factory=dict)  # (kind, name) → the entity; None: removed
+
+    def touch(self, job: Job) -> None:
+        """The job and its attempt have changed."""
+        self.jobs[job.id] = job
+        if job.attempt is not None:
+            self.attempts[(job.id, job.attempt.number)] = job.attempt
 
 
 @dataclass(slots=True)
@@ -58,6 +60,7 @@ class State:
     in_force: RulesInForce = field(default_factory=RulesInForce)
     accounts: dict[str, Account] = field(default_factory=dict)  # see `account_name`
     ledgers: dict[str, Ledger] = field(default_factory=dict)  # see `ledger_name`
+    others: dict[str, dict[str, Any]] = field(default_factory=dict)  # entities without a field here: kind → name → it
     history: History = field(default_factory=History)
     lines: dict[str, dict[str, None]] = field(default_factory=dict)  # queue name → ids of its queued jobs, unordered
     active: dict[str, None] = field(default_factory=dict)  # ids of jobs that hold resources, oldest first
@@ -91,6 +94,7 @@ class State:
 
     def add_node(self, node: Node) -> None:
         """Adds a node, new or changed, and keeps what its jobs hold on it."""
+        node.clear()
         if node.role == "machine":
             self.machines[node.name] = node
             return
@@ -98,7 +102,6 @@ class State:
         if known is not None:
             self._drop_kind(known)
         self.kinds[(node.pool, node.total)] += 1
-        node.clear()
         self.nodes[node.name] = node
         # For a node that left and came back, the jobs on it are found among the active ones.
         for job_id in known.jobs if known is not None else [j for j in self.active if self._sits_on(j, node.name)]:
@@ -108,6 +111,18 @@ class State:
     def find_node(self, name: str) -> Node | None:
         """Finds a node, or a machine of an engine that places the workers itself."""
         return self.nodes.get(name) or self.machines.get(name)
+
+    def current(self, event: Event) -> Job | None:
+        """The event's job, if the event is about its current attempt; else None. This drops late reports."""
+        job = self.jobs.get(event.job)
+        if job is None or job.attempt is None or job.attempt.number != event.attempt or not job.active:
+            return None
+        return job
+
+    def pool_of(self, workers: Sequence[Worker]) -> str:
+        """The pool of a gang; "" if its first node has left."""
+        first = self.nodes.get(workers[0].seat.node) if workers else None
+        return first.pool if first is not None else ""
 
     def _sits_on(self, job_id: str, node: str) -> bool:
         attempt = self.jobs[job_id].attempt
@@ -162,25 +177,6 @@ class State:
         self.active.pop(job.id, None)
         self.journal.note("job", job.id)
 
-    def charge(self, job: Job, sign: int, time: float) -> tuple[str, Account]:
-        """Starts (+1) or ends (-1) counting what the job's attempt holds, for fair share."""
-        assert job.attempt is not None
-        name = account_name(job.queue, job.user)
-        account = self.accounts.setdefault(name, Account(at=time))
-        account.change(amount(job.ask, len(job.attempt.workers)), sign, time, self.rules.half_life)
-        return name, account
-
-    def enter(self, job: Job, time: float) -> tuple[str, Ledger]:
-        """Adds the attempt of the job, which ends now, to the ledger of its project and pool."""
-        attempt = job.attempt
-        assert attempt is not None
-        name = ledger_name(job.project, attempt.pool)
-        ledger = self.ledgers.get(name)
-        if ledger is None:
-            ledger = self.ledgers[name] = Ledger(job.project, attempt.pool, Use())
-        ledger.use.hold(job.ask, len(attempt.workers), attempt.planned_at, time)
-        return name, ledger
-
     def used(self, project: str, now: float, pool: str | None = None) -> Use:
         """What a project has used of a pool, or of all, with what its active jobs have held so far."""
         found = Use()
@@ -216,7 +212,3 @@ class State:
         self.keys[(user, key)] = job_id
         if len(self.keys) > KEYS_KEPT:
             del self.keys[next(iter(self.keys))]
-
-
-def account_name(queue: str, user: str) -> str:
-    return f"{queue}/{user}"

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from heapq import heappop, heappush
 from math import inf
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
-from muster.api.why import ReasonView
+from muster.core.attempt_events import AttemptEnded, AttemptPlanned, AttemptRunning
 from muster.core.event import SYSTEM, Event
 from muster.core.job import Job
+from muster.core.job_events import JobClaimed, JobRequeued, JobStopping, JobSubmitted, JobSucceeded
+from muster.core.payload import Payload
 from muster.core.plan import Plan
-from muster.core.reasons import Reason, reason
+from muster.core.reasons import reason
 from muster.core.state import apply
 from muster.sched.board import Board
 from muster.sched.draws import Draw
@@ -81,24 +83,21 @@ class Future:
                 return plan.wake_at if plan.wake_at is not None and plan.wake_at > self.now else None
 
     def submit(self, job: Job) -> None:
-        data = {"number": job.number, "queue": job.queue, "user": job.user, "spec": job.spec, "expect": job.expect}
-        self._apply("job.submitted", job, 0, data)
+        self._apply(JobSubmitted(job.number, job.queue, job.user, job.spec, expect=job.expect), job, 0)
 
     def _carry_out(self, plan: Plan) -> None:
         for start in plan.starts:
             job = self.state.jobs[start.job]
             number = (job.attempt.number if job.attempt else 0) + 1
-            self._apply("attempt.planned", job, number, {"seats": [seat.to_doc() for seat in start.seats]})
-            self._apply("attempt.running", job, number)
+            self._apply(AttemptPlanned(start.seats), job, number)
+            self._apply(AttemptRunning(), job, number)
             self.started.setdefault(job.id, self.now)
             self._foresee(job)
         for leave in plan.yields:
-            data = {"reason": leave.reason.to_dict(), "then": "queued", "grace": leave.grace}
-            self._apply("job.stopping", self.state.jobs[leave.job], None, data)
+            self._apply(JobStopping(leave.reason, "queued", leave.grace), self.state.jobs[leave.job])
             self._foresee(self.state.jobs[leave.job])
         for claim in plan.claims:
-            seats = [seat.to_doc() for seat in claim.seats]
-            self._apply("job.claimed", self.state.jobs[claim.job], None, {"seats": seats})
+            self._apply(JobClaimed(claim.seats), self.state.jobs[claim.job])
 
     def _foresee(self, job: Job) -> None:
         """Schedules the time at which the attempt ends, or leaves after a preemption."""
@@ -130,25 +129,20 @@ class Future:
     def _end(self, job: Job) -> None:
         done = job.stop is None or job.stop.then == "stopped"
         why = _COMPLETED if job.stop is None else job.stop.reason
-        self._apply("attempt.ended", job, None, {"outcome": "succeeded" if done else "stopped", "reason": _doc(why)})
+        self._apply(AttemptEnded("succeeded" if done else "stopped", why), job)
         if done:
             if not self._learns:
                 job.ran = 0.0  # the state's history learns from `ran`
-            self._apply("job.succeeded", job, None, {"reason": _doc(why)})
+            self._apply(JobSucceeded(why), job)
             self._totals.pop(job.id, None)
             return
         self._totals[job.id] += self.state.rules.preemption.restart_cost
-        data = {"reason": _doc(why), "charge": "preempted", "not_before": self.now}
-        self._apply("job.requeued", job, None, data)
+        self._apply(JobRequeued(why, "preempted", self.now), job)
 
-    def _apply(self, kind: str, job: Job, attempt: int | None, data: dict[str, Any] | None = None) -> None:
+    def _apply(self, data: Payload, job: Job, attempt: int | None = None) -> None:
         number = attempt if attempt is not None else job.attempt.number if job.attempt is not None else 0
         seq = self.state.version + 1
-        apply(self.state, Event(kind, self.now, SYSTEM, job.project, job.id, number, data or {}, seq))
-
-
-def _doc(why: Reason) -> ReasonView:
-    return why.to_dict()
+        apply(self.state, Event(data, self.now, SYSTEM, job.project, job.id, number, seq))
 
 
 _COMPLETED: Final = reason("completed")

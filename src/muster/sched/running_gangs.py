@@ -8,7 +8,7 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from math import inf
 
-from muster.core.account import amount
+from muster.core.entities.account import amount
 from muster.core.job import Job, Seat
 from muster.core.rules import QueueRules, Rules
 from muster.core.state import State

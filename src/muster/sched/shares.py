@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from muster.core.account import Account, Amount
+from muster.core.entities.account import Account, Amount, account_name
 from muster.core.state import State
-from muster.core.state_data import account_name
 from muster.sched.order import Key
 
 AHEAD = 3600.0  # seconds of future use that are charged in advance for what is held now

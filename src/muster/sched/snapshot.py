@@ -11,11 +11,11 @@ from itertools import islice
 from operator import attrgetter
 from typing import Final
 
-from muster.core.account import Account
-from muster.core.entities import Node, Pool, Project, Queue
+from muster.core.entities import Node, Pool, Project, Queue, RulesInForce
+from muster.core.entities.account import Account
 from muster.core.history import Group, History, Table, groups_of
 from muster.core.job import Attempt, Job, Worker
-from muster.core.state import RulesInForce, State
+from muster.core.state import State
 from muster.sched.board import Board
 from muster.sched.position import QueuePositions
 

@@ -28,6 +28,7 @@ from muster.control.submit import peek
 from muster.core.entities import reserved
 from muster.core.errors import ConfigError
 from muster.core.event import SYSTEM, Event
+from muster.core.server_events import ServerLeads
 from muster.core.state import State
 from muster.core.units import parse_duration, parse_size
 from muster.engines.base import Member
@@ -102,8 +103,8 @@ class Leader:
         gc.set_threshold(*GC_THRESHOLD)
         self.clock.catch_up(self.store.state().time)
         self.commit.start()
-        leads = {"holder": lease.holder, "epoch": lease.epoch}
-        self.propose(lambda state: Entry([Event("server.leads", self.clock.now(), SYSTEM, data=leads)]))
+        leads = ServerLeads(lease.holder, lease.epoch)
+        self.propose(lambda state: Entry([Event(leads, self.clock.now())]))
         self.propose(lambda state: Entry(first_events(state, self.clock.now())))
         self._first_rules()
         self._first_token()

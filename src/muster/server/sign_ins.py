@@ -19,7 +19,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from muster.control.background import Background
 from muster.core.errors import MusterError
-from muster.core.event import SYSTEM, Event
+from muster.core.event import Event
+from muster.core.server_events import AuthFailed
 from muster.store.base import Entry
 from muster.store.commit import Commit
 
@@ -77,9 +78,9 @@ class SignIns:
             self._commit.submit(lambda state: Entry(events)).result()
 
     def _told(self, address: str, one: _Failures) -> Event:
-        data = {"address": address, "count": one.count, "token": one.token, "since": one.since}
+        failed = AuthFailed(address, one.count, one.token, one.since)
         one.count = 0
-        return Event("auth.failed", self._now(), SYSTEM, data=data)
+        return Event(failed, self._now())
 
 
 class WatchSignIns:

@@ -161,7 +161,7 @@ def token_view(token: Token) -> TokenView:
 
 def event_view(event: Event) -> EventView:
     view = event.to_dict()
-    view["data"] = {key: value for key, value in event.data.items() if key not in ("digest", "doc")}
+    view["data"] = {key: value for key, value in view["data"].items() if key not in ("digest", "doc")}
     return view
 
 

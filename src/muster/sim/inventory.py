@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
+from muster.core.entities.pool import PoolSet
+from muster.core.entities.project import ProjectSet
+from muster.core.entities.queue import QueueSet
+from muster.core.entities.rules_in_force import RulesSet
 from muster.core.event import Event
 from muster.core.resources import Resources
 from muster.core.spec import Checkpoint, JobSpec, WorkerResources
@@ -29,12 +33,12 @@ def opening(trace: Iterable[TraceJob], setup: Setup, now: float) -> list[Event]:
     projects = dict.fromkeys([DEFAULT, *(job.project or DEFAULT for job in trace)])
     for name in setup.rules.queues:
         owners.setdefault(name, DEFAULT)
-    events = [Event("project.set", now, data={"name": name}) for name in projects]
-    events += [Event("queue.set", now, data={"name": name, "project": owner}) for name, owner in owners.items()]
+    events = [Event(ProjectSet(name), now) for name in projects]
+    events += [Event(QueueSet(name, owner), now) for name, owner in owners.items()]
     for pool in setup.cluster.pools:
-        data = {"name": pool.name, "engine": ENGINE, "accelerator": _kind(pool), "spot": pool.spot}
-        events.append(Event("pool.set", now, data=data))
-    events.append(Event("rules.set", now, data={"rules": setup.rules, "text": ""}))
+        made = PoolSet(pool.name, ENGINE, accelerator=_kind(pool), spot=pool.spot)
+        events.append(Event(made, now))
+    events.append(Event(RulesSet(setup.rules), now))
     return events
 
 

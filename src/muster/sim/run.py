@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from muster.control.loop import Controller
 from muster.control.submit import Submission, submit
+from muster.core.job_events import JobSubmitted
 from muster.engines.sim import SimEngine
 from muster.sim.faults import Faults
 from muster.sim.inventory import ENGINE, Specs, accelerators, nodes_of, opening
@@ -147,7 +148,8 @@ class _Replay:
             else:
                 event = answer[0]
                 self._admitted.add(kind)
-                queue = event.data["queue"]
+                assert isinstance(event.data, JobSubmitted)
+                queue = event.data.queue
                 bound = self._setup.cluster.bound.get(queue, "")
                 self._work.enter(event.job, Play(result, event.project, queue, bound))
 

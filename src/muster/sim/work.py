@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from math import ceil, inf
 from typing import Final, Literal
 
+from muster.core.attempt_events import CheckpointCommitted
 from muster.core.event import SYSTEM, Event
 from muster.engines.base import GangLaunch
 from muster.engines.sim import SimEngine
@@ -201,8 +202,8 @@ class Work:
         cycle = every / play.speed + self._costs.checkpoint_cost
         saves = round((self._clock.time - play.warm) / cycle)
         self._put_save(job, play, saves + 1)
-        data = {"step": int(play.saved + saves * every), "path": "", "bytes": 0, "rank": 0}
-        return Event("checkpoint.committed", self._clock.time, SYSTEM, play.project, job, play.attempt, data)
+        committed = CheckpointCommitted(int(play.saved + saves * every), "", 0)
+        return Event(committed, self._clock.time, SYSTEM, play.project, job, play.attempt)
 
     def _put(self, at: float, what: What, job: str, attempt: int) -> None:
         self._entries += 1

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import json
 import zlib
-from dataclasses import fields
 from typing import Any, Final
 
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
-from muster.core.account import Account
-from muster.core.entities import Node, Pool, Project, Queue, Token
-from muster.core.errors import Invalid
+from muster.core.entities import ENTITIES
+from muster.core.errors import ConfigError, Invalid
 from muster.core.job import Attempt, Job
-from muster.core.ledger import Ledger, Use
-from muster.core.rules import Rules
+from muster.core.payload import Payload, decode
 from muster.core.spec import JobSpec
-from muster.core.state import EntityKind, RulesInForce
-from muster.core.state_data import Entity
+from muster.core.state import State
 
 _WORTH_PACKING: Final = 128  # bytes; for less, zlib costs time and saves nothing
 _JOB_FIELDS: Final = (
@@ -36,13 +32,28 @@ def loads(text: str | bytes) -> Any:
     return from_json(text)
 
 
-def seal(data: dict[str, Any]) -> tuple[dict[str, Any], str]:
-    """An event's data and its JSON. What UTF-8 can't encode (half a surrogate pair) becomes `?` in both."""
+def seal(data: Payload) -> tuple[Payload, str]:
+    """An event's payload and its JSON. What UTF-8 can't encode (half a surrogate pair) becomes `?` in both."""
+    doc = data.to_doc()
     try:
-        return data, to_json(data).decode()
+        return data, to_json(doc).decode()
     except PydanticSerializationError:
-        text = json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace").decode()
-        return from_json(text), text
+        text = _replaced(doc)
+        return decode(data.KIND, from_json(text)), text
+
+
+def seal_values(values: dict[str, Any]) -> dict[str, str]:
+    """The JSON of each value, with the same replacement in names and values."""
+    try:
+        to_json(values)
+    except PydanticSerializationError:
+        values = from_json(_replaced(values))
+    return {key: dumps(value) for key, value in values.items()}
+
+
+def payload_from(kind: str, text: str) -> Payload:
+    """Inverse of `seal`."""
+    return decode(kind, from_json(text))
 
 
 def check_text(*values: str | None) -> None:
@@ -82,23 +93,19 @@ def attempt_from(doc: str) -> Attempt:
     return Attempt.from_doc(from_json(doc))
 
 
-def entity_text(entity: Entity) -> str:
-    return dumps(entity.to_doc() if isinstance(entity, Node) else entity)
+def entity_text(kind: str, entity: object) -> str:
+    return dumps(ENTITIES[kind].encode(entity))
 
 
-def entity_from(kind: EntityKind, doc: str) -> Entity:
-    raw = from_json(doc)
-    if kind == "node":
-        return Node.from_doc(raw)
-    if kind == "rules":
-        return RulesInForce(Rules.model_validate(raw["rules"]), raw["text"])
-    if kind == "account":
-        return Account(tuple(raw["used"]), tuple(raw["rate"]), raw["at"])
-    if kind == "ledger":
-        return Ledger(raw["project"], raw["pool"], Use(**raw["use"]))
-    if kind == "queue":
-        raw = {name: value for name, value in raw.items() if name in _QUEUE}  # older records have more fields
-    return _ENTITIES[kind](**raw)
+def load_entity(state: State, kind: str, name: str, doc: str) -> None:
+    """Adds the entity of one row to the state."""
+    type_ = ENTITIES.get(kind)
+    if type_ is None:
+        raise ConfigError(
+            f"The database has entities of the kind {kind!r}, which this version of Muster does not know.",
+            "Use the version of Muster that last used it, or a newer one.",
+        )
+    type_.load(state, name, type_.decode(from_json(doc)))
 
 
 def pack(raw: bytes) -> bytes:
@@ -117,6 +124,10 @@ def shapes_from(text: str) -> dict[int, tuple[str, ...]]:
     return {int(shape): tuple(names) for shape, names in from_json(text).items()}
 
 
+def _replaced(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace").decode()
+
+
 def _encodes(value: str) -> bool:
     try:
         value.encode()
@@ -131,10 +142,3 @@ _DEFAULTS: Final = tuple(
     for name, field in JobSpec.model_fields.items()
     if not field.is_required() and not isinstance(field.default, dict)
 )
-_QUEUE: Final = {one.name for one in fields(Queue)}
-_ENTITIES: Final[dict[str, type[Pool] | type[Queue] | type[Project] | type[Token]]] = {
-    "pool": Pool,
-    "queue": Queue,
-    "project": Project,
-    "token": Token,
-}

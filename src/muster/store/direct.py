@@ -16,7 +16,7 @@ from muster.store.memory import MemoryStore
 class LiveStore(MemoryStore):
     """Folds events into the state like every store, but keeps neither the events nor finished jobs nor anything else.
 
-    Nothing is encoded, so an event may carry objects in place of JSON. An event that can't be folded can't be undone:
+    Nothing is encoded, so a payload may hold objects in place of JSON. An event that can't be folded can't be undone:
     there is no log to reload from.
     """
 

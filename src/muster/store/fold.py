@@ -10,13 +10,14 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from muster.core.errors import Conflict, Invalid, MusterError
 from muster.core.event import Event
+from muster.core.job_events import JobSubmitted
+from muster.core.payload import Payload
 from muster.core.state import Changes, State, apply
 from muster.store.base import Entry, Proposal, SetAside, StreamWrite
-from muster.store.codec import check_text, dumps, seal
+from muster.store.codec import check_text, dumps, seal, seal_values
 from muster.store.marks import Marked, Marks
 from muster.store.past import Rollup
 from muster.store.records import Failure, Recorded
@@ -205,15 +206,15 @@ def _sealed(entry: Entry, state: State) -> Sealed:
         _check(event, data, state)
         # Times never decrease along the log, whatever the clock did and in whatever order proposals were queued.
         seq, time = seq + 1, max(time, event.time)
-        stamped = Event(event.kind, time, event.actor, event.project, event.job, event.attempt, data, seq)
+        stamped = Event(data, time, event.actor, event.project, event.job, event.attempt, seq)
         sealed.events.append(stamped)
         sealed.texts.append(text)
-        if event.kind == "job.submitted":
-            sealed.specs[event.job] = dumps(data["spec"])
+        if isinstance(data, JobSubmitted):
+            sealed.specs[event.job] = dumps(data.spec)
     for patch in entry.patches:
-        values, _ = seal(patch.values)
+        values = seal_values(patch.values)
         check_text(patch.job, *values)
-        sealed.values.update({(patch.job, key): dumps(value) for key, value in values.items()})
+        sealed.values.update({(patch.job, key): text for key, text in values.items()})
     for secret in entry.secrets:
         check_text(secret.project, secret.name)
     for rollup in entry.rollups:
@@ -221,13 +222,10 @@ def _sealed(entry: Entry, state: State) -> Sealed:
     return sealed
 
 
-def _check(event: Event, data: dict[str, Any], state: State) -> None:
+def _check(event: Event, data: Payload, state: State) -> None:
     """Texts that get their own column must be valid in every database."""
-    own: tuple[str | None, ...] = ()
-    if event.kind == "job.submitted":
-        if event.job in state.jobs:
-            raise Invalid(f"There is a job {event.job!r} already.", "Give every job an id of its own.")
-        own = (data["queue"], data["user"], data.get("key"))
-    elif not event.job:
-        own = (data.get("name"), data.get("id"))
+    new = isinstance(data, JobSubmitted)
+    if new and event.job in state.jobs:
+        raise Invalid(f"There is a job {event.job!r} already.", "Give every job an id of its own.")
+    own = data.columns() if new or not event.job else ()
     check_text(event.kind, event.actor, event.project, event.job, *own)

@@ -27,7 +27,7 @@ class MemoryStore(FoldStore):
 
     def __init__(self) -> None:
         super().__init__()
-        self._log: list[tuple[Event, str]] = []  # the text is authoritative for an event's data: the dict may be shared
+        self._log: list[tuple[Event, str]] = []  # the text is authoritative: what a payload holds may be shared
         self._jobs: dict[str, Job] = {}  # ordered by number
         self._numbers: dict[int, str] = {}
         self._keys: dict[tuple[str, str], str] = {}
@@ -258,7 +258,8 @@ def _copy(job: Job) -> Job:
 
 
 def _event(row: tuple[Event, str]) -> Event:
-    return replace(row[0], data=codec.loads(row[1]))
+    event, text = row
+    return replace(event, data=codec.payload_from(event.kind, text))
 
 
 def _wants_job(want: JobFilter, job: Job) -> bool:

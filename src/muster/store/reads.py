@@ -166,4 +166,6 @@ def _event_terms(want: EventFilter) -> list[ColumnElement[bool]]:
 
 
 def event_from(row: Row[Any]) -> Event:
-    return Event(row.kind, row.time, row.actor, row.project, row.job, row.attempt, codec.loads(row.data), row.seq)
+    return Event(
+        codec.payload_from(row.kind, row.data), row.time, row.actor, row.project, row.job, row.attempt, row.seq
+    )

@@ -14,7 +14,8 @@ from typing import Any, Final
 from sqlalchemy import Connection
 
 from muster.core.errors import RecordFailed, Unavailable
-from muster.core.event import AUDIT, Event
+from muster.core.event import Event
+from muster.core.record_events import RecordRefused
 from muster.store.base import Entry, SetAside
 from muster.store.codec import dumps, storable
 from muster.store.db_errors import is_passing
@@ -48,7 +49,7 @@ class Failure:
     @property
     def refused(self) -> bool:
         """Whether nothing of the entry is written: it has no `origin`, and no events that change the state."""
-        return self.recorded.entry.origin is None and all(event.kind in AUDIT for event in self.recorded.events)
+        return self.recorded.entry.origin is None and all(event.data.AUDIT for event in self.recorded.events)
 
     def aside(self) -> list[SetAside]:
         """What is set aside of the entry: the bytes that it came from, or else its rows."""
@@ -63,7 +64,8 @@ class Failure:
     def events(self) -> Iterator[tuple[str, str, int]]:
         """Replacements for the events of a refused entry: kind, data and seq."""
         for event in self.recorded.events:
-            yield "record.refused", dumps({"kind": event.kind, "error": self.error.message}), event.seq
+            refused = RecordRefused(event.kind, self.error.message)
+            yield refused.KIND, dumps(refused), event.seq
 
 
 def run_records(connection: Connection, entries: Sequence[Recorded]) -> list[Failure]:

@@ -15,6 +15,7 @@ from sqlalchemy import Connection, delete, select, update
 
 from muster.core.errors import ConfigError
 from muster.core.event import Event
+from muster.core.job_events import JobSubmitted
 from muster.core.state import State
 from muster.store import codec, tables
 from muster.store.connect import Database
@@ -79,11 +80,13 @@ def _page(connection: Connection, after: int) -> list[Event]:
 def _fold(batch: Batch, state: State, event: Event) -> None:
     try:
         batch.fold(state, event)
+    except ConfigError:
+        raise  # it can't be read, and says so itself
     except Exception as error:
         raise ConfigError(
             f"Event {event.seq} of the log ({event.kind}) can't be folded: {error!r}.",
             "Use the version of Muster that last used the database, or restore it from a backup.",
         ) from error
     batch.events.append(event)
-    if event.kind == "job.submitted":
-        batch.specs[event.job] = codec.dumps(event.data["spec"])
+    if isinstance(event.data, JobSubmitted):
+        batch.specs[event.job] = codec.dumps(event.data.spec)

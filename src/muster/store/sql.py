@@ -12,17 +12,16 @@ import re
 import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Final
 
 from sqlalchemy import Connection, func, make_url, select
 from sqlalchemy.exc import ArgumentError
 
 from muster.api.words import FINAL, PHASES
 from muster.core import faults
-from muster.core.entities import Node
 from muster.core.errors import ConfigError, Unavailable
 from muster.core.job import Job
-from muster.core.state import RulesInForce, State
+from muster.core.state import State
 from muster.store import codec, tables
 from muster.store.base import Lease
 from muster.store.connect import Database, connect
@@ -137,7 +136,8 @@ class SqlStore(SqlReads, PastReads, FoldStore):
                 select(tables.head.c.turn, tables.head.c.version, tables.head.c.time)
             ).one()
             state = State(version=version, time=time)
-            _load_entities(connection, state)
+            for kind, name, doc in connection.execute(select(tables.entities)):
+                codec.load_entity(state, kind, name, doc)
             _load_jobs(connection, state)
             _load_history(connection, state)
         self._turn = turn
@@ -149,25 +149,6 @@ class SqlStore(SqlReads, PastReads, FoldStore):
         with self._db.reading() as connection:
             rows = connection.execute(query.where(streams.job == job_id, streams.attempt == attempt)).all()
         return {(rank, stream): Mark(acked, kept) for rank, stream, acked, kept in rows}
-
-
-def _load_entities(connection: Connection, state: State) -> None:
-    places: dict[str, dict[str, Any]] = {
-        "pool": state.pools,
-        "queue": state.queues,
-        "project": state.projects,
-        "token": state.tokens,
-        "account": state.accounts,
-        "ledger": state.ledgers,
-    }
-    for kind, name, doc in connection.execute(select(tables.entities)):
-        entity = codec.entity_from(kind, doc)
-        if isinstance(entity, Node):
-            state.add_node(entity)
-        elif isinstance(entity, RulesInForce):
-            state.in_force = entity
-        else:
-            places[kind][name] = entity
 
 
 def _load_jobs(connection: Connection, state: State) -> None:

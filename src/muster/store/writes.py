@@ -109,7 +109,7 @@ class Writes:
         run(self._set_start, [(job.started_at, job.number) for job in old if job.id in begun])
         run(self._set_attempt, [(*key, dumps(attempt)) for key, attempt in batch.changes.attempts.items()])
         entities = batch.changes.entities.items()
-        run(self._set_entity, [(*key, entity_text(entity)) for key, entity in entities if entity is not None])
+        run(self._set_entity, [(*key, entity_text(key[0], entity)) for key, entity in entities if entity is not None])
         run(self._drop_entity, [key for key, entity in entities if entity is None])
 
     def _insert(self, table: Table, without: str = "") -> str:

@@ -44,7 +44,7 @@ class EventFold:
         """
         if event.kind == "job.submitted":
             return event.job in missing or bool(self._required.wanted(event.project))
-        return event.kind in HANDLED
+        return type(event.data) in HANDLED
 
 
 def _missing(connection: Connection, jobs: Sequence[str]) -> set[str]:

@@ -9,7 +9,20 @@ from typing import Any, Final
 from sqlalchemy import Connection, Table, bindparam, select, update
 
 from muster.api.words import FINAL
+from muster.core.attempt_events import AttemptEnded, AttemptPlanned, AttemptRunning
 from muster.core.event import SYSTEM, Event
+from muster.core.job_events import (
+    JobEnd,
+    JobFailed,
+    JobRequeued,
+    JobResumed,
+    JobStopped,
+    JobStopping,
+    JobSubmitted,
+    JobSucceeded,
+)
+from muster.core.payload import Payload
+from muster.core.record_events import RunPurged
 from muster.store import record_tables as tables
 from muster.store.base import Record
 from muster.store.codec import dumps, loads
@@ -39,9 +52,9 @@ class EventRows:
         self._resumed: set[str] = set()
 
     def take(self, event: Event) -> None:
-        """Takes an event of a kind in `HANDLED`."""
+        """Takes an event whose payload is in `HANDLED`."""
         self._runs[event.job] = None
-        _HANDLERS[event.kind](self, event)
+        _HANDLERS[type(event.data)](self, event, event.data)
 
     def record(self) -> Record:
         """Writes all rows, except those of purged runs."""
@@ -60,20 +73,20 @@ class EventRows:
 
     # --- events -----------------------------------------------------------------------------------------------------
 
-    def submitted(self, event: Event) -> None:
+    def submitted(self, event: Event, data: JobSubmitted) -> None:
         """Adds the run's rows if they are missing: they are written with the job, unless the record is newer."""
         self.judged[event.job] = event.project
         if event.job in self._missing:
-            for table, row in self._submitted.rows_of_event(event, self._new):
+            for table, row in self._submitted.rows_of_event(event, data, self._new):
                 self._add(table, event, row)
             self._new[event.job] = event.project
 
-    def resumed(self, event: Event) -> None:
+    def resumed(self, event: Event, data: JobResumed) -> None:
         self._resumed.add(event.job)
-        self._note(event, "restart", f"Resumed by {event.actor}.", {"reason": event.data.get("reason")})
+        self._note(event, "restart", f"Resumed by {event.actor}.", {"reason": data.reason.to_dict()})
 
-    def running(self, event: Event) -> None:
-        self.touched(event)
+    def running(self, event: Event, data: Payload) -> None:
+        self.touched(event, data)
         attempt = self._job_rows.attempts.get((event.job, event.attempt))
         if attempt is None or attempt.running_at != event.time:  # a late report, which is ignored
             return
@@ -81,32 +94,32 @@ class EventRows:
         text = f"Attempt {event.attempt} runs on {_some(nodes)}{f', from step {start:,}' if start is not None else ''}."
         self._note(event, "start", text, {"attempt": event.attempt, "nodes": nodes, "from_step": start})
 
-    def touched(self, event: Event) -> None:
+    def touched(self, event: Event, data: Payload) -> None:
         self._attempts[(event.job, event.attempt)] = None
 
-    def stopping(self, event: Event) -> None:
-        data, message = event.data, event.data["reason"]["message"]
+    def stopping(self, event: Event, data: JobStopping) -> None:
+        message = data.reason.message
         who = "" if event.actor == SYSTEM else f" by {event.actor}"
-        if data["then"] == "queued":
-            self._note(event, "preemption", f"Asked to make room{who}: {message}.", data)
+        if data.then == "queued":
+            self._note(event, "preemption", f"Asked to make room{who}: {message}.", data.to_doc())
         else:
-            self._note(event, "stop", f"Asked to stop{who}: {message}.", data)
+            self._note(event, "stop", f"Asked to stop{who}: {message}.", data.to_doc())
 
-    def requeued(self, event: Event) -> None:
-        self.touched(event)
-        text = f"Attempt {event.attempt} ended: {event.data['reason']['message']}. It starts again."
-        self._note(event, "restart", text, event.data)
+    def requeued(self, event: Event, data: JobRequeued) -> None:
+        self.touched(event, data)
+        text = f"Attempt {event.attempt} ended: {data.reason.message}. It starts again."
+        self._note(event, "restart", text, data.to_doc())
 
-    def ended(self, event: Event) -> None:
-        phase, reason = event.kind.removeprefix("job."), event.data["reason"]
+    def ended(self, event: Event, data: JobEnd) -> None:
+        phase, reason = data.PHASE, data.reason
         if event.attempt:
-            self.touched(event)
+            self.touched(event, data)
         count = f" after {event.attempt} attempts" if event.attempt > 1 else ""
-        text = f"{phase.capitalize()}{count}: {reason['message']}."
-        self._note(event, "end", text, {"phase": phase, "reason": reason})
+        text = f"{phase.capitalize()}{count}: {reason.message}."
+        self._note(event, "end", text, {"phase": phase, "reason": reason.to_dict()})
         self.judged[event.job] = event.project
 
-    def purged(self, event: Event) -> None:
+    def purged(self, event: Event, data: Payload) -> None:
         self._purged.append({"name": PURGED + event.job, "value": event.seq})
 
     # --- rows -------------------------------------------------------------------------------------------------------
@@ -198,17 +211,17 @@ def _some(nodes: Sequence[str]) -> str:
     return ", ".join(nodes[:_SHOWN]) + more
 
 
-_HANDLERS: Final[dict[str, Callable[[EventRows, Event], None]]] = {
-    "job.submitted": EventRows.submitted,
-    "job.resumed": EventRows.resumed,
-    "attempt.planned": EventRows.touched,
-    "attempt.running": EventRows.running,
-    "attempt.ended": EventRows.touched,
-    "job.stopping": EventRows.stopping,
-    "job.requeued": EventRows.requeued,
-    "job.succeeded": EventRows.ended,
-    "job.failed": EventRows.ended,
-    "job.stopped": EventRows.ended,
-    "run.purged": EventRows.purged,
+_HANDLERS: Final[dict[type[Payload], Callable[[EventRows, Event, Any], None]]] = {
+    JobSubmitted: EventRows.submitted,
+    JobResumed: EventRows.resumed,
+    AttemptPlanned: EventRows.touched,
+    AttemptRunning: EventRows.running,
+    AttemptEnded: EventRows.touched,
+    JobStopping: EventRows.stopping,
+    JobRequeued: EventRows.requeued,
+    JobSucceeded: EventRows.ended,
+    JobFailed: EventRows.ended,
+    JobStopped: EventRows.ended,
+    RunPurged: EventRows.purged,
 }
 HANDLED: Final = frozenset(_HANDLERS)

@@ -16,6 +16,7 @@ from sqlalchemy import Connection, select
 
 from muster.api.words import FINAL
 from muster.core.errors import Conflict, Invalid, NotAllowed, NotFound
+from muster.core.record_events import RunOpened
 from muster.store.base import Record
 from muster.store.insert import put
 from muster.store.record_tables import track_marks
@@ -119,7 +120,7 @@ class External:
             params_record(run.id, params, attempt=attempt, actor=asked.user, now=now),
             tags_record(run.id, tags, actor=asked.user, now=now),
             *([] if run.valid else [self._runs.judge(run.id, run.project)]),
-            events=[self._db.event("run.opened", asked.user, run.project, run.id, attempt=attempt)],
+            events=[self._db.event(RunOpened(attempt), asked.user, run.project, run.id)],
         )
 
     def _check(self, run: Run) -> None:

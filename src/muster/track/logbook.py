@@ -11,6 +11,7 @@ from sqlalchemy import ColumnElement, select
 
 from muster.api.words import NOTE_KINDS
 from muster.core.errors import Invalid, NotFound
+from muster.core.record_events import NoteAdded
 from muster.store import record_tables as tables
 from muster.store.codec import check_text, loads
 from muster.store.insert import add
@@ -82,7 +83,7 @@ class Logbook:
         with self._db.holding(run):
             if run:
                 self._check_there(run)
-            self._db.write(record, events=[self._db.event("note.added", author, project, run)])
+            self._db.write(record, events=[self._db.event(NoteAdded(), author, project, run)])
         return found[0]
 
     def _check_there(self, run: str) -> None:

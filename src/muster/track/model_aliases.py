@@ -9,6 +9,7 @@ from sqlalchemy import delete, select
 
 from muster.core.errors import Invalid, NotFound
 from muster.core.event import SYSTEM
+from muster.core.record_events import AliasRemoved, AliasSet
 from muster.store import record_tables as tables
 from muster.store.insert import put
 from muster.track.model_rows import LOCK, Model, Version
@@ -40,14 +41,14 @@ class Aliases:
         with self._db.holding(LOCK):
             self.need_version(name, version)
             row = {"name": name, "alias": alias, "version": version}
-            told = self._db.event("alias.set", actor, self.need(name).project, name=name, alias=alias, version=version)
+            told = self._db.event(AliasSet(name, alias, version), actor, self.need(name).project)
             self._db.write(lambda connection: put(connection, tables.model_aliases, [row]), events=[told])
 
     def delete_alias(self, name: str, alias: str, actor: str = SYSTEM) -> None:
         """Deletes the alias, if it exists."""
         table = tables.model_aliases
         gone = delete(table).where(table.c.name == name, table.c.alias == alias)
-        told = self._db.event("alias.removed", actor, self.need(name).project, name=name, alias=alias)
+        told = self._db.event(AliasRemoved(name, alias), actor, self.need(name).project)
         with self._db.holding(LOCK):
             if alias in self.aliases(name):
                 self._db.write(lambda connection: void(connection.execute(gone)), events=[told])

@@ -10,6 +10,14 @@ from sqlalchemy import Connection, delete, func, select
 from muster.api.words import STAGES
 from muster.core.errors import Conflict, Invalid, NotFound
 from muster.core.event import SYSTEM
+from muster.core.record_events import (
+    ModelChanged,
+    ModelCreated,
+    ModelDeleted,
+    VersionChanged,
+    VersionCreated,
+    VersionDeleted,
+)
 from muster.store import record_tables as tables
 from muster.store.codec import check_text, dumps
 from muster.store.insert import add
@@ -66,7 +74,7 @@ class Models(Aliases):
                 raise taken(name)
             now = self._db.now()
             made = Model(name, project, now, now, description, {"tags": kept})
-            told = self._db.event("model.created", actor, project, name=name)
+            told = self._db.event(ModelCreated(name), actor, project)
             self._db.write(lambda connection: add(connection, tables.models, [model_row(made)]), events=[told])
         return made
 
@@ -117,7 +125,7 @@ class Models(Aliases):
             if new is not None:
                 records.append(renamed(name, new, [one.version for one in self.versions(name)], now))
             fields = _fields(description=description, tags=tags, name=new)
-            told = self._db.event("model.changed", actor, old.project, name=name, fields=fields)
+            told = self._db.event(ModelChanged(name, fields), actor, old.project)
             self._db.write(*records, events=[told])
         return self.need(new or name)
 
@@ -132,7 +140,7 @@ class Models(Aliases):
                 connection.execute(delete(tables.model_aliases).where(tables.model_aliases.c.name == name))
                 connection.execute(delete(table).where(table.c.name == name))
 
-            self._db.write(*records, record, events=[self._db.event("model.deleted", actor, project, name=name)])
+            self._db.write(*records, record, events=[self._db.event(ModelDeleted(name), actor, project)])
 
     # --- versions ---------------------------------------------------------------------------------------------------
 
@@ -173,7 +181,7 @@ class Models(Aliases):
                 if ref:
                     add(connection, tables.links, [link_row(ref, f"model:{name}/{number}", "registers", now)])
 
-            told = self._db.event("version.created", user, model.project, name=name, version=number)
+            told = self._db.event(VersionCreated(name, number), user, model.project)
             self._db.write(record, events=[told])
         return made
 
@@ -223,14 +231,14 @@ class Models(Aliases):
             kept = _given({"description": description, "doc": {**beside, "status": status or old.status}})
             fields = _fields(description=description, tags=tags, status=status, doc=doc)
             project = self.need(name).project
-            told = self._db.event("version.changed", actor, project, name=name, version=version, fields=fields)
+            told = self._db.event(VersionChanged(name, version, fields), actor, project)
             self._db.write(put_version(name, version, updated_at=self._db.now(), **kept), events=[told])
             return self.need_version(name, version)
 
     def delete_version(self, name: str, version: int, actor: str = SYSTEM) -> None:
         with self._db.holding(LOCK):
             self.need_version(name, version)
-            told = self._db.event("version.deleted", actor, self.need(name).project, name=name, version=version)
+            told = self._db.event(VersionDeleted(name, version), actor, self.need(name).project)
             self._db.write(version_gone(name, version), events=[told])
 
     # --- helpers ----------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from sqlalchemy import Connection, select
 from muster.api.numbers import json_number
 from muster.api.words import STAGES
 from muster.core.errors import Invalid, NotFound
+from muster.core.record_events import VersionStaged
 from muster.store import record_tables as tables
 from muster.store.base import Record
 from muster.store.codec import check_text, dumps, loads
@@ -79,7 +80,7 @@ class Promotions:
                 others = [one for one in versions.values() if one.stage == stage and one.version != version]
                 because = {"why": f"{name}/{version} took its place", "evidence": []}
                 records += [self._moved(one, "archived", project, actor, because, now) for one in others]
-            told = self._db.event("version.staged", actor, project, name=name, version=version, stage=stage)
+            told = self._db.event(VersionStaged(name, version, stage), actor, project)
             self._db.write(*records, events=[told])
         return next(one for one in reversed(self.promotions(name, version)) if one.new == stage)
 

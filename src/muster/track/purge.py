@@ -14,6 +14,7 @@ from sqlalchemy import ColumnElement, Connection, Table, delete, func, or_, sele
 from muster.api.words import FINAL
 from muster.core.errors import Conflict, Invalid, MusterError
 from muster.core.event import Event
+from muster.core.record_events import RunPurged
 from muster.store import record_tables as record
 from muster.store import tables
 from muster.store.base import Record
@@ -74,7 +75,7 @@ class Purge:
             found = self._runs.need(run)
             self._refuse(found)
             counts, digests = self._count(run), self._digests(found)
-            event = Event("run.purged", self._db.now(), actor, found.project, run, data={"rows": counts})
+            event = Event(RunPurged(counts), self._db.now(), actor, found.project, run)
             self._purged.add(run)  # first, so that nothing of it can be written after the deletion
             try:
                 self._db.write(_deleted(run), events=[event])

@@ -6,15 +6,19 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final, TypeVar
 from zlib import crc32
 
 from sqlalchemy import Connection
 
 from muster.core.event import Event
+from muster.core.payload import Audit
+from muster.core.record_events import Keys
 from muster.store.base import Entry, Record
 from muster.store.commit import Commit
 from muster.store.connect import Database
+
+K = TypeVar("K", bound=Keys)
 
 _NAMED: Final = 20  # keys that an event names
 _NAME_MAX: Final = 200  # characters of each
@@ -44,9 +48,10 @@ class RecordDb:
         """Writes all records or none; durable on return. Many callers share one flush."""
         return self.commit.submit(lambda state: Entry(events, records=records)).result()
 
-    def event(self, kind: str, actor: str, project: str, run: str = "", **names: Any) -> Event:
-        """An event about an action, to be written with the change: names and ids, never a value, a text or a secret."""
-        return Event(kind, self.now(), actor, project, run, data={key: _cut(value) for key, value in names.items()})
+    def event(self, data: Audit, actor: str, project: str, run: str = "") -> Event:
+        """An event about an action, to be written with the change. Long names are cut."""
+        doc = {key: value[:_NAME_MAX] if isinstance(value, str) else value for key, value in data.to_doc().items()}
+        return Event(data.from_doc(doc), self.now(), actor, project, run)
 
     @contextmanager
     def holding(self, run: str) -> Iterator[None]:
@@ -55,11 +60,7 @@ class RecordDb:
             yield
 
 
-def named(keys: Iterable[str]) -> dict[str, Any]:
-    """Event data about many names: the first of them, and their number."""
+def named(cls: type[K], keys: Iterable[str]) -> K:
+    """The payload of an event about many names: the first of them, and their number."""
     found = list(keys)
-    return {"keys": [_cut(key) for key in found[:_NAMED]], "count": len(found)}
-
-
-def _cut(value: Any) -> Any:
-    return value[:_NAME_MAX] if isinstance(value, str) else value
+    return cls([key[:_NAME_MAX] for key in found[:_NAMED]], len(found))

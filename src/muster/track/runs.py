@@ -10,6 +10,7 @@ from sqlalchemy import Connection, Table, select
 
 from muster.api.words import FINAL
 from muster.core.errors import Conflict, Invalid, NotFound
+from muster.core.record_events import RunChanged, RunCreated, RunHidden, RunParams, RunRestored, RunTags
 from muster.store import record_tables as tables
 from muster.store.base import Record
 from muster.store.codec import check_text
@@ -94,7 +95,7 @@ class Runs:
                 values.tags_record(run.id, labels, actor=user, now=now),
                 self.judge(run.id, project),
                 *records,
-                events=[self._db.event("run.created", user, project, run.id, name=name, source=source)],
+                events=[self._db.event(RunCreated(name, source), user, project, run.id)],
             )
         return run
 
@@ -147,7 +148,7 @@ class Runs:
                 kept["ended_at"] = None
             records = self._update_records(old, actor, kept, doc)
             if records:
-                told = self._db.event("run.changed", actor, old.project, run, fields=sorted({**kept, **(doc or {})}))
+                told = self._db.event(RunChanged(sorted({**kept, **(doc or {})})), actor, old.project, run)
                 self._db.write(*records, events=[told])
             return self.need(run)
 
@@ -175,7 +176,7 @@ class Runs:
             self._db.write(
                 values.params_record(run, flattened, attempt=attempt, actor=actor, now=now),
                 *self._judged(found),
-                events=[self._db.event("run.params", actor, found.project, run, **named(flattened))],
+                events=[self._db.event(named(RunParams, flattened), actor, found.project, run)],
             )
 
     def set_tags(self, run: str, given: Mapping[str, str | None], actor: str) -> None:
@@ -186,7 +187,7 @@ class Runs:
             self._db.write(
                 values.tags_record(run, given, actor=actor, now=self._db.now()),
                 *self._judged(found),
-                events=[self._db.event("run.tags", actor, found.project, run, **named(given))],
+                events=[self._db.event(named(RunTags, given), actor, found.project, run)],
             )
 
     def params(self, runs: Sequence[str]) -> dict[str, dict[str, str]]:
@@ -243,8 +244,8 @@ class Runs:
                 add(connection, tables.notes, [row])
 
             if (old.deleted_at is None) != (since is None):
-                kind = "run.restored" if since is None else "run.hidden"
-                self._db.write(record, events=[self._db.event(kind, actor, old.project, run)])
+                data = RunRestored() if since is None else RunHidden()
+                self._db.write(record, events=[self._db.event(data, actor, old.project, run)])
             return self.need(run)
 
     def _refuse_changes(self, run: str, given: Mapping[str, str]) -> None:

@@ -12,6 +12,7 @@ from sqlalchemy import and_, delete, false, or_, select
 from muster.api.search import SavedQueryView
 from muster.core.errors import Invalid, NotFound
 from muster.core.event import SYSTEM
+from muster.core.record_events import QueryRemoved, QuerySaved
 from muster.store.codec import check_text, dumps, loads
 from muster.store.insert import put
 from muster.store.record_tables import saved_queries
@@ -71,7 +72,7 @@ class SavedQueries:
         # In a project a name is unique: the user who saves it last replaces it.
         row = {"project": project, "user": "" if project else user, "name": name, "time": now}
         row["doc"] = doc if not project else dumps({**loads(doc), "by": user})
-        told = self._db.event("query.saved", user, project, name=name)
+        told = self._db.event(QuerySaved(name), user, project)
         self._db.write(lambda connection: put(connection, saved_queries, [row]), events=[told])
         return made
 
@@ -102,7 +103,7 @@ class SavedQueries:
         table = saved_queries.c
         user = "" if saved.project else saved.user
         here = and_(table.project == saved.project, table.user == user, table.name == saved.name)
-        told = self._db.event("query.removed", actor, saved.project, name=saved.name)
+        told = self._db.event(QueryRemoved(saved.name), actor, saved.project)
         gone = delete(saved_queries).where(here)
         self._db.write(lambda connection: void(connection.execute(gone)), events=[told])
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from muster.core.event import Event
+from muster.core.job_events import JobSubmitted
 from muster.core.spec import JobSpec
 from muster.store import record_tables as tables
 from muster.store.base import Rows
@@ -39,13 +40,19 @@ class SubmittedJobs:
     def rows_of(self, spec: JobSpec, user: str) -> Callable[[Event], Rows]:
         """Called before the commit; the event is made within it."""
         found = self._find(RunOwner(spec.project, user), spec.run, spec.envs, spec.data)
-        return lambda event: list(_rows(event, found))
 
-    def rows_of_event(self, event: Event, new: Mapping[str, str]) -> Rows:
+        def rows(event: Event) -> Rows:
+            assert isinstance(event.data, JobSubmitted)
+            return list(_rows(event, event.data, found))
+
+        return rows
+
+    def rows_of_event(self, event: Event, data: JobSubmitted, new: Mapping[str, str]) -> Rows:
         """`new`: runs that are not in the record yet → their projects."""
-        spec = event.data["spec"]
-        speaker = RunOwner(event.project, event.data["user"], new)
-        return list(_rows(event, self._find(speaker, spec["run"], spec.get("envs") or {}, spec.get("data") or ())))
+        spec = data.spec_doc
+        speaker = RunOwner(event.project, data.user, new)
+        found = self._find(speaker, spec["run"], spec.get("envs") or {}, spec.get("data") or ())
+        return list(_rows(event, data, found))
 
     def _find(self, speaker: RunOwner, run: str, envs: Mapping[str, str], data: Sequence[str]) -> _Found:
         params = command_params(run, envs)
@@ -54,12 +61,12 @@ class SubmittedJobs:
         return _Found(self._experiments.of_project(speaker.project), params, reads, sources)
 
 
-def _rows(event: Event, found: _Found) -> Iterator[tuple[Any, dict[str, Any]]]:
-    run, data, spec = event.job, event.data, event.data["spec"]
-    yield tables.runs, run_row(_run(event, found.experiment))
+def _rows(event: Event, data: JobSubmitted, found: _Found) -> Iterator[tuple[Any, dict[str, Any]]]:
+    run, spec = event.job, data.spec_doc
+    yield tables.runs, run_row(_run(event, data, found.experiment))
     purpose = spec.get("purpose") or ""
     if purpose:
-        note = note_row(event.project, run, event.time, data["user"], "purpose", purpose, mark=f"{run}:purpose")
+        note = note_row(event.project, run, event.time, data.user, "purpose", purpose, mark=f"{run}:purpose")
         yield tables.notes, note
     for key, value in found.params.items():
         yield tables.run_params, {"run": run, "key": key, "value": value, "number": number_of(value), "attempt": 0}
@@ -72,16 +79,15 @@ def _rows(event: Event, found: _Found) -> Iterator[tuple[Any, dict[str, Any]]]:
         yield tables.links, link_row(source, f"run:{run}", role, event.time)
 
 
-def _run(event: Event, experiment: int) -> Run:
-    data, spec = event.data, event.data["spec"]
-    code = data.get("code") or {}
+def _run(event: Event, data: JobSubmitted, experiment: int) -> Run:
+    spec, code = data.spec_doc, data.code or {}
     doc = merged({}, {
-        "number": data["number"], "queue": data["queue"], "spec": spec, "command": spec["run"],
-        "workdir": spec.get("workdir"), "code": code or None, "template": data.get("template"),
+        "number": data.number, "queue": data.queue, "spec": spec, "command": spec["run"],
+        "workdir": spec.get("workdir"), "code": code or None, "template": data.template,
     })  # fmt: skip
     runs = spec.get("num_nodes") == 0  # it is launched nowhere, so it runs from the start
     return Run(
-        event.job, event.project, experiment, spec["name"], data["user"], spec.get("kind", "train"), "job",
+        event.job, event.project, experiment, spec["name"], data.user, spec.get("kind", "train"), "job",
         "running" if runs else "queued", event.time, event.time if runs else None, None, spec.get("parent"), None, True,
         (), spec.get("purpose") or "", 0, doc=doc,
         **code_columns(code),

@@ -6,6 +6,7 @@ import re
 from typing import Final
 
 from muster.core.event import Event
+from muster.core.record_events import MlflowCalled
 from muster.track.mlflow.context import MlflowContext
 
 _PART: Final = re.compile(r"/(?:ajax-)?api/\d\.\d/mlflow/([^/]+)")
@@ -23,4 +24,4 @@ def event_for(context: MlflowContext, method: str, path: str) -> Event | None:
     found = _PART.match(path)
     if found is not None and found[1] in _OF_RECORD | _LOGGED:
         return None
-    return context.track.db.event("mlflow.called", context.asker.user, "", method=method, path=path)
+    return context.track.db.event(MlflowCalled(method, path), context.asker.user, "")

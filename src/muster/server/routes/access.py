@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Annotated
 
 from fastapi import Path
@@ -20,7 +19,10 @@ from muster.api.access import (
 )
 from muster.control.bootstrap import new_token, token_event
 from muster.control.quota import check_tokens
+from muster.core import server_events
 from muster.core.entities import Project, Role, lower, reserved, within
+from muster.core.entities.project import ProjectMember, ProjectSet
+from muster.core.entities.token import TokenRevoked
 from muster.core.errors import Conflict, Invalid, NotAllowed, NotFound
 from muster.core.event import Event
 from muster.core.state import State
@@ -94,8 +96,8 @@ def create_project(body: ProjectBody, leader: Leading, caller: Caller) -> Projec
     def propose(state: State) -> Entry:
         if body.name in state.projects:
             raise Conflict(f"Project {body.name!r} exists already.", "Choose another name.")
-        data = asdict(Project(body.name, body.description))
-        return Entry([Event("project.set", leader.clock.now(), caller.user, body.name, data=data)])
+        made = ProjectSet(body.name, body.description)
+        return Entry([Event(made, leader.clock.now(), caller.user, body.name)])
 
     leader.propose(propose)
     return {"name": body.name, "description": body.description, "members": {}, "role": "admin"}
@@ -178,7 +180,7 @@ def revoke_token(token: TokenId, leader: Leading, caller: Caller) -> TokenView:
             )
         if found.revoked_at is not None:
             return Entry()
-        return Entry([Event("token.revoked", leader.clock.now(), caller.user, data={"id": token})])
+        return Entry([Event(TokenRevoked(token), leader.clock.now(), caller.user)])
 
     leader.propose(propose)
     return token_view(leader.look(lambda state: state.tokens[token]))
@@ -200,8 +202,8 @@ def _member(leader: Leading, caller: Identity, project: str, user: str, role: Ro
                 f"{user} is the last admin of project {project!r}.",
                 f"Make another member admin first: `muster project member {project} USER admin`.",
             )
-        data = {"name": project, "user": user, "role": role}
-        return Entry([Event("project.member", leader.clock.now(), caller.user, project, data=data)])
+        member = ProjectMember(project, user, role)
+        return Entry([Event(member, leader.clock.now(), caller.user, project)])
 
     leader.propose(propose)
     return leader.look(lambda state: _project_view(state.projects[project], caller.role(state, project)))
@@ -210,8 +212,8 @@ def _member(leader: Leading, caller: Identity, project: str, user: str, role: Ro
 def _secret(leader: Leading, caller: Identity, project: str, name: str, cipher: bytes | None) -> SecretSet:
     caller.need(leader.store.state(), project, "admin")
     _exists(leader.store.state(), project)
-    kind = "secret.removed" if cipher is None else "secret.set"
-    event = Event(kind, leader.clock.now(), caller.user, project, data={"name": name})
+    data = server_events.SecretRemoved(name) if cipher is None else server_events.SecretSet(name)
+    event = Event(data, leader.clock.now(), caller.user, project)
     leader.propose(lambda state: Entry([event], secrets=[SecretWrite(project, name, cipher)]))
     return {"name": name}
 

@@ -13,6 +13,7 @@ from starlette.concurrency import run_in_threadpool
 from muster.api.artifacts import ArtifactList, ArtifactsRemoved, ArtifactView, CodeFiles
 from muster.api.words import FileKind
 from muster.core.errors import NotFound
+from muster.core.record_events import ArtifactPut, ArtifactRemoved
 from muster.server.content import Served, receive, send
 from muster.server.context import HEAVY, Caller, Leading, Tracked
 from muster.server.record_context import RunRef, find_run, holder_of
@@ -101,7 +102,7 @@ async def put_artifact(
             raise unknown(digest)
     named = digest or (await receive(request, track.blobs, None, holder.owner))[0]
     known = {name: value for name, value in doc.items() if value is not None}
-    told = track.db.event("artifact.put", caller.user, run.project, run.id, path=path)
+    told = track.db.event(ArtifactPut(path), caller.user, run.project, run.id)
     made = await run_in_threadpool(track.artifacts.put, run.id, path, named, None, kind, doc=known, events=[told])
     return made.to_dict()
 
@@ -110,7 +111,7 @@ async def put_artifact(
 def delete_artifact(ref: RunRef, path: FilePath, leader: Leading, track: Tracked, caller: Caller) -> ArtifactsRemoved:
     """Removes a file, or a folder with everything in it."""
     run = find_run(leader, track, caller, ref, "member")
-    told = track.db.event("artifact.removed", caller.user, run.project, run.id, path=path)
+    told = track.db.event(ArtifactRemoved(path), caller.user, run.project, run.id)
     gone = track.artifacts.remove(run.id, path, [told])
     return {"run": run.id, "removed": [one.path for one in gone], "bytes": sum(one.bytes for one in gone)}
 

@@ -12,6 +12,7 @@ from starlette.concurrency import run_in_threadpool
 from muster.api.artifacts import BlobStored, BundleStored, Collection, MissingContent
 from muster.core.entities import at_least
 from muster.core.errors import Invalid, NotAllowed, NotFound
+from muster.core.record_events import ContentCollected
 from muster.server.auth import Identity
 from muster.server.content import Served, receive, send
 from muster.server.context import Caller, Leading, Tracked
@@ -59,7 +60,7 @@ def collect(track: Tracked, caller: Caller, dry_run: bool = False) -> Collection
     """Applies every project's retention now, and deletes content that nothing refers to; or counts what would go."""
     caller.need_superuser()
     if not dry_run:
-        track.db.write(events=[track.db.event("content.collected", caller.user, "")])
+        track.db.write(events=[track.db.event(ContentCollected(), caller.user, "")])
     return track.retention.apply(dry_run).to_dict()
 
 

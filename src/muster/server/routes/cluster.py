@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from itertools import islice
 from typing import Annotated
 
@@ -12,6 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from muster.api.cluster import NodeList, NodeView, QueueList, QueueView
 from muster.api.jobs import JobLine
 from muster.core.entities import Health, Queue
+from muster.core.entities.node import NodeHealth
+from muster.core.entities.queue import QueueSet
 from muster.core.errors import Invalid, NotFound
 from muster.core.event import Event
 from muster.core.state import State
@@ -61,13 +62,13 @@ def set_queue(body: QueueBody, leader: Leading, caller: Caller) -> QueueView:
             f"min_priority is {body.min_priority}, above max_priority {body.max_priority}.", "Swap or change them."
         )
     caller.need(leader.store.state(), body.project, "admin")
-    queue = Queue(**body.model_dump())
+    queue = QueueSet(**body.model_dump())
 
     def propose(state: State) -> Entry:
         known = state.queues.get(queue.name)
         if known is not None:
             caller.need(state, known.project, "admin")
-        return Entry([Event("queue.set", leader.clock.now(), caller.user, queue.project, data=asdict(queue))])
+        return Entry([Event(queue, leader.clock.now(), caller.user, queue.project)])
 
     leader.propose(propose)
     return leader.look(lambda state: queue_view(state.queues[queue.name], state))
@@ -115,8 +116,7 @@ def set_health(name: NodeName, body: HealthBody, leader: Leading, caller: Caller
         node = state.find_node(name)
         if node is None or node.role == "slot":
             raise NotFound(f"There is no node {name!r}.", "See `muster nodes`.")
-        data = {"name": name, "health": body.health, "reason": body.reason}
-        return Entry([Event("node.health", leader.clock.now(), caller.user, data=data)])
+        return Entry([Event(NodeHealth(name, body.health, body.reason), leader.clock.now(), caller.user)])
 
     leader.propose(propose)
     if body.health == "healthy":

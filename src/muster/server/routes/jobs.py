@@ -31,6 +31,7 @@ from muster.control.submit import Submission, admit, context, earlier, peek, res
 from muster.core.errors import Conflict, Invalid, MusterError
 from muster.core.event import Event
 from muster.core.job import Job
+from muster.core.job_events import JobSubmitted
 from muster.core.parse import parse_job
 from muster.core.reasons import Reason
 from muster.core.spec import JobSpec, dump_job
@@ -146,7 +147,9 @@ def submit_batch(body: BatchBody, leader: Leading, caller: Caller, python: Pytho
         try:
             events = future.result() if future is not None else []
             if events:
-                results[index] = {"id": events[0].job, "number": events[0].data["number"]}
+                (event,) = events
+                assert isinstance(event.data, JobSubmitted)
+                results[index] = {"id": event.job, "number": event.data.number}
             else:
                 job = _earlier(leader, caller, submission)
                 results[index] = {"id": job["id"], "number": job["number"]}

@@ -110,9 +110,10 @@ def _step(event: Event) -> TimelineStep | None:
     phase = _PHASES.get(event.kind)
     if phase is None:
         return None
-    if phase == "queued" and event.data.get("spec", {}).get("num_nodes") == 0:
+    said = event.data.to_doc()
+    if phase == "queued" and said.get("spec", {}).get("num_nodes") == 0:
         phase = "running"  # a job without nodes is never queued
-    return {"time": event.time, "phase": phase, "attempt": event.attempt, "reason": event.data.get("reason")}
+    return {"time": event.time, "phase": phase, "attempt": event.attempt, "reason": said.get("reason")}
 
 
 def _same(last: TimelineStep, step: TimelineStep) -> bool:

@@ -11,6 +11,8 @@ from urllib.parse import unquote
 from muster.core.entities import Role
 from muster.core.errors import Conflict, Invalid, NotFound
 from muster.core.event import Event
+from muster.core.payload import Audit
+from muster.core.record_events import ArtifactPut, ArtifactRemoved
 from muster.track.artifacts import Artifact, Folder, check_path
 from muster.track.mlflow.context import MlflowContext
 from muster.track.mlflow.faults import Fault, missing
@@ -82,7 +84,7 @@ def name(context: MlflowContext, where: Place, digest: str, size: int) -> None:
     kind = "model" if where.owner.startswith(BESIDE_RUNS) and "/models/" in where.owner else "file"
     try:
         context.track.artifacts.put(
-            where.owner, where.path, digest, size, kind, events=[_told(context, "artifact.put", where)]
+            where.owner, where.path, digest, size, kind, events=[_told(context, ArtifactPut(where.path), where)]
         )
     except (Invalid, Conflict) as error:
         raise Fault(str(error)) from error
@@ -103,13 +105,13 @@ def remove(context: MlflowContext, path: str) -> None:
     if not where.path:
         raise Fault("Invalid path. Name a file or a folder of a run.")
     try:
-        context.track.artifacts.remove(where.owner, where.path, [_told(context, "artifact.removed", where)])
+        context.track.artifacts.remove(where.owner, where.path, [_told(context, ArtifactRemoved(where.path), where)])
     except NotFound as error:
         raise missing(str(error)) from error
 
 
-def _told(context: MlflowContext, kind: str, where: Place) -> Event:
-    return context.track.db.event(kind, context.asker.user, where.project, where.owner, path=where.path)
+def _told(context: MlflowContext, data: Audit, where: Place) -> Event:
+    return context.track.db.event(data, context.asker.user, where.project, where.owner)
 
 
 def safe_path(path: str) -> str:

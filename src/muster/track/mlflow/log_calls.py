@@ -10,6 +10,7 @@ from typing import Any, Final
 from sqlalchemy import select
 
 from muster.core.event import Event
+from muster.core.record_events import RunTags
 from muster.store.base import Column, Record
 from muster.store.codec import check_text
 from muster.store.record_tables import metric_series, run_params
@@ -53,7 +54,7 @@ def set_tag(context: MlflowContext, request: Request) -> dict[str, Any]:
     key, value = check_tag(request["key"], request.get("value"))
     target = context.target(run_id(request))
     with context.track.db.holding(target.run):
-        told = context.track.db.event("run.tags", context.asker.user, target.project, target.run, **named([key]))
+        told = context.track.db.event(named(RunTags, [key]), context.asker.user, target.project, target.run)
         _write(context, _tags(context, target, {key: value}), _judged(context, target), told=told)
     return {}
 

@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Mapping
 from typing import Any, Final
 
+from muster.core.record_events import RunTags
 from muster.store.insert import Row
 from muster.store.record_tables import links
 from muster.track.mlflow.context import MlflowContext
@@ -156,7 +157,7 @@ def delete_tag(context: MlflowContext, request: Request) -> dict[str, Any]:
     if key not in context.track.runs.tags([run])[run]:
         raise missing(f"No tag with name: {key} in run with id {run}")
     db = context.track.db
-    told = db.event("run.tags", context.asker.user, target.project, run, **named([key]))
+    told = db.event(named(RunTags, [key]), context.asker.user, target.project, run)
     db.write(tags_record(target.run, {key: None}, actor=context.asker.user, now=db.now()), events=[told])
     return {}
 

@@ -8,8 +8,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import exp, log
+from typing import TYPE_CHECKING
 
+from muster.core.entities.base import EntityType
+from muster.core.payload import Doc
 from muster.core.resources import Resources
+
+if TYPE_CHECKING:
+    from muster.core.job import Job
+    from muster.core.state_data import Changes, State
 
 Amount = tuple[float, float, float]  # accelerators, CPUs, bytes of memory
 NOTHING: Amount = (0.0, 0.0, 0.0)
@@ -46,3 +53,23 @@ class Account:
             max(rate[1] + sign * by[1], 0.0),
             max(rate[2] + sign * by[2], 0.0),
         )
+
+
+def account_name(queue: str, user: str) -> str:
+    return f"{queue}/{user}"
+
+
+def charge(state: State, job: Job, sign: int, time: float, changes: Changes) -> None:
+    """Starts (+1) or ends (-1) counting what the job's attempt holds."""
+    assert job.attempt is not None
+    name = account_name(job.queue, job.user)
+    account = state.accounts.setdefault(name, Account(at=time))
+    account.change(amount(job.ask, len(job.attempt.workers)), sign, time, state.rules.half_life)
+    changes.entities[(ACCOUNTS.kind, name)] = account
+
+
+def _decode(doc: Doc) -> Account:
+    return Account(tuple(doc["used"]), tuple(doc["rate"]), doc["at"])
+
+
+ACCOUNTS = EntityType("account", _decode, place=lambda state: state.accounts)

@@ -7,9 +7,15 @@ end, with the seats that it had; a gang that is resized is a new attempt.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from muster.core.entities.base import EntityType
+from muster.core.payload import Doc
 from muster.core.resources import Resources
+
+if TYPE_CHECKING:
+    from muster.core.job import Job
+    from muster.core.state_data import Changes, State
 
 _MILLI: Final = 1000
 _MICRO: Final = 1_000_000
@@ -60,3 +66,22 @@ class Ledger:
 
 def ledger_name(project: str, pool: str) -> str:
     return f"{project}/{pool}"
+
+
+def enter(state: State, job: Job, time: float, changes: Changes) -> None:
+    """Adds the attempt of the job, which ends now, to the ledger of its project and pool."""
+    attempt = job.attempt
+    assert attempt is not None
+    name = ledger_name(job.project, attempt.pool)
+    ledger = state.ledgers.get(name)
+    if ledger is None:
+        ledger = state.ledgers[name] = Ledger(job.project, attempt.pool, Use())
+    ledger.use.hold(job.ask, len(attempt.workers), attempt.planned_at, time)
+    changes.entities[(LEDGERS.kind, name)] = ledger
+
+
+def _decode(doc: Doc) -> Ledger:
+    return Ledger(doc["project"], doc["pool"], Use(**doc["use"]))
+
+
+LEDGERS = EntityType("ledger", _decode, place=lambda state: state.ledgers)

@@ -1,0 +1,156 @@
+"""The events of an attempt, its workers and its checkpoints, and what each changes.
+
+A late report of an old attempt is dropped here (`State.current`) and nowhere else.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from muster.core.entities.account import charge
+from muster.core.entities.ledger import enter
+from muster.core.job import Attempt, CheckpointMark, Worker
+from muster.core.payload import Doc, Payload, Seats, payload
+from muster.core.reasons import Reason
+
+if TYPE_CHECKING:
+    from muster.core.event import Event
+    from muster.core.state_data import Changes, State
+
+
+@payload("attempt.planned")
+class AttemptPlanned(Payload):
+    """The whole gang got its seats: a new attempt begins."""
+
+    seats: Seats
+
+    def fold(self, state: State, event: Event, changes: Changes) -> None:
+        job = state.jobs[event.job]
+        state.dequeue(job)
+        workers = [Worker(seat) for seat in self.seats]
+        from_step = job.checkpoint.step if job.checkpoint else None
+        pool = state.pool_of(workers)
+        job.attempt = Attempt(event.attempt, event.time, workers, from_step=from_step, pool=pool)
+        job.reason, job.not_before = None, 0.0
+        job.waited += event.time - job.since
+        job.enter("starting", event.time)
+        changes.touch(job)
+        state.active[job.id] = None
+        state.hold(job)
+        charge(state, job, +1, event.time, changes)
+
+
+@payload("attempt.running")
+class AttemptRunning(Payload):
+    """Every worker has started its ranks."""
+
+    def fold(self, state: State, event: Event, changes: Changes) -> None:
+        job = state.current(event)
+        if job is None or job.attempt is None or job.attempt.running_at is not None:
+            return
+        job.attempt.running_at, job.reason = event.time, job.stop.reason if job.stop else None
+        for worker in job.attempt.workers:
+            if worker.state == "starting":
+                worker.state = "running"
+        state.journal.note("job", job.id)
+        job.started_at = job.started_at or event.time
+        if job.phase == "starting":
+            job.enter("running", event.time)
+        changes.touch(job)
+
+
+@payload("attempt.ended")
+class AttemptEnded(Payload):
+    """All workers have ended: the outcome of the gang and its root cause."""
+
+    outcome: str
+    reason: Reason
+
+    def fold(self, state: State, event: Event, changes: Changes) -> None:
+        job = state.current(event)
+        if job is None or job.attempt is None or job.attempt.ended_at is not None:
+            return
+        attempt = job.attempt
+        attempt.ended_at, attempt.outcome, attempt.reason = event.time, self.outcome, self.reason
+        if attempt.running_at is not None:
+            job.ran += event.time - attempt.running_at
+        state.release(job)
+        charge(state, job, -1, event.time, changes)
+        enter(state, job, event.time, changes)
+        changes.touch(job)
+
+
+@payload("attempt.waits")
+class AttemptWaits(Payload):
+    """What a gang waits for in the engine's own queue, if it has one; logged when it changes."""
+
+    reason: Reason
+
+    def fold(self, state: State, event: Event, changes: Changes) -> None:
+        job = state.current(event)
+        if job is not None and job.phase == "starting":
+            job.reason = self.reason
+            changes.touch(job)
+
+
+@payload("worker.placed")
+class WorkerPlaced(Payload):
+    """The machine that the engine chose for the worker with this index."""
+
+    worker: int
+    node: str
+
+    def fold(self, state: State, event: Event, changes: Changes) -> None:
+        job = state.current(event)
+        if job is not None and job.attempt is not None:
+            job.attempt.workers[self.worker].at = self.node
+            changes.touch(job)
+
+
+@payload("worker.running")
+class WorkerRunning(Payload):
+    """The worker has started its ranks, and others of the gang have not yet."""
+
+    worker: int
+
+    def fold(self, state: State, event: Event, changes: Changes) -> None:
+        job = state.current(event)
+        if job is not None and job.attempt is not None:
+            worker = job.attempt.workers[self.worker]
+            if worker.state == "starting":
+                worker.state = "running"
+                changes.touch(job)
+
+
+@payload("worker.ended")
+class WorkerEnded(Payload):
+    """The worker has ended; `exit` is the `WorkerExit` of `muster.wire`."""
+
+    worker: int
+    exit: Doc
+
+    def fold(self, state: State, event: Event, changes: Changes) -> None:
+        job = state.current(event)
+        if job is not None and job.attempt is not None:
+            worker = job.attempt.workers[self.worker]
+            if worker.state != "ended":
+                worker.state, worker.exit = "ended", self.exit
+                changes.touch(job)
+
+
+@payload("checkpoint.committed")
+class CheckpointCommitted(Payload):
+    """A rank reports a saved and verified checkpoint."""
+
+    step: int
+    path: str
+    bytes: int
+    rank: int = 0
+
+    def fold(self, state: State, event: Event, changes: Changes) -> None:
+        job = state.current(event)
+        if job is None or (job.checkpoint is not None and job.checkpoint.step > self.step):
+            return
+        job.checkpoint = CheckpointMark(self.step, self.path, event.time, self.bytes, event.attempt)
+        state.journal.note("job", job.id)
+        changes.jobs[job.id] = job

@@ -1,0 +1,186 @@
+"""The events of a job, from its submission to its end, and what each changes. Those of an attempt are beside it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from muster.api.words import Phase
+from muster.core.job import Job, StopOrder
+from muster.core.payload import Doc, Payload, Seats, payload
+from muster.core.reasons import Reason
+from muster.core.spec import JobSpec, ask
+
+if TYPE_CHECKING:
+    from muster.core.event import Event
+    from muster.core.state_data import Changes, State
+
+
+@payload("job.submitted")
+class JobSubmitted(Payload):
+    """A job was accepted. A job without nodes runs from here on.
+
+    `key` is the idempotency key, `expect` the expected run time in seconds, `trusted` says that an administrator
+    submitted it, `code` describes the snapshot of its `workdir`, and `template` names what it was made from.
+    """
+
+    number: int
+    queue: str
+    user: str
+    spec: Doc | JobSpec  # JSON; in a simulation, where nothing is encoded, the object itself
+    name: str = ""
+    key: str | None = None
+    expect: float | None = None
+    trusted: bool = False
+    code: Doc | None = None
+    template: str | None = None
+
+    def fold(self, state: State, event: Event, changes: Changes) -> None:
+        spec = JobSpec.model_validate(self.spec)
+        job = Job(
+            event.job, self.number, event.project, self.queue, self.user, spec, event.time,
+            since=event.time, key=self.key, ask=ask(spec), expect=self.expect,
+            code=(self.code or {}).get("tree", ""), trusted=self.trusted,
+        )  # fmt: skip
+        if not spec.num_nodes:
+            job.phase, job.started_at = "running", event.time
+        state.add_job(job)
+        changes.jobs[job.id] = job
+
+    def columns(self) -> tuple[str | None, ...]:
+        return (self.queue, self.user, self.key)
+
+    @property
+    def spec_doc(self) -> Doc:
+        return self.spec if isinstance(self.spec, dict) else self.spec.model_dump(mode="json")
+
+
+@payload("job.claimed")
+class JobClaimed(Payload):
+    """Seats are reserved for the queued job until they are free. No seats: the reservation is released."""
+
+    seats: Seats
+
+    def fold(self, state: State, event: Event, changes: Changes) -> None:
+        job = state.jobs.get(event.job)
+        if job is None or (job.phase != "queued" and (job.stop is None or job.stop.then != "queued")):
+            return
+        job.claim = self.seats
+        state.journal.note("job", job.id)
+        changes.jobs[job.id] = job
+
+
+@payload("job.waits")
+class JobWaits(Payload):
+    """What a queued job waits for now; logged when it changes."""
+
+    reason: Reason
+
+
+@payload("job.forecast")
+class JobForecast(Payload):
+    """When the queued job was expected to start, for scoring forecasts. Times in seconds, UTC."""
+
+    at: float
+    p50: float
+    p90: float | None
+    cut: list[str]
+
+
+@payload("job.resumed")
+class JobResumed(Payload):
+    """A finished job is queued again. `doc` and `spec` are the job as it was, so that the log alone can restore it."""
+
+    doc: Doc
+    spec: Doc
+    reason: Reason
+
+    def fold(self, state: State, event: Event, changes: Changes) -> None:
+        job = Job.from_doc(self.doc, JobSpec.model_validate(self.spec))
+        job.finished_at, job.stop, job.charges, job.not_before, job.ran, job.claim = None, None, {}, 0.0, 0.0, ()
+        job.reason = self.reason
+        job.phase, job.since = "running" if job.seatless else "queued", event.time
+        if job.attempt is not None and not job.attempt.pool:  # a document of the first release
+            job.attempt.pool = state.pool_of(job.attempt.workers)
+        state.add_job(job)
+        changes.jobs[job.id] = job
+
+
+@payload("job.stopping")
+class JobStopping(Payload):
+    """A running gang is asked to stop, within `grace` seconds. `then` is the phase of the job afterwards."""
+
+    reason: Reason
+    then: Literal["stopped", "queued"]
+    grace: float
+
+    def fold(self, state: State, event: Event, changes: Changes) -> None:
+        job = state.jobs.get(event.job)
+        if job is None or not job.active:
+            return
+        job.stop = StopOrder(self.reason, self.then, self.grace, event.time)
+        job.reason = self.reason
+        job.enter("stopping", event.time)
+        changes.touch(job)
+        state.journal.note("job", job.id)
+
+
+@payload("job.requeued")
+class JobRequeued(Payload):
+    """A job is queued again after an attempt. The restart is charged to the budget `charge`."""
+
+    reason: Reason
+    charge: str
+    not_before: float
+
+    def fold(self, state: State, event: Event, changes: Changes) -> None:
+        job = state.jobs[event.job]
+        job.charges = {**job.charges, self.charge: job.charges.get(self.charge, 0) + 1}
+        job.reason, job.not_before, job.stop = self.reason, self.not_before, None
+        job.enter("queued", event.time)
+        changes.touch(job)
+        state.enqueue(job)
+
+
+@dataclass(slots=True)
+class JobEnd(Payload):
+    """The end of a job. The job leaves the state; its record stays in the store."""
+
+    PHASE: ClassVar[Phase]
+    reason: Reason
+
+    def fold(self, state: State, event: Event, changes: Changes) -> None:
+        job = state.jobs.get(event.job)
+        if job is None:
+            return
+        if job.phase == "queued":
+            state.dequeue(job)
+        job.reason, job.finished_at = self.reason, event.time
+        job.enter(self.PHASE, event.time)
+        changes.touch(job)
+        state.remove(job)
+        state.learn(job)
+
+
+@payload("job.succeeded")
+class JobSucceeded(JobEnd):
+    """Every rank ended with exit code 0."""
+
+    PHASE = "succeeded"
+
+
+@payload("job.failed")
+class JobFailed(JobEnd):
+    """It failed and does not start again."""
+
+    PHASE = "failed"
+
+
+@payload("job.stopped")
+class JobStopped(JobEnd):
+    """It was stopped on request or at a limit."""
+
+    PHASE = "stopped"
+
+
+JOB_ENDS: dict[str, type[JobEnd]] = {cls.PHASE: cls for cls in (JobSucceeded, JobFailed, JobStopped)}

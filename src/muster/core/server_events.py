@@ -1,0 +1,45 @@
+"""The events of the server itself: secrets, leases, sign-ins and messages. They are only logged."""
+
+from __future__ import annotations
+
+from muster.core.payload import Audit, Payload, payload
+
+
+@payload("secret.set")
+class SecretSet(Payload):
+    """A secret of the project was set. Its value is never logged."""
+
+    name: str
+
+
+@payload("secret.removed")
+class SecretRemoved(Payload):
+    """A secret of the project was removed."""
+
+    name: str
+
+
+@payload("server.leads")
+class ServerLeads(Payload):
+    """A server took the lease and leads from here on."""
+
+    holder: str = ""
+    epoch: int = 0
+
+
+@payload("messages.given_up")
+class MessagesGivenUp(Audit):
+    """Outgoing messages that were not accepted for days."""
+
+    receiver: str
+    count: int
+
+
+@payload("auth.failed")
+class AuthFailed(Audit):
+    """Failed sign-ins from an address since a time; `token` is the id of the token, if it is known."""
+
+    address: str
+    count: int
+    token: str
+    since: float
