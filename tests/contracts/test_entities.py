@@ -1,0 +1,154 @@
+"""What every noun of the state must do: keep itself through JSON, through a restart of each store, and from the log."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import sqlalchemy
+
+from muster.core.attempt_events import AttemptEnded, AttemptPlanned
+from muster.core.entities import ENTITIES
+from muster.core.entities.node import NodeHealth, NodeJoined, NodeLeft
+from muster.core.entities.pool import PoolSet
+from muster.core.entities.project import ProjectMember, ProjectSet
+from muster.core.entities.queue import QueueSet
+from muster.core.entities.rules_in_force import RulesSet
+from muster.core.entities.token import TokenCreated, TokenRevoked
+from muster.core.event import Event
+from muster.core.job_events import JobFailed
+from muster.core.reasons import reason
+from muster.core.resources import Resources
+from muster.core.seat import Seat
+from muster.core.state import State, apply
+from muster.store import codec, tables
+from muster.store.base import Store
+from muster.store.registry import open_store
+from store_kit import check_against_log
+from worlds import job_event
+
+NODE = NodeJoined("n0", "main", Resources(64_000, 2**30, 4, "H100"), {"rack": "r1"})
+ATTEMPT = [
+    Event(NODE, 1.0),
+    Event(NodeJoined("gone", "main", Resources(1000), {}), 1.0),
+    Event(NodeLeft("gone"), 1.5),
+    job_event(1, gpus=2),
+    Event(AttemptPlanned((Seat("n0", (0, 1)),)), 5.0, project="default", job="job-1", attempt=1),
+    Event(AttemptEnded("failed", reason("user_error")), 9.0, project="default", job="job-1", attempt=1),
+    Event(JobFailed(reason("user_error")), 9.0, project="default", job="job-1", attempt=1),
+]
+# Events after which the state has entities of the noun, changed where they can change: kind → events.
+SAMPLES: dict[str, list[Event]] = {
+    "project": [
+        Event(ProjectSet("language", "models", {"ada": "admin"}), 1.0),
+        Event(ProjectMember("language", "bob", "member"), 2.0),
+        Event(ProjectMember("language", "ada", None), 3.0),
+    ],
+    "queue": [Event(QueueSet("research", "language", 10, 60), 1.0)],
+    "pool": [
+        Event(PoolSet("main", "slurm", True, "H100", True, machines=4), 1.0),
+        Event(PoolSet("far", away="no answer"), 1.0),
+    ],
+    "node": [
+        Event(NODE, 1.0),
+        Event(NodeHealth("n0", "draining", "a new switch"), 2.0, "ada"),
+        Event(NodeJoined("slurm/1", "slots", Resources(), {}, "slot"), 3.0),
+        Event(NodeJoined("m1", "slots", Resources(8000), {"zone": "a"}, "machine"), 3.0),
+        Event(NodeHealth("m1", "suspect", "it is hot", "engine"), 4.0),
+        Event(NodeJoined("gone", "main", Resources(1000), {}), 5.0),
+        Event(NodeLeft("gone"), 6.0),
+    ],
+    "token": [
+        Event(TokenCreated("ab12", "laptop", "ada", "0" * 64, "member", expires_at=90.0), 1.0),
+        Event(TokenCreated("cd34", "ci", "bob", "1" * 64, superuser=True), 2.0),
+        Event(TokenRevoked("ab12"), 3.0),
+    ],
+    "rules": [Event(RulesSet({"half_life": 3600.0}, "half_life: 1h"), 1.0)],
+    "account": ATTEMPT,
+    "ledger": ATTEMPT,
+}
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    found: str = (
+        f"sqlite:///{tmp_path}/muster.db" if request.param == "sqlite" else request.getfixturevalue("tables_url")
+    )
+    return found
+
+
+def folded(kind: str) -> State:
+    state = State()
+    for seq, event in enumerate(SAMPLES[kind], start=1):
+        apply(state, event.stamped(seq))
+    return state
+
+
+def entities(state: State, kind: str) -> dict[str, object]:
+    """The JSON of each entity, by name."""
+    return {name: json.loads(codec.entity_text(kind, one)) for name, one in ENTITIES[kind].all(state).items()}
+
+
+@pytest.mark.parametrize("kind", ENTITIES)
+def test_it_has_a_sample(kind: str) -> None:
+    assert ENTITIES[kind].kind == kind
+    assert entities(folded(kind), kind), f"SAMPLES has no events that make a {kind}"
+
+
+@pytest.mark.parametrize("kind", ENTITIES)
+def test_its_encoding_keeps_all_of_it(kind: str) -> None:
+    for name, entity in ENTITIES[kind].all(folded(kind)).items():
+        read = State()
+        codec.load_entity(read, kind, name, codec.entity_text(kind, entity))
+        (found,) = ENTITIES[kind].all(read).values()
+        assert found == entity
+
+
+@pytest.mark.parametrize("kind", ENTITIES)
+def test_fields_of_another_release_are_dropped(kind: str) -> None:
+    for name, entity in ENTITIES[kind].all(folded(kind)).items():
+        doc = {**json.loads(codec.entity_text(kind, entity)), "of_another_release": 1}
+        read = State()
+        codec.load_entity(read, kind, name, json.dumps(doc))
+        assert entities(read, kind) == {name: json.loads(codec.entity_text(kind, entity))}
+
+
+@pytest.mark.parametrize("kind", ENTITIES)
+def test_the_log_alone_rebuilds_it(kind: str) -> None:
+    store = open_store("memory:")
+    store.append(SAMPLES[kind])
+    before = entities(store.state(), kind)
+    store.reload()
+    assert entities(store.state(), kind) == before == entities(folded(kind), kind)
+    check_against_log(store)
+
+
+@pytest.mark.parametrize("kind", ENTITIES)
+def test_a_store_that_is_opened_again_has_it(url: str, kind: str) -> None:
+    expected = entities(folded(kind), kind)
+    first = open_store(url)
+    first.append(SAMPLES[kind])
+    first.close()
+    assert entities_of(url, kind) == expected
+    refold_at_next_start(url)
+    assert entities_of(url, kind) == expected
+
+
+def entities_of(url: str, kind: str) -> dict[str, object]:
+    """What a store has after it is opened."""
+    store: Store = open_store(url)
+    try:
+        check_against_log(store)
+        return entities(store.state(), kind)
+    finally:
+        store.close()
+
+
+def refold_at_next_start(url: str) -> None:
+    """Empties the table, and makes the next start rebuild it from the log."""
+    engine = sqlalchemy.create_engine(url.replace("postgresql:", "postgresql+psycopg:"))
+    with engine.begin() as connection:
+        connection.execute(sqlalchemy.delete(tables.entities))
+        connection.execute(sqlalchemy.update(tables.head).values(fold=1))
+    engine.dispose()
