@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from event_kinds import event_kinds_page
 from pydantic import BaseModel
 
 from muster.core.document import MAX_BYTES
@@ -229,6 +230,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "job.schema.json": job_schema,
     "policy-file.md": policy_file_page,
     "policy.schema.json": policy_file_schema,
+    "event-kinds.md": event_kinds_page,
 }
 
 
