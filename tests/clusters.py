@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cache
 from math import inf
-from typing import Any
 
 from hypothesis import strategies as st
 
@@ -17,6 +16,7 @@ from muster.core.seat import Seat
 from muster.sched.capacity.free import Free
 from muster.sched.capacity.slot import parcel
 from muster.sched.place import GangRequest
+from strategy_kit import pick
 
 GB = 10**9
 LEVELS = ("zone", "rack", "link")
@@ -95,12 +95,6 @@ def machine(name: str, gpus: int = 8, pool: str = "main", kind: str = "H100", **
 def busy(node: Node, *devices: int, share: int = WHOLE, ask: Resources | None = None) -> Node:
     node.take(Seat(node.name, devices, share), ask or Resources(1000, GB, len(devices), "H100"))
     return node
-
-
-@cache
-def pick(*options: Any) -> st.SearchStrategy[Any]:
-    """One of these. A strategy that is made while it is drawn from is checked anew each time, so it is made once."""
-    return st.sampled_from(options)
 
 
 @cache
