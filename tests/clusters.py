@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import cache
 from math import inf
 
 from hypothesis import strategies as st
@@ -15,6 +16,7 @@ from muster.core.seat import Seat
 from muster.sched.capacity.free import Free
 from muster.sched.capacity.slot import parcel
 from muster.sched.place import GangRequest
+from strategy_kit import pick
 
 GB = 10**9
 LEVELS = ("zone", "rack", "link")
@@ -95,51 +97,58 @@ def busy(node: Node, *devices: int, share: int = WHOLE, ask: Resources | None = 
     return node
 
 
+@cache
+def machine_called(name: str) -> st.SearchStrategy[Node]:
+    return machines(name)
+
+
 @st.composite
 def machines(draw: st.DrawFn, name: str) -> Node:
-    labels = {level: draw(st.sampled_from(["", "a", "b", "c"])) for level in LEVELS}
-    labels |= {"switch": draw(st.sampled_from(["", "s", "t"])), "links": draw(st.sampled_from(["", "0-1,2-3", "x"]))}
-    labels["holds"] = draw(st.sampled_from(["", "c4", "c4, pile", "pile"]))
-    gpus = draw(st.sampled_from([0, 2, 4, 4, 4]))
-    kind = draw(st.sampled_from(["H100", "H100", "A100"])) if gpus else ""
-    memory = draw(st.sampled_from([40, 80])) * GB if gpus else 0
-    total = Resources(draw(st.sampled_from([4000, 8000, 8500])), 64 * GB, gpus, kind, accelerator_memory=memory)
-    node = Node(name, draw(st.sampled_from(["main", "main", "other"])), total, {k: v for k, v in labels.items() if v})
+    labels = {level: draw(pick("", "a", "b", "c")) for level in LEVELS}
+    labels |= {"switch": draw(pick("", "s", "t")), "links": draw(pick("", "0-1,2-3", "x"))}
+    labels["holds"] = draw(pick("", "c4", "c4, pile", "pile"))
+    gpus = draw(pick(0, 2, 4, 4, 4))
+    kind = draw(pick("H100", "H100", "A100")) if gpus else ""
+    memory = draw(pick(40, 80)) * GB if gpus else 0
+    total = Resources(draw(pick(4000, 8000, 8500)), 64 * GB, gpus, kind, accelerator_memory=memory)
+    node = Node(name, draw(pick("main", "main", "other")), total, {k: v for k, v in labels.items() if v})
     node.clear()
     for device in range(gpus):
-        use = draw(st.sampled_from([0, 0, 250, 500, WHOLE]))
+        use = draw(pick(0, 0, 250, 500, WHOLE))
         if use:
             node.take(Seat(name, (device,), use), Resources(250, GB, 1, kind))
-    spare = draw(st.sampled_from([0, 0, 1500, 3000]))
-    node.take(Seat(name), Resources(min(spare, node.free.milli_cpus), draw(st.sampled_from([0, 50 * GB]))))
-    node.health = draw(st.sampled_from(["healthy", "healthy", "healthy", "draining"]))
+    spare = draw(pick(0, 0, 1500, 3000))
+    node.take(Seat(name), Resources(min(spare, node.free.milli_cpus), draw(pick(0, 50 * GB))))
+    node.health = draw(pick("healthy", "healthy", "healthy", "draining"))
     return node
 
 
 @st.composite
 def clusters(draw: st.DrawFn) -> Cluster:
-    nodes = [draw(machines(f"n{i}")) for i in draw(st.permutations(range(draw(st.integers(1, 12)))))]
+    nodes = [draw(machine_called(f"n{i}")) for i in draw(st.permutations(range(draw(st.integers(1, 12)))))]
     closes = {node.name: 100.0 for node in nodes if draw(st.integers(0, 5)) == 0}
-    levels = draw(st.sampled_from([LEVELS, ("rack",), (), ("zone", "rack", "node")]))
-    return Cluster(nodes, closes, PoolRules(levels=levels, slices=draw(st.sampled_from([1000, 7, 2]))))
+    levels = draw(pick(LEVELS, ("rack",), (), ("zone", "rack", "node")))
+    return Cluster(nodes, closes, PoolRules(levels=levels, slices=draw(pick(1000, 7, 2))))
+
+
+_NAMES = st.frozensets(pick("n0", "n1", "n4", "n9", "c4", "pile"), max_size=3)
 
 
 @st.composite
 def gangs(draw: st.DrawFn) -> GangRequest:
-    kind = draw(st.sampled_from(["", "GPU", "H100", "H100", "A100"]))
-    share = draw(st.sampled_from([WHOLE, WHOLE, 140, 250, 600])) if kind else WHOLE
+    kind = draw(pick("", "GPU", "H100", "H100", "A100"))
+    share = draw(pick(WHOLE, WHOLE, 140, 250, 600)) if kind else WHOLE
     count = (draw(st.integers(1, 4)) if share == WHOLE else 1) if kind else 0
-    memory = draw(st.sampled_from([0, 0, 60 * GB])) if kind else 0
-    ask = Resources(draw(st.sampled_from([0, 500, 1000, 3000])), draw(st.sampled_from([0, 20 * GB])), count, kind)
-    names = st.frozensets(st.sampled_from(["n0", "n1", "n4", "n9", "c4", "pile"]), max_size=3)
-    labels = st.sampled_from([None, None, *LEVELS, "switch", "node", "unheard"])
+    memory = draw(pick(0, 0, 60 * GB)) if kind else 0
+    ask = Resources(draw(pick(0, 500, 1000, 3000)), draw(pick(0, 20 * GB)), count, kind)
+    labels = pick(None, None, *LEVELS, "switch", "node", "unheard")
     return GangRequest(
         replace(ask, share=share, accelerator_memory=memory),
         draw(st.integers(1, 4)),
-        draw(st.sampled_from([("main",), ("main", "other"), ("other", "main"), ("gone", "main")])),
+        draw(pick(("main",), ("main", "other"), ("other", "main"), ("gone", "main"))),
         require=draw(labels),
         prefer=draw(labels),
-        near=draw(names),
-        avoid=draw(names),
-        ends=draw(st.sampled_from([-inf, 50.0, 150.0])),
+        near=draw(_NAMES),
+        avoid=draw(_NAMES),
+        ends=draw(pick(-inf, 50.0, 150.0)),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hypothesis import assume
 from hypothesis import strategies as st
 
 from muster.core.rules import (
@@ -29,37 +30,49 @@ limits = st.none() | st.integers(1, 1000)
 counts = st.none() | st.integers(0, 1000)
 text = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=20)
 amounts = st.dictionaries(pool_names, st.integers(0, 64), max_size=3)
+# A strategy that is made while it is drawn from is checked anew each time, which takes longer than the drawing.
+some_pools = st.lists(pool_names, max_size=2, unique=True)
+some_names = st.lists(names, max_size=2)
+some_days = st.sets(st.sampled_from(DAYS), min_size=1)
+some_levels = st.sets(st.integers(1, 10**6).map(float) | st.floats(1, 10**6), max_size=3)
+some_users = st.dictionaries(text, weights, max_size=2)
+maybe_seconds = st.none() | seconds
+maybe_escalation = st.none() | st.builds(Escalation, after=seconds, to=st.integers(0, 100))
 
 
 @st.composite
 def windows(draw: st.DrawFn) -> Window:
-    days = draw(st.sets(st.sampled_from(DAYS), min_size=1))
+    days = draw(some_days)
     start = draw(st.integers(0, 86_399))
-    end = draw(st.integers(1, 86_400).filter(lambda end: end != start))
+    end = draw(st.integers(1, 86_400))
+    assume(end != start)
     return Window(days=tuple(day for day in DAYS if day in days), start=start, end=end)
 
 
 @st.composite
 def maintenances(draw: st.DrawFn) -> Maintenance:
     start = draw(st.integers(0, 4 * 10**9))
-    nodes = tuple(draw(st.lists(names, max_size=2)))
+    nodes = tuple(draw(some_names))
     return Maintenance(start=start, end=start + draw(st.integers(1, 10**6)), nodes=nodes, why=draw(text))
 
 
 @st.composite
 def queue_rules(draw: st.DrawFn) -> QueueRules:
-    pools = tuple(draw(st.lists(pool_names, max_size=2, unique=True)))
-    inside = amounts.map(lambda found: {p: n for p, n in found.items() if not pools or p in pools})
+    pools = tuple(draw(some_pools))
+
+    def inside() -> dict[str, int]:
+        return {pool: amount for pool, amount in draw(amounts).items() if not pools or pool in pools}
+
     return QueueRules(
         weight=draw(weights),
-        users=draw(st.dictionaries(text, weights, max_size=2)),
+        users=draw(some_users),
         order=draw(st.sampled_from(ORDERS)),
-        ageing=draw(st.none() | seconds),
-        levels=tuple(sorted(draw(st.sets(st.integers(1, 10**6).map(float) | st.floats(1, 10**6), max_size=3)))),
-        overdue=draw(st.none() | seconds),
-        backfill=draw(st.sampled_from(["none", "easy", "conservative", "greedy"])),
-        quota=draw(inside),
-        borrow=draw(st.none() | inside),
+        ageing=draw(maybe_seconds),
+        levels=tuple(sorted(draw(some_levels))),
+        overdue=draw(maybe_seconds),
+        backfill=draw(st.sampled_from(("none", "easy", "conservative", "greedy"))),
+        quota=inside(),
+        borrow=inside() if draw(st.booleans()) else None,
         lend=draw(st.booleans()),
         max_running=draw(limits),
         max_per_user=draw(limits),
@@ -67,8 +80,8 @@ def queue_rules(draw: st.DrawFn) -> QueueRules:
         pools=pools,
         preempts=draw(st.booleans()),
         preemptible=draw(st.booleans()),
-        slice=draw(st.none() | seconds),
-        escalation=draw(st.none() | st.builds(Escalation, after=seconds, to=st.integers(0, 100))),
+        slice=draw(maybe_seconds),
+        escalation=draw(maybe_escalation),
     )
 
 
@@ -106,27 +119,33 @@ project_rules = st.builds(
 )
 
 
+some_queues = st.dictionaries(names, queue_rules(), max_size=3)
+some_targets = st.dictionaries(st.sampled_from(WORK_CLASSES), targets, max_size=3)
+some_pool_rules = st.dictionaries(names, pool_rules, max_size=2)
+some_project_rules = st.dictionaries(names, project_rules, max_size=2)
+
+
 @st.composite
 def rules(draw: st.DrawFn) -> Rules:
     """Without a clash: a queue below another has its quota out of that one's."""
-    queues: dict[str, QueueRules] = draw(st.dictionaries(names, queue_rules(), max_size=3))
+    queues: dict[str, QueueRules] = draw(some_queues)
     if len(queues) > 1 and draw(st.booleans()):
         parent, child, *_ = queues
         left = {pool: draw(st.integers(0, amount)) for pool, amount in queues[parent].quota.items()}
         below = {"parent": parent, "quota": left, "pools": queues[parent].pools, "borrow": None}
         queues[child] = queues[child].model_copy(update=below)
     return Rules(
-        between=draw(st.sampled_from(["rank", "fair"])),
+        between=draw(st.sampled_from(("rank", "fair"))),
         half_life=draw(st.floats(1, 10**6)),
         reclaim=draw(seconds),
-        estimates=draw(st.sampled_from(["learnt", "declared"])),
+        estimates=draw(st.sampled_from(("learnt", "declared"))),
         round=draw(seconds),
         overdue_share=draw(st.floats(0, 1)),
         depth=draw(st.integers(1, 100_000)),
         preemption=draw(preemptions),
-        targets=draw(st.dictionaries(st.sampled_from(WORK_CLASSES), targets, max_size=3)),
+        targets=draw(some_targets),
         defaults=draw(queue_rules()),
         queues=queues,
-        pools=draw(st.dictionaries(names, pool_rules, max_size=2)),
-        projects=draw(st.dictionaries(names, project_rules, max_size=2)),
+        pools=draw(some_pool_rules),
+        projects=draw(some_project_rules),
     )

@@ -27,6 +27,17 @@ Send = Callable[[Message], Awaitable[None]]
 Asgi = Callable[[Scope, Callable[[], Awaitable[Message]], Send], Awaitable[None]]
 
 
+@cache
+def document() -> dict[str, Any]:
+    """The OpenAPI document. It takes seconds, so it is made once, and not while tests are collected."""
+    return app.create_app(None).openapi()  # type: ignore[arg-type]
+
+
+def operations() -> dict[str, TypedRoute]:
+    """The routes by what the document calls them: `GET /v1/jobs/{ref}`."""
+    return {f"{method} {route.path_format}": route for route in all_routes() for method in route.methods or ()}
+
+
 def all_routes() -> list[TypedRoute]:
     return routes_of(app.ROUTERS)
 

@@ -18,6 +18,7 @@ from muster.core.rules import Escalation, Preemption, QueueRules, Rules
 from muster.core.spec import ask
 from muster.sched.order import Standing
 from muster.sched.policies import POLICIES, policy_of
+from strategy_kit import pick
 from streams import Case, board_agrees, cases, limits_hold, plan_is_sound
 from worlds import World
 
@@ -27,14 +28,14 @@ USERS = ("ada", "bob")
 @st.composite
 def jobs(draw: st.DrawFn, number: int = 1) -> Job:
     spec = parse_job({
-        "name": "job", "run": "true", "gpus": draw(st.sampled_from([0, 0.5, 1, 4])),
-        "num_nodes": draw(st.integers(1, 3)), "priority": draw(st.sampled_from([0, 20, 50, 95, 100])),
-        "max_duration": draw(st.sampled_from([60, 3600, 86_400])),
+        "name": "job", "run": "true", "gpus": draw(pick(0, 0.5, 1, 4)),
+        "num_nodes": draw(st.integers(1, 3)), "priority": draw(pick(0, 20, 50, 95, 100)),
+        "max_duration": draw(pick(60, 3600, 86_400)),
     })  # fmt: skip
     submitted = draw(st.integers(0, 1000)) * 1.0
     job = Job(f"j{number}", number, "default", "default", draw(st.sampled_from(USERS)), spec, submitted, ask=ask(spec))
     job.since = submitted
-    job.ran = draw(st.sampled_from([0.0, 10.0, 5000.0]))
+    job.ran = draw(pick(0.0, 10.0, 5000.0))
     job.expect = draw(st.none() | st.sampled_from([30.0, 7000.0]))
     if draw(st.booleans()):
         began = submitted + draw(st.integers(0, 1000))

@@ -12,6 +12,7 @@ from muster.sched.explain import Explainer, explain
 from muster.sched.position import QueuePositions, ahead_of
 from muster.sched.schedule import schedule
 from muster.sched.unblock import Suggestion, unblock
+from strategy_kit import pick
 from wait_kit import World, ruled
 
 
@@ -210,14 +211,14 @@ orders = st.sampled_from(["fifo", "priority", "predicted", "shortest", "attained
 @st.composite
 def waiting(draw: st.DrawFn) -> World:
     """More jobs than there is room for, in two queues, under any order."""
-    rule = QueueRules(order=draw(orders), backfill=draw(st.sampled_from(["greedy", "easy", "conservative", "none"])))
-    between = draw(st.sampled_from(["rank", "fair"]))
+    rule = QueueRules(order=draw(orders), backfill=draw(pick("greedy", "easy", "conservative", "none")))
+    between = draw(pick("rank", "fair"))
     world = World(rules=Rules(defaults=rule, between=between, preemption=Preemption(enabled=False)), queues=2)
     for _ in range(draw(st.integers(1, 12))):
         world.now += draw(st.integers(0, 5))
         world.job(
-            gpus=draw(st.integers(1, 2)), num_nodes=draw(st.integers(1, 2)), priority=draw(st.sampled_from([20, 50])),
-            queue=draw(st.sampled_from(["default", "q1"])), name=draw(st.sampled_from(["a", "b"])),
+            gpus=draw(st.integers(1, 2)), num_nodes=draw(st.integers(1, 2)), priority=draw(pick(20, 50)),
+            queue=draw(pick("default", "q1")), name=draw(pick("a", "b")),
         )  # fmt: skip
     return world
 

@@ -23,6 +23,7 @@ from muster.sched.whatif import newcomer, what_if
 from muster.sim.inventory import nodes_of, opening
 from muster.sim.model import Cluster, Costs, PoolShape, Setup, TraceJob
 from muster.sim.run import EPOCH, replay
+from strategy_kit import pick
 from wait_kit import World
 from worlds import fold
 
@@ -46,9 +47,9 @@ def played(trace: list[TraceJob], setup: Setup) -> State:
 @st.composite
 def setups(draw: st.DrawFn, fair: bool = False) -> tuple[list[TraceJob], Setup]:
     queue = QueueRules(
-        order=draw(st.sampled_from(["fifo", "priority", "predicted", "shortest", "attained"])),
-        backfill=draw(st.sampled_from(["greedy", "easy", "conservative", "none"])),
-        overdue=draw(st.sampled_from([None, 1000.0])),
+        order=draw(pick("fifo", "priority", "predicted", "shortest", "attained")),
+        backfill=draw(pick("greedy", "easy", "conservative", "none")),
+        overdue=draw(pick(None, 1000.0)),
     )
     # Under fair shares a round may leave a start to the next one, which the controller has a little later.
     between = "fair" if fair and draw(st.booleans()) else "rank"
@@ -59,8 +60,8 @@ def setups(draw: st.DrawFn, fair: bool = False) -> tuple[list[TraceJob], Setup]:
         TraceJob(
             str(i), 0.0, float(draw(st.integers(1, 3000))), draw(st.integers(1, nodes)), draw(st.integers(1, 4)),
             "H100",
-            1.0, user=draw(st.sampled_from(["ada", "bob"])), name=draw(st.sampled_from(["a", "b"])),
-            priority=draw(st.sampled_from([20, 50, 90])),
+            1.0, user=draw(pick("ada", "bob")), name=draw(pick("a", "b")),
+            priority=draw(pick(20, 50, 90)),
         )
         for i in range(draw(st.integers(1, 10)))
     ]  # fmt: skip

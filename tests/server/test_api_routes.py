@@ -15,9 +15,8 @@ from muster.api.errors import ErrorAnswer
 from muster.api.health import Alive
 from muster.api.metrics import SummaryView
 from muster.api.numbers import SPECIAL, json_number, number
-from muster.server.app import create_app
 from muster.server.typed_routes import needs, typed_router
-from shape_kit import all_routes, check, checked
+from shape_kit import all_routes, check, checked, document
 
 # These send something else than JSON: streams, files, Markdown, arrays, or nothing.
 NO_JSON = {
@@ -42,7 +41,7 @@ UNUSED = {"FindingView"}  # the lines of /v1/engines/{name}/doctor
 
 @pytest.fixture(scope="module")
 def api():
-    return create_app(None).openapi()
+    return document()
 
 
 def test_every_route_has_a_shape():

@@ -20,6 +20,7 @@ from muster.core.seat import Seat
 from muster.core.state import State
 from muster.sim.model import Cluster, Costs, JobResult, PoolShape, Result, Setup, TraceJob
 from muster.sim.run import EPOCH, replay
+from strategy_kit import pick
 
 FIFO = Rules(defaults=QueueRules(order="fifo", backfill="none"), preemption=Preemption(enabled=False))
 TWO = Cluster((PoolShape("main", 2, 8),))
@@ -44,9 +45,9 @@ def traces(draw: st.DrawFn) -> list[TraceJob]:
             draw(st.integers(0, 400)),
             draw(st.integers(0, 8)),
             draw(st.integers(1, 3)),
-            user=draw(st.sampled_from(["ada", "bob", ""])),
-            queue=draw(st.sampled_from(["a", "b", ""])),
-            priority=draw(st.sampled_from([20, 50, 90])),
+            user=draw(pick("ada", "bob", "")),
+            queue=draw(pick("a", "b", "")),
+            priority=draw(pick(20, 50, 90)),
         )
         for number in range(draw(st.integers(1, 25)))
     ]
