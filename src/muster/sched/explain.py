@@ -11,7 +11,7 @@ from typing import Any, Final
 from muster.core.job import Job, Seat
 from muster.core.reasons import Reason, reason
 from muster.core.state import State
-from muster.sched.backfill import Reservation, beside, reserve, takes
+from muster.sched.backfill import Reservation, expected_duration, reserve, undelayed_seats
 from muster.sched.board import Board
 from muster.sched.elastic import most_that_fit
 from muster.sched.gate import gate
@@ -66,7 +66,7 @@ class Explainer:
         if queued is None:
             return [job.reason] if job.reason is not None else []
         found: list[Reason] = []
-        for step in (self._claimed, self._resting, self._gated, self._placed):
+        for step in (self._claimed, self._held, self._gated, self._placed):
             found += [one for one in step(queued, brief) if one not in found]
             if found and (brief or step == self._claimed):
                 break
@@ -92,10 +92,12 @@ class Explainer:
             return seats
         if queued.stream.rules.backfill == "none":
             return seats if not self.line.ahead_of(queued.job.id) else None
-        ends = self.now + (takes(queued.job, rules, self.now) if lasts is None else lasts)
+        ends = self.now + (expected_duration(queued.job, rules, self.now) if lasts is None else lasts)
         kept = self.reservations(queued)
-        if any(one.hurt_by(seats, gang.ask, ends) for one in kept):
-            return beside(self.board, replace(gang, pools=pools), [one for one in kept if one.start < ends], fewest)
+        if any(one.delayed_by(seats, gang.ask, ends) for one in kept):
+            return undelayed_seats(
+                self.board, replace(gang, pools=pools), [one for one in kept if one.start < ends], fewest
+            )
         return seats
 
     def reservations(self, queued: Queued) -> list[Reservation]:
@@ -121,8 +123,8 @@ class Explainer:
             message = f"{_listed(nodes)} {'is' if len(nodes) == 1 else 'are'} kept for it"
         return [reason("waits_for_seats", message, nodes=nodes, leaving=names, by=by)]
 
-    def _resting(self, queued: Queued, brief: bool) -> list[Reason]:
-        job, until = queued.job, queued.stream.resting
+    def _held(self, queued: Queued, brief: bool) -> list[Reason]:
+        job, until = queued.job, queued.stream.not_before
         if until <= self.now:
             return []
         if job.not_before >= until:
@@ -190,7 +192,7 @@ class Explainer:
     # --- cached results -----------------------------------------------------------------------------------------------
     def _heads(self, queue: str) -> list[Job]:
         if queue not in self._first:
-            self._first[queue] = [one.job for one in islice(self.line.in_order(queue, resting=True), NAMED)]
+            self._first[queue] = [one.job for one in islice(self.line.in_order(queue, include_held=True), NAMED)]
         return self._first[queue]
 
     def _seats(self, queued: Queued, gang: GangRequest) -> tuple[Seat, ...] | None:

@@ -22,7 +22,7 @@ from muster.sched.victims import Freed, find_victims
 PRIORITIES: Final = (75, 95, 100)  # tried where they are higher than the job's own
 ENDS: Final = 5_000  # maximum ends of running gangs of a pool that are looked at
 SHORTEST: Final = 60.0  # seconds: no run shorter than this is proposed
-_BY_WORD: Final = {50: "normal", 75: "high", 95: "urgent"}
+_PRIORITY_NAMES: Final = {50: "normal", 75: "high", 95: "urgent"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ def unblock(explainer: Explainer, queued: Queued) -> list[Suggestion]:
     """Changes that would let the job start now, smallest change first; then the events that it waits for."""
     if queued.job.id in explainer.board.claims.by_job:
         return []
-    if queued.stream.resting > explainer.now:
+    if queued.stream.not_before > explainer.now:
         return list(_sooner(explainer, queued))  # nothing else helps before that time
     steps = (_shorter, _fewer_nodes, _lighter, _elsewhere, _more_quota, _priority, _turn, _soon, _end)
     return [found for step in steps for found in step(explainer, queued)]
@@ -163,7 +163,7 @@ def _priority(explainer: Explainer, queued: Queued) -> Iterator[Suggestion]:
     for priority in PRIORITIES:
         if job.spec.priority < priority <= most and (room := _room(explainer, queued, priority, rules)) is not None:
             victims = [explainer.named(known.job) for known in room.victims]
-            word = _BY_WORD.get(priority, str(priority))
+            word = _PRIORITY_NAMES.get(priority, str(priority))
             message = f"`priority: {word}` would take the place of {', '.join(victims[:5])}"
             yield Suggestion("raise_priority", message, {"set": {"priority": priority}, "preempts": victims})
             return
@@ -173,8 +173,8 @@ def _room(explainer: Explainer, queued: Queued, priority: int, rules: Rules) -> 
     board, stream = explainer.board, queued.stream
     job = replace(queued.job, spec=queued.job.spec.model_copy(update={"priority": priority}))
     standing = stream.policy.standing(job, rules, stream.rules, explainer.now)
-    worth = stream.policy.worth(standing.band, explainer.state.history) or 0.0
-    asking = Queued(job, replace(stream, band=standing.band, worth=worth, entries=[]), queued.entry)
+    value = stream.policy.value(standing.band, explainer.state.history) or 0.0
+    asking = Queued(job, replace(stream, band=standing.band, value=value, entries=[]), queued.entry)
     gang, shape = explainer.line.filling.gang(queued), stream.shape
     for pool in shape.gang.pools:
         if gate(board, rules, job, pool, shape.each * shape.fewest) is None:

@@ -33,7 +33,7 @@ class Site(TypedDict, total=False):
     objections: Objections
     log_limit_max: int | None
     quota: Quota
-    refusal: str
+    isolation_error: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Context:
     objections: Objections = no_objections
     log_limit_max: int | None = None  # maximum bytes of output per rank that a job may ask to keep; None: no maximum
     quota: Quota = UNLIMITED  # of the user and the project of the job
-    refusal: str = ""  # why a member's job can't be isolated on this machine; "" when it can
+    isolation_error: str = ""  # why a member's job can't be isolated on this machine; "" when it can
     sight: Sight = NOTHING_AMISS  # what this machine's files say about the job
     trusted: bool = False  # an administrator submits the job
     project_of: Callable[[str], str | None] = no_job  # of a job that has ended, by its id; None: there is none

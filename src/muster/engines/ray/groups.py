@@ -22,11 +22,11 @@ Bundle = Mapping[str, float]
 
 
 class PlacementGroups:
-    def __init__(self, cluster: Cluster, lines: AgentLinks, changed: Callable[[], None]) -> None:
+    def __init__(self, cluster: Cluster, links: AgentLinks, changed: Callable[[], None]) -> None:
         self.installation = ""
         self.on_removed: Callable[[Key], None] = lambda key: None
         self._cluster = cluster
-        self._agent_links = lines
+        self._agent_links = links
         self._changed = changed
         self._held: dict[Key, list[dict[str, float]]] = {}  # groups that exist, as far as known, and their bundles
         self._given_up: set[Key] = set()  # groups that should no longer exist

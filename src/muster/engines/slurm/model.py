@@ -145,7 +145,7 @@ class SlurmClient(Protocol):
     def cancel(self, ids: Sequence[str], pending: bool = False) -> None:
         """Cancels jobs. `pending`: only jobs that have not started. Jobs that have ended are ignored."""
 
-    def ring(self, ids: Sequence[str]) -> None:
+    def signal_scripts(self, ids: Sequence[str]) -> None:
         """Sends SIGUSR1 to the batch scripts."""
 
     def limit(self, id: str, minutes: int) -> None:

@@ -100,7 +100,7 @@ class Tools:
     def cancel(self, ids: Sequence[str], pending: bool = False) -> None:
         self._scancel(ids, *(["--state=PENDING"] if pending else []))
 
-    def ring(self, ids: Sequence[str]) -> None:
+    def signal_scripts(self, ids: Sequence[str]) -> None:
         self._scancel(ids, "--batch", "--signal=USR1")
 
     def limit(self, id: str, minutes: int) -> None:

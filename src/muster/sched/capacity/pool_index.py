@@ -36,13 +36,13 @@ class PoolIndex:
         self.grew = 0
         self._clear()
 
-    def follow(self, rules: PoolRules) -> None:
+    def set_rules(self, rules: PoolRules) -> None:
         self.rules = rules
         if self.levels != _levels(rules):
             self.levels = _levels(rules)
             self._rebuild(self.levels)
 
-    def know(self, label: str) -> bool:
+    def index_label(self, label: str) -> bool:
         """Whether any node carries the label. If so, cells are separated by it from now on."""
         if not self.labelled[label]:
             return False
@@ -93,7 +93,7 @@ class PoolIndex:
         if bucket != slot.bucket:
             self._move(slot, cell, bucket)
         if slot.odd or slot.cpu < group.cpu_each * bucket or slot.memory < group.memory_each * bucket:
-            group.judge(slot)
+            group.update_odd(slot)
         if slot.devices:
             room = bucket * WHOLE if bucket > 0 else 0
             if slot.parts or slot.shared:
@@ -153,7 +153,7 @@ class PoolIndex:
             group = self.groups[kind] = Group(kind)
             self.wants.clear()
             self.tallies.clear()
-        group.welcome(slot.total, units)
+        group.add_hardware(slot.total, units)
         where = tuple([slot.labels.get(name, "") for name in self.names])
         cell = self.cells.get((kind, where))
         if cell is None:

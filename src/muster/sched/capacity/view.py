@@ -12,7 +12,7 @@ from muster.core.seat import Seat
 from muster.sched.capacity.cells import Cell, Group, Wanted
 from muster.sched.capacity.free import Free
 from muster.sched.capacity.pool_index import PoolIndex
-from muster.sched.capacity.slot import Key, Slot, parcel, pick_devices
+from muster.sched.capacity.slot import Key, Slot, pick_devices, round_to_slice
 from muster.sched.capacity.tally import Domain
 from muster.sched.place import GangRequest
 
@@ -25,7 +25,7 @@ class View:
     def __init__(self, pool_index: PoolIndex, gang: GangRequest, wanted: Wanted) -> None:
         self.pool_index, self.gang, self.wanted = pool_index, gang, wanted
         self.needs: dict[Group, int] = dict(wanted)
-        self.share = WHOLE if gang.ask.share >= WHOLE else parcel(gang.ask.share, pool_index.rules.slices)
+        self.share = WHOLE if gang.ask.share >= WHOLE else round_to_slice(gang.ask.share, pool_index.rules.slices)
         self.out: dict[Cell, int] = {}  # nodes with enough free units that still can't hold a worker, as bits
         self.late: dict[Cell, int] = {}  # nodes to use last, as bits
         self._masks: dict[Cell, int] = {}
@@ -131,7 +131,7 @@ class View:
             if share < WHOLE:
                 for _, _, _, slot in group.parts[bisect_left(group.parts, (share,)) :]:
                     self.sharers[slot.cell] = self.sharers.get(slot.cell, 0) | slot.bit
-            if share == WHOLE and group.modest(gang.ask, need):
+            if share == WHOLE and group.surely_fits(gang.ask, need):
                 doubtful: Iterator[Slot] = iter(group.odd | group.closing)
             else:
                 doubtful = (slot for cell in group.cells for slot in cell.members(self.mask(cell)))
@@ -189,7 +189,7 @@ def views(gang: GangRequest, free: Free) -> Iterator[View]:
         pool_index = free.pool_indexes.get(pool)
         if pool_index is None:
             continue
-        known = {label for label in labels if pool_index.know(label)}
+        known = {label for label in labels if pool_index.index_label(label)}
         if gang.require in labels and gang.require not in known:
             continue
         wanted = pool_index.wanted(gang.ask)

@@ -33,7 +33,7 @@ class Attained:
         assert isinstance(band, tuple)
         return (-band[0], band[1], *key)
 
-    def worth(self, band: Hashable, history: History) -> float:
+    def value(self, band: Hashable, history: History) -> float:
         assert isinstance(band, tuple)
         priority, level = band
         return float(10.0 ** (priority * 0.3 - 3.0 * level))

@@ -22,5 +22,5 @@ class Turns:
     def rank(self, band: Hashable, key: Key, history: History) -> Key:
         return key
 
-    def worth(self, band: Hashable, history: History) -> float:
+    def value(self, band: Hashable, history: History) -> float:
         return 0.0

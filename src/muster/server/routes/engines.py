@@ -89,7 +89,7 @@ def _kept(leader: Leader, engine: str, since: float, named: set[str]) -> Iterato
         for one in leader.store.attempts(job.id):
             if one.pool not in pools or one.running_at is None or (one.ended_at or since) < since:
                 continue
-            nodes = tuple(dict.fromkeys(leader.engine.called(worker.node) for worker in one.workers))
+            nodes = tuple(dict.fromkeys(leader.engine.own_name(worker.node) for worker in one.workers))
             accelerators = job.ask.accelerators * len(one.workers)
             yield Attempted(job.id, one.number, nodes, one.running_at, one.ended_at, accelerators)
 

@@ -36,7 +36,7 @@ from muster.core.reasons import Reason
 from muster.core.spec import JobSpec, dump_job
 from muster.core.state import State
 from muster.sched.snapshot import Snapshot, take
-from muster.sched.whatif import newcomer, what_if
+from muster.sched.whatif import unsubmitted_job, what_if
 from muster.server.auth import Identity
 from muster.server.context import HEAVY, Caller, Leading, Ref, find_job, job_views, sees, view_of, waits_of
 from muster.server.leader import Leader
@@ -279,11 +279,11 @@ def _dry(leader: Leader, caller: Identity, submission: Submission, site: Site) -
 
     def look(state: State) -> tuple[Snapshot, Job, Callable[[Job], bool]]:
         admit(submission, context(leader.store, state, caller.user, leader.local, sight, **site))
-        job = newcomer(state, submission.spec, caller.user, now)
+        job = unsubmitted_job(state, submission.spec, caller.user, now)
         return take(state, leader.controller.board, now, users=[job]), job, sees(caller, state)
 
-    shot, job, may_see = leader.look(look)
-    return what_if(shot, job, may_see).to_dict()
+    snapshot, job, may_see = leader.look(look)
+    return what_if(snapshot, job, may_see).to_dict()
 
 
 def _known(leader: Leader, submission: Submission) -> bool:
