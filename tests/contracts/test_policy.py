@@ -65,9 +65,9 @@ class TestPolicy:
     def test_it_says_who_it_is(self, name: str) -> None:
         policy = POLICIES.get(name)
         assert policy.name == name
-        assert policy.words
-        assert policy.words[0].islower()
-        assert policy.words[-1] != "."
+        assert policy.description
+        assert policy.description[0].islower()
+        assert policy.description[-1] != "."
 
     @settings(deadline=None)
     @given(job=jobs(), queue=queue_rules, ends=histories, later=st.integers(0, 5000))
@@ -128,7 +128,7 @@ class TestPolicy:
 
     def test_higher_priority_goes_first_where_the_order_speaks_of_it(self, name: str) -> None:
         policy = POLICIES.get(name)
-        if "priority" not in policy.words:
+        if "priority" not in policy.description:
             return
         rules = Rules(preemption=Preemption(enabled=False), defaults=QueueRules(order=name, overdue=None))
         world = World(rules)

@@ -20,7 +20,7 @@ from muster.engines.registry import LOCAL, check_engines
 from muster.server.settings import Settings
 
 _SKEW = 5.0  # seconds; the server's Date header has whole seconds
-_PATIENCE = 5.0  # seconds
+_TIMEOUT = 5.0  # seconds
 _BEHIND = 10_000  # events that a follower may be behind
 
 
@@ -49,7 +49,7 @@ def port(home: Path) -> Iterator[Check]:
 
 def server(home: Path) -> Iterator[Check]:
     """Whether the server is reachable, ready, the leader, has the same clock, and accepts our token."""
-    with client(timeout=_PATIENCE) as to:
+    with client(timeout=_TIMEOUT) as to:
         try:
             answer = to.ready()
             where = ", ".join(to.target.urls)

@@ -58,7 +58,7 @@ class Forecaster:
     def step(self) -> None:
         """Makes the forecasts and notes the reasons that are due. Raises Unavailable or Conflict if it can't write."""
         now = self._clock.now()
-        asked = self._ripe(now)
+        asked = self._due(now)
         if asked:
             self._forecast(asked, now)
         if now - self._noted_at >= NOTED_EVERY:
@@ -66,7 +66,7 @@ class Forecaster:
             self._note(now)
 
     # --- forecasts ----------------------------------------------------------------------------------------------------
-    def _ripe(self, now: float) -> list[str]:
+    def _due(self, now: float) -> list[str]:
         found: list[str] = []
         while self._new and self._new[0][0] + FORECAST_AFTER <= now:
             found.append(self._new.popleft()[1])
@@ -98,7 +98,7 @@ class Forecaster:
     def _changed(self, state: State, now: float) -> list[Event]:
         explainer = Explainer.of(state, now, self._board())
         codes, events = dict[str, str](), list[Event]()
-        for queued in islice(explainer.line.in_order(include_held=True), NOTED):
+        for queued in islice(explainer.positions.in_order(include_held=True), NOTED):
             job = queued.job
             if now - job.since < NOTED_EVERY:
                 continue

@@ -15,7 +15,7 @@ NODES_EVERY = 15.0  # seconds between polls of the nodes of an engine that doesn
 
 
 class EnginePoller:
-    """Call `ask` before a commit, the `…_events` methods within it, and `settle` or `doubt` after it."""
+    """Call `ask` before a commit, the `…_events` methods within it, and `settle` or `poll_again` after it."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -95,7 +95,7 @@ class EnginePoller:
         """The news is committed and can be dropped."""
         self.news, self.nodes, self._complete = [], None, False
 
-    def doubt(self) -> None:
+    def poll_again(self) -> None:
         """The commit may have failed: everything is polled again."""
         self.nodes, self._nodes_at, self._polled_at, self.changed = None, None, None, True
 

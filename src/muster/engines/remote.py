@@ -148,8 +148,8 @@ class RemoteEngine:
 
     def objections(self, spec: JobSpec, pool: str) -> Sequence[Problem]:
         """See `muster.engines.base.SpecChecking`; most adapters have no `objections`."""
-        judge: Callable[[GangLaunch], Sequence[Problem]] | None = getattr(self._adapter, "objections", None)
-        return judge(replace(gang_of(spec, self.kind), pool=pool)) if judge is not None else ()
+        check: Callable[[GangLaunch], Sequence[Problem]] | None = getattr(self._adapter, "objections", None)
+        return check(replace(gang_of(spec, self.kind), pool=pool)) if check is not None else ()
 
     def usage(self, since: float) -> Iterable[Usage]:
         return self._adapter.usage(since)

@@ -32,7 +32,7 @@ class Policy(Protocol):
     """An order of jobs. It must be deterministic, and no job may starve under a bounded load."""
 
     name: str
-    words: str  # the order in plain language: "first come, first served"
+    description: str  # the order in plain language: "first come, first served"
     values: bool  # whether jobs have a value (`value`), so that one may be preempted for another
     learns: bool  # whether that value changes with the history of finished jobs
 

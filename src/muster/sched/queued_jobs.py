@@ -39,7 +39,7 @@ class Shape:
 class Stream:
     queue: str
     user: str  # "" where the queue does not distinguish users
-    whose: str  # the user to whom the band applies, where a band depends on the user
+    band_user: str  # the user to whom the band applies, where a band depends on the user
     project: str
     shape: Shape
     band: Hashable

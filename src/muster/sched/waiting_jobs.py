@@ -126,7 +126,7 @@ class WaitingJobs:
                 self.shapes.setdefault(pool, {})[shape] = None
         shape.streams[stream] = None
         self.streams[stream.queue][stream] = None
-        self._user_streams[stream.whose][stream] = None
+        self._user_streams[stream.band_user][stream] = None
         if stream.policy.values:
             stream.value = stream.policy.value(stream.band, self.state.history)
         for pool in shape.gang.pools:
@@ -138,7 +138,7 @@ class WaitingJobs:
     def _close(self, stream: Stream) -> None:
         """Removes a stream from the indexes after its last job has left."""
         shape = stream.shape
-        del shape.streams[stream], self.streams[stream.queue][stream], self._user_streams[stream.whose][stream]
+        del shape.streams[stream], self.streams[stream.queue][stream], self._user_streams[stream.band_user][stream]
         if stream.policy.values:
             self._drop_value(stream)
         if stream.overdue:

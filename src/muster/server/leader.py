@@ -108,7 +108,7 @@ class Leader:
         self._first_rules()
         self._first_token()
         self._warn_of_names()
-        self._recall_names()
+        self._restore_names()
         for member in self.engine.members().values():
             member.start()
         self._warn_of_isolation()
@@ -185,7 +185,7 @@ class Leader:
             self.followers.append(Follower("hooks", hooks.fold, self.store, self.commit, may_act, begin="last"))
         return Outbox(self.store.database, self.commit, self.clock, {KIND: hooks.deliver}, may_act)
 
-    def _recall_names(self) -> None:
+    def _restore_names(self) -> None:
         state = self.store.state()
         engines = {pool.name: pool.engine for pool in state.pools.values()}
         nodes = [*state.nodes.values(), *state.machines.values()]

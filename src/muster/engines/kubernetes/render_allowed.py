@@ -204,7 +204,7 @@ def _differences(
             continue
         if "secret" in ".".join(path).lower() and isinstance(value, str) and is_gang_secret(value):
             yield Problem(_dotted(path), _shown(value), "a Secret of your own", "Those of gangs are Muster's alone.")
-        elif not look.allow.any and (problem := _judge(path, value, path in before, rules, workers, kept, look)):
+        elif not look.allow.any and (problem := _check_value(path, value, path in before, rules, workers, kept, look)):
             yield problem
     if look.allow.any:
         return
@@ -214,7 +214,7 @@ def _differences(
             yield look.never(_dotted(path), None)
 
 
-def _judge(
+def _check_value(
     path: Path,
     value: object,
     there: bool,

@@ -31,7 +31,6 @@ class Cluster:
     name: str
     version: str
     max_array: int = 1001  # tasks of one array, plus one
-    kill_wait: float = 30.0  # seconds between SIGTERM and SIGKILL
     accounting: bool = False  # whether `sacct` returns anything
 
 

@@ -61,12 +61,10 @@ class Tools:
         }
         version = config.get("SLURM_VERSION", "")
         array = config.get("MaxArraySize", "1001")
-        wait = re.match(r"\d+", config.get("KillWait", "30"))
         return Cluster(
             config.get("ClusterName", "?"),
             version,
             int(array) if array.isdigit() else 1001,
-            float(wait[0]) if wait else 30.0,
             config.get("AccountingStorageType", "").endswith("slurmdbd"),
         )
 

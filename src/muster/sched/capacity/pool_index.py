@@ -10,11 +10,12 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import Counter
 from math import inf
+from operator import attrgetter
 
 from muster.core.resources import WHOLE, Resources
 from muster.core.rules import PoolRules
 from muster.sched.capacity.cells import Cell, Group, Kind, Wanted, kind_of, least_bucket, suits
-from muster.sched.capacity.slot import Key, Slot
+from muster.sched.capacity.slot import Slot
 from muster.sched.capacity.tally import Tally
 
 _LOG = 4096  # changed cells that are logged for the tallies
@@ -202,7 +203,7 @@ class PoolIndex:
     def _tidy(self) -> None:
         """Sorts the nodes of cells again to which nodes were added or from which nodes were removed."""
         for cell in self.stale:
-            cell.slots.sort(key=_key)
+            cell.slots.sort(key=attrgetter("key"))
             cell.masks = [0] * cell.group.buckets
             for index, slot in enumerate(cell.slots):
                 slot.bit = 1 << index
@@ -214,7 +215,3 @@ class PoolIndex:
 def _levels(rules: PoolRules) -> tuple[str, ...]:
     # A level named "node" is the node itself, which holds one worker of a gang, so it is not used as a domain.
     return tuple(name for name in rules.levels if name != "node")
-
-
-def _key(slot: Slot) -> Key:
-    return slot.key

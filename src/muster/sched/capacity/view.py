@@ -6,13 +6,14 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from heapq import merge
 from itertools import islice
+from operator import attrgetter
 
 from muster.core.resources import WHOLE
 from muster.core.seat import Seat
 from muster.sched.capacity.cells import Cell, Group, Wanted
 from muster.sched.capacity.free import Free
 from muster.sched.capacity.pool_index import PoolIndex
-from muster.sched.capacity.slot import Key, Slot, pick_devices, round_to_slice
+from muster.sched.capacity.slot import Slot, pick_devices, round_to_slice
 from muster.sched.capacity.tally import Domain
 from muster.sched.place import GangRequest
 
@@ -95,7 +96,7 @@ class View:
 
     def seats(self, slots: list[Slot]) -> tuple[Seat, ...]:
         """One seat on each node, sorted along the topology, so that ranks with close numbers are close together."""
-        slots.sort(key=_place)
+        slots.sort(key=attrgetter("place"))
         count = self.gang.ask.accelerators
         if count and self.share == WHOLE:
             return tuple([Seat(slot.name, pick_devices(slot.mask, count, slot.links)) for slot in slots])
@@ -174,7 +175,7 @@ class View:
             if len(there) == 1:
                 yield from there[0][0].members(there[0][1])
             elif there:
-                yield from merge(*[cell.members(mask) for cell, mask in there], key=_key)
+                yield from merge(*[cell.members(mask) for cell, mask in there], key=attrgetter("key"))
 
 
 def views(gang: GangRequest, free: Free) -> Iterator[View]:
@@ -203,11 +204,3 @@ def _with_and_without_late(view: View) -> Iterator[View]:
     if view.late:
         yield view.without_late()
     yield view
-
-
-def _key(slot: Slot) -> Key:
-    return slot.key
-
-
-def _place(slot: Slot) -> tuple[tuple[str, ...], Key]:
-    return slot.place

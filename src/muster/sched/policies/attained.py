@@ -16,7 +16,7 @@ EXACT = 1 + 1e-12  # makes up for rounding in the multiplication
 
 class Attained:
     name = "attained"
-    words = "higher priority first, then who has had the least service so far"
+    description = "higher priority first, then who has had the least service so far"
     values = True
     learns = False
 

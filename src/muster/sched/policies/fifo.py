@@ -12,7 +12,7 @@ from muster.sched.order import Key, Standing
 
 class Fifo:
     name = "fifo"
-    words = "first come, first served"
+    description = "first come, first served"
     values = False
     learns = False
 

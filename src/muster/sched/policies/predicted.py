@@ -37,7 +37,7 @@ class Band(NamedTuple):
 
 class Predicted:
     name = "predicted"
-    words = "higher priority first, then who is expected to be done at the least cost"
+    description = "higher priority first, then who is expected to be done at the least cost"
     values = True
     learns = True
 

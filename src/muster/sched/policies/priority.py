@@ -14,7 +14,7 @@ CLASS = 25.0  # points between two named priorities; a wait of `ageing` seconds 
 
 class Priority:
     name = "priority"
-    words = "higher priority first"
+    description = "higher priority first"
     values = True
     learns = False
 

@@ -12,7 +12,7 @@ from muster.sched.order import Key, Standing, expected, priority_now
 
 class Shortest:
     name = "shortest"
-    words = "higher priority first, then the shortest expected run time"
+    description = "higher priority first, then the shortest expected run time"
     values = False
     learns = False
 

@@ -12,7 +12,7 @@ from muster.sched.order import Key, Standing
 
 class Turns:
     name = "turns"
-    words = "in turns, who has waited longest since its last one first"
+    description = "in turns, who has waited longest since its last one first"
     values = False
     learns = False
 

@@ -86,7 +86,7 @@ def _next(leader: Leader, caller: Identity, state: State, queue: str | None, lim
     if queue is not None and (known is None or not _open(visible, known.project, known.name)):
         raise NotFound(f"There is no queue {queue!r} that you can see.", "See `muster queue`.")
     explainer = explainer_for(leader, caller, state)
-    line = (queued.job for queued in explainer.line.in_order(queue, include_held=True))
+    line = (queued.job for queued in explainer.positions.in_order(queue, include_held=True))
     names = [job.id for job in islice((job for job in line if explainer.sees(job)), limit)]
     return take(state, explainer.board, explainer.now, names), names
 

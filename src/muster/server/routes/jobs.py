@@ -26,7 +26,7 @@ from muster.api.jobs import (
 from muster.api.why import WhatIfView
 from muster.api.words import PHASES, Phase
 from muster.control.admission import Files, Site
-from muster.control.admission.files import NOTHING_AMISS
+from muster.control.admission.files import NO_FINDINGS
 from muster.control.submit import Submission, admit, context, earlier, peek, resume, stop, submit
 from muster.core.errors import Conflict, Invalid, MusterError
 from muster.core.event import Event
@@ -275,10 +275,10 @@ def _submit(leader: Leader, caller: Identity, proposal: Proposal) -> JobView | N
 def _dry(leader: Leader, caller: Identity, submission: Submission, site: Site) -> WhatIfView:
     """Raises Refused, or predicts what would happen to the job. Computed in this thread, not between two commits."""
     now = leader.clock.now()
-    sight = Files().look(submission.spec, submission.python) if leader.local else NOTHING_AMISS
+    file_findings = Files().look(submission.spec, submission.python) if leader.local else NO_FINDINGS
 
     def look(state: State) -> tuple[Snapshot, Job, Callable[[Job], bool]]:
-        admit(submission, context(leader.store, state, caller.user, leader.local, sight, **site))
+        admit(submission, context(leader.store, state, caller.user, leader.local, file_findings, **site))
         job = unsubmitted_job(state, submission.spec, caller.user, now)
         return take(state, leader.controller.board, now, users=[job]), job, sees(caller, state)
 

@@ -80,8 +80,8 @@ def _look(
         if cause is None and live is not None and live.seatless:
             cause = reason("no_nodes_needed")
         return _Found([cause] if cause else []), None, explainer
-    place = explainer.line.ahead_of(live.id)
-    first = (queued.job for queued in islice(explainer.line.in_order(live.queue), min(place, _SHOWN_AHEAD)))
+    place = explainer.positions.ahead_of(live.id)
+    first = (queued.job for queued in islice(explainer.positions.in_order(live.queue), min(place, _SHOWN_AHEAD)))
     ahead: list[JobAhead] = [
         {
             "id": explainer.named(one),
