@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from muster.sim.cluster import ClusterFile, Layout, beside, read_cluster
+from muster.sim.cluster import ClusterFile, Layout, cluster_file_of, read_cluster
 from muster.sim.model import Costs, Result, Setup, TraceJob
 from muster.sim.presets import PRESETS
 from muster.sim.run import replay
@@ -56,7 +56,7 @@ def take_traces(parser: ArgumentParser) -> None:
 
 
 def load(path: Path, first: int | None = None) -> Workload:
-    where = beside(path)
+    where = cluster_file_of(path)
     assert where is not None, f"there is no cluster file beside {path}"
     cluster = read_cluster(where)
     return Workload(read_trace(path, Options(per_node=cluster.per_node)).jobs[:first], cluster)

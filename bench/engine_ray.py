@@ -64,7 +64,7 @@ def look_cost(jobs: int) -> float:
     ledger = Ledger()
     base = {"attempt": 1, "worker": 0, "status": "running", "exit": None, "workers": 1, "driver": False}
     for node in range(jobs // 10):
-        ledger.hear((f"node-{node}", "plain"), [{"job": f"job-{10 * node + i}", **base} for i in range(10)])
+        ledger.record_reports((f"node-{node}", "plain"), [{"job": f"job-{10 * node + i}", **base} for i in range(10)])
 
     def look() -> float:
         begun = time.perf_counter()

@@ -21,7 +21,7 @@ from muster.cli.demo_view import write_picture
 from muster.cli.sim_view import comparison
 from muster.sim.cluster import read_cluster
 from muster.sim.presets import PRESETS
-from muster.sim.report import Story
+from muster.sim.report import ReportContent
 from muster.sim.run import replay
 from muster.sim.summary import summarise
 from muster.sim.traces import Options, read_trace
@@ -56,7 +56,7 @@ def draw_sim() -> int:
         jobs = read_trace(trace, Options(per_node=file.per_node)).jobs
         setups = [make_setup(name, PRESETS.get(name), file, "plain", Changes()) for name in POLICIES]
         results = [replay(jobs, setup) for setup in setups]
-    story = Story("", {}, [], [], results, [summarise(result) for result in results])
+    story = ReportContent("", {}, [], [], results, [summarise(result) for result in results])
     command = "$ muster sim week.csv " + " ".join(f"-p {name}" for name in POLICIES)
     head = Text(f"{len(jobs):,} jobs of week.csv", style="bold")
     picture = Group(Text(command, style="green"), Text(), head, comparison(story))

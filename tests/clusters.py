@@ -14,7 +14,7 @@ from muster.core.resources import WHOLE, Resources
 from muster.core.rules import PoolRules
 from muster.core.seat import Seat
 from muster.sched.capacity.free import Free
-from muster.sched.capacity.slot import parcel
+from muster.sched.capacity.slot import round_to_slice
 from muster.sched.place import GangRequest
 from strategy_kit import pick
 
@@ -53,7 +53,7 @@ class Cluster:
         return ask.share < WHOLE and any(left >= self.part(gang) for left in node.parts.values())
 
     def part(self, gang: GangRequest) -> int:
-        return parcel(gang.ask.share, self.rules.slices) if gang.ask.share < WHOLE else WHOLE
+        return round_to_slice(gang.ask.share, self.rules.slices) if gang.ask.share < WHOLE else WHOLE
 
     def domains(self, gang: GangRequest, pool: str, labels: tuple[str, ...]) -> list[set[str]]:
         """The nodes that hold a worker, by what they share; enough of them in each."""

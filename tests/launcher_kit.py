@@ -20,7 +20,7 @@ from muster.runtime import processes
 from muster.runtime.ranks import gang_mark
 
 
-class Workshop:
+class LauncherFixture:
     """Makes worker folders under one root, starts launchers in them, and leaves nothing running."""
 
     def __init__(self, root: Path, server: IngestServer) -> None:
@@ -106,9 +106,9 @@ class Workshop:
 
 
 @contextmanager
-def workshop(root: Path, tls: ssl.SSLContext | None = None) -> Iterator[Workshop]:
+def launcher_fixture(root: Path, tls: ssl.SSLContext | None = None) -> Iterator[LauncherFixture]:
     with ingest_server(tls) as server:
-        made = Workshop(root, server)
+        made = LauncherFixture(root, server)
         try:
             yield made
         finally:

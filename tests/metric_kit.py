@@ -31,7 +31,7 @@ def curve_of(steps: Iterable[int], scale: float = 1.0) -> Column:
     return column((step, 1000.0 + step, scale * step) for step in steps)
 
 
-class Shop:
+class MetricStore:
     """A store with metrics, without a server."""
 
     def __init__(self, url: str) -> None:
@@ -66,7 +66,7 @@ class Shop:
         return seen(zip(*(column.tolist() for column in columns), strict=True))
 
 
-class Keeper:
+class PointIntake:
     """The least that takes in a batch: its points. `outside`: runs that are no jobs, with their projects."""
 
     def __init__(self, metrics: Metrics, outside: dict[str, str] | None = None) -> None:
@@ -93,8 +93,8 @@ class Keeper:
 
 
 @contextmanager
-def shop(url: str) -> Iterator[Shop]:
-    made = Shop(url)
+def metric_store(url: str) -> Iterator[MetricStore]:
+    made = MetricStore(url)
     made.open()
     try:
         yield made
@@ -106,5 +106,5 @@ def seen(points: Iterable[tuple[int, int, float, float]]) -> list[Seen]:
     return [(attempt, step, time, pack("<d", value)) for attempt, step, time, value in points]
 
 
-def told(attempt: int, points: Sequence[Point]) -> list[Seen]:
+def expected_points(attempt: int, points: Sequence[Point]) -> list[Seen]:
     return seen((attempt, *point) for point in points)

@@ -22,7 +22,7 @@ from record_kit import Record, open_record
 
 
 @dataclass
-class Person:
+class FakeCaller:
     """Who asks: a role in each of some projects."""
 
     user: str = "ada"
@@ -49,11 +49,11 @@ class Person:
 
 
 @dataclass
-class Table:
+class MlflowFixture:
     record: Record
-    person: Person = field(default_factory=Person)
+    person: FakeCaller = field(default_factory=FakeCaller)
 
-    def ask(self, method: str, path: str, person: Person | None = None, **request: Any) -> Any:
+    def ask(self, method: str, path: str, person: FakeCaller | None = None, **request: Any) -> Any:
         context = MlflowContext(self.record.track, person or self.person)
         return json.loads(CALLS[method, path].run(context, request))
 
@@ -75,9 +75,9 @@ class Table:
 
 
 @contextmanager
-def open_table(url: str, home: Path) -> Iterator[Table]:
+def open_mlflow(url: str, home: Path) -> Iterator[MlflowFixture]:
     with open_record(url, home) as record:
-        yield Table(record)
+        yield MlflowFixture(record)
 
 
 def with_client(server: LiveServer, code: str, uri: str = "http", **env: str) -> Any:

@@ -26,7 +26,7 @@ from muster.core.rules import (
     Window,
 )
 from muster.core.spec import fewest_nodes
-from muster.sched.capacity.slot import parcel
+from muster.sched.capacity.slot import round_to_slice
 from muster.sched.policies import POLICIES
 from muster.sched.schedule import schedule
 from worlds import World
@@ -273,7 +273,7 @@ def plan_is_sound(world: World, plan: Plan) -> None:
         for seat in start.seats:
             assert len(set(seat.devices)) == len(seat.devices) == job.ask.accelerators
             assert seat.share == (
-                parcel(job.ask.share, state.rules.pool(pool).slices) if job.ask.share < WHOLE else WHOLE
+                round_to_slice(job.ask.share, state.rules.pool(pool).slices) if job.ask.share < WHOLE else WHOLE
             )
     for leave in plan.yields:
         job = state.jobs[leave.job]

@@ -10,7 +10,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from tiny import TOKEN, refusal, tiny, view
+from fake_server import TOKEN, fake_server, refusal, view
 
 import muster
 from live import PATIENCE, until
@@ -27,7 +27,7 @@ MEMBERS = [(*pair, name) for pair in PAIRS for name in dir(pair[0]) if not name.
 
 @pytest.fixture
 def server():
-    with tiny(jobs=[view(1, "succeeded", finished_at=2.0)], chunks=list(CHUNKS)) as made:
+    with fake_server(jobs=[view(1, "succeeded", finished_at=2.0)], chunks=list(CHUNKS)) as made:
         yield made
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 
 import pytest
+from fake_server import TOKEN, fake_server, refusal, view
 from starlette.responses import JSONResponse
-from tiny import TOKEN, refusal, tiny, view
 
 from live import PATIENCE, until
 from muster import Client
@@ -18,7 +18,7 @@ LINES = [f"{n}{part}" for n in range(1, 11) for part in "ab"]
 
 @pytest.fixture
 def server():
-    with tiny(jobs=[view(1, "succeeded", finished_at=2.0)], chunks=list(CHUNKS)) as made:
+    with fake_server(jobs=[view(1, "succeeded", finished_at=2.0)], chunks=list(CHUNKS)) as made:
         yield made
 
 

@@ -6,8 +6,8 @@ import json
 import socket
 
 import pytest
+from fake_server import TOKEN, fake_server, refusal, view
 from starlette.responses import HTMLResponse
-from tiny import TOKEN, refusal, tiny, view
 
 from muster import Client
 from muster.client.http import ROUNDS
@@ -26,7 +26,7 @@ def _no_server_of_the_user(monkeypatch, tmp_path):
 
 @pytest.fixture
 def server():
-    with tiny(jobs=[view(1)]) as made:
+    with fake_server(jobs=[view(1)]) as made:
         yield made
 
 
@@ -157,7 +157,7 @@ def test_the_next_server_is_asked_when_one_is_gone_and_the_one_that_answered_is_
 
 
 def test_a_server_that_does_not_lead_passes_the_request_on():
-    with tiny(jobs=[view(1)]) as stand_by, tiny(jobs=[view(1)]) as leader:
+    with fake_server(jobs=[view(1)]) as stand_by, fake_server(jobs=[view(1)]) as leader:
         stand_by.failures += [refusal(503, "unavailable")]
         with Client(f"{stand_by.url},{leader.url}", TOKEN) as client:
             assert client.job("job-1").id == "job-1"
@@ -165,7 +165,7 @@ def test_a_server_that_does_not_lead_passes_the_request_on():
 
 
 def test_asking_is_bounded_when_no_server_leads():
-    with tiny() as one, tiny() as two:
+    with fake_server() as one, fake_server() as two:
         one.failures += [refusal(503, "unavailable") for _ in range(10)]
         two.failures += [refusal(503, "unavailable") for _ in range(10)]
         with Client(f"{one.url},{two.url}", TOKEN) as client, pytest.raises(Unavailable, match="What"):

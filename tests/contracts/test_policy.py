@@ -66,9 +66,9 @@ class TestPolicy:
     def test_it_says_who_it_is(self, name: str) -> None:
         policy = POLICIES.get(name)
         assert policy.name == name
-        assert policy.words
-        assert policy.words[0].islower()
-        assert policy.words[-1] != "."
+        assert policy.description
+        assert policy.description[0].islower()
+        assert policy.description[-1] != "."
 
     @settings(deadline=None)
     @given(job=jobs(), queue=queue_rules, ends=histories, later=st.integers(0, 5000))
@@ -79,7 +79,7 @@ class TestPolicy:
         hash(first.band)
         one, two = learnt(ends), learnt(ends)
         assert policy.rank(first.band, first.key, one) == policy.rank(again.band, again.key, two)
-        assert policy.worth(first.band, one) == policy.worth(again.band, two)
+        assert policy.value(first.band, one) == policy.value(again.band, two)
         assert all(isfinite(part) for part in policy.rank(first.band, first.key, one))
 
     @settings(deadline=None)
@@ -121,15 +121,15 @@ class TestPolicy:
 
     @settings(deadline=None)
     @given(job=jobs(), queue=queue_rules, ends=histories)
-    def test_a_worth_is_a_plain_number(self, name: str, job: Job, queue, ends) -> None:
+    def test_a_value_is_a_plain_number(self, name: str, job: Job, queue, ends) -> None:
         policy = POLICIES.get(name)
-        worth = policy.worth(policy.standing(job, Rules(), queue, _after(job)).band, learnt(ends))
-        assert 0.0 <= worth < inf
-        assert policy.values == (worth > 0.0)
+        value = policy.value(policy.standing(job, Rules(), queue, _after(job)).band, learnt(ends))
+        assert 0.0 <= value < inf
+        assert policy.values == (value > 0.0)
 
     def test_higher_priority_goes_first_where_the_order_speaks_of_it(self, name: str) -> None:
         policy = POLICIES.get(name)
-        if "priority" not in policy.words:
+        if "priority" not in policy.description:
             return
         rules = Rules(preemption=Preemption(enabled=False), defaults=QueueRules(order=name, overdue=None))
         world = World(rules)

@@ -123,8 +123,10 @@ def test_another_kind_of_accelerator_is_proposed() -> None:
 def grown(world: World, most: int, **spec: Any) -> list[str]:
     parsed = parse_job({"name": "job", "run": "no-such-command", "workdir": "/no-such-folder", **spec})
     growth = {"cloud": (Resources(8_000, 64 * 10**9, 8, "H100"), most)}
-    sight = Files().look(parsed)
-    context = Context(world.state, "ada", lambda project, name: True, local=True, growth=growth, sight=sight)
+    file_findings = Files().look(parsed)
+    context = Context(
+        world.state, "ada", lambda project, name: True, local=True, growth=growth, file_findings=file_findings
+    )
     return [found.code for check in CHECKS if (found := check(parsed, context)) is not None]
 
 
@@ -149,8 +151,8 @@ def programs(folder: Path, *names: str) -> str:
 
 def missing(run: str, path: str, python: str = "") -> tuple[str, object]:
     parsed = parse_job({"name": "job", "run": run, "workdir": "/", "envs": {"PATH": path}})
-    sight = Files().look(parsed, python)
-    context = Context(World().state, "ada", lambda project, name: True, local=True, sight=sight)
+    file_findings = Files().look(parsed, python)
+    context = Context(World().state, "ada", lambda project, name: True, local=True, file_findings=file_findings)
     (found,) = [found for check in CHECKS if (found := check(parsed, context)) is not None]
     assert found.code == "no_command"
     return found.hint, found.data.get("instead")
@@ -195,7 +197,9 @@ def test_folders_and_commands_are_looked_at_only_where_jobs_can_run_nowhere_else
     world = World(pools={"far": ("f0",)})
 
     def codes(**spec: Any) -> list[str]:
-        context = Context(world.state, "ada", lambda project, name: True, local=True, sight=Files().look(parsed))
+        context = Context(
+            world.state, "ada", lambda project, name: True, local=True, file_findings=Files().look(parsed)
+        )
         asked = parsed.model_copy(update=spec)
         return [found.code for check in CHECKS if (found := check(asked, context)) is not None]
 

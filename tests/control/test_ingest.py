@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rig import KILLED, OK, Rig
 
-from metric_kit import Keeper
+from metric_kit import PointIntake
 from muster.control.ingest import Ingest
 from muster.control.shipping import LATE
 from muster.core.errors import Invalid, NotFound, Unavailable
@@ -50,7 +50,7 @@ def started(rig: Rig, **spec: object) -> tuple[str, Ingest]:
 def ingest_of(rig: Rig) -> Ingest:
     """With a record, where there is a database to keep it in."""
     database = rig.store.database
-    keeper = Keeper(Metrics(RecordDb(database, rig.commit, rig.clock.now))) if database is not None else None
+    keeper = PointIntake(Metrics(RecordDb(database, rig.commit, rig.clock.now))) if database is not None else None
     return Ingest(rig.store, rig.commit, rig.clock, LIMIT, keeper)
 
 

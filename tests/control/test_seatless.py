@@ -17,7 +17,7 @@ from muster.core.rules import QueueRules, Rules
 from muster.core.spec import dump_job
 from muster.sched.board import Board
 from muster.sched.snapshot import take
-from muster.sched.whatif import newcomer, what_if
+from muster.sched.whatif import unsubmitted_job, what_if
 from muster.store.past import LevelFilter, targets_of
 from store_kit import check_against_log
 
@@ -128,7 +128,7 @@ def test_it_counts_as_no_wait(rig: Rig) -> None:
 
 def test_a_dry_run_says_that_it_starts(rig: Rig) -> None:
     spec, now = parse_job(SWEEP), rig.clock.now()
-    job = newcomer(rig.state, spec, "ada", now)
+    job = unsubmitted_job(rig.state, spec, "ada", now)
     found = what_if(take(rig.state, Board(), now), job)
     assert (found.starts_now, found.nodes, found.reasons) == (True, (), ())
 

@@ -9,7 +9,7 @@ import pytest
 from kube_kit import Object, condition, pod, terminated
 
 from muster.engines.kubernetes import reasons
-from muster.engines.kubernetes.gangs import WORKERS, KubernetesGang, Memo, View, cause_of, farewell, gather, report
+from muster.engines.kubernetes.gangs import WORKERS, KubernetesGang, Memo, View, cause_of, gather, report, report_gone
 from muster.engines.remote import Order
 from muster.wire import WorkerExit
 
@@ -172,18 +172,18 @@ def test_what_others_delete_is_an_end_with_that_word() -> None:
     memo = Memo()
     report(KubernetesGang(KEY, main(), {0: RUNNING}), memo, view())
     memo.gone[0] = RUNNING
-    (end,) = farewell(KEY, memo, view())
+    (end,) = report_gone(KEY, memo, view())
     assert end.exit is not None
     assert (end.exit.reason, end.sure) == ("cancelled_outside", True)
     assert "deleted in the cluster" in end.exit.detail
-    assert farewell(KEY, memo, view(500.0)) == [end], "until it is forgotten"
+    assert report_gone(KEY, memo, view(500.0)) == [end], "until it is forgotten"
 
 
 def test_what_we_delete_ends_by_our_order() -> None:
     memo = Memo()
     report(KubernetesGang(KEY, main(2), {0: RUNNING}), memo, view())
     memo.order, memo.removed = Order(*KEY, 30.0, "user_stop"), True
-    ends = farewell(KEY, memo, view())
+    ends = report_gone(KEY, memo, view())
     assert [one.exit.reason for one in ends if one.exit] == ["user_stop", "user_stop"]
     assert [one.exit.outcome for one in ends if one.exit] == ["stopped", "stopped"]
 

@@ -29,8 +29,8 @@ def statuses(ledger: Ledger) -> dict[tuple[str, int], str]:
 
 def test_workers_of_all_agents_are_one_list() -> None:
     ledger = Ledger()
-    ledger.hear(A, [report("x", 0), report("y", 0, "ended", workers=1)])
-    ledger.hear(B, [report("x", 1)])
+    ledger.record_reports(A, [report("x", 0), report("y", 0, "ended", workers=1)])
+    ledger.record_reports(B, [report("x", 1)])
     assert statuses(ledger) == {("x", 0): "running", ("x", 1): "running", ("y", 0): "ended"}
     assert ledger.over() == {("y", 1)}
     assert ledger.agents_of(("x", 1)) == [A, B]
@@ -40,7 +40,7 @@ def test_a_half_gang_is_kept_back_so_that_it_is_launched_whole_and_shown_when_no
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ledger = Ledger()
-    ledger.hear(A, [report("x", 0)])
+    ledger.record_reports(A, [report("x", 0)])
     assert statuses(ledger) == {}
     monkeypatch.setattr(gangs, "WITHHELD", 0.0)
     assert statuses(ledger) == {("x", 0): "running"}
@@ -52,14 +52,14 @@ def test_a_gang_under_way_is_pending_then_what_its_agents_say() -> None:
     ledger.gangs[one.key] = one
     assert statuses(ledger) == {("x", 0): "pending", ("x", 1): "pending"}
     one.stage = "starting"
-    ledger.hear(A, [report("x", 0)])
+    ledger.record_reports(A, [report("x", 0)])
     assert statuses(ledger) == {("x", 0): "running", ("x", 1): "starting"}
 
 
 def test_a_lost_node_ends_what_ran_there_and_keeps_what_had_ended_before() -> None:
     ledger = Ledger()
-    ledger.hear(A, [report("x", 0), report("y", 0, "ended", workers=1)])
-    ledger.hear(B, [report("x", 1)])
+    ledger.record_reports(A, [report("x", 0), report("y", 0, "ended", workers=1)])
+    ledger.record_reports(B, [report("x", 1)])
     waiting = gang("z", ["node-a"])
     ledger.gangs[waiting.key] = waiting
     assert ledger.lose_node("node-a", "a") == {("x", 1), ("y", 1), ("z", 1)}
@@ -75,9 +75,9 @@ def test_a_lost_node_ends_what_ran_there_and_keeps_what_had_ended_before() -> No
 
 def test_the_other_workers_of_a_ray_program_go_with_worker_0() -> None:
     ledger = Ledger()
-    ledger.hear(A, [report("x", 0, driver=True, workers=3)])
+    ledger.record_reports(A, [report("x", 0, driver=True, workers=3)])
     assert statuses(ledger) == {("x", worker): "running" for worker in range(3)}
-    ledger.hear(A, [report("x", 0, "ended", driver=True, workers=3)])
+    ledger.record_reports(A, [report("x", 0, "ended", driver=True, workers=3)])
     found = ledger.reports()
     assert [(one["worker"], one["sure"]) for one in found] == [(0, False), (1, True), (2, True)]
     assert all(one["exit"]["outcome"] == "succeeded" for one in found)
@@ -85,12 +85,12 @@ def test_the_other_workers_of_a_ray_program_go_with_worker_0() -> None:
 
 def test_who_was_not_told_is_known() -> None:
     one = gang("x", ["node-a", "node-b"])
-    one.told.add(0)
-    assert one.untold() == [1]
+    one.launched.add(0)
+    assert one.unlaunched() == [1]
     program = gang("y", ["node-a", "node-b"], driver=True)
-    assert program.untold() == [0, 1]
-    program.told.add(0)
-    assert program.untold() == []
+    assert program.unlaunched() == [0, 1]
+    program.launched.add(0)
+    assert program.unlaunched() == []
 
 
 def test_a_groups_name_says_whose_it_is() -> None:

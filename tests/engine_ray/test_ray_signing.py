@@ -6,14 +6,14 @@ import json
 
 import pytest
 
-from muster.engines.ray.signing import BadSignature, Signer, Stranger, Verifier, agent_key
+from muster.engines.ray.signing import BadSignature, Signer, Verifier, WrongKey, agent_key
 
 KEY = agent_key("00" * 32, "node-1", "plain")
 
 
 def _line(key: str = KEY) -> tuple[Signer, Verifier]:
     signer, agent = Signer(key), Verifier(KEY)
-    signer.meet(agent.session, agent.prove(signer.nonce))
+    signer.check_proof(agent.session, agent.prove(signer.nonce))
     return signer, agent
 
 
@@ -53,8 +53,8 @@ def test_who_has_an_agents_name_and_not_its_key_is_a_stranger() -> None:
         Verifier(agent_key("00" * 32, "node-1", "env")),
     ):
         signer = Signer(KEY)
-        with pytest.raises(Stranger):
-            signer.meet(stranger.session, stranger.prove(signer.nonce))
+        with pytest.raises(WrongKey):
+            signer.check_proof(stranger.session, stranger.prove(signer.nonce))
     signer, agent = Signer(KEY), Verifier(KEY)
-    with pytest.raises(Stranger):
-        signer.meet(agent.session, agent.prove("another nonce"))
+    with pytest.raises(WrongKey):
+        signer.check_proof(agent.session, agent.prove("another nonce"))

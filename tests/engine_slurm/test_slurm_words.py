@@ -31,7 +31,7 @@ from muster.engines.slurm.model import (
     gpus_of,
     tres,
 )
-from muster.engines.slurm.reasons import WAITS, exit_of, state_told, wait_of
+from muster.engines.slurm.reasons import WAITS, exit_of, state_from_message, wait_of
 from muster.engines.slurm.settings import PoolSettings, check
 from muster.engines.slurm.submission import submission_of, together
 from muster.engines.slurm.tools import Tools, options
@@ -138,7 +138,7 @@ def test_every_end_has_a_reason_that_exists() -> None:
     ],
 )
 def test_what_the_script_was_told(told: str, state: str) -> None:
-    assert state_told(told) == state
+    assert state_from_message(told) == state
 
 
 @pytest.mark.parametrize(

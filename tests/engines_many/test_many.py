@@ -27,14 +27,14 @@ class Far:
     state: Condition = field(default_factory=lambda: Condition(True, 0.0, "fine"))
     reports: Sequence[WorkerReport] = ()
     told: list[tuple[object, ...]] = field(default_factory=list)
-    heard: bool = True
+    has_reported: bool = True
     patience: float = 1.0
     abilities: Sequence[str] = ()
 
     def start(self) -> None: ...
 
     def answered(self) -> bool:
-        return self.heard
+        return self.has_reported
 
     def nodes(self) -> Sequence[NodeInfo]:
         return self.there
@@ -112,23 +112,23 @@ def test_names_stay_whichever_engine_answers_first_after_a_restart(first: str) -
     before = shown(engines)
     pools = {name: info.engine for name, info in engines.pools().items()}
     for far in (a, b):
-        far.heard = far.name == first
+        far.has_reported = far.name == first
     lists = {"a": a.there, "b": b.there}
     other = b if first == "a" else a
     other.there = []
     again = Engines([a, b])
-    again.recall(pools, [(name, engine) for name, _, engine in before])
+    again.restore(pools, [(name, engine) for name, _, engine in before])
     assert shown(again) == {one for one in before if one[2] == first}
-    assert again.heard(first)
-    assert not again.heard(other.name)
-    assert again.heard("no more")
+    assert again.has_reported(first)
+    assert not again.has_reported(other.name)
+    assert again.has_reported("no more")
     other.there = lists[other.name]
     assert shown(again) == before
 
 
 def test_an_engine_that_is_no_more_leaves_its_names_to_others() -> None:
     engines = Engines([Far("b", there=[node("n1")])])
-    engines.recall({"gpu": "gone", "b-gpu": "b"}, [("n1", "gone"), ("n1@b", "b")])
+    engines.restore({"gpu": "gone", "b-gpu": "b"}, [("n1", "gone"), ("n1@b", "b")])
     assert shown(engines) == {("n1@b", "gpu", "b")}
     with pytest.raises(EngineError, match="No engine has the pool 'x'"):
         engines.launch(gang("j", workers=0, pool="x"))

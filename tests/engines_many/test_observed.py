@@ -67,7 +67,7 @@ def test_a_machine_that_people_took_out_is_drained_where_its_engine_would_use_it
     def look(*nodes: NodeInfo) -> list[tuple[object, ...]]:
         far.told.clear()
         upkeep.look_at_nodes(state, nodes)
-        upkeep.tell()
+        upkeep.send()
         return list(far.told)
 
     assert look(*MACHINES) == []

@@ -126,7 +126,7 @@ def test_a_probe_that_failed_is_made_again_after_a_while() -> None:
     probe = Probe(IsolationSettings(), lambda settings: answers.pop(0), lambda: clock[0])
     found = []
     for clock[0] in (0.0, 1.0, REFUSAL_SECONDS - 1.0, REFUSAL_SECONDS, 10 * REFUSAL_SECONDS):
-        found.append(probe().refusal)
+        found.append(probe().isolation_error)
     assert found == ["no", "no", "no", "", ""]
 
 

@@ -12,7 +12,7 @@ import pytest
 from managed_kit import HARD, body
 
 from live import until
-from muster.engines.managed import carry
+from muster.engines.managed import common
 
 NAMES = (
     "RANK",
@@ -157,7 +157,7 @@ def test_a_stop_reaches_the_ranks_and_one_that_will_not_go_is_killed(service, st
 
 
 def test_the_program_is_small_plain_and_old_enough():
-    lines = carry.start_lines()
+    lines = common.start_lines()
     assert len(lines) <= 100
     assert max(map(len, lines)) <= 256
     assert "$" not in "".join(lines)  # nothing for a service to expand

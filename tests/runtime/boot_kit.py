@@ -13,7 +13,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from launcher_kit import Workshop, workshop
+from launcher_kit import LauncherFixture, launcher_fixture
 from muster import wire
 from muster.engines.package import worker_package
 from muster.runtime.boot_gang import GangFile, worker_name
@@ -21,10 +21,10 @@ from muster.runtime.boot_gang import GangFile, worker_name
 SLURM = {"SLURM_JOB_ID": "7", "SLURMD_NODENAME": "node"}
 
 
-class Yard:
+class GangFixture:
     """One gang's folder that all of its workers see, and one scratch folder as of one node."""
 
-    def __init__(self, shop: Workshop) -> None:
+    def __init__(self, shop: LauncherFixture) -> None:
         self.shop = shop
         self.server = shop.server
         self.folder = shop.root / "gang"
@@ -68,7 +68,7 @@ class Yard:
         draft.write_text(json.dumps(asdict(command)))
         draft.replace(self.folder / "orders.json")
 
-    def told(self, worker: int = 0) -> wire.WorkerExit | None:
+    def worker_exit(self, worker: int = 0) -> wire.WorkerExit | None:
         """What the engine can read of a worker's end."""
         path = self.folder / f"exit-{worker}.json"
         return wire.WorkerExit.from_dict(json.loads(path.read_text())) if path.exists() else None
@@ -79,8 +79,8 @@ class Yard:
 
 
 @contextmanager
-def yard(root: Path) -> Iterator[Yard]:
+def gang_fixture(root: Path) -> Iterator[GangFixture]:
     for name in [name for name in os.environ if name.startswith("SLURM")]:
         del os.environ[name]
-    with workshop(root) as shop:
-        yield Yard(shop)
+    with launcher_fixture(root) as shop:
+        yield GangFixture(shop)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from boot_kit import Yard, yard
+from boot_kit import GangFixture, gang_fixture
 
 from ingest_kit import PATIENCE, wait_for
 from muster.runtime import processes
@@ -20,17 +20,17 @@ AFTER = ["after_exit_json", "boot_before_told", "boot_after_told", "after_discar
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> Iterator[Yard]:
-    with yard(tmp_path) as found:
+def made(tmp_path: Path) -> Iterator[GangFixture]:
+    with gang_fixture(tmp_path) as found:
         yield found
 
 
 @pytest.mark.parametrize("point", [*BEFORE, *BETWEEN, *AFTER])
-def test_killed_at_any_point_and_started_again(made: Yard, point: str) -> None:
+def test_killed_at_any_point_and_started_again(made: GangFixture, point: str) -> None:
     made.gang(COUNTED, nproc=2)
     assert made.slurm(MUSTER_FAULT_LAUNCHER=point).wait(PATIENCE) in (-signal.SIGKILL, 1, 0)
     again = made.slurm().wait(PATIENCE)
-    ended = made.told()
+    ended = made.worker_exit()
     assert made.server.attempt().exits[0] == ended
     assert len(made.starts()) == len(set(made.starts()))
     assert not made.shop.left()
@@ -47,7 +47,7 @@ def test_killed_at_any_point_and_started_again(made: Yard, point: str) -> None:
     assert (made.starts(), made.server.requests) == (starts, told)
 
 
-def test_a_killed_launcher_is_followed_by_one_that_tells_what_it_had_not(made: Yard) -> None:
+def test_a_killed_launcher_is_followed_by_one_that_tells_what_it_had_not(made: GangFixture) -> None:
     made.gang("(setsid sleep 641 & echo $! > daemon); seq 1000; echo up; sleep 642; true")
     boot = made.slurm()
     wait_for(lambda: "up\n" in made.server.log())
@@ -55,7 +55,7 @@ def test_a_killed_launcher_is_followed_by_one_that_tells_what_it_had_not(made: Y
     daemon = int((made.work / "daemon").read_text())
     (launcher,) = [pid for pid in processes.descendants(boot.pid) if processes.stat(pid).parent == boot.pid]
     os.kill(launcher, signal.SIGKILL)
-    ended = wait_for(made.told)
+    ended = wait_for(made.worker_exit)
     assert (ended.outcome, ended.reason) == ("failed", "launcher_lost")
     wait_for(lambda: processes.stat(daemon) is None)
     made.server.come()
@@ -64,7 +64,7 @@ def test_a_killed_launcher_is_followed_by_one_that_tells_what_it_had_not(made: Y
     assert made.server.log() == "".join(f"{n}\n" for n in range(1, 1001)) + "up\n"
 
 
-def test_killed_while_it_carries_off_what_no_server_took(made: Yard) -> None:
+def test_killed_while_it_carries_off_what_no_server_took(made: GangFixture) -> None:
     made.gang(COUNTED, linger=0.1)
     made.server.go_away()
     assert made.slurm(MUSTER_FAULT_LAUNCHER="after_carrying").wait(PATIENCE) == -signal.SIGKILL
@@ -75,10 +75,10 @@ def test_killed_while_it_carries_off_what_no_server_took(made: Yard) -> None:
     made.server.come()
     assert made.boot("slurm", "--recover").wait(PATIENCE) == 0
     assert (made.starts(), made.server.log()) == (["0"], "output of 0\n")
-    assert made.server.attempt().exits[0] == made.told()
+    assert made.server.attempt().exits[0] == made.worker_exit()
 
 
-def test_told_to_recover_it_starts_nothing(made: Yard) -> None:
+def test_told_to_recover_it_starts_nothing(made: GangFixture) -> None:
     made.gang(COUNTED)
     assert made.slurm(0, "--recover").wait(PATIENCE) == 1
-    assert (made.told().reason, made.starts()) == ("launcher_lost", [])
+    assert (made.worker_exit().reason, made.starts()) == ("launcher_lost", [])

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from boot_kit import Yard, yard
+from boot_kit import GangFixture, gang_fixture
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,12 +23,12 @@ SEEN = "echo $RANK/$WORLD_SIZE $MASTER_ADDR:$MASTER_PORT $MUSTER_NODE"
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> Iterator[Yard]:
-    with yard(tmp_path) as found:
+def made(tmp_path: Path) -> Iterator[GangFixture]:
+    with gang_fixture(tmp_path) as found:
         yield found
 
 
-def pod(made: Yard, index: int, *options: str, **env: str) -> subprocess.Popen[bytes]:
+def pod(made: GangFixture, index: int, *options: str, **env: str) -> subprocess.Popen[bytes]:
     """As the manifest has it; each pod has its own message."""
     (made.shop.root / f"message-{index}").touch()
     told = {
@@ -40,11 +40,11 @@ def pod(made: Yard, index: int, *options: str, **env: str) -> subprocess.Popen[b
     return made.boot("kubernetes", *options, python=made.archive(), **{**told, **env})
 
 
-def told(made: Yard, index: int) -> wire.WorkerExit:
+def told(made: GangFixture, index: int) -> wire.WorkerExit:
     return wire.WorkerExit.from_dict(json.loads((made.shop.root / f"message-{index}").read_text()))
 
 
-def test_a_gang_of_pods_from_an_archive(made: Yard) -> None:
+def test_a_gang_of_pods_from_an_archive(made: GangFixture) -> None:
     made.gang(SEEN, num_nodes=2, port=29512)
     made.folder.chmod(0o500)
     before = sorted(path.name for path in made.folder.iterdir())
@@ -56,7 +56,7 @@ def test_a_gang_of_pods_from_an_archive(made: Yard) -> None:
     assert sorted(path.name for path in made.folder.iterdir()) == before
 
 
-def test_a_pod_that_is_told_to_go_tells_first(made: Yard) -> None:
+def test_a_pod_that_is_told_to_go_tells_first(made: GangFixture) -> None:
     """Its disk goes with it: what the ranks say while they leave must be told before."""
     program = f"""exec {sys.executable} -c '
 import time
@@ -77,14 +77,14 @@ print("saved")
     assert (told(made, 0).outcome, told(made, 0).reason) == ("failed", "node_lost")
 
 
-def test_killed_while_it_unpacks_itself(made: Yard) -> None:
+def test_killed_while_it_unpacks_itself(made: GangFixture) -> None:
     made.gang("echo $RANK >> starts; echo hello")
     assert pod(made, 0, MUSTER_FAULT_LAUNCHER="after_unpacking").wait(PATIENCE) == -signal.SIGKILL
     assert pod(made, 0).wait(PATIENCE) == 0
     assert (made.starts(), made.server.log()) == (["0"], "hello\n")
 
 
-def test_started_again_after_its_end_it_starts_nothing(made: Yard) -> None:
+def test_started_again_after_its_end_it_starts_nothing(made: GangFixture) -> None:
     made.gang("echo $RANK >> starts; false")
     assert [pod(made, 0).wait(PATIENCE) for _ in range(2)] == [1, 1]
     assert made.starts() == ["0"]
@@ -99,7 +99,7 @@ def test_started_again_after_its_end_it_starts_nothing(made: Yard) -> None:
         ({"RANK": "1", "MASTER_ADDR": "operator-master-0"}, 1, "operator-master-0"),
     ],
 )
-def test_who_numbers_the_pods(made: Yard, environment: dict[str, str], worker: int, address: str) -> None:
+def test_who_numbers_the_pods(made: GangFixture, environment: dict[str, str], worker: int, address: str) -> None:
     gang = GangFile.read(made.gang("true", num_nodes=3, port=1234))
     place = find(gang, {**environment, "MUSTER_NODE": "m"})
     assert (place.worker, place.address, place.port, place.node) == (worker, address, 1234, "m")
@@ -115,13 +115,13 @@ def test_who_numbers_the_pods(made: Yard, environment: dict[str, str], worker: i
         ({"MUSTER_WORKER": "1", "MUSTER_MASTER": "a"}, 0, "no port"),
     ],
 )
-def test_a_manifest_that_lacks_something(made: Yard, environment: dict[str, str], port: int, word: str) -> None:
+def test_a_manifest_that_lacks_something(made: GangFixture, environment: dict[str, str], port: int, word: str) -> None:
     gang = GangFile.read(made.gang("true", num_nodes=3, port=port))
     with pytest.raises(BootError, match=word):
         find(gang, environment)
 
 
-def test_a_gang_of_one_needs_nothing(made: Yard) -> None:
+def test_a_gang_of_one_needs_nothing(made: GangFixture) -> None:
     place = find(GangFile.read(made.gang("true")), {})
     assert (place.worker, place.address) == (0, "127.0.0.1")
     assert place.port > 0

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingest_kit import PATIENCE, IngestServer, ingest_server, wait_for
-from launcher_kit import Workshop, read_exit, workshop
+from launcher_kit import LauncherFixture, launcher_fixture, read_exit
 from muster.runtime import code
 from muster.runtime.channel import Away, Channel, Gone
 
@@ -22,8 +22,8 @@ FILES = {"train.sh": (b"#!/bin/sh\necho from $(basename $0)\n", 0o755), "pkg/dat
 
 
 @pytest.fixture
-def shop(tmp_path: Path) -> Iterator[Workshop]:
-    with workshop(tmp_path) as made:
+def shop(tmp_path: Path) -> Iterator[LauncherFixture]:
+    with launcher_fixture(tmp_path) as made:
         yield made
 
 
@@ -46,20 +46,20 @@ def bring(server: IngestServer, tree: str, into: Path, cache: Path, tries: int =
     return code.bring(channel, tree, into, cache, lambda seconds: next(left, False))
 
 
-def test_ranks_start_in_the_snapshot_where_their_folder_is_not(shop: Workshop) -> None:
+def test_ranks_start_in_the_snapshot_where_their_folder_is_not(shop: LauncherFixture) -> None:
     tree = offer(shop.server, FILES)
     folder = shop.folder("./train.sh; cat pkg/data.txt; pwd", workdir="/no/such/folder", code=tree)
     ended = shop.run(folder)
     assert (ended.reason, shop.server.log()) == ("completed", f"from train.sh\ndata\n{folder}/code\n")
 
 
-def test_where_the_folder_is_there_nothing_is_fetched(shop: Workshop) -> None:
+def test_where_the_folder_is_there_nothing_is_fetched(shop: LauncherFixture) -> None:
     tree = offer(shop.server, FILES)
     assert shop.run(shop.folder("pwd", code=tree)).reason == "completed"
     assert (shop.server.log(), shop.server.bundles) == (f"{shop.root}/work\n", [])
 
 
-def test_what_a_node_has_is_not_fetched_again_and_no_job_can_spoil_it(shop: Workshop, tmp_path: Path) -> None:
+def test_what_a_node_has_is_not_fetched_again_and_no_job_can_spoil_it(shop: LauncherFixture, tmp_path: Path) -> None:
     tree = offer(shop.server, FILES)
     run, scratch = "echo spoiled >> pkg/data.txt; cat pkg/data.txt", str(tmp_path / "node")
     for attempt in (1, 2):
@@ -69,13 +69,13 @@ def test_what_a_node_has_is_not_fetched_again_and_no_job_can_spoil_it(shop: Work
     assert len(shop.server.bundles) == 1
 
 
-def test_a_snapshot_that_is_gone_is_a_folder_that_is_missing(shop: Workshop) -> None:
+def test_a_snapshot_that_is_gone_is_a_folder_that_is_missing(shop: LauncherFixture) -> None:
     ended = shop.run(shop.folder("true", workdir="/no/such", code="0" * 64))
     assert (ended.outcome, ended.reason) == ("failed", "workdir_missing")
     assert "/no/such is not a directory on node local-0, and its snapshot can't be had" in ended.detail
 
 
-def test_a_stop_reaches_a_launcher_that_waits_for_its_code(shop: Workshop) -> None:
+def test_a_stop_reaches_a_launcher_that_waits_for_its_code(shop: LauncherFixture) -> None:
     shop.server.go_away()
     folder = shop.folder("true", workdir="/no/such", code="0" * 64)
     launcher = shop.start(folder)
@@ -84,7 +84,7 @@ def test_a_stop_reaches_a_launcher_that_waits_for_its_code(shop: Workshop) -> No
     assert wait_for(lambda: read_exit(folder)).reason == "node_lost"
 
 
-def test_a_launcher_killed_while_it_fetches_starts_nothing_later(shop: Workshop) -> None:
+def test_a_launcher_killed_while_it_fetches_starts_nothing_later(shop: LauncherFixture) -> None:
     tree = offer(shop.server, FILES)
     folder = shop.folder("touch /no/such/started", workdir="/no/such", code=tree)
     assert shop.start(folder, MUSTER_FAULT_LAUNCHER="after_fetching").wait(PATIENCE) == -signal.SIGKILL

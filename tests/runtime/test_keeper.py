@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from ingest_kit import PATIENCE, wait_for
-from launcher_kit import Workshop, workshop
+from launcher_kit import LauncherFixture, launcher_fixture
 from muster.runtime import processes
 from muster.runtime.keeper import Keeper
 
 
 @pytest.fixture
-def shop(tmp_path: Path) -> Iterator[Workshop]:
-    with workshop(tmp_path) as made:
+def shop(tmp_path: Path) -> Iterator[LauncherFixture]:
+    with launcher_fixture(tmp_path) as made:
         yield made
 
 
@@ -34,7 +34,7 @@ def identity(process: subprocess.Popen[bytes]) -> tuple[int, int]:
     return process.pid, found.start_ticks
 
 
-def test_the_ranks_end_with_their_keeper(shop: Workshop, holder: subprocess.Popen[bytes]) -> None:
+def test_the_ranks_end_with_their_keeper(shop: LauncherFixture, holder: subprocess.Popen[bytes]) -> None:
     folder = shop.folder(
         "trap 'echo term; exit 0' TERM; echo up; while :; do sleep 0.02; done", keeper=identity(holder)
     )
@@ -50,13 +50,13 @@ def test_the_ranks_end_with_their_keeper(shop: Workshop, holder: subprocess.Pope
 
 
 def test_the_keeper_of_a_worker_that_has_ended_is_nothing_to_it(
-    shop: Workshop, holder: subprocess.Popen[bytes]
+    shop: LauncherFixture, holder: subprocess.Popen[bytes]
 ) -> None:
     assert shop.run(shop.folder("echo hello", keeper=identity(holder))).reason == "completed"
     assert shop.server.log() == "hello\n"
 
 
-def test_nothing_is_started_for_a_keeper_that_is_gone(shop: Workshop, holder: subprocess.Popen[bytes]) -> None:
+def test_nothing_is_started_for_a_keeper_that_is_gone(shop: LauncherFixture, holder: subprocess.Popen[bytes]) -> None:
     pid, ticks = identity(holder)
     # The number lives, but as another process.
     ended = shop.run(shop.folder("touch started", keeper=(pid, ticks - 1)))
@@ -64,7 +64,9 @@ def test_nothing_is_started_for_a_keeper_that_is_gone(shop: Workshop, holder: su
     assert not (shop.root / "work" / "started").exists()
 
 
-def test_a_keeper_that_goes_while_secrets_are_waited_for(shop: Workshop, holder: subprocess.Popen[bytes]) -> None:
+def test_a_keeper_that_goes_while_secrets_are_waited_for(
+    shop: LauncherFixture, holder: subprocess.Popen[bytes]
+) -> None:
     shop.server.secrets_status = 503
     folder = shop.folder("touch started", secrets=("KEY",), keeper=identity(holder))
     launcher = shop.start(folder)

@@ -15,7 +15,7 @@ import pytest
 
 from components import require
 from ingest_kit import PATIENCE, wait_for
-from launcher_kit import Workshop, read_exit, workshop
+from launcher_kit import LauncherFixture, launcher_fixture, read_exit
 from muster import wire
 from muster.core.reasons import REASONS
 from muster.runtime import processes, verdict
@@ -23,12 +23,12 @@ from muster.runtime.ranks import gang_mark, likelihood
 
 
 @pytest.fixture
-def shop(tmp_path: Path) -> Iterator[Workshop]:
-    with workshop(tmp_path) as made:
+def shop(tmp_path: Path) -> Iterator[LauncherFixture]:
+    with launcher_fixture(tmp_path) as made:
         yield made
 
 
-def test_two_ranks_get_what_torchrun_gives_and_musters_names(shop: Workshop) -> None:
+def test_two_ranks_get_what_torchrun_gives_and_musters_names(shop: LauncherFixture) -> None:
     folder = shop.folder(
         f"{sys.executable} -c 'import os, json; print(json.dumps(dict(os.environ)))'",
         nproc=2,
@@ -68,14 +68,14 @@ def test_two_ranks_get_what_torchrun_gives_and_musters_names(shop: Workshop) -> 
         assert not {"MUSTER_SERVER_KEY", "TORCHELASTIC_RUN_ID"} & env.keys()
 
 
-def test_a_rank_can_import_the_runtime_and_nothing_else_of_the_platforms(shop: Workshop) -> None:
+def test_a_rank_can_import_the_runtime_and_nothing_else_of_the_platforms(shop: LauncherFixture) -> None:
     code = "import muster.runtime, importlib.util as u; print(muster.__file__, u.find_spec('fastapi'))"
     bare = f'{sys.executable} -S -c "{code}"'  # -S: an environment without the platform's site-packages
     assert shop.run(shop.folder(bare)).reason == "completed"
     assert re.search(r"/pkg/muster/__init__.py None$", shop.server.log().strip())
 
 
-def test_a_simple_command_replaces_the_shell_in_a_session_of_its_own(shop: Workshop) -> None:
+def test_a_simple_command_replaces_the_shell_in_a_session_of_its_own(shop: LauncherFixture) -> None:
     code = "import os; print(os.getpid(), os.getpgrp(), os.getsid(0), os.readlink('/proc/self/fd/0'))"
     ended = shop.run(shop.folder(f'{sys.executable} -c "{code}"'))
     pid, group, session, stdin = shop.server.log().split()
@@ -84,7 +84,7 @@ def test_a_simple_command_replaces_the_shell_in_a_session_of_its_own(shop: Works
     assert stdin == "/dev/null"
 
 
-def test_output_comes_while_the_rank_runs_even_without_a_newline(shop: Workshop) -> None:
+def test_output_comes_while_the_rank_runs_even_without_a_newline(shop: LauncherFixture) -> None:
     folder = shop.folder("printf 'password? '; sleep 600")
     launcher = shop.start(folder)
     wait_for(lambda: shop.server.log() == "password? ")
@@ -105,14 +105,14 @@ def test_output_comes_while_the_rank_runs_even_without_a_newline(shop: Workshop)
         ("bash -c 'kill -KILL $$'; exit $?", "killed_by_signal", r"was killed by SIGKILL"),
     ],
 )
-def test_each_way_of_ending_has_its_reason(shop: Workshop, run: str, reason: str, detail: str) -> None:
+def test_each_way_of_ending_has_its_reason(shop: LauncherFixture, run: str, reason: str, detail: str) -> None:
     ended = shop.run(shop.folder(run))
     assert ended.reason == reason
     assert ended.outcome == ("succeeded" if reason == "completed" else "failed")
     assert re.search(detail, ended.detail), ended.detail
 
 
-def test_the_detail_of_an_error_is_the_last_traceback(shop: Workshop) -> None:
+def test_the_detail_of_an_error_is_the_last_traceback(shop: LauncherFixture) -> None:
     (shop.root / "train.py").write_text(
         "print('noise\\n' * 50)\n"
         "try:\n    1 / 0\nexcept ZeroDivisionError as e:\n    raise ValueError('the loss is gone') from e\n"
@@ -124,13 +124,13 @@ def test_the_detail_of_an_error_is_the_last_traceback(shop: Workshop) -> None:
     assert "noise" not in ended.detail
 
 
-def test_a_missing_workdir_is_named(shop: Workshop) -> None:
+def test_a_missing_workdir_is_named(shop: LauncherFixture) -> None:
     ended = shop.run(shop.folder("true", workdir=str(shop.root / "gone")))
     assert ended.reason == "workdir_missing"
     assert str(shop.root / "gone") in ended.detail
 
 
-def test_the_first_rank_that_fails_is_the_cause_and_takes_the_gang_down(shop: Workshop) -> None:
+def test_the_first_rank_that_fails_is_the_cause_and_takes_the_gang_down(shop: LauncherFixture) -> None:
     wait = "until [ -e up0 ] && [ -e up2 ]; do sleep 0.02; done"
     run = f"if [ $RANK = 1 ]; then {wait}; exit 3; fi; touch up$RANK; sleep 600"
     ended = shop.run(shop.folder(run, nproc=3))
@@ -139,7 +139,7 @@ def test_the_first_rank_that_fails_is_the_cause_and_takes_the_gang_down(shop: Wo
     assert not shop.left()
 
 
-def test_a_rank_that_is_killed_takes_the_gang_down_even_one_that_ignores_sigterm(shop: Workshop) -> None:
+def test_a_rank_that_is_killed_takes_the_gang_down_even_one_that_ignores_sigterm(shop: LauncherFixture) -> None:
     folder = shop.folder("trap '' TERM; echo $$; while :; do sleep 0.05; done", nproc=2)
     launcher = shop.start(folder)
     wait_for(lambda: shop.server.log(0) and shop.server.log(1))
@@ -160,7 +160,7 @@ def read_if_there(path: Path) -> bytes:
         return b""
 
 
-def test_a_daemon_that_a_rank_leaves_behind_is_killed_and_the_job_succeeds(shop: Workshop) -> None:
+def test_a_daemon_that_a_rank_leaves_behind_is_killed_and_the_job_succeeds(shop: LauncherFixture) -> None:
     run = "setsid sleep 600 & echo $! > daemon; env -i setsid sleep 601 & echo done"
     ended = shop.run(shop.folder(run))
     assert ended.outcome == "succeeded"
@@ -170,7 +170,7 @@ def test_a_daemon_that_a_rank_leaves_behind_is_killed_and_the_job_succeeds(shop:
     assert not [path for path in Path("/proc").glob("[0-9]*/cmdline") if b"sleep\x00601" in read_if_there(path)]
 
 
-def test_memory_over_the_limit_ends_the_worker_with_both_figures(shop: Workshop) -> None:
+def test_memory_over_the_limit_ends_the_worker_with_both_figures(shop: LauncherFixture) -> None:
     hog = f"{sys.executable} -c 'x = bytearray(300 << 20); import time; time.sleep(600)'"
     ended = shop.run(shop.folder(hog, memory=100 << 20))
     assert (ended.outcome, ended.reason) == ("failed", "out_of_memory")
@@ -180,7 +180,7 @@ def test_memory_over_the_limit_ends_the_worker_with_both_figures(shop: Workshop)
     assert ended.peak_memory == used
 
 
-def test_shared_pages_are_not_counted(shop: Workshop) -> None:
+def test_shared_pages_are_not_counted(shop: LauncherFixture) -> None:
     code = "import mmap; m = mmap.mmap(-1, 200 << 20); m.write(bytes(200 << 20)); print(1); input()"
     folder = shop.folder(f"mkfifo gate; {sys.executable} -c '{code}' < gate", memory=150 << 20)
     launcher = shop.start(folder)
@@ -204,7 +204,7 @@ def memory_groups() -> tuple[Path, str]:
 
 
 @pytest.mark.component("cgroup")
-def test_a_machine_without_memory_is_told_from_a_rank_that_was_killed(shop: Workshop) -> None:
+def test_a_machine_without_memory_is_told_from_a_rank_that_was_killed(shop: LauncherFixture) -> None:
     parent, limit = memory_groups()
     require("a memory control group", os.access(parent, os.W_OK), "Run the tests as root, with cgroups mounted.")
     group = parent / f"muster-test-{os.getpid()}"
@@ -221,12 +221,12 @@ def test_a_machine_without_memory_is_told_from_a_rank_that_was_killed(shop: Work
 
 def test_a_kernel_that_killed_for_memory_is_told_from_any_other_kill() -> None:
     killed = wire.RankExit(2, None, signal.SIGKILL, 0.0)
-    assert verdict.judge_rank(killed, 17, "", oom_killed=True).reason == "host_out_of_memory"
-    assert verdict.judge_rank(killed, 17, "", oom_killed=False).reason == "killed_by_signal"
+    assert verdict.classify_exit(killed, 17, "", oom_killed=True).reason == "host_out_of_memory"
+    assert verdict.classify_exit(killed, 17, "", oom_killed=False).reason == "killed_by_signal"
     by_shell = wire.RankExit(2, 137, None, 0.0)
-    assert verdict.judge_rank(by_shell, 17, "", oom_killed=True).reason == "host_out_of_memory"
+    assert verdict.classify_exit(by_shell, 17, "", oom_killed=True).reason == "host_out_of_memory"
     other = wire.RankExit(2, None, signal.SIGSEGV, 0.0)
-    assert verdict.judge_rank(other, 17, "", oom_killed=True).reason == "killed_by_signal"
+    assert verdict.classify_exit(other, 17, "", oom_killed=True).reason == "killed_by_signal"
 
 
 def test_descendants_are_the_same_with_and_without_the_kernels_lists(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -265,7 +265,9 @@ def test_of_ends_in_one_instant_the_kill_from_outside_is_the_cause() -> None:
     assert [end.rank for end in sorted(ends, key=lambda end: (likelihood(end), end.rank))] == [3, 2, 0, 1]
 
 
-def test_the_worker_of_another_server_whose_job_has_the_same_id_is_left_alone(shop: Workshop, tmp_path: Path) -> None:
+def test_the_worker_of_another_server_whose_job_has_the_same_id_is_left_alone(
+    shop: LauncherFixture, tmp_path: Path
+) -> None:
     folder = shop.folder("true", job="gpt-1")
     mark = gang_mark("gpt-1", 1, 0, tmp_path / "another server" / "0")
     other = subprocess.Popen(["sleep", "600"], env={**os.environ, wire.GANG: mark})

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from components import small_disk
 from ingest_kit import PATIENCE, wait_for
-from launcher_kit import Workshop, read_exit, workshop
+from launcher_kit import LauncherFixture, launcher_fixture, read_exit
 from muster.masking import Masker
 from muster.runtime.segments import LogStore
 
@@ -23,8 +23,8 @@ LIMIT = 8 * 4096
 
 
 @pytest.fixture
-def shop(tmp_path: Path) -> Iterator[Workshop]:
-    with workshop(tmp_path) as made:
+def shop(tmp_path: Path) -> Iterator[LauncherFixture]:
+    with launcher_fixture(tmp_path) as made:
         yield made
 
 
@@ -174,7 +174,7 @@ def test_what_the_server_has_goes_first(tmp_path: Path) -> None:
 
 @pytest.mark.component("mount")
 @pytest.mark.parametrize("relief", ["rm $MUSTER_RANK_DIR/../ballast", "true"])
-def test_a_full_disk_costs_no_output_and_no_rank(shop: Workshop, relief: str) -> None:
+def test_a_full_disk_costs_no_output_and_no_rank(shop: LauncherFixture, relief: str) -> None:
     shop.server.go_away()
     fill = "head -c 4000000 /dev/zero > $MUSTER_RANK_DIR/../ballast || true"
     with small_disk(shop.root / "disk", "2m") as disk:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ingest_kit import PATIENCE, wait_for
-from launcher_kit import Workshop, read_exit, workshop
+from launcher_kit import LauncherFixture, launcher_fixture, read_exit
 from muster.runtime import processes
 
 POINTS = ["after_lock", "after_launcher_json", "after_first_rank", "before_exit_json", "after_exit_json"]
@@ -21,17 +21,17 @@ COUNTED = "echo $RANK >> starts; echo output of $RANK"
 
 
 @pytest.fixture
-def shop(tmp_path: Path) -> Iterator[Workshop]:
-    with workshop(tmp_path) as made:
+def shop(tmp_path: Path) -> Iterator[LauncherFixture]:
+    with launcher_fixture(tmp_path) as made:
         yield made
 
 
-def starts(shop: Workshop) -> list[str]:
+def starts(shop: LauncherFixture) -> list[str]:
     path = shop.root / "work" / "starts"
     return sorted(path.read_text().split()) if path.exists() else []
 
 
-def test_recovery_kills_what_is_left_and_loses_nothing(shop: Workshop) -> None:
+def test_recovery_kills_what_is_left_and_loses_nothing(shop: LauncherFixture) -> None:
     """The rank's shell dies with its launcher; its child and its daemon must be found."""
     daemon = "(setsid sleep 633 & echo $! > daemon); sleep 634 & echo $! > child"
     report = f"{sys.executable} -c 'from muster import runtime; runtime.report(step=1, loss=0.5); runtime.flush()'"
@@ -56,7 +56,7 @@ def test_recovery_kills_what_is_left_and_loses_nothing(shop: Workshop) -> None:
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_a_launcher_killed_at_any_point_starts_its_ranks_at_most_once(shop: Workshop, point: str) -> None:
+def test_a_launcher_killed_at_any_point_starts_its_ranks_at_most_once(shop: LauncherFixture, point: str) -> None:
     folder = shop.folder(COUNTED, nproc=2)
     assert shop.start(folder, MUSTER_FAULT_LAUNCHER=point).wait(PATIENCE) == -signal.SIGKILL
     ended = shop.run(folder)  # as a controller that knows no better would
@@ -75,7 +75,7 @@ def test_a_launcher_killed_at_any_point_starts_its_ranks_at_most_once(shop: Work
             assert [shop.server.log(rank) for rank in (0, 1)] == ["output of 0\n", "output of 1\n"]
 
 
-def test_a_recovering_launcher_that_dies_too_is_followed_by_another(shop: Workshop) -> None:
+def test_a_recovering_launcher_that_dies_too_is_followed_by_another(shop: LauncherFixture) -> None:
     folder = shop.folder(COUNTED)
     assert shop.start(folder, MUSTER_FAULT_LAUNCHER="before_exit_json").wait(PATIENCE) == -signal.SIGKILL
     for point in POINTS[:1] + POINTS[3:]:
@@ -85,7 +85,7 @@ def test_a_recovering_launcher_that_dies_too_is_followed_by_another(shop: Worksh
     assert shop.server.log() == "output of 0\n"
 
 
-def test_many_launchers_at_once_start_one_set_of_ranks(shop: Workshop) -> None:
+def test_many_launchers_at_once_start_one_set_of_ranks(shop: LauncherFixture) -> None:
     folder = shop.folder(f"{COUNTED}; until [ -e go ]; do sleep 0.02; done", nproc=2)
     launchers = [shop.start(folder) for _ in range(6)]
     wait_for(lambda: sum(launcher.poll() == 0 for launcher in launchers) == 5)
@@ -96,7 +96,7 @@ def test_many_launchers_at_once_start_one_set_of_ranks(shop: Workshop) -> None:
     assert shop.ended(folder).reason == "completed"
 
 
-def test_a_finished_folder_is_left_alone(shop: Workshop) -> None:
+def test_a_finished_folder_is_left_alone(shop: LauncherFixture) -> None:
     folder = shop.folder(COUNTED)
     shop.run(folder)
     told = shop.server.requests
@@ -114,7 +114,7 @@ def test_a_folder_without_sense_is_refused_with_a_word(tmp_path: Path) -> None:
     assert not (tmp_path / "launcher.json").exists()
 
 
-def test_the_ranks_shell_dies_with_the_launcher_before_any_recovery(shop: Workshop) -> None:
+def test_the_ranks_shell_dies_with_the_launcher_before_any_recovery(shop: LauncherFixture) -> None:
     folder = shop.folder("echo $$; exec sleep 635")
     launcher = shop.start(folder)
     wait_for(lambda: shop.server.log())

@@ -13,7 +13,7 @@ import pytest
 
 from certificate import self_signed
 from ingest_kit import PATIENCE, wait_for
-from launcher_kit import Workshop, read_exit, workshop
+from launcher_kit import LauncherFixture, launcher_fixture, read_exit
 from muster import wire
 from muster.runtime.streams import filler
 
@@ -26,8 +26,8 @@ print("reported")
 
 
 @pytest.fixture
-def shop(tmp_path: Path) -> Iterator[Workshop]:
-    with workshop(tmp_path) as made:
+def shop(tmp_path: Path) -> Iterator[LauncherFixture]:
+    with launcher_fixture(tmp_path) as made:
         yield made
 
 
@@ -42,14 +42,14 @@ def rows(stream: bytes) -> int:
     return count
 
 
-def test_reports_arrive_whole(shop: Workshop) -> None:
+def test_reports_arrive_whole(shop: LauncherFixture) -> None:
     assert shop.run(shop.folder(REPORTING, nproc=2)).reason == "completed"
     for rank in (0, 1):
         assert rows(bytes(shop.server.attempt().streams[rank, "spool"])) == 300
         assert shop.server.log(rank) == "reported\n"
 
 
-def test_a_job_runs_and_ends_while_the_server_is_away_and_all_of_it_arrives(shop: Workshop) -> None:
+def test_a_job_runs_and_ends_while_the_server_is_away_and_all_of_it_arrives(shop: LauncherFixture) -> None:
     shop.server.go_away()
     folder = shop.folder(f"seq 100000; {REPORTING}; exit 4", log_limit=8 << 20)
     launcher = shop.start(folder)
@@ -63,7 +63,7 @@ def test_a_job_runs_and_ends_while_the_server_is_away_and_all_of_it_arrives(shop
     assert rows(bytes(shop.server.attempt().streams[0, "spool"])) == 300
 
 
-def test_replies_that_are_lost_and_servers_that_are_busy_change_nothing(shop: Workshop) -> None:
+def test_replies_that_are_lost_and_servers_that_are_busy_change_nothing(shop: LauncherFixture) -> None:
     turns = iter(["drop", 503, None, "drop", 500, 429, "drop", None] * 50)
     shop.server.fault = lambda batch: next(turns)
     ended = shop.run(shop.folder("for i in $(seq 2000); do echo line $i; done"))
@@ -71,7 +71,7 @@ def test_replies_that_are_lost_and_servers_that_are_busy_change_nothing(shop: Wo
     assert shop.server.log() == "".join(f"line {n}\n" for n in range(1, 2001))
 
 
-def test_the_end_is_told_with_the_last_bytes_and_not_before(shop: Workshop) -> None:
+def test_the_end_is_told_with_the_last_bytes_and_not_before(shop: LauncherFixture) -> None:
     size = 9 << 20  # more than two batches
     ended_with: list[int] = []
 
@@ -85,7 +85,7 @@ def test_the_end_is_told_with_the_last_bytes_and_not_before(shop: Workshop) -> N
     assert set(ended_with) == {size}  # it may be told more than once, while records of the machine are on their way
 
 
-def test_batches_that_are_too_large_are_cut_down(shop: Workshop) -> None:
+def test_batches_that_are_too_large_are_cut_down(shop: LauncherFixture) -> None:
     shop.server.fault = lambda batch: 413 if sum(len(p.data) for p in batch.pieces) > 10_000 else None
     run = f"{sys.executable} -c 'print(\"x\" * 99_999)'; {REPORTING}"
     assert shop.run(shop.folder(run)).reason == "completed"
@@ -93,7 +93,7 @@ def test_batches_that_are_too_large_are_cut_down(shop: Workshop) -> None:
     assert rows(bytes(shop.server.attempt().streams[0, "spool"])) == 300
 
 
-def test_what_the_server_refuses_for_good_is_left_out_and_said_so(shop: Workshop) -> None:
+def test_what_the_server_refuses_for_good_is_left_out_and_said_so(shop: LauncherFixture) -> None:
     poison = b"poisoned"
 
     def refuse(batch: wire.Batch) -> int | None:
@@ -120,7 +120,7 @@ def test_a_filler_is_whole_records_of_the_size_that_it_replaces(size: int) -> No
     assert rows(filler(size)) == 0
 
 
-def test_a_server_that_moved_is_found_by_the_file(shop: Workshop) -> None:
+def test_a_server_that_moved_is_found_by_the_file(shop: LauncherFixture) -> None:
     moved = shop.root / "server.json"
     moved.write_text("half a fi")
     folder = shop.folder("echo here", urls=("http://127.0.0.1:9",), urls_file=str(moved))
@@ -131,7 +131,7 @@ def test_a_server_that_moved_is_found_by_the_file(shop: Workshop) -> None:
     assert shop.server.log() == "here\n"
 
 
-def test_secrets_reach_the_ranks_and_nothing_else(shop: Workshop) -> None:
+def test_secrets_reach_the_ranks_and_nothing_else(shop: LauncherFixture) -> None:
     shop.server.secrets = {
         "HF_TOKEN": "hf_abcdefghij",
         "KEY": "line-one-of-it\nline-two-of-it",
@@ -157,7 +157,7 @@ def test_secrets_reach_the_ranks_and_nothing_else(shop: Workshop) -> None:
 
 @pytest.mark.parametrize(("status", "have"), [(404, {}), (410, {}), (200, {"ELSE": "x"})])
 def test_a_secret_that_is_gone_ends_the_worker_before_it_starts(
-    shop: Workshop, status: int, have: dict[str, str]
+    shop: LauncherFixture, status: int, have: dict[str, str]
 ) -> None:
     shop.server.secrets, shop.server.secrets_status = have, status
     ended = shop.run(shop.folder("touch started", secrets=("KEY",)))
@@ -165,7 +165,7 @@ def test_a_secret_that_is_gone_ends_the_worker_before_it_starts(
     assert not (shop.root / "work" / "started").exists()
 
 
-def test_a_rank_that_shouts_is_heard_whole_and_starves_nobody(shop: Workshop) -> None:
+def test_a_rank_that_shouts_is_heard_whole_and_starves_nobody(shop: LauncherFixture) -> None:
     size = 64 << 20
     loud = f"head -c {size} /dev/zero | tr '\\0' x"
     run = f"if [ $RANK = 0 ]; then {loud}; else for i in $(seq 20); do echo tick $i; sleep 0.02; done; fi"
@@ -177,7 +177,7 @@ def test_a_rank_that_shouts_is_heard_whole_and_starves_nobody(shop: Workshop) ->
     assert shop.server.log(1) == "".join(f"tick {n}\n" for n in range(1, 21))
 
 
-def test_of_output_beyond_the_limit_the_first_and_the_last_part_arrive(shop: Workshop) -> None:
+def test_of_output_beyond_the_limit_the_first_and_the_last_part_arrive(shop: LauncherFixture) -> None:
     shop.server.go_away()
     limit, lines = 256 << 10, 200_000
     folder = shop.folder(f"seq -f 'line %07.0f' {lines}", log_limit=limit)
@@ -197,7 +197,7 @@ def test_a_server_with_a_certificate_of_its_own_is_trusted_by_the_file_and_by_no
     certificate = self_signed(tmp_path)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate)
-    with workshop(tmp_path, context) as shop:
+    with launcher_fixture(tmp_path, context) as shop:
         stranger = shop.folder("echo never told", attempt=2, token="stranger")
         launcher = shop.start(stranger)
         assert shop.run(shop.folder("echo told", ca_file=str(certificate))).reason == "completed"

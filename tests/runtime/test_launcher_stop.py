@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from ingest_kit import PATIENCE, wait_for
-from launcher_kit import Workshop, order, read_exit, workshop
+from launcher_kit import LauncherFixture, launcher_fixture, order, read_exit
 from muster import wire
 from muster.runtime import processes
 from muster.runtime.ending import failing, forcing, stopping
@@ -37,12 +37,12 @@ STUBBORN = "trap 'echo term' TERM; echo up; while :; do sleep 0.05; done"
 
 
 @pytest.fixture
-def shop(tmp_path: Path) -> Iterator[Workshop]:
-    with workshop(tmp_path) as made:
+def shop(tmp_path: Path) -> Iterator[LauncherFixture]:
+    with launcher_fixture(tmp_path) as made:
         yield made
 
 
-def start(shop: Workshop, run: str, **changes: object) -> tuple[Path, subprocess.Popen[bytes]]:
+def start(shop: LauncherFixture, run: str, **changes: object) -> tuple[Path, subprocess.Popen[bytes]]:
     """A worker whose ranks are all up."""
     folder = shop.folder(run, **changes)
     launcher = shop.start(folder)
@@ -51,7 +51,7 @@ def start(shop: Workshop, run: str, **changes: object) -> tuple[Path, subprocess
     return folder, launcher
 
 
-def test_a_rank_that_polls_leaves_by_itself_without_a_signal(shop: Workshop) -> None:
+def test_a_rank_that_polls_leaves_by_itself_without_a_signal(shop: LauncherFixture) -> None:
     folder, launcher = start(shop, POLLING)
     before = time.time()
     order(folder, launcher.pid, wire.Command(1, "stop", "preempted", grace=100.0))
@@ -65,7 +65,7 @@ def test_a_rank_that_polls_leaves_by_itself_without_a_signal(shop: Workshop) -> 
     assert '"preempted"' in (folder / "command.json").read_text()
 
 
-def test_a_plain_program_hears_sigterm_at_once_and_sigkill_at_the_end(shop: Workshop) -> None:
+def test_a_plain_program_hears_sigterm_at_once_and_sigkill_at_the_end(shop: LauncherFixture) -> None:
     folder, launcher = start(shop, STUBBORN)
     order(folder, launcher.pid, wire.Command(1, "stop", "user_stop", grace=1.0))
     assert launcher.wait(PATIENCE) == 0
@@ -76,7 +76,7 @@ def test_a_plain_program_hears_sigterm_at_once_and_sigkill_at_the_end(shop: Work
     assert not shop.left()
 
 
-def test_a_plain_program_that_obeys_sigterm_is_not_waited_for(shop: Workshop) -> None:
+def test_a_plain_program_that_obeys_sigterm_is_not_waited_for(shop: LauncherFixture) -> None:
     folder, launcher = start(shop, "echo up; exec sleep 600")
     order(folder, launcher.pid, wire.Command(1, "stop", "user_stop", grace=500.0))
     assert launcher.wait(PATIENCE) == 0
@@ -84,7 +84,7 @@ def test_a_plain_program_that_obeys_sigterm_is_not_waited_for(shop: Workshop) ->
     assert (ended.outcome, ended.ranks[0].signal) == ("stopped", signal.SIGTERM)
 
 
-def test_a_program_that_saves_on_sigterm_has_its_grace_though_its_shell_is_gone(shop: Workshop) -> None:
+def test_a_program_that_saves_on_sigterm_has_its_grace_though_its_shell_is_gone(shop: LauncherFixture) -> None:
     saving = (
         "trap 'until [ -e go ]; do sleep 0.02; done; echo saved; exit 0' TERM; echo up; while :; do sleep 0.02; done"
     )
@@ -100,7 +100,7 @@ def test_a_program_that_saves_on_sigterm_has_its_grace_though_its_shell_is_gone(
     assert not shop.left()
 
 
-def test_kill_cuts_a_long_grace_short_and_the_first_reason_stands(shop: Workshop) -> None:
+def test_kill_cuts_a_long_grace_short_and_the_first_reason_stands(shop: LauncherFixture) -> None:
     folder, launcher = start(shop, STUBBORN)
     order(folder, launcher.pid, wire.Command(1, "stop", "preempted", grace=500.0))
     wait_for(lambda: "term" in shop.server.log())
@@ -109,7 +109,7 @@ def test_kill_cuts_a_long_grace_short_and_the_first_reason_stands(shop: Workshop
     assert (shop.ended(folder).outcome, shop.ended(folder).reason) == ("stopped", "preempted")
 
 
-def test_commands_in_replies_are_obeyed_once_and_acknowledged(shop: Workshop) -> None:
+def test_commands_in_replies_are_obeyed_once_and_acknowledged(shop: LauncherFixture) -> None:
     # The second rank talks all the time, so that there are many replies.
     folder, launcher = start(shop, f"[ $RANK = 0 ] || while :; do echo up; sleep 0.02; done; {POLLING}", nproc=2)
     shop.server.commands["token"] = wire.Command(7, "save")
@@ -125,7 +125,7 @@ def test_commands_in_replies_are_obeyed_once_and_acknowledged(shop: Workshop) ->
     assert shop.server.log() == "up\nsave\nsave\nleaving\n"
 
 
-def test_stacks_are_written_into_the_ranks_log(shop: Workshop) -> None:
+def test_stacks_are_written_into_the_ranks_log(shop: LauncherFixture) -> None:
     folder, launcher = start(shop, "echo up; sleep 612 & wait")
     order(folder, launcher.pid, wire.Command(1, "stacks"))
     wait_for(lambda: "sleep 612" in shop.server.log())
@@ -133,14 +133,14 @@ def test_stacks_are_written_into_the_ranks_log(shop: Workshop) -> None:
     assert "S (sleeping)" in shop.server.log()
 
 
-def test_the_time_limit_stops_like_a_command(shop: Workshop) -> None:
+def test_the_time_limit_stops_like_a_command(shop: LauncherFixture) -> None:
     ended = shop.run(shop.folder(STUBBORN, max_duration=0.3, stop_grace=0.3))
     assert (ended.outcome, ended.reason) == ("stopped", "max_duration")
     assert "0.3 s" in ended.detail
     assert not shop.left()
 
 
-def test_a_machine_that_shuts_down_costs_the_worker_not_the_user(shop: Workshop) -> None:
+def test_a_machine_that_shuts_down_costs_the_worker_not_the_user(shop: LauncherFixture) -> None:
     folder, launcher = start(shop, POLLING)
     launcher.send_signal(signal.SIGTERM)
     assert launcher.wait(PATIENCE) == 0
@@ -150,7 +150,7 @@ def test_a_machine_that_shuts_down_costs_the_worker_not_the_user(shop: Workshop)
     assert "leaving" in (folder / "rank-0" / "log.0").read_text()
 
 
-def test_a_stop_that_comes_before_the_ranks_keeps_them_from_starting(shop: Workshop) -> None:
+def test_a_stop_that_comes_before_the_ranks_keeps_them_from_starting(shop: LauncherFixture) -> None:
     folder = shop.folder("touch started")
     (folder / "inbox.json").write_text('{"id": 1, "kind": "stop", "reason": "user_stop", "grace": 5.0}')
     ended = shop.run(folder)
@@ -158,7 +158,7 @@ def test_a_stop_that_comes_before_the_ranks_keeps_them_from_starting(shop: Works
     assert not (shop.root / "work" / "started").exists()
 
 
-def test_a_stop_reaches_a_launcher_that_waits_for_its_secrets(shop: Workshop) -> None:
+def test_a_stop_reaches_a_launcher_that_waits_for_its_secrets(shop: LauncherFixture) -> None:
     shop.server.go_away()
     folder = shop.folder("touch started", secrets=("KEY",))
     launcher = shop.start(folder)
@@ -169,7 +169,7 @@ def test_a_stop_reaches_a_launcher_that_waits_for_its_secrets(shop: Workshop) ->
     assert not (shop.root / "work" / "started").exists()
 
 
-def test_a_server_that_wants_the_attempt_no_more_ends_it(shop: Workshop) -> None:
+def test_a_server_that_wants_the_attempt_no_more_ends_it(shop: LauncherFixture) -> None:
     folder, launcher = start(shop, "echo up; exec sleep 600")
     shop.server.fault = lambda batch: 410
     assert launcher.wait(PATIENCE) == 0
@@ -194,7 +194,7 @@ def test_the_order_of_an_ending() -> None:
     assert failed.reason == ""
 
 
-def test_a_launcher_that_lingers_leaves_when_it_is_told_to_and_its_word_stays(shop: Workshop) -> None:
+def test_a_launcher_that_lingers_leaves_when_it_is_told_to_and_its_word_stays(shop: LauncherFixture) -> None:
     shop.server.go_away()
     folder = shop.folder("echo up")
     launcher = shop.start(folder)

@@ -163,7 +163,7 @@ def test_gangs_are_sorted_by_value_and_one_that_leaves_is_never_chosen_again():
     assert gangs.limits.counts["queue", "default"] == 2
     low = gangs.running[world.job("low").id]
     gangs.leave(low)
-    assert low.worth == inf
+    assert low.value == inf
     assert gangs.changes.limits_eased
     assert gangs.limits.counts["queue", "default"] == 1
     assert gangs.leaving["main"] == {low.job.id}

@@ -17,9 +17,9 @@ from muster.core.rules import Preemption, QueueRules, Rules
 from muster.core.spec import JobSpec, WorkerResources
 from muster.core.state import State
 from muster.sched.board import Board
-from muster.sched.forecast import forecast, foretell
+from muster.sched.forecast import forecast, forecast_snapshot
 from muster.sched.snapshot import take
-from muster.sched.whatif import newcomer, what_if
+from muster.sched.whatif import unsubmitted_job, what_if
 from muster.sim.inventory import nodes_of, opening
 from muster.sim.model import Cluster, Costs, PoolShape, Setup, TraceJob
 from muster.sim.run import EPOCH, replay
@@ -80,7 +80,7 @@ def test_with_known_run_times_it_says_what_the_controller_then_does(given: tuple
         return max(lasts[job.id], age)
 
     shot = take(state, Board(), EPOCH, list(state.jobs))
-    found = foretell(shot, list(state.jobs), samples=1, draw=known, leaves=0.0, grain=0.0)
+    found = forecast_snapshot(shot, list(state.jobs), samples=1, draw=known, leaves=0.0, grain=0.0)
     assert {name: one.p50 and one.p50 - EPOCH for name, one in found.items()} == pytest.approx(truth)
 
 
@@ -139,10 +139,10 @@ def test_what_was_cut_short_says_so() -> None:
     found = forecast(world.state, world.now, jobs=[name], rounds=1)[name]
     assert (found.p50, found.cut) == (None, ("rounds",))
     shot = take(world.state, Board(), world.now, [name], most=0)
-    assert foretell(shot, [name])[name].cut == ()
+    assert forecast_snapshot(shot, [name])[name].cut == ()
     world.job(gpus=1)
     shot = take(world.state, Board(), world.now, [name], most=0)
-    assert (shot.left_out, foretell(shot, [name])[name].cut) == (1, ("jobs",))
+    assert (shot.left_out, forecast_snapshot(shot, [name])[name].cut) == (1, ("jobs",))
 
 
 def test_a_job_that_nothing_lets_start_is_said_never_to() -> None:
@@ -154,7 +154,7 @@ def test_a_job_that_nothing_lets_start_is_said_never_to() -> None:
 
 
 def what(world: World, **spec: object):
-    job = newcomer(world.state, parse_job({"name": "new", "run": "true", **spec}), "ada", world.now)
+    job = unsubmitted_job(world.state, parse_job({"name": "new", "run": "true", **spec}), "ada", world.now)
     return what_if(take(world.state, Board(), world.now, users=[job]), job)
 
 

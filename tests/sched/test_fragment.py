@@ -11,9 +11,7 @@ from hypothesis import strategies as st
 
 from clusters import GB, busy, machine
 from muster.core.resources import Resources
-from muster.core.state import State
-from muster.sched.capacity.fragment import fragmentation, typical_gangs
-from worlds import entities, fold, job_event
+from muster.sched.capacity.fragment import fragmentation
 
 ONE = Resources(1000, GB, 1, "H100")
 
@@ -79,18 +77,3 @@ def most(room: tuple[int, ...], workers: int) -> int:
         left = tuple(sorted(free - (i in chosen) for i, free in enumerate(room)))
         best = max(best, 1 + most(left, workers))
     return best
-
-
-def test_typical_gangs_are_those_of_the_newest_jobs() -> None:
-    state: State = fold(
-        [
-            *entities(),
-            job_event(1, gpus=1),
-            job_event(2, gpus=8, num_nodes=2),
-            job_event(3),
-            job_event(4, gpus=8, num_nodes=2),
-        ]
-    )
-    found = typical_gangs(state.jobs.values(), most=2)
-    assert [(ask.accelerators, nodes) for ask, nodes in found] == [(8, 2), (8, 2)]
-    assert len(typical_gangs(state.jobs.values())) == 3

@@ -13,7 +13,7 @@ from muster.sched.explain import explain
 from muster.sched.offers import Offer, offers
 from muster.sched.snapshot import take
 from muster.sched.wanted import wanted
-from muster.sched.whatif import newcomer, what_if
+from muster.sched.whatif import unsubmitted_job, what_if
 from streams import board_agrees, plan_is_sound
 from worlds import World
 
@@ -130,7 +130,7 @@ def test_what_each_pool_offers():
     assert told["own"].forecast.p50 is None or told["own"].forecast.p50 > 600.0
     assert told["small"].why_not == "1 such nodes are needed, and it has 0"
     shot = take(world.state, world.board, world.now)
-    answer = what_if(shot, newcomer(world.state, world.specs["late"], "ada", world.now))
+    answer = what_if(shot, unsubmitted_job(world.state, world.specs["late"], "ada", world.now))
     assert [one.pool for one in answer.offers] == ["cloud", "own", "small"]
     assert answer.offers[0].opens_at == 700.0
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from muster.core.plan import Plan
 from muster.core.rules import DAYS, Maintenance, PoolRules, Preemption, QueueRules, Rules, Window
-from muster.sched.backfill import takes
-from muster.sched.windows import closes, next_change, opens, shuts
+from muster.sched.backfill import expected_duration
+from muster.sched.windows import closes, next_change, open_until, opens
 from streams import board_agrees, limits_hold, plan_is_sound
 from worlds import World
 
@@ -53,12 +53,12 @@ def test_windows_open_and_shut_as_the_calendar_says(made: tuple[Window, ...], ha
             step += HOUR / 2
         assert opens(made, now) == step
     if made and open_now:
-        end = shuts(made, now)
+        end = open_until(made, now)
         steps = [now + i * HOUR / 2 for i in range(7 * 48) if now + i * HOUR / 2 < end]
         assert all(any(is_open(window, step) for window in made) for step in steps)
         assert end == inf or not any(is_open(window, end) for window in made)
     if not made:
-        assert shuts(made, now) == inf
+        assert open_until(made, now) == inf
 
 
 def test_maintenance_closes_the_nodes_that_it_names():
@@ -134,7 +134,7 @@ def done_before_the_nodes_go(world: World, plan: Plan) -> None:
         for seat in start.seats:
             node = world.state.nodes[seat.node]
             at = closes(world.rules.pool(node.pool), node.name, world.now)
-            assert world.now + takes(job, world.rules, world.now) <= at
+            assert world.now + expected_duration(job, world.rules, world.now) <= at
 
 
 def test_nothing_starts_that_would_not_be_done_before_maintenance():

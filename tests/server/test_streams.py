@@ -13,20 +13,20 @@ from muster.core.entities import Token
 from muster.core.errors import TooMany
 from muster.server import stream
 from muster.server.auth import Identity
-from muster.server.read_slots import Turns
+from muster.server.read_slots import ReadSlots
 from muster.server.stream import Hub, Streams, Watcher
 
 ADA = Identity("ada", Token("1", "first", "ada", ""))
 
 
 class Busy:
-    """Refuses the first turns."""
+    """Refuses the first requests."""
 
     def __init__(self, refusals: int) -> None:
         self.left = refusals
 
     @asynccontextmanager
-    async def turn(self, user: str) -> AsyncIterator[None]:
+    async def take(self, user: str) -> AsyncIterator[None]:
         self.left -= 1
         if self.left >= 0:
             raise TooMany("Others read.", "Wait.")
@@ -36,7 +36,7 @@ class Busy:
 def test_a_stream_that_waits_for_a_turn_is_heard_of(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else its listener takes the server for lost, and asks once more."""
     monkeypatch.setattr(stream, "_AGAIN", 0.0)
-    streams = Streams(Hub(), cast(Turns, Busy(2)), 4)
+    streams = Streams(Hub(), cast(ReadSlots, Busy(2)), 4)
     watcher = Watcher("ada", lambda: ADA, lambda: True)
 
     async def heard() -> list[bytes]:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from muster.core.rules import Rules
 from muster.sim.model import Cluster, JobResult, PoolShape, Result, Sample, Setup, TraceJob
 from muster.sim.plots import Axis, count_axis, share_axis, time_axis, waits_axis
-from muster.sim.report import Story, report
+from muster.sim.report import ReportContent, report
 from muster.sim.summary import fairness, fragmentation, jain, percentile, spans_of, summarise, utilisation
 from muster.sim.table import ratio_text, rows, span
 from muster.sim.timeline import buckets, largest_queues
@@ -208,7 +208,7 @@ def story(**changes):
         "settings": [("cluster", "gpu: 2 nodes")], "notes": ["1 row bad: <i>"], "results": results,
         "summaries": [summarise(one) for one in results],
     }  # fmt: skip
-    return Story(**{**given, **changes})
+    return ReportContent(**{**given, **changes})
 
 
 def test_the_report_is_one_sound_file_that_fetches_nothing():

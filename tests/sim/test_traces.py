@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from muster.core.errors import SpecError
 from muster.core.rules import QueueRules, Rules
-from muster.sim.cluster import beside, read_cluster
+from muster.sim.cluster import cluster_file_of, read_cluster
 from muster.sim.model import Cluster, PoolShape
 from muster.sim.traces import READERS, read_history, read_trace
 from muster.sim.traces.base import Ledger, Options, gang
@@ -494,7 +494,7 @@ def test_a_cluster_file_that_is_not_there(tmp_path):
 
 def test_the_file_beside_a_trace_is_found(tmp_path):
     trace = tmp_path / "t.one.csv.gz"
-    assert beside(trace) is None
+    assert cluster_file_of(trace) is None
     path = cluster(tmp_path, VIRTUAL, "t.one.json")
-    assert beside(trace) == path
-    assert beside(path) is None  # a history is not its own cluster
+    assert cluster_file_of(trace) == path
+    assert cluster_file_of(path) is None  # a history is not its own cluster

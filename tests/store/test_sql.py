@@ -279,7 +279,7 @@ class TestSqliteFile:
                     open_store(f"sqlite:///{disk}/{name}")
 
     def test_a_shell_that_holds_the_file_is_named_as_the_cause(self, tmp_path: Path, monkeypatch) -> None:
-        monkeypatch.setattr("muster.store.connect._PATIENCE", 0.1)
+        monkeypatch.setattr("muster.store.connect._TIMEOUT", 0.1)
         store = open_store(f"sqlite:///{tmp_path}/m.db")
         shell = sqlite3.connect(tmp_path / "m.db", isolation_level=None)
         shell.execute("BEGIN IMMEDIATE")

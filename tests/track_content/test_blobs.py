@@ -157,28 +157,28 @@ class TestCollect:
         kept.artifacts.put("run-2", "y", shared)
         kept.artifacts.remove("run-1", "x")
         kept.artifacts.remove("run-1", "y")
-        kept.blobs._vouched.clear()  # as if an hour had passed since the uploads
+        kept.blobs._protected.clear()  # as if an hour had passed since the uploads
         assert kept.blobs.release([secret, shared]).blobs == 1
         assert kept.blobs.has([secret, shared]) == {shared}
         assert files(kept) == [shared]
 
     def test_release_spares_what_somebody_was_just_told_to_be_there(self, kept: Content) -> None:
         digest = kept.add("told")
-        kept.blobs._vouched.clear()
+        kept.blobs._protected.clear()
         assert kept.blobs.missing([digest]) == []
         assert kept.blobs.release([digest]).blobs == 0
 
     def test_nothing_is_remembered_of_what_is_not_there(self, kept: Content) -> None:
         """However many somebody asks about."""
         there, foreign = kept.add("there"), kept.add("foreign")
-        kept.blobs._vouched.clear()
+        kept.blobs._protected.clear()
         many = [sha(f"absent {number}") for number in range(2_000)]
         assert kept.blobs.missing([*many, there]) == many
         assert kept.blobs.missing([*many, foreign], of_user("ada", ())) == [*many, foreign]
-        assert kept.blobs._vouched.keys() == {there}
+        assert kept.blobs._protected.keys() == {there}
         tree = kept.add(json.dumps({f"f{number}": [digest, 1, 0o644] for number, digest in enumerate(many)}))
         assert not kept.snapshots.whole(tree, of_user("ada", None))
-        assert kept.blobs._vouched.keys() == {there, tree}
+        assert kept.blobs._protected.keys() == {there, tree}
 
     def test_a_bundle_that_just_came_is_spared(self, kept: Content) -> None:
         items = [(sha(text), text.encode()) for text in ("one", "two")]
@@ -189,7 +189,7 @@ class TestCollect:
         steady = [60.0]  # seconds since the boot
         monkeypatch.setattr("muster.track.blobs.time", SimpleNamespace(monotonic=lambda: steady[0]))
         unasked, asked = kept.add("unasked"), kept.add("asked")
-        kept.blobs._vouched.clear()  # a server that has just been started
+        kept.blobs._protected.clear()  # a server that has just been started
         assert kept.blobs.missing([asked]) == []
         assert kept.blobs.release([unasked, asked]).blobs == 1
         assert kept.blobs.has([unasked, asked]) == {asked}

@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from metric_kit import Shop, shop
+from metric_kit import MetricStore, metric_store
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def metric_shop(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shop]:
+def metric_shop(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MetricStore]:
     url = f"sqlite:///{tmp_path}/m.db" if request.param == "sqlite" else request.getfixturevalue("tables_url")
-    with shop(url) as made:
+    with metric_store(url) as made:
         yield made
 
 
 @pytest.fixture
-def lite(tmp_path: Path) -> Iterator[Shop]:
+def lite(tmp_path: Path) -> Iterator[MetricStore]:
     """SQLite alone, for what no database has a part in."""
-    with shop(f"sqlite:///{tmp_path}/m.db") as made:
+    with metric_store(f"sqlite:///{tmp_path}/m.db") as made:
         yield made

@@ -8,28 +8,28 @@ from __future__ import annotations
 import sys
 import threading
 
-from metric_kit import Shop, curve_of
+from metric_kit import MetricStore, curve_of
 
 ROWS = 7  # at a time
 
 
 def main(url: str) -> None:
-    shop = Shop(url)
-    shop.open()
-    count = len(shop.metrics.points("r", "a"))
-    threading.Thread(target=compact_for_ever, args=(shop,), daemon=True).start()
+    metric_store = MetricStore(url)
+    metric_store.open()
+    count = len(metric_store.metrics.points("r", "a"))
+    threading.Thread(target=compact_for_ever, args=(metric_store,), daemon=True).start()
     while True:
         steps = range(count, count + ROWS)
-        shop.add("r", 1, 0, a=curve_of(steps), b=curve_of(steps, 0.1))
+        metric_store.add("r", 1, 0, a=curve_of(steps), b=curve_of(steps, 0.1))
         count += ROWS
         sys.stdout.write(f"{count}\n")
         sys.stdout.flush()
 
 
-def compact_for_ever(shop: Shop) -> None:
+def compact_for_ever(metric_store: MetricStore) -> None:
     settle = False
     while True:
-        shop.metrics._compaction.compact("r", settle)
+        metric_store.metrics._compaction.compact("r", settle)
         settle = not settle
 
 

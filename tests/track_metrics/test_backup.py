@@ -16,7 +16,7 @@ import sqlalchemy
 
 from components import Postgres, postgres_binaries
 from live import live_server, until
-from metric_kit import curve_of, shop
+from metric_kit import curve_of, metric_store
 from muster.cli.main import main
 from muster.core.errors import ConfigError, Invalid, NotFound
 from muster.store.backup import Source, back_up
@@ -53,7 +53,7 @@ def home_with(tmp_path: Path, rows: int = 50) -> Source:
     put_blob(home, b"weights" * 1000)
     put_blob(home, b"")
     url = f"sqlite:///{home}/muster.db"
-    with shop(url) as made:
+    with metric_store(url) as made:
         made.add("r", 1, 0, loss=curve_of(range(rows)))
     return Source(url, home, home / "blobs")
 
@@ -91,7 +91,7 @@ def test_a_database_that_grows_meanwhile_is_copied_as_it_was_at_one_moment(tmp_p
     over = threading.Event()
 
     def grow() -> None:
-        with shop(source.store_url) as made:
+        with metric_store(source.store_url) as made:
             at = 50
             while not over.is_set():
                 made.add("r", 1, 0, loss=curve_of(range(at, at + 20)))
@@ -105,7 +105,7 @@ def test_a_database_that_grows_meanwhile_is_copied_as_it_was_at_one_moment(tmp_p
             copy = tmp_path / f"copy-{number}"
             assert back_up(source, copy, quiet).problems == []
             assert verify(copy, quiet).problems == []
-            with shop(f"sqlite:///{copy}/muster.db") as restored:
+            with metric_store(f"sqlite:///{copy}/muster.db") as restored:
                 steps = restored.metrics.points("r", "loss").step.tolist()
                 assert steps == list(range(len(steps)))
                 assert restored.metrics.summaries(["r"])["r"]["loss"].points == len(steps) >= 50
@@ -158,7 +158,7 @@ def test_what_is_no_backup_or_no_place_for_one_is_refused(
 def test_postgresql_is_dumped_and_restored(
     postgres_server: Postgres, postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with shop(postgres_url) as made:
+    with metric_store(postgres_url) as made:
         made.add("r", 1, 0, loss=curve_of(range(100)))
     source, copy = Source(postgres_url, tmp_path, None, "s3://bucket/x"), tmp_path / "copy"
     assert set(back_up(source, copy, quiet).files) == {"muster.pgdump"}
@@ -170,7 +170,7 @@ def test_postgresql_is_dumped_and_restored(
         target = postgres_server.url(name)
         restore = [str(binaries / "pg_restore"), "--no-owner", f"--dbname={target}", str(copy / "muster.pgdump")]
         subprocess.run(restore, check=True, timeout=180)
-        with shop(target) as restored:
+        with metric_store(target) as restored:
             assert restored.metrics.points("r", "loss").step.tolist() == list(range(100))
     wrong = sqlalchemy.make_url(postgres_url).set(database="nobody").render_as_string()
     with pytest.raises(Exception, match="pg_dump failed"):

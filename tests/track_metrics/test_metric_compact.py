@@ -12,7 +12,7 @@ from random import Random
 
 import pytest
 
-from metric_kit import Shop, column, curve_of, seen, shop, told
+from metric_kit import MetricStore, column, curve_of, expected_points, metric_store, seen
 from muster.core import faults
 from muster.track.metrics.compact import BLOCK
 from muster.track.metrics.compactor import FULL, IDLE, LONG_IDLE, MANY_POINTS, MANY_ROWS, Backlog, Compactor
@@ -25,26 +25,26 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path}/m.db" if request.param == "sqlite" else request.getfixturevalue("postgres_url")
 
 
-def sizes(shop: Shop, name: str = "loss") -> list[int]:
-    with shop.db.reading() as connection:
+def sizes(metric_store: MetricStore, name: str = "loss") -> list[int]:
+    with metric_store.db.reading() as connection:
         sql = f"SELECT points FROM metric_blocks WHERE name = '{name}' ORDER BY id"
         return list(connection.exec_driver_sql(sql).scalars())
 
 
 class TestMoving:
-    def test_series_ranks_and_attempts_stay_apart(self, metric_shop: Shop) -> None:
+    def test_series_ranks_and_attempts_stay_apart(self, metric_shop: MetricStore) -> None:
         for attempt, rank in ((1, 0), (1, 1), (2, 0)):
             metric_shop.add("r", attempt, rank, loss=curve_of(range(9), 10 * attempt + rank), acc=curve_of([attempt]))
         metric_shop.add("other", 1, 0, loss=curve_of([5]))
         assert metric_shop.metrics.compact("r") == 30
         assert (metric_shop.count("metric_tail", "r"), metric_shop.count("metric_tail", "other")) == (0, 1)
         for attempt, rank in ((1, 0), (1, 1), (2, 0)):
-            expected = told(attempt, [(i, 1000.0 + i, (10.0 * attempt + rank) * i) for i in range(9)])
+            expected = expected_points(attempt, [(i, 1000.0 + i, (10.0 * attempt + rank) * i) for i in range(9)])
             assert metric_shop.seen("r", "loss", rank=rank, attempt=attempt) == expected
         assert metric_shop.metrics.compact() == 1
         assert metric_shop.metrics.compact() == 0
 
-    def test_blocks_fill_up_and_few_are_left_open(self, lite: Shop) -> None:
+    def test_blocks_fill_up_and_few_are_left_open(self, lite: MetricStore) -> None:
         random, at = Random(2), 0
         most_open = 0
         while at < 2 * BLOCK:
@@ -62,14 +62,18 @@ class TestMoving:
         assert sizes(lite) == [BLOCK] * (at // BLOCK) + [at % BLOCK]
         assert lite.metrics.points("r", "loss").step.tolist() == list(range(at))
 
-    def test_a_long_tail_is_moved_in_several_transactions(self, lite: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_long_tail_is_moved_in_several_transactions(
+        self, lite: MetricStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr("muster.track.metrics.compact._SLICE", 1_000)
         for at in range(0, 5_000, 300):
             lite.add("r", 1, 0, loss=curve_of(range(at, at + 300)))
         assert lite.metrics.compact("r") == 5_100
         assert lite.metrics.points("r", "loss").step.tolist() == list(range(5_100))
 
-    def test_points_that_come_meanwhile_stay_and_a_purged_run_does_not_come_back(self, metric_shop: Shop) -> None:
+    def test_points_that_come_meanwhile_stay_and_a_purged_run_does_not_come_back(
+        self, metric_shop: MetricStore
+    ) -> None:
         metrics = metric_shop.metrics
         metric_shop.add("r", 1, 0, loss=curve_of(range(5)))
         plan = metrics._compaction._plan("r", settle=False)
@@ -93,7 +97,7 @@ class TestMoving:
             metrics._compaction.compact("r")
         assert metrics.points("r", "loss").step.tolist() == list(range(3))
 
-    def test_a_reader_sees_every_point_once_throughout(self, metric_shop: Shop) -> None:
+    def test_a_reader_sees_every_point_once_throughout(self, metric_shop: MetricStore) -> None:
         over, wrong = threading.Event(), list[str]()
 
         def read() -> None:
@@ -123,7 +127,7 @@ class TestKilled:
         return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
 
     def check(self, url: str, acknowledged: int) -> None:
-        with shop(url) as made:
+        with metric_store(url) as made:
             for name, scale in (("a", 1.0), ("b", 0.1)):
                 found = made.seen("r", name)
                 assert len(found) >= acknowledged
@@ -168,7 +172,7 @@ class TestCompactor:
         assert due(1, series=50, idle=LONG_IDLE)
         assert due(0, ended=True)
 
-    def test_it_compacts_what_grows_what_ended_and_what_an_earlier_server_left(self, metric_shop: Shop) -> None:
+    def test_it_compacts_what_grows_what_ended_and_what_an_earlier_server_left(self, metric_shop: MetricStore) -> None:
         metric_shop.add("left", 1, 0, loss=curve_of(range(MANY_POINTS)))
         settled: dict[str, bool] = {}
         done = {name: threading.Event() for name in ("left", "grown", "ended")}
@@ -194,7 +198,7 @@ class TestCompactor:
         assert [metric_shop.count("metric_blocks", run) for run in ("left", "grown", "ended")] == [4, 4, 1]
         assert metric_shop.count("metric_tail", "small") == 1
 
-    def test_a_failure_is_tried_again(self, lite: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_failure_is_tried_again(self, lite: MetricStore, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("muster.track.metrics.compactor._RETRY", 0.01)
         failures, done = [RuntimeError("first"), OSError("then")], threading.Event()
 
@@ -213,11 +217,11 @@ class TestCompactor:
         assert failures == []
 
 
-def test_equal_and_backward_times_survive_many_merges(lite: Shop) -> None:
+def test_equal_and_backward_times_survive_many_merges(lite: MetricStore) -> None:
     random, expected = Random(5), []
     for _ in range(60):
         points = [(random.randrange(40), random.choice([1.0, 2.0, 1e9]), random.random()) for _ in range(20)]
         expected += points
         lite.add("r", 1, 0, loss=column(points))
         lite.metrics._compaction.compact("r")
-    assert lite.seen("r", "loss") == told(1, sorted(expected, key=lambda point: point[0]))
+    assert lite.seen("r", "loss") == expected_points(1, sorted(expected, key=lambda point: point[0]))

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metric_kit import Point, Shop, column, curve_of, shop
+from metric_kit import MetricStore, Point, column, curve_of, metric_store
 from muster.core.errors import Invalid
 from muster.track.metrics.shapes import Axis, Curve
 
@@ -47,19 +47,19 @@ def extent(points: list[Reported], place: int) -> tuple[float, float]:
     return min(point[place] for point in points), max(point[place] for point in points)
 
 
-def grow(shop: Shop, attempt: int, points: list[Point], cuts: list[int]) -> list[Reported]:
+def grow(metric_store: MetricStore, attempt: int, points: list[Point], cuts: list[int]) -> list[Reported]:
     """Appends in batches; compacts after every second one, so that tail and blocks both have a part."""
     edges = [0, *sorted({cut for cut in cuts if 0 < cut < len(points)}), len(points)]
     for turn, (begin, end) in enumerate(pairwise(edges)):
         if begin < end:
-            shop.add("r", attempt, 0, loss=column(points[begin:end]))
+            metric_store.add("r", attempt, 0, loss=column(points[begin:end]))
         if turn % 2:
-            shop.metrics._compaction.compact("r")
+            metric_store.metrics._compaction.compact("r")
     return [(attempt, *point) for point in points]
 
 
 @pytest.mark.parametrize("axis", ["step", "time"])
-def test_a_long_curve_zoomed_and_whole(metric_shop: Shop, axis: Axis) -> None:
+def test_a_long_curve_zoomed_and_whole(metric_shop: MetricStore, axis: Axis) -> None:
     random = Random(1)
     points = [(3 * i, 1000.0 + i / 8, NAN if i % 997 == 0 else random.gauss(0, 1)) for i in range(60_000)]
     points[40_000:] = [(step + 10**9, time, value) for step, time, value in points[40_000:]]  # a gap
@@ -84,35 +84,38 @@ def test_a_long_curve_zoomed_and_whole(metric_shop: Shop, axis: Axis) -> None:
                 assert len(curve.buckets) >= 0.9 * buckets  # the resolution that was asked for
 
 
-def test_a_restart_supersedes_from_its_first_step_in_every_curve(metric_shop: Shop) -> None:
-    shop = metric_shop
-    shop.add("r", 1, 0, loss=curve_of(range(1, 601)), val=curve_of([100, 300, 500]))
-    shop.add("r", 1, 1, time=curve_of(range(1, 601)))
-    shop.add("r", 1, 0, **{"system/cpu": curve_of(range(900))})
-    shop.metrics.compact("r")
-    shop.add("r", 2, 0, loss=curve_of(range(401, 700), 2.0))
-    shop.add("r", 2, 0, **{"system/cpu": curve_of(range(50))})
+def test_a_restart_supersedes_from_its_first_step_in_every_curve(metric_shop: MetricStore) -> None:
+    metric_store = metric_shop
+    metric_store.add("r", 1, 0, loss=curve_of(range(1, 601)), val=curve_of([100, 300, 500]))
+    metric_store.add("r", 1, 1, time=curve_of(range(1, 601)))
+    metric_store.add("r", 1, 0, **{"system/cpu": curve_of(range(900))})
+    metric_store.metrics.compact("r")
+    metric_store.add("r", 2, 0, loss=curve_of(range(401, 700), 2.0))
+    metric_store.add("r", 2, 0, **{"system/cpu": curve_of(range(50))})
     for again in (False, True):
         if again:
-            shop.metrics.compact("r")
-        curve = shop.metrics.curve("r", "loss")
+            metric_store.metrics.compact("r")
+        curve = metric_store.metrics.curve("r", "loss")
         assert curve.raw
         assert curve.buckets.first_step.tolist() == list(range(1, 700))
         assert curve.attempt.tolist() == [1] * 400 + [2] * 299
         assert curve.buckets.last[400] == 802.0
         bands = [(b.attempt, b.first_step, b.last_step, b.superseded_from) for b in curve.bands]
         assert bands == [(1, 1, 400, 401), (2, 401, 699, None)]
-        assert shop.metrics.curve("r", "val").buckets.first_step.tolist() == [100, 300]  # not reported again yet
-        assert shop.metrics.points("r", "time", rank=1).step.tolist() == list(range(1, 401))
-        assert len(shop.metrics.points("r", "system/cpu")) == 950  # seconds of each attempt: nothing goes back
-        old = shop.metrics.curve("r", "loss", attempt=1)
+        assert metric_store.metrics.curve("r", "val").buckets.first_step.tolist() == [
+            100,
+            300,
+        ]  # not reported again yet
+        assert metric_store.metrics.points("r", "time", rank=1).step.tolist() == list(range(1, 401))
+        assert len(metric_store.metrics.points("r", "system/cpu")) == 950  # seconds of each attempt: nothing goes back
+        old = metric_store.metrics.curve("r", "loss", attempt=1)
         assert old.buckets.last_step.tolist() == list(range(1, 601))
-        both = shop.metrics.curve("r", "loss", superseded=True)
+        both = metric_store.metrics.curve("r", "loss", superseded=True)
         assert both.buckets.last_step.tolist() == [*range(1, 601), *range(401, 700)]
         assert both.attempt.tolist() == [1] * 600 + [2] * 299
 
 
-def test_a_third_attempt_may_go_back_behind_the_second(lite: Shop) -> None:
+def test_a_third_attempt_may_go_back_behind_the_second(lite: MetricStore) -> None:
     for attempt, steps in ((1, range(100)), (2, range(50, 80)), (3, range(20, 30)), (4, range(25, 27))):
         lite.add("r", attempt, 0, loss=curve_of(steps, attempt))
     points = lite.metrics.points("r", "loss")
@@ -122,7 +125,7 @@ def test_a_third_attempt_may_go_back_behind_the_second(lite: Shop) -> None:
     assert bands == {1: 20, 2: 20, 3: 25, 4: None}
 
 
-def test_the_lowest_rank_that_reports_says_where_an_attempt_began(lite: Shop) -> None:
+def test_the_lowest_rank_that_reports_says_where_an_attempt_began(lite: MetricStore) -> None:
     """The last stage of a pipeline reports the loss, and a rank that counts something else from 0 changes nothing."""
     lite.add("r", 1, 7, loss=curve_of(range(10)))
     lite.add("r", 2, 7, loss=curve_of(range(5, 10)))
@@ -133,7 +136,7 @@ def test_the_lowest_rank_that_reports_says_where_an_attempt_began(lite: Shop) ->
     assert sorted(lite.metrics.points("r", "loss").attempt.tolist()) == [1] * 8 + [2] * 5
 
 
-def test_more_attempts_than_buckets(lite: Shop) -> None:
+def test_more_attempts_than_buckets(lite: MetricStore) -> None:
     for attempt in range(1, 31):
         lite.add("r", attempt, 0, loss=curve_of(range(10 * attempt, 10 * attempt + 10), attempt))
     expected = [(s // 10, s, 1000.0 + s, float(s // 10 * s)) for s in range(10, 310)]
@@ -146,14 +149,14 @@ def test_more_attempts_than_buckets(lite: Shop) -> None:
             )
 
 
-def test_values_past_what_a_sum_can_hold_have_a_mean(lite: Shop) -> None:
+def test_values_past_what_a_sum_can_hold_have_a_mean(lite: MetricStore) -> None:
     lite.add("r", 1, 0, loss=column([(i, float(i), 1.7e308) for i in range(5_000)]))
     lite.metrics.compact()
     curve = lite.metrics.curve("r", "loss", buckets=3)
     assert curve.buckets.mean.tolist() == [1.7e308] * 3
 
 
-def test_what_is_not_there_is_empty_and_too_much_is_refused(lite: Shop) -> None:
+def test_what_is_not_there_is_empty_and_too_much_is_refused(lite: MetricStore) -> None:
     curve = lite.metrics.curve("none", "loss")
     assert (len(curve.buckets), curve.points, curve.bands, len(lite.metrics.points("none", "loss"))) == (0, 0, [], 0)
     for buckets in (0, 10**9):
@@ -181,7 +184,7 @@ POINTS = st.lists(
     superseded=st.booleans(),
 )
 def test_any_points_in_any_order(tmp_path_factory, attempts, buckets, window, axis, superseded) -> None:
-    with shop(f"sqlite:///{tmp_path_factory.mktemp('curve')}/m.db") as made:
+    with metric_store(f"sqlite:///{tmp_path_factory.mktemp('curve')}/m.db") as made:
         reported: list[Reported] = []
         for number, (points, cuts) in enumerate(attempts, start=1):
             reported += grow(made, number, points, cuts)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from metric_kit import Keeper, Shop, told
+from metric_kit import MetricStore, PointIntake, expected_points
 from muster.control.ingest import Ingest
 from muster.core.errors import Conflict, Invalid, NotFound
 from muster.wire import Batch, Piece, Stream, doc_record, row_struct, shape_record
@@ -26,8 +26,14 @@ def rows(*steps: int) -> bytes:
     return b"".join(layout.pack(1, 0, layout.size, step, 10.0 + step, step / 10, -step) for step in steps)
 
 
-def ingest_of(shop: Shop, **outside: str) -> Ingest:
-    return Ingest(shop.store, shop.commit, StillClock(), 1 << 20, Keeper(shop.metrics, outside or {RUN: "p"}))
+def ingest_of(metric_store: MetricStore, **outside: str) -> Ingest:
+    return Ingest(
+        metric_store.store,
+        metric_store.commit,
+        StillClock(),
+        1 << 20,
+        PointIntake(metric_store.metrics, outside or {RUN: "p"}),
+    )
 
 
 def sent(data: bytes, offset: int = 0, stream: Stream = "spool", rank: int = 0) -> Batch:
@@ -35,10 +41,10 @@ def sent(data: bytes, offset: int = 0, stream: Stream = "spool", rank: int = 0) 
 
 
 def losses(*steps: int, attempt: int = 1) -> list:
-    return told(attempt, [(step, 10.0 + step, step / 10) for step in steps])
+    return expected_points(attempt, [(step, 10.0 + step, step / 10) for step in steps])
 
 
-def test_a_run_that_is_no_job_is_written_from_its_first_attempt_on(metric_shop: Shop) -> None:
+def test_a_run_that_is_no_job_is_written_from_its_first_attempt_on(metric_shop: MetricStore) -> None:
     ingest = ingest_of(metric_shop)
     ingest.accept(RUN, 1, sent(SHAPE + rows(1, 2)))
     ingest.accept(RUN, 2, sent(SHAPE + rows(2, 3)))
@@ -49,7 +55,7 @@ def test_a_run_that_is_no_job_is_written_from_its_first_attempt_on(metric_shop: 
             ingest.accept(run, attempt, sent(b""))
 
 
-def test_a_checkpoint_of_a_run_that_is_no_job_is_no_event(lite: Shop) -> None:
+def test_a_checkpoint_of_a_run_that_is_no_job_is_no_event(lite: MetricStore) -> None:
     """The log knows jobs alone: such a word would make no sense in it."""
     version = lite.store.state().version
     saved = doc_record({"type": "checkpoint", "time": 1.0, "step": 4, "path": "/c", "bytes": 7})
@@ -57,7 +63,7 @@ def test_a_checkpoint_of_a_run_that_is_no_job_is_no_event(lite: Shop) -> None:
     assert lite.store.state().version == version
 
 
-def test_a_host_stream_is_a_spool_that_says_nothing_of_progress(metric_shop: Shop) -> None:
+def test_a_host_stream_is_a_spool_that_says_nothing_of_progress(metric_shop: MetricStore) -> None:
     ingest = ingest_of(metric_shop)
     host = shape_record(0, ("system/cpu", "system/memory")) + rows(0, 10)
     ingest.accept(RUN, 1, Batch(0, "running", None, (Piece(0, "spool", 0, SHAPE + rows(7)), Piece(0, "host", 0, host))))
@@ -72,7 +78,7 @@ def test_a_host_stream_is_a_spool_that_says_nothing_of_progress(metric_shop: Sho
     assert metric_shop.seen(RUN, "loss", superseded=False) == losses(7)
 
 
-def test_one_who_did_not_hear_that_it_is_stored_is_told_to_ask_again(metric_shop: Shop) -> None:
+def test_one_who_did_not_hear_that_it_is_stored_is_told_to_ask_again(metric_shop: MetricStore) -> None:
     """Two that take in the same attempt, as when its offsets were dropped from memory in the middle of a batch."""
     stale, other = ingest_of(metric_shop), ingest_of(metric_shop)
     data = SHAPE + rows(1, 2)

@@ -12,7 +12,7 @@ from alembic import command
 from alembic.config import Config
 
 import muster.store
-from metric_kit import Point, Shop, column, shop, told
+from metric_kit import MetricStore, Point, column, expected_points, metric_store
 from muster.store.connect import connect
 
 OLD = [  # attempt, rank, name, points; in the order of arrival
@@ -31,7 +31,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 def test_old_points_move_into_the_tail(url: str, tmp_path: Path) -> None:
     make_old(url)
-    with shop(url) as moved, shop(f"sqlite:///{tmp_path}/new.db") as new:
+    with metric_store(url) as moved, metric_store(f"sqlite:///{tmp_path}/new.db") as new:
         for attempt, rank, name, points in OLD:
             new.add("j", attempt, rank, **{name: column(points)})
         for name in ("loss", "acc é"):
@@ -45,9 +45,9 @@ def test_old_points_move_into_the_tail(url: str, tmp_path: Path) -> None:
         check_goes_on(moved)
 
 
-def check_goes_on(moved: Shop) -> None:
+def check_goes_on(moved: MetricStore) -> None:
     moved.add("j", 3, 0, loss=column([(7, 600.0, 1.0)]))
-    expected = told(1, [(i, 100.0 + i, i / 7) for i in range(7)]) + told(3, [(7, 600.0, 1.0)])
+    expected = expected_points(1, [(i, 100.0 + i, i / 7) for i in range(7)]) + expected_points(3, [(7, 600.0, 1.0)])
     assert moved.seen("j", "loss", superseded=False) == expected
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metric_kit import Point, Shop, column, curve_of, shop
+from metric_kit import MetricStore, Point, column, curve_of, metric_store
 from muster.core.job import Attempt
 from muster.monitor.goodput import Summary, Trail, summarise
 from muster.track.metrics import block
@@ -26,16 +26,16 @@ def attempts_of(numbers: list[int]) -> list[Attempt]:
 
 
 @pytest.fixture(scope="module")
-def one_shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+def one_shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MetricStore]:
     """For all examples, each of which is a run of its own."""
-    with shop(f"sqlite:///{tmp_path_factory.mktemp('shop')}/m.db") as made:
+    with metric_store(f"sqlite:///{tmp_path_factory.mktemp('shop')}/m.db") as made:
         yield made
 
 
 RUNS = count()
 
 
-def by_all_points(made: Shop, run: str, numbers: list[int]) -> Summary:
+def by_all_points(made: MetricStore, run: str, numbers: list[int]) -> Summary:
     trails: dict[int, Trail] = {}
     for number in {*numbers, 1, 2, 3, 4}:
         points = [(step, time) for attempt, step, time, _ in made.seen(run, "loss") if attempt == number]
@@ -44,20 +44,20 @@ def by_all_points(made: Shop, run: str, numbers: list[int]) -> Summary:
     return summarise(attempts_of(numbers), trails, 95.0)
 
 
-def by_milestones(made: Shop, run: str, numbers: list[int]) -> Summary:
+def by_milestones(made: MetricStore, run: str, numbers: list[int]) -> Summary:
     found = made.metrics.milestones(run, "loss", numbers)
     trails = {number: Trail([at.step for at in some], [at.time for at in some]) for number, some in found.items()}
     return summarise(attempts_of(numbers), trails, 95.0)
 
 
 @settings(max_examples=100, deadline=None)
-@given(told=TOLD, numbers=st.lists(st.integers(1, 4), unique=True).map(sorted))
+@given(expected_points=TOLD, numbers=st.lists(st.integers(1, 4), unique=True).map(sorted))
 def test_a_summary_is_the_same_as_from_all_points(
-    one_shop: Shop, told: list[tuple[list[Point], list[int], bool]], numbers: list[int]
+    one_shop: MetricStore, expected_points: list[tuple[list[Point], list[int], bool]], numbers: list[int]
 ) -> None:
     """Steps in any order and more than once, in blocks, in the tail and in both, and attempts without points."""
     run = f"r{next(RUNS)}"
-    for attempt, (points, cuts, compacted) in enumerate(told, 1):
+    for attempt, (points, cuts, compacted) in enumerate(expected_points, 1):
         edges = sorted({0, len(points), *(cut for cut in cuts if cut < len(points))})
         for begin, end in pairwise(edges):
             one_shop.add(run, attempt, 0, loss=column(points[begin:end]))
@@ -66,7 +66,7 @@ def test_a_summary_is_the_same_as_from_all_points(
     assert by_milestones(one_shop, run, numbers) == by_all_points(one_shop, run, numbers)
 
 
-def test_of_many_blocks_few_are_opened(metric_shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_many_blocks_few_are_opened(metric_shop: MetricStore, monkeypatch: pytest.MonkeyPatch) -> None:
     metric_shop.add("r", 1, 0, loss=curve_of(range(200_000)))
     metric_shop.metrics.compact("r")
     metric_shop.add("r", 2, 0, loss=curve_of(range(100_000, 300_000)))

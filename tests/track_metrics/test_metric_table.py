@@ -8,21 +8,21 @@ from random import Random
 import numpy as np
 import pytest
 
-from metric_kit import Shop, column, curve_of
-from muster.track.metrics.table import cuttings, joined
+from metric_kit import MetricStore, column, curve_of
+from muster.track.metrics.table import joined, step_ranges
 
 NAN = math.nan
 
 
-def fill(shop: Shop) -> None:
-    shop.add("r", 1, 0, loss=curve_of(range(0, 100)), val=curve_of(range(0, 100, 10), 3.0))
-    shop.metrics.compact("r")
-    shop.add("r", 1, 0, loss=curve_of(range(100, 120)), lr=curve_of([110]))
-    shop.add("r", 2, 0, loss=curve_of(range(60, 130), 2.0), val=column([(70, 1.0, NAN)]))
-    shop.add("r", 1, 0, **{"system/cpu": curve_of(range(500))})
+def fill(metric_store: MetricStore) -> None:
+    metric_store.add("r", 1, 0, loss=curve_of(range(0, 100)), val=curve_of(range(0, 100, 10), 3.0))
+    metric_store.metrics.compact("r")
+    metric_store.add("r", 1, 0, loss=curve_of(range(100, 120)), lr=curve_of([110]))
+    metric_store.add("r", 2, 0, loss=curve_of(range(60, 130), 2.0), val=column([(70, 1.0, NAN)]))
+    metric_store.add("r", 1, 0, **{"system/cpu": curve_of(range(500))})
 
 
-def test_rows_stand_by_attempt_and_step_with_what_is_absent_marked(metric_shop: Shop) -> None:
+def test_rows_stand_by_attempt_and_step_with_what_is_absent_marked(metric_shop: MetricStore) -> None:
     fill(metric_shop)
     table = metric_shop.metrics.table("r")
     assert table.names == ("loss", "lr", "val")
@@ -45,7 +45,7 @@ def test_rows_stand_by_attempt_and_step_with_what_is_absent_marked(metric_shop: 
 
 
 @pytest.mark.parametrize("cells", [1, 7, 100, 10**6])
-def test_slices_are_the_table(lite: Shop, cells: int) -> None:
+def test_slices_are_the_table(lite: MetricStore, cells: int) -> None:
     fill(lite)
     whole = lite.metrics.table("r")
     slices = list(lite.metrics.tables("r", cells=cells))
@@ -56,7 +56,7 @@ def test_slices_are_the_table(lite: Shop, cells: int) -> None:
         np.testing.assert_equal(getattr(parts, name), getattr(whole, name))
 
 
-def test_repeated_steps_are_rows_of_their_own(lite: Shop) -> None:
+def test_repeated_steps_are_rows_of_their_own(lite: MetricStore) -> None:
     lite.add("r", 1, 0, a=column([(1, 1.0, 1.0), (2, 2.0, 2.0), (1, 3.0, 3.0)]), b=column([(1, 0.5, 9.0)]))
     table = lite.metrics.table("r")
     assert table.step.tolist() == [1, 1, 2]
@@ -65,7 +65,7 @@ def test_repeated_steps_are_rows_of_their_own(lite: Shop) -> None:
     assert table.time.tolist() == [0.5, 3.0, 2.0]
 
 
-def test_a_gap_and_a_shuffle_lose_nothing(lite: Shop) -> None:
+def test_a_gap_and_a_shuffle_lose_nothing(lite: MetricStore) -> None:
     random = Random(4)
     steps = [*range(2_000), *range(10**9, 10**9 + 500)]
     random.shuffle(steps)
@@ -77,9 +77,9 @@ def test_a_gap_and_a_shuffle_lose_nothing(lite: Shop) -> None:
         assert found == sorted(steps)
 
 
-def test_cuttings_cover_everything_once() -> None:
+def test_step_ranges_cover_everything_once() -> None:
     for extents, rows in (([(0, 99, 100)], 10), ([(0, 9, 10), (5, 50, 7), (-5, 3, 9)], 4), ([(7, 7, 500)], 3), ([], 5)):
-        found = cuttings(extents, rows)
+        found = step_ranges(extents, rows)
         assert (found[0][0], found[-1][1]) == (None, None)
         assert [high for _, high in found[:-1]] == [low for low, _ in found[1:]]
-    assert len(cuttings([(0, 99, 100)], 10)) >= 10
+    assert len(step_ranges([(0, 99, 100)], 10)) >= 10

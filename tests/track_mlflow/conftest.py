@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from live import LiveServer, live_server
-from mlflow_kit import Table, open_table
+from mlflow_kit import MlflowFixture, open_mlflow
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def table(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Table]:
+def table(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MlflowFixture]:
     url = f"sqlite:///{tmp_path}/m.db"
     if request.param == "postgresql":
         url = request.getfixturevalue("tables_url")
-    with open_table(url, tmp_path / "home") as found:
+    with open_mlflow(url, tmp_path / "home") as found:
         yield found
 
 

@@ -9,20 +9,20 @@ from typing import Any
 import httpx
 
 from live import PATIENCE, LiveServer
-from mlflow_kit import Table
+from mlflow_kit import MlflowFixture
 from muster.store.base import EventFilter
 
 VALUE = "a-value-that-stays-out-of-the-log"
 
 
-def kinds(table: Table, after: int) -> list[str]:
+def kinds(table: MlflowFixture, after: int) -> list[str]:
     found = table.record.store.events(EventFilter(after=after, actor="ada", limit=1000))
     assert all(event.project == "default" for event in found)
     assert VALUE not in str(found)
     return [event.kind for event in found]
 
 
-def test_calls_that_muster_answers_leave_one_event_each(table: Table) -> None:
+def test_calls_that_muster_answers_leave_one_event_each(table: MlflowFixture) -> None:
     run, experiment = table.new_run(), table.post("experiments/create", name=f"e-{uuid.uuid4().hex}")["experiment_id"]
     for path, kind, given in (
         ("runs/update", "run.changed", {"run_id": run, "run_name": "other"}),

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mlflow_kit import Person, Table
+from mlflow_kit import FakeCaller, MlflowFixture
 from muster.track.mlflow.faults import Fault
 from muster.track.mlflow.files import safe_path
 from muster.track.mlflow.limits import METRICS_MAX
@@ -73,7 +73,7 @@ def refused(code: str = "INVALID_PARAMETER_VALUE", match: str = "") -> pytest.Ra
 
 
 class TestExperiments:
-    def test_life(self, table: Table) -> None:
+    def test_life(self, table: MlflowFixture) -> None:
         number = table.post("experiments/create", name="ablation", tags=[{"key": "k", "value": "v"}])["experiment_id"]
         found = table.get("experiments/get", experiment_id=number)["experiment"]
         assert (found["name"], found["tags"]) == ("ablation", [{"key": "k", "value": "v"}])
@@ -87,11 +87,11 @@ class TestExperiments:
         table.post("experiments/restore", experiment_id=number)
         assert table.run(run)["info"]["lifecycle_stage"] == "active"
 
-    def test_default_is_there(self, table: Table) -> None:
+    def test_default_is_there(self, table: MlflowFixture) -> None:
         found = table.post("experiments/search", max_results=1)
         assert [(e["experiment_id"], e["name"]) for e in found["experiments"]] == [("0", "Default")]
 
-    def test_search(self, table: Table) -> None:
+    def test_search(self, table: MlflowFixture) -> None:
         for name in ("a", "b", "B"):
             table.post("experiments/create", name=name, tags=[{"key": "team", "value": name}])
         asked = {"max_results": 10, "order_by": ["name ASC"]}
@@ -104,7 +104,7 @@ class TestExperiments:
         assert len(rest["experiments"]) == 1
         assert "next_page_token" not in rest
 
-    def test_refusals(self, table: Table) -> None:
+    def test_refusals(self, table: MlflowFixture) -> None:
         table.post("experiments/create", name="a")
         with refused("RESOURCE_ALREADY_EXISTS", "already exists"):
             table.post("experiments/create", name="a")
@@ -119,7 +119,7 @@ class TestExperiments:
 
 
 class TestRuns:
-    def test_a_run_as_mlflow_shows_it(self, table: Table) -> None:
+    def test_a_run_as_mlflow_shows_it(self, table: MlflowFixture) -> None:
         run = table.new_run(user_id="u", start_time=123, run_name="first", tags=[{"key": "x", "value": "é"}])
         table.post("runs/log-metric", run_id=run, key="m", value=1, timestamp=5, step=2)
         table.post("runs/log-parameter", run_id=run, key="p", value="0.1")
@@ -139,14 +139,14 @@ class TestRuns:
             "outputs": {},
         }  # fmt: skip
 
-    def test_special_numbers(self, table: Table) -> None:
+    def test_special_numbers(self, table: MlflowFixture) -> None:
         run = table.new_run()
         for key, value in (("n", "NaN"), ("i", "Infinity"), ("j", "-Infinity")):
             table.post("runs/log-metric", run_id=run, key=key, value=value, timestamp=5)
         values = {one["key"]: one["value"] for one in table.run(run)["data"]["metrics"]}
         assert values == {"n": "NaN", "i": "Infinity", "j": "-Infinity"}
 
-    def test_names_are_one(self, table: Table) -> None:
+    def test_names_are_one(self, table: MlflowFixture) -> None:
         run = table.new_run(tags=[{"key": "mlflow.runName", "value": "tagged"}])
         assert table.run(run)["info"]["run_name"] == "tagged"
         table.post("runs/set-tag", run_id=run, key="mlflow.runName", value="renamed")
@@ -154,7 +154,7 @@ class TestRuns:
         with refused(match="different values"):
             table.new_run(run_name="a", tags=[{"key": "mlflow.runName", "value": "b"}])
 
-    def test_a_parameter_is_not_changed(self, table: Table) -> None:
+    def test_a_parameter_is_not_changed(self, table: MlflowFixture) -> None:
         run = table.new_run()
         for _ in range(2):
             table.post("runs/log-parameter", run_id=run, key="p", value="1")
@@ -164,7 +164,7 @@ class TestRuns:
             table.post("runs/log-batch", run_id=run, params=[{"key": "q", "value": "1"}, {"key": "p", "value": "3"}])
         assert table.run(run)["data"]["params"] == [{"key": "p", "value": "1"}]
 
-    def test_a_point_is_kept_once(self, table: Table) -> None:
+    def test_a_point_is_kept_once(self, table: MlflowFixture) -> None:
         run = table.new_run()
         metrics = [{"key": "m", "value": v, "timestamp": 10 + s, "step": s} for s in range(5) for v in (1.0, 2.0, 2.0)]
         for _ in range(2):
@@ -172,7 +172,7 @@ class TestRuns:
         found = table.get("metrics/get-history", run_id=run, metric_key="m")["metrics"]
         assert [(one["step"], one["value"]) for one in found] == [(s, v) for s in range(5) for v in (1.0, 2.0)]
 
-    def test_history_in_pages(self, table: Table) -> None:
+    def test_history_in_pages(self, table: MlflowFixture) -> None:
         run = table.new_run()
         metrics = [{"key": "m", "value": float(s), "timestamp": 100 - s, "step": s} for s in range(7)]
         table.post("runs/log-batch", run_id=run, metrics=metrics)
@@ -182,7 +182,7 @@ class TestRuns:
         sampled = table.get("metrics/get-history-bulk-interval", run_ids=[run], metric_key="m", max_results=3)
         assert [one["step"] for one in sampled["metrics"]] == [0, 3, 6]
 
-    def test_data_sets_and_models(self, table: Table) -> None:
+    def test_data_sets_and_models(self, table: MlflowFixture) -> None:
         run = table.new_run()
         dataset = {"name": "c4", "digest": "v3", "source_type": "local", "source": "s"}
         given = [{"tags": [{"key": "mlflow.data.context", "value": "train"}], "dataset": dataset}]
@@ -195,7 +195,7 @@ class TestRuns:
         assert table.found("dataset.name = 'c4' and dataset.context IN ('train', 'test')") != []
         assert table.found("dataset.digest != 'v3'") == []
 
-    def test_deleted_and_restored(self, table: Table) -> None:
+    def test_deleted_and_restored(self, table: MlflowFixture) -> None:
         run = table.new_run(run_name="gone")
         table.post("runs/delete", run_id=run)
         assert table.found() == []
@@ -205,7 +205,7 @@ class TestRuns:
         table.post("runs/restore", run_id=run)
         assert table.found() == ["gone"]
 
-    def test_a_bad_batch_leaves_nothing(self, table: Table) -> None:
+    def test_a_bad_batch_leaves_nothing(self, table: MlflowFixture) -> None:
         run = table.new_run()
         for request, match in BAD_BATCHES:
             with refused(match=match):
@@ -215,7 +215,7 @@ class TestRuns:
 
 class TestSearch:
     @pytest.fixture
-    def runs(self, table: Table) -> Table:
+    def runs(self, table: MlflowFixture) -> MlflowFixture:
         for number, loss in enumerate((0.5, math.nan, 2.0, None)):
             run = table.new_run(
                 run_name=f"r{number}", start_time=1000 * number, tags=[{"key": "Team", "value": f"T{number}"}]
@@ -227,26 +227,26 @@ class TestSearch:
             table.post("runs/update", run_id=run, status="FAILED" if number == 2 else "RUNNING")
         return table
 
-    def test_filters_and_orders(self, runs: Table) -> None:
+    def test_filters_and_orders(self, runs: MlflowFixture) -> None:
         for text, names in FILTERS:
             assert sorted(runs.found(text)) == names, text
         for order, names in ORDERS:
             assert runs.found(order_by=order) == names, order
 
-    def test_pages(self, runs: Table) -> None:
+    def test_pages(self, runs: MlflowFixture) -> None:
         page = runs.post("runs/search", experiment_ids=["0"], max_results=3)
         rest = runs.post("runs/search", experiment_ids=["0"], max_results=3, page_token=page["next_page_token"])
         assert [run["info"]["run_name"] for run in page["runs"] + rest["runs"]] == ["r3", "r2", "r1", "r0"]
 
-    def test_what_is_no_filter(self, table: Table) -> None:
+    def test_what_is_no_filter(self, table: MlflowFixture) -> None:
         for text in NO_FILTERS:
             with refused():
                 table.found(text)
 
 
 class TestWhoMay:
-    def test_projects_are_apart(self, table: Table) -> None:
-        eve = Person("eve", {"vision": "member"})
+    def test_projects_are_apart(self, table: MlflowFixture) -> None:
+        eve = FakeCaller("eve", {"vision": "member"})
         mine = table.post("experiments/create", name="secret")["experiment_id"]
         run = table.new_run(mine)
         for path, request in (
@@ -265,15 +265,15 @@ class TestWhoMay:
         found = table.ask("GET", "experiments/get-by-name", eve, experiment_name="secret")["experiment"]
         assert (found["experiment_id"], found["name"]) == (theirs, "vision/secret")
 
-    def test_a_viewer_only_looks(self, table: Table) -> None:
+    def test_a_viewer_only_looks(self, table: MlflowFixture) -> None:
         run = table.new_run()
-        bob = Person("bob", {"default": "viewer"})
+        bob = FakeCaller("bob", {"default": "viewer"})
         assert table.ask("GET", "runs/get", bob, run_id=run)["run"]["info"]["run_id"] == run
         with refused("PERMISSION_DENIED", "member"):
             table.ask("POST", "runs/log-metric", bob, run_id=run, key="m", value=1, timestamp=1)
 
-    def test_a_name_names_its_project(self, table: Table) -> None:
-        ada = Person("ada", {"default": "member", "vision": "member"})
+    def test_a_name_names_its_project(self, table: MlflowFixture) -> None:
+        ada = FakeCaller("ada", {"default": "member", "vision": "member"})
         number = int(table.ask("POST", "experiments/create", ada, name="vision/x")["experiment_id"])
         found = table.record.track.experiments.get(number)
         assert found is not None

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from muster.foreign import protobuf, tfrecord
 from muster.foreign.crc32c import crc32c, masked
 from muster.foreign.protobuf import Malformed
-from muster.track.exporters.lanes import crc32c_long, crc32c_rows, masked_rows
+from muster.track.exporters.crc32c_batch import crc32c_long, crc32c_rows, masked_rows
 
 
 def test_checksums_of_rfc_3720() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from muster import wire
 from muster.control.decode import decode
 from muster.track.importers import IMPORTERS
-from muster.track.importers.base import Ended, Facts, Kept, LeftOut, Rows, Shown
+from muster.track.importers.base import Ended, Facts, ImportedFile, ImportedMedium, LeftOut, Rows
 from muster.track.importers.spool import Encoder
 from transfer_kit import FIXTURES
 
@@ -53,7 +53,10 @@ def test_documents_are_ones_that_a_rank_could_have_written() -> None:
 
 def test_content_is_named_by_its_digest(tmp_path: Path) -> None:
     (tmp_path / "f").write_bytes(b"file")
-    items = [Shown("pic", "image", 1, 2.0, content=b"png", mime="image/png"), Kept("out/f", tmp_path / "f")]
+    items = [
+        ImportedMedium("pic", "image", 1, 2.0, content=b"png", mime="image/png"),
+        ImportedFile("out/f", tmp_path / "f"),
+    ]
     pieces = list(Encoder(5.0).pieces(items))
     media, artifact = (decode(piece.data, {}).docs[0] for piece in pieces)
     assert media["digest"] == pieces[0].contents[0].digest == hashlib.sha256(b"png").hexdigest()
@@ -64,7 +67,7 @@ def test_content_is_named_by_its_digest(tmp_path: Path) -> None:
 
 def test_a_large_table_goes_as_content() -> None:
     rows = [["x" * 100, n] for n in range(5000)]
-    (piece,) = Encoder(5.0).pieces([Shown("t", "table", 1, 2.0, {"columns": ["a", "b"], "rows": rows})])
+    (piece,) = Encoder(5.0).pieces([ImportedMedium("t", "table", 1, 2.0, {"columns": ["a", "b"], "rows": rows})])
     assert len(piece.data) < 1000
     assert piece.contents[0].size > 200_000
 

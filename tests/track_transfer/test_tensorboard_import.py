@@ -16,7 +16,7 @@ from muster.foreign.tfrecord import Damage, framed
 from muster.track.exporters import EXPORTERS
 from muster.track.exporters.base import Facts as RunFacts
 from muster.track.importers import IMPORTERS
-from muster.track.importers.base import Ended, Facts, Item, LeftOut, Rows, Shown
+from muster.track.importers.base import Ended, Facts, ImportedMedium, Item, LeftOut, Rows
 from transfer_kit import PNG, GivenRun, series
 
 READER = IMPORTERS.get("tensorboard")
@@ -33,8 +33,8 @@ def points(items: Sequence[Item], name: str) -> list[tuple[int, float]]:
     return [(step, values[0]) for row in rows for step, values in zip(row.steps, row.values, strict=True)]
 
 
-def shown(items: Sequence[Item], name: str) -> list[Shown]:
-    return [item for item in items if isinstance(item, Shown) and item.name == name]
+def shown(items: Sequence[Item], name: str) -> list[ImportedMedium]:
+    return [item for item in items if isinstance(item, ImportedMedium) and item.name == name]
 
 
 def event_file(folder: Path, *events: bytes, name: str = "events.out.tfevents.0000000001.host") -> Path:

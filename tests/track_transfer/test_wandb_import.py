@@ -13,14 +13,14 @@ import pytest
 from muster.foreign import blocklog
 from muster.foreign.tfrecord import Damage
 from muster.track.importers import IMPORTERS
-from muster.track.importers.base import Ended, Facts, Found, Item, Kept, LeftOut, Rows, Shown
+from muster.track.importers.base import Ended, Facts, FoundRun, ImportedFile, ImportedMedium, Item, LeftOut, Rows
 from transfer_kit import FIXTURES
 
 READER = IMPORTERS.get("wandb")
 VERSIONS = ("wandb-0.16", "wandb-0.31")
 
 
-def found(path: Path) -> Found:
+def found(path: Path) -> FoundRun:
     (one,) = READER.find(path)
     return one
 
@@ -69,7 +69,7 @@ class TestOfflineRun:
         assert (tags["baseline"], tags["wandb.group"], tags["job_type"]) == ("true", "seeds", "train")
 
     def test_media(self, version: str) -> None:
-        media = {item.name: item for item in self.items(version) if isinstance(item, Shown)}
+        media = {item.name: item for item in self.items(version) if isinstance(item, ImportedMedium)}
         assert media["h"].data["counts"] == [2.0] * 5
         assert media["h"].data["edges"][0] == 0.0
         assert media["h"].data["edges"][-1] == 9.0
@@ -80,7 +80,7 @@ class TestOfflineRun:
     def test_summary_files_and_what_is_left_out(self, version: str) -> None:
         items = self.items(version)
         assert points(items, "best") == [(30, 0.05)]
-        kept = {item.path: item.file for item in items if isinstance(item, Kept)}
+        kept = {item.path: item.file for item in items if isinstance(item, ImportedFile)}
         assert kept["model.txt"].read_text() == "weights\n"
         assert not any(path.startswith("media/") for path in kept)
         left = [item.what for item in items if isinstance(item, LeftOut)]
@@ -151,7 +151,7 @@ def test_a_link_that_the_log_does_not_name_is_not_followed(tmp_path: Path) -> No
     (tmp_path / "secret.txt").write_text("private")
     folder = next(tmp_path.rglob("files"))
     (folder / "leak.txt").symlink_to(tmp_path / "secret.txt")
-    kept = [item.path for item in READER.read(found(tmp_path)) if isinstance(item, Kept)]
+    kept = [item.path for item in READER.read(found(tmp_path)) if isinstance(item, ImportedFile)]
     assert "leak.txt" not in kept
     assert "model.txt" in kept
 

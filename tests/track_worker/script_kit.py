@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from live import LiveServer, until
-from muster.runtime.offline import OfflineRun, parcels
+from muster.runtime.offline import OfflineRun, offline_runs
 
 SECONDS = 60
 SYNC = [sys.executable, "-m", "muster", "runs", "sync"]
 
 
 @dataclass
-class Desk:
+class UserMachine:
     """A user's machine: a home folder of its own, and the server that it knows."""
 
     server: LiveServer
@@ -55,7 +55,7 @@ class Desk:
         return found
 
     def waiting(self) -> list[OfflineRun]:
-        return parcels(self.home)
+        return offline_runs(self.home)
 
 
 @dataclass

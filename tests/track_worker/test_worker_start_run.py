@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from script_kit import SECONDS, SYNC, Desk, Record
+from script_kit import SECONDS, SYNC, Record, UserMachine
 
 from live import LiveServer, live_server, until
 from muster.runtime import processes
@@ -30,16 +30,16 @@ def record(server: LiveServer) -> Record:
 
 
 @pytest.fixture
-def desk(server: LiveServer, tmp_path: Path) -> Iterator[Desk]:
-    made = Desk(server, tmp_path)
+def machine(server: LiveServer, tmp_path: Path) -> Iterator[UserMachine]:
+    made = UserMachine(server, tmp_path)
     yield made
     leave_nothing_running(tmp_path)
 
 
 @pytest.fixture
-def lonely(server: LiveServer, tmp_path: Path) -> Iterator[Desk]:
+def lonely(server: LiveServer, tmp_path: Path) -> Iterator[UserMachine]:
     """A desk whose server does not answer."""
-    yield Desk(server, tmp_path, {"MUSTER_URL": "http://127.0.0.1:9", "MUSTER_TOKEN": server.token})
+    yield UserMachine(server, tmp_path, {"MUSTER_URL": "http://127.0.0.1:9", "MUSTER_TOKEN": server.token})
     leave_nothing_running(tmp_path)
 
 
@@ -82,36 +82,36 @@ print(run.run)
 """
 
 
-def in_a_job(desk: Desk, tmp_path: Path) -> str:
+def in_a_job(machine: UserMachine, tmp_path: Path) -> str:
     (tmp_path / "script.py").write_text(CALLS)
-    job = desk.server.submit(f"{sys.executable} script.py", workdir=str(tmp_path))["id"]
-    assert desk.server.wait(job)["phase"] == "succeeded"
-    assert desk.server.output(job).strip() == job
+    job = machine.server.submit(f"{sys.executable} script.py", workdir=str(tmp_path))["id"]
+    assert machine.server.wait(job)["phase"] == "succeeded"
+    assert machine.server.output(job).strip() == job
     return str(job)
 
 
-def beside_a_server(desk: Desk, tmp_path: Path) -> str:
-    run, err = desk.run(CALLS)
+def beside_a_server(machine: UserMachine, tmp_path: Path) -> str:
+    run, err = machine.run(CALLS)
     assert err == ""
     return run
 
 
-def without_a_server(desk: Desk, tmp_path: Path) -> str:
-    desk.env = {"MUSTER_URL": "http://127.0.0.1:9", "MUSTER_TOKEN": desk.server.token}
-    run, err = desk.run(CALLS)
+def without_a_server(machine: UserMachine, tmp_path: Path) -> str:
+    machine.env = {"MUSTER_URL": "http://127.0.0.1:9", "MUSTER_TOKEN": machine.server.token}
+    run, err = machine.run(CALLS)
     assert "offline" in err
     assert err.count("\n") == 1
-    until(lambda: (desk.waiting()[0].path / "environment").exists(), "the environment to be captured")
+    until(lambda: (machine.waiting()[0].path / "environment").exists(), "the environment to be captured")
     leave_nothing_running(tmp_path)
-    desk.env = {}
-    assert [each["result"] for each in desk.sync()] == ["shipped"]
-    assert desk.sync() == []
+    machine.env = {}
+    assert [each["result"] for each in machine.sync()] == ["shipped"]
+    assert machine.sync() == []
     return run
 
 
 @pytest.mark.parametrize("tracked", [in_a_job, beside_a_server, without_a_server])
-def test_what_a_tracker_took_is_stored_once(desk, record, tmp_path, tracked):
-    run = tracked(desk, tmp_path)
+def test_what_a_tracker_took_is_stored_once(machine, record, tmp_path, tracked):
+    run = tracked(machine, tmp_path)
     until(lambda: record.rows("artifacts", run) and len(record.rows("media", run)) == 4, "the files")
     found = record.ended(run)
     assert found["phase"] == "succeeded"
@@ -152,24 +152,24 @@ BEGIN = (
         ("os.kill(os.getpid(), 9)", -9, "failed", "killed"),
     ],
 )
-def test_a_run_ends_as_its_script_does(desk, record, rest, code, phase, words):
-    run, _ = desk.run(BEGIN + rest, code=code)
+def test_a_run_ends_as_its_script_does(machine, record, rest, code, phase, words):
+    run, _ = machine.run(BEGIN + rest, code=code)
     found = record.ended(run)
     assert found["phase"] == phase
     assert words in found["doc"]["reason"]["message"]
     assert record.points(run)["x"] == 1
-    until(lambda: not desk.waiting(), "the folder to go")
+    until(lambda: not machine.waiting(), "the folder to go")
 
 
-def test_a_forked_child_neither_writes_nor_ends_the_run(desk, record):
+def test_a_forked_child_neither_writes_nor_ends_the_run(machine, record):
     fork = "if os.fork() == 0:\n    run.log({'x': 5.0}, 9)\n    sys.exit(4)\nos.wait()\nrun.log({'x': 2.0}, 1)"
-    run, _ = desk.run(BEGIN + fork)
+    run, _ = machine.run(BEGIN + fork)
     assert record.ended(run)["phase"] == "succeeded"
     assert record.points(run)["x"] == 2
 
 
-def test_hardware_is_sampled_beside_a_script(desk, record):
-    with desk.start(BEGIN + "sys.stdin.read()") as script:
+def test_hardware_is_sampled_beside_a_script(machine, record):
+    with machine.start(BEGIN + "sys.stdin.read()") as script:
         assert script.stdout is not None
         run = script.stdout.readline().strip()
         until(lambda: "system/cpu" in record.points(run), "a sample")
@@ -180,9 +180,9 @@ def test_hardware_is_sampled_beside_a_script(desk, record):
 # --- no server, or not all the time -----------------------------------------------------------------------------------
 def test_a_server_that_goes_and_comes_back_elsewhere_gets_everything(tmp_path):
     with live_server(tmp_path / "server") as server:
-        desk, record = Desk(server, server.home, {"MUSTER_URL": ""}), Record(server.home)
+        machine, record = UserMachine(server, server.home, {"MUSTER_URL": ""}), Record(server.home)
         loop = "for line in sys.stdin:\n    for n in range(1000): run.log({'y': n}, n)\n    print('ok', flush=True)"
-        with desk.start(BEGIN + loop) as script:
+        with machine.start(BEGIN + loop) as script:
             assert script.stdin is not None
             assert script.stdout is not None
             run = script.stdout.readline().strip()
@@ -217,23 +217,25 @@ def test_the_next_script_ships_what_an_earlier_one_left(lonely, record):
     until(lambda: not lonely.waiting(), "the folders to go")
 
 
-def test_a_killed_script_whose_sidecar_was_killed_too_is_shipped_by_sync(desk, record):
-    with desk.start(BEGIN + "sys.stdin.read()") as script:
+def test_a_killed_script_whose_sidecar_was_killed_too_is_shipped_by_sync(machine, record):
+    with machine.start(BEGIN + "sys.stdin.read()") as script:
         assert script.stdout is not None
         run = script.stdout.readline().strip()
-        assert [each["result"] for each in desk.sync()] == ["busy"]
-        leave_nothing_running(desk.home)
-        assert [each["result"] for each in desk.sync()] == ["running"]
+        assert [each["result"] for each in machine.sync()] == ["busy"]
+        leave_nothing_running(machine.home)
+        assert [each["result"] for each in machine.sync()] == ["running"]
         script.kill()
         script.communicate(timeout=SECONDS)
-    assert [each["result"] for each in desk.sync()] == ["shipped"]
+    assert [each["result"] for each in machine.sync()] == ["shipped"]
     found = record.ended(run)
     assert (found["phase"], record.points(run)["x"]) == ("failed", 1)
 
 
-def test_sync_of_a_run_that_does_not_wait_is_told(desk):
+def test_sync_of_a_run_that_does_not_wait_is_told(machine):
     command = [*SYNC, "absent", "--json"]
-    done = subprocess.run(command, env=desk.environment(), capture_output=True, text=True, timeout=SECONDS, check=False)
+    done = subprocess.run(
+        command, env=machine.environment(), capture_output=True, text=True, timeout=SECONDS, check=False
+    )
     assert done.returncode == 1
     assert "absent" in json.loads(done.stdout)["error"]["message"]
 
@@ -250,18 +252,18 @@ except RuntimeError as error:
 """
 
 
-def test_a_second_writer_is_refused_while_the_first_lives_and_is_a_new_attempt_after_it(desk, record):
-    with desk.start(BEGIN + "sys.stdin.read()") as script:
+def test_a_second_writer_is_refused_while_the_first_lives_and_is_a_new_attempt_after_it(machine, record):
+    with machine.start(BEGIN + "sys.stdin.read()") as script:
         assert script.stdout is not None
         run = script.stdout.readline().strip()
-        refused, _ = desk.run(RESUME, run)
+        refused, _ = machine.run(RESUME, run)
         assert refused.startswith("RunRefused")
         assert f"process {script.pid}" in refused
-        assert len(desk.waiting()) == 1
+        assert len(machine.waiting()) == 1
         script.communicate(timeout=SECONDS)
     record.ended(run)
-    until(lambda: not desk.waiting(), "the first to be shipped")
-    assert desk.run(RESUME, run)[0] == run
+    until(lambda: not machine.waiting(), "the first to be shipped")
+    assert machine.run(RESUME, run)[0] == run
     found = until(lambda: (row := record.run(run)) and row["attempts"] == 2 and row["phase"] == "succeeded" and row)
     assert found["doc"]["external"]["pid"] > 0
     assert [row["attempt"] for row in record.rows("run_attempts", run)] == [1, 2]
@@ -281,20 +283,20 @@ def test_a_second_writer_is_refused_while_the_first_lives_and_is_a_new_attempt_a
         ("muster.start_run(url='nonsense')", "ValueError.*HOST:PORT"),
     ],
 )
-def test_what_the_server_can_not_take_is_told_and_leaves_nothing(desk, call, words):
-    _, err = desk.run(f"import muster\n{call}", code=1)
+def test_what_the_server_can_not_take_is_told_and_leaves_nothing(machine, call, words):
+    _, err = machine.run(f"import muster\n{call}", code=1)
     assert re.search(words, err.splitlines()[-1]), err
-    assert desk.waiting() == []
+    assert machine.waiting() == []
 
 
-def test_a_token_that_is_not_valid_is_told(desk):
-    desk.env = {"MUSTER_URL": desk.server.url, "MUSTER_TOKEN": "mst_no_no"}
-    _, err = desk.run(BEGIN, code=1)
+def test_a_token_that_is_not_valid_is_told(machine):
+    machine.env = {"MUSTER_URL": machine.server.url, "MUSTER_TOKEN": "mst_no_no"}
+    _, err = machine.run(BEGIN, code=1)
     assert "The token is not valid" in err
 
 
-def test_other_ranks_of_a_gang_outside_write_nothing(desk):
-    desk.env = {"RANK": "1", "WORLD_SIZE": "2"}
-    out, err = desk.run(BEGIN + "run.artifact(sys.executable)")
+def test_other_ranks_of_a_gang_outside_write_nothing(machine):
+    machine.env = {"RANK": "1", "WORLD_SIZE": "2"}
+    out, err = machine.run(BEGIN + "run.artifact(sys.executable)")
     assert (out, err) == ("", "")
-    assert desk.waiting() == []
+    assert machine.waiting() == []

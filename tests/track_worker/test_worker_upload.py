@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from ingest_kit import PATIENCE, wait_for
-from launcher_kit import Workshop, read_exit, workshop
+from launcher_kit import LauncherFixture, launcher_fixture, read_exit
 from muster.control.decode import decode
 
 GIVE = f"""{sys.executable} - <<'END'
@@ -29,9 +29,9 @@ END
 
 
 @pytest.fixture
-def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workshop]:
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LauncherFixture]:
     monkeypatch.setenv("MUSTER_HOME", str(tmp_path / "home"))
-    with workshop(tmp_path) as made:
+    with launcher_fixture(tmp_path) as made:
         yield made
 
 
@@ -43,7 +43,7 @@ def once(docs: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     return found
 
 
-def arrived(shop: Workshop, rank: int = 0) -> dict[str, bytes]:
+def arrived(shop: LauncherFixture, rank: int = 0) -> dict[str, bytes]:
     docs = once(shop.server.documents("artifact", rank)).values()
     assert all(len(shop.server.blobs[doc["digest"]]) == doc["bytes"] for doc in docs)
     return {doc["path"]: shop.server.blobs[doc["digest"]] for doc in docs}

@@ -9,7 +9,7 @@ from ckpt_kit import check_loads, names, snapshot
 
 from components import small_disk
 from gang_kit import gang
-from muster.runtime import place
+from muster.runtime import rank_info
 from muster.train.checkpoint import Saver, newest, restore
 from muster.train.errors import CheckpointFull
 
@@ -36,7 +36,7 @@ def one_rank_is_full(where: str) -> tuple[list[str], int | None]:
     with Saver(where, tolerate=0) as saver:
         saver.save(snapshot(1), wait=True)
         _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-        if place.rank() == 1:
+        if rank_info.rank() == 1:
             resource.setrlimit(resource.RLIMIT_FSIZE, (16, hard))
         saving = saver.save(snapshot(2))
         assert saving is not None

@@ -16,7 +16,7 @@ from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tenso
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 from gang_kit import gang
-from muster.runtime import place
+from muster.runtime import rank_info
 from muster.train.checkpoint import Saver, Snapshot, export, newest, restore
 from muster.train.errors import CheckpointError, CheckpointMismatch
 from muster.train.models import safetensors
@@ -74,7 +74,7 @@ def whole(values: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def state(kind: str, seed: int, world: int) -> Snapshot:
-    rank = place.rank()
+    rank = rank_info.rank()
     model = lay(kind, seed, world, rank)
     optim: dict[str, Any] = {f"{name}.exp_avg": value for name, value in lay(kind, seed + 1, world, rank).items()}
     optim |= {f"{name}.step": torch.tensor(float(seed)) for name in model} | {"lr": seed / 3}
@@ -112,7 +112,7 @@ def load_all(root: str, world: int) -> int:
                     assert torch.equal(moment, expected[1][name]), (kind, saved, into, name)
                     assert target.optim[f"{name}.step"] == seed
                 assert target.optim["lr"] == seed / 3
-                assert restored.extra == ({"rank": place.rank()} if saved == world else None)
+                assert restored.extra == ({"rank": rank_info.rank()} if saved == world else None)
                 assert restored.shared == {"step": seed, "kind": kind}
                 done += 1
     _load_with_torch(f"{root}/fsdp-4", 21, world)
@@ -124,7 +124,7 @@ def _load_with_torch(where: str, seed: int, world: int) -> None:
     if world > 1:
         found = newest(where)
         assert found is not None
-        values = {f"model/{name}": value for name, value in lay("tp", 777, world, place.rank()).items()}
+        values = {f"model/{name}": value for name, value in lay("tp", 777, world, rank_info.rank()).items()}
         torch.distributed.checkpoint.load(values, storage_reader=found.reader())
         assert all(torch.equal(v, full(seed)[k.removeprefix("model/")]) for k, v in whole(values).items())
 
@@ -149,7 +149,7 @@ def fsdp_and_tp(root: str) -> None:
 
 def refusals(root: str) -> list[str]:
     """What all ranks must say together, and be able to go on after."""
-    rank, said = place.rank(), []
+    rank, said = rank_info.rank(), []
     with Saver(f"{root}/refused", busy="skip") as saver:
         for bad in (
             Snapshot({"w": torch.zeros(2 + rank)}, shared={"step": 1}),  # not the same tensor on all ranks

@@ -13,7 +13,7 @@ import torch
 from ckpt_kit import check_loads, in_child, save, snapshot
 
 from gang_kit import gang
-from muster.runtime import place
+from muster.runtime import rank_info
 from muster.train.checkpoint import Saver, Snapshot, export, newest, restore
 from muster.train.checkpoint.s3 import S3, open_s3
 from muster.train.checkpoint.s3_client import CheckpointS3, client
@@ -166,7 +166,7 @@ def two_ranks(where: str) -> tuple[int, float]:
         state = snapshot(9)
         restored = restore(found, state)
         assert restored.extra is not None
-        assert f"rank-0000{place.rank()}.pt" in found.manifest.files
+        assert f"rank-0000{rank_info.rank()}.pt" in found.manifest.files
         return found.step, state.optim["embed.weight.lr"]
 
 

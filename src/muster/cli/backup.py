@@ -30,9 +30,9 @@ def backup(
     The copy is a home folder. `muster --home FOLDER up` starts a server on it, and that one starts the jobs again that
     ran when the copy was made: only do that where the first server is gone.
     """
-    with _bars(json) as told:
+    with _bars(json) as progress:
         if verify:
-            found = load("muster.store.backup_check:verify")(folder, told)
+            found = load("muster.store.backup_check:verify")(folder, progress)
         else:
             home = home_folder()
             settings = load("muster.server.settings:Settings").load(home, {"store_url": store})
@@ -41,7 +41,7 @@ def backup(
             source = load("muster.store.backup:Source")(
                 settings.url_of_store, home, blobs, settings.artifacts if remote else ""
             )
-            found = load("muster.store.backup:back_up")(source, folder, told)
+            found = load("muster.store.backup:back_up")(source, folder, progress)
             if remote and not json:
                 note(f"The content is in {settings.artifacts} and was not copied: protect the bucket itself.")
     if json:

@@ -15,12 +15,12 @@ from muster.cli import daemon
 from muster.cli.check import Check, Checker
 from muster.cli.connect import client
 from muster.core.errors import ConfigError, MusterError
-from muster.engines.isolation import HINT, read_local, stand
+from muster.engines.isolation import HINT, probe_isolation, read_local
 from muster.engines.registry import LOCAL, check_engines
 from muster.server.settings import Settings
 
 _SKEW = 5.0  # seconds; the server's Date header has whole seconds
-_PATIENCE = 5.0  # seconds
+_TIMEOUT = 5.0  # seconds
 _BEHIND = 10_000  # events that a follower may be behind
 
 
@@ -49,7 +49,7 @@ def port(home: Path) -> Iterator[Check]:
 
 def server(home: Path) -> Iterator[Check]:
     """Whether the server is reachable, ready, the leader, has the same clock, and accepts our token."""
-    with client(timeout=_PATIENCE) as to:
+    with client(timeout=_TIMEOUT) as to:
         try:
             answer = to.ready()
             where = ", ".join(to.target.urls)
@@ -122,7 +122,7 @@ def isolation(home: Path) -> Iterator[Check]:
     named = check_engines(settings.engines)
     if named and LOCAL not in named:
         return
-    found = stand(read_local(named.get(LOCAL, {}), settings.trust_members))
+    found = probe_isolation(read_local(named.get(LOCAL, {}), settings.trust_members))
     if found.kind == "none":
         hint = f"Type `{found.remedy}`." if found.remedy else HINT
         yield Check("isolation", "warn", f"{found.detail}; they are refused, and administrators' are not", hint)

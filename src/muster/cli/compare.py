@@ -63,9 +63,9 @@ def compare(
 
 def _print_runs(found: Comparison) -> None:
     for i, run in enumerate(found["runs"]):
-        told = f"  {run['purpose']}" if run["purpose"] else ""
+        text = f"  {run['purpose']}" if run["purpose"] else ""
         out().print(
-            Text.assemble((_letter(i), "dim"), " ", (run["id"], "bold"), " ", phase_text(run["phase"]), (told, "dim"))
+            Text.assemble((_letter(i), "dim"), " ", (run["id"], "bold"), " ", phase_text(run["phase"]), (text, "dim"))
         )
 
 
@@ -139,8 +139,8 @@ def _print_significance(tested: SignificanceView) -> None:
     show_table(made)
     for one in tested["differences"]:
         screen.print(_verdict(one))
-    for told in tested["notes"]:
-        screen.print(Text(told, style="yellow"))
+    for text in tested["notes"]:
+        screen.print(Text(text, style="yellow"))
     if tested["left_out"]:
         screen.print(Text(f"without a number, and left out: {', '.join(tested['left_out'])}", style="dim"))
 

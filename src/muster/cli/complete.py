@@ -8,7 +8,7 @@ from muster.cli.connect import client
 from muster.client import Client
 from muster.core.errors import MusterError
 
-_PATIENCE = 2.0  # seconds
+_TIMEOUT = 2.0  # seconds
 
 
 def jobs(incomplete: str) -> list[tuple[str, str]]:
@@ -34,7 +34,7 @@ def projects(incomplete: str) -> list[tuple[str, str]]:
 
 def _offered(incomplete: str, ask: Callable[[Client], list[tuple[str, str]]]) -> list[tuple[str, str]]:
     try:
-        with client(timeout=_PATIENCE) as to:
+        with client(timeout=_TIMEOUT) as to:
             return [offer for offer in ask(to) if offer[0].startswith(incomplete)]
     except MusterError:
         return []

@@ -1,12 +1,17 @@
-"""Creates the client of this call."""
+"""Creates the client of this call, and applies an action to several objects of the server."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import typer
+from rich.text import Text
 
 from muster.cli.call import CALL, Usage, home_folder
-from muster.cli.output import note
-from muster.client import Client
+from muster.cli.output import emit, note, out, show_error
+from muster.client import Client, MusterError
 from muster.client.stream import RETRY_FOR, Link
 from muster.core.units import InvalidValue, parse_duration
 
@@ -14,6 +19,32 @@ from muster.core.units import InvalidValue, parse_duration
 def client(on_link: Link | None = None, timeout: float = 30) -> Client:
     """A client of the server that the command line, the environment or the home names; `timeout` is in seconds."""
     return Client(CALL.url, home=home_folder(), timeout=timeout, retry_for=_retry_for(), on_link=on_link or say_link)
+
+
+def for_each(
+    noun: str, refs: Sequence[str], act: Callable[[Client, str], tuple[Mapping[str, Any], str]], json: bool
+) -> None:
+    """Calls `act` for each reference; it returns a document and a sentence. A failure does not affect the others, and
+    makes the exit code 1."""
+    results: list[Mapping[str, Any]] = []
+    failed = False
+    with client() as to:
+        for ref in refs:
+            try:
+                result, sentence = act(to, ref)
+            except MusterError as error:
+                failed = True
+                results.append({"error": error.to_dict()})
+                if not json:
+                    show_error(error.to_dict(), as_json=False)
+            else:
+                results.append(result)
+                if not json:
+                    out().print(Text(sentence))
+    if json:
+        emit({noun: results})
+    if failed:
+        raise typer.Exit(1)
 
 
 def say_link(back: bool) -> None:

@@ -17,9 +17,9 @@ from muster.api.health import Readiness
 from muster.client import Client
 from muster.core.errors import ConfigError, MusterError, Unavailable
 
-START_PATIENCE: Final = 120.0  # seconds until a running server is expected to be ready
-STANDBY_PATIENCE: Final = 5.0  # seconds after which a server that is not the leader is considered a stand-by
-STOP_PATIENCE: Final = 60.0
+START_TIMEOUT: Final = 120.0  # seconds until a running server is expected to be ready
+STANDBY_AFTER: Final = 5.0  # seconds after which a server that is not the leader is considered a stand-by
+STOP_TIMEOUT: Final = 60.0
 _LOOK_EVERY: Final = 0.05
 _TAIL: Final = 15  # lines of the log
 
@@ -64,7 +64,7 @@ def start(home: Path, words: Sequence[str], env: Mapping[str, str] | None = None
         )  # fmt: skip
     finally:
         os.close(fd)
-    deadline = time.monotonic() + START_PATIENCE
+    deadline = time.monotonic() + START_TIMEOUT
     standby_at = None
     while time.monotonic() < deadline:
         if process.poll() is not None:
@@ -76,10 +76,10 @@ def start(home: Path, words: Sequence[str], env: Mapping[str, str] | None = None
                 return found
             if answer and answer["holder"] and not answer["leader"]:
                 standby_at = standby_at or time.monotonic()
-                if time.monotonic() - standby_at > STANDBY_PATIENCE:
+                if time.monotonic() - standby_at > STANDBY_AFTER:
                     return found
         time.sleep(_LOOK_EVERY)
-    raise Unavailable(f"The server (pid {process.pid}) is not ready after {START_PATIENCE:.0f} s.", f"See {log}.")
+    raise Unavailable(f"The server (pid {process.pid}) is not ready after {START_TIMEOUT:.0f} s.", f"See {log}.")
 
 
 def stop(server: Running) -> None:
@@ -90,11 +90,11 @@ def stop(server: Running) -> None:
         return
     except PermissionError:
         raise ConfigError(f"The server (pid {server.pid}) belongs to another user.", "Ask them to stop it.") from None
-    deadline = time.monotonic() + STOP_PATIENCE
+    deadline = time.monotonic() + STOP_TIMEOUT
     while server.alive():
         if time.monotonic() > deadline:
             hint = f"See its log; `kill -9 {server.pid}` ends it at once, and jobs go on all the same."
-            raise Unavailable(f"The server (pid {server.pid}) has not ended after {STOP_PATIENCE:.0f} s.", hint)
+            raise Unavailable(f"The server (pid {server.pid}) has not ended after {STOP_TIMEOUT:.0f} s.", hint)
         time.sleep(_LOOK_EVERY)
 
 

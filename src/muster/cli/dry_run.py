@@ -47,8 +47,8 @@ def show_refused(source: str, reasons: Sequence[ReasonView]) -> None:
     err().print(Text("\n").join(lines))
 
 
-def _line(name: str, told: str) -> None:
-    out().print(Text.assemble((f"  {name:<12} ", "dim"), told))
+def _line(name: str, text: str) -> None:
+    out().print(Text.assemble((f"  {name:<12} ", "dim"), text))
 
 
 def _sooner(variant: VariantView, forecast: ForecastView) -> str:

@@ -13,7 +13,7 @@ from muster.api.engines import EngineView
 from muster.cli import complete, format
 from muster.cli.call import Json
 from muster.cli.connect import client
-from muster.cli.group import group
+from muster.cli.group import bare_lists, group
 from muster.cli.node_history import seconds
 from muster.cli.output import emit, note, out, show_table, table
 
@@ -43,10 +43,7 @@ def ls(json: Json = False) -> None:
             note((f"{one['name']}: {said}", "yellow"), (f"  {one['hint']}" if one["hint"] else "", "green"))
 
 
-@app.callback(invoke_without_command=True)
-def bare(ctx: typer.Context, json: Json = False) -> None:
-    if ctx.invoked_subcommand is None:
-        ls(json)
+bare_lists(app, ls)
 
 
 @app.command()
@@ -63,8 +60,8 @@ def show(name: Name, json: Json = False) -> None:
     card = Table.grid(padding=(0, 2))
     card.add_column(style="dim")
     card.add_column(overflow="fold")
-    for title, told in _rows(one, nodes):
-        card.add_row(f"  {title}", told)
+    for title, text in _rows(one, nodes):
+        card.add_row(f"  {title}", text)
     screen.print(card, soft_wrap=False)
 
 
@@ -118,9 +115,9 @@ def reconcile(
         raise typer.Exit(1)
 
 
-def _moment(what: str, told: str) -> str:
+def _moment(what: str, text: str) -> str:
     """Formats times, which are reported in seconds since 1970."""
-    return format.clock(float(told)) if what in ("started", "ended", "unknown_to_engine") and told != "-" else told
+    return format.clock(float(text)) if what in ("started", "ended", "unknown_to_engine") and text != "-" else text
 
 
 def _rows(one: EngineView, nodes: list[NodeView]) -> list[tuple[str, Text]]:
@@ -147,8 +144,8 @@ def _condition(one: EngineView) -> Text:
         return Text("ok", style="green")
     if one["trouble"]:
         return Text("in trouble", style="yellow")
-    told = f"away for {format.since(one['since'])}" if one["since"] else "away"
-    return Text(told, style="red" if one["away"] else "yellow")
+    text = f"away for {format.since(one['since'])}" if one["since"] else "away"
+    return Text(text, style="red" if one["away"] else "yellow")
 
 
 def _nodes(one: EngineView) -> str:

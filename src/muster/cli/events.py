@@ -44,7 +44,7 @@ def events(
                 screen.print(_line(event, screen.is_terminal), soft_wrap=not screen.is_terminal, no_wrap=True)
 
 
-def _told(kind: str, data: dict[str, Any]) -> str:
+def _details(kind: str, data: dict[str, Any]) -> str:
     """A short description of the event: its words, its reason, the job's command, or else all its data."""
     if (plain := words(kind, data)) is not None:
         return plain
@@ -57,13 +57,13 @@ def _told(kind: str, data: dict[str, Any]) -> str:
 
 def _line(event: EventView, cut: bool) -> Text:
     about = " ".join(filter(None, [event["job"], f"attempt {event['attempt']}" if event["attempt"] else ""]))
-    told = _told(event["kind"], event["data"])
+    details = _details(event["kind"], event["data"])
     line = Text.assemble(
         (f"{event['seq']:>6} {format.clock(event['time'])}  ", "dim"),
         (f"{event['kind']:<18} ", "bold"),
         (f"{event['actor']:<10} ", "cyan"),
         (f"{about}  " if about else ""),
-        (told, "dim"),
+        (details, "dim"),
     )
     line.overflow = "ellipsis" if cut else None
     return line

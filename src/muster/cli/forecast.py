@@ -56,20 +56,20 @@ def forecast(
 def show_offers(offers: Sequence[OfferView]) -> None:
     """One line for each pool: when the job would start there and at what price, or why it can't."""
     for one in offers:
-        told = one["why_not"] or (when(one["forecast"]) if one["forecast"] else "not known")
-        told += f", {one['per_hour']:.2f} an hour" if one["per_hour"] and not one["why_not"] else ""
-        told += f"; {one['waiting']} wait in its own queue" if one["waiting"] else ""
-        told += f"; open to it from {format.clock(one['opens_at'])} on" if one["opens_at"] else ""
+        text = one["why_not"] or (when(one["forecast"]) if one["forecast"] else "not known")
+        text += f", {one['per_hour']:.2f} an hour" if one["per_hour"] and not one["why_not"] else ""
+        text += f"; {one['waiting']} wait in its own queue" if one["waiting"] else ""
+        text += f"; open to it from {format.clock(one['opens_at'])} on" if one["opens_at"] else ""
         where = f"{one['pool']} ({one['engine']})"
-        out().print(Text.assemble((f"  in pool {where}: ", "dim"), (told, "dim" if one["why_not"] else "")))
+        out().print(Text.assemble((f"  in pool {where}: ", "dim"), (text, "dim" if one["why_not"] else "")))
 
 
 def _show_job(found: JobForecast) -> None:
-    out().print(Text.assemble((found["id"], "bold"), f": {_told(found)}"))
+    out().print(Text.assemble((found["id"], "bold"), f": {_sentence(found)}"))
     show_offers(found["offers"])
 
 
-def _told(found: JobForecast) -> str:
+def _sentence(found: JobForecast) -> str:
     if found["forecast"]:
         return when(found["forecast"])
     at = found.get("engine_estimate")
@@ -78,14 +78,14 @@ def _told(found: JobForecast) -> str:
     return f"it does not wait: it is {found['phase']}"
 
 
-def when(told: ForecastView) -> str:
+def when(forecast: ForecastView) -> str:
     """A forecast as a sentence; times are local."""
-    now, p50, p90 = told["at"], told["p50"], told["p90"]
-    notes = f" ({'; '.join(_CUT[word] for word in told['cut'])})" if told["cut"] else ""
+    now, p50, p90 = forecast["at"], forecast["p50"], forecast["p90"]
+    notes = f" ({'; '.join(_CUT[word] for word in forecast['cut'])})" if forecast["cut"] else ""
     if p50 is None:
-        if told["never"]:
+        if forecast["never"]:
             return f"not while nothing else changes{notes}"
-        return f"not before {_moment(told['after'], now)}{notes}" if told["after"] else f"not known{notes}"
+        return f"not before {_moment(forecast['after'], now)}{notes}" if forecast["after"] else f"not known{notes}"
     if p50 <= now and (p90 is None or p90 <= now):
         return f"at once{notes}"
     late = f", and 9 times of 10 by {_moment(p90, now)}" if p90 is not None and p90 > p50 else ""
@@ -104,8 +104,8 @@ def _show_jobs(found: ForecastList) -> None:
     now = found["now"]
     for place, one in enumerate(found["jobs"], start=1):
         cells = [_cell(one["p50"], now), _cell(one["p90"], now), format.clock(one["p50"])]
-        told = when(one) if one["p50"] is None else "; ".join(_CUT[word] for word in one["cut"])
-        made.add_row(str(place), Text(one["job"], style="bold"), one["queue"], one["user"], *cells, Text(told, "dim"))
+        text = when(one) if one["p50"] is None else "; ".join(_CUT[word] for word in one["cut"])
+        made.add_row(str(place), Text(one["job"], style="bold"), one["queue"], one["user"], *cells, Text(text, "dim"))
     show_table(made)
 
 

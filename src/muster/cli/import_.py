@@ -49,7 +49,7 @@ def import_(
         return
     if not target:
         stdout().write(written)
-    _tell(found, notes)
+    _print_notes(found, notes)
     if target:
         note(("wrote ", "green"), f"{output}; try it with `muster submit {output} --dry-run`.")
 
@@ -82,8 +82,8 @@ def _named(job: Mapping[str, Any]) -> tuple[dict[str, Any], list[Message]]:
     if given is None or mended_name(given) == given:
         return dict(job), []
     name = mended_name(given)
-    told = Message(0, f"the name {given}", f"is {name} here: lower case letters, digits and `-`.")
-    return {**job, "name": name}, [told]
+    renamed = Message(0, f"the name {given}", f"is {name} here: lower case letters, digits and `-`.")
+    return {**job, "name": name}, [renamed]
 
 
 def _commented(text: str, name: str, found: Imported) -> str:
@@ -92,7 +92,7 @@ def _commented(text: str, name: str, found: Imported) -> str:
     return "".join(f"# {' '.join(line.split())}\n" for line in head) + text.rstrip("\n") + "\n"
 
 
-def _tell(found: Imported, notes: Sequence[Message]) -> None:
+def _print_notes(found: Imported, notes: Sequence[Message]) -> None:
     for one in found.carried:
         note(("carried: ", "dim"), f"{_where(one)}{one.what} is ", (one.became, "bold"))
     for one in found.lost:
@@ -103,7 +103,11 @@ def _tell(found: Imported, notes: Sequence[Message]) -> None:
 
 def _document(text: str, found: Imported, notes: Sequence[Message], output: str | None) -> dict[str, Any]:
     parts = {"carried": found.carried, "not_carried": found.lost, "notes": notes}
-    return {"job": text, "wrote": output, **{name: [asdict(one) for one in told] for name, told in parts.items()}}
+    return {
+        "job": text,
+        "wrote": output,
+        **{name: [asdict(one) for one in messages] for name, messages in parts.items()},
+    }
 
 
 def _line(one: Message) -> str:

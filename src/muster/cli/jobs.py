@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import typer
 from rich.text import Text
@@ -12,9 +12,9 @@ from rich.text import Text
 from muster.api.words import PHASES
 from muster.cli import complete, format
 from muster.cli.call import Json, Usage
-from muster.cli.connect import client
-from muster.cli.output import emit, note, out, phase_text, show_error, show_table, table
-from muster.client import Client, Job, MusterError
+from muster.cli.connect import client, for_each
+from muster.cli.output import emit, note, phase_text, show_table, table
+from muster.client import Client, Job
 from muster.core.units import InvalidValue, parse_duration
 
 UNFINISHED, FINISHED = PHASES[:4], PHASES[4:]
@@ -75,16 +75,17 @@ def stop(
     """Stop jobs: they are asked to save and leave, and `muster resume` continues them."""
     patience = None if grace is None else seconds("--grace", grace)
 
-    def one(to: Client, ref: str) -> Job:
+    def one(to: Client, ref: str) -> tuple[Mapping[str, Any], str]:
         job = to.stop(ref, patience, force)
-        return to.wait(job.id) if wait else job
+        job = to.wait(job.id) if wait else job
+        return job.raw, f"{job.id} {'ended' if job.final else 'is stopping'}"
 
-    _each(refs, one, json, lambda job: f"{job.id} {'ended' if job.final else 'is stopping'}")
+    for_each("jobs", refs, one, json)
 
 
 def resume(refs: JobRefs, json: Json = False) -> None:
     """Continue stopped or failed jobs: the same run goes on from its last checkpoint."""
-    _each(refs, lambda to, ref: to.resume(ref), json, _resumed)
+    for_each("jobs", refs, _resume, json)
 
 
 def seconds(option: str, text: str) -> float:
@@ -107,29 +108,7 @@ def _print_jobs(jobs: list[Job]) -> None:
     show_table(made)
 
 
-def _each(refs: list[str], act: Callable[[Client, str], Job], json: bool, say: Callable[[Job], str]) -> None:
-    """Applies the action to every job; a failure does not affect the other jobs, and makes the exit code 1."""
-    results: list[object] = []
-    failed = False
-    with client() as to:
-        for ref in refs:
-            try:
-                job = act(to, ref)
-            except MusterError as error:
-                failed = True
-                results.append({"error": error.to_dict()})
-                if not json:
-                    show_error(error.to_dict(), as_json=False)
-            else:
-                results.append(job.raw)
-                if not json:
-                    out().print(Text(say(job)))
-    if json:
-        emit({"jobs": results})
-    if failed:
-        raise typer.Exit(1)
-
-
-def _resumed(job: Job) -> str:
+def _resume(to: Client, ref: str) -> tuple[Mapping[str, Any], str]:
+    job = to.resume(ref)
     place = f"from step {job.checkpoint['step']}" if job.checkpoint else "from the beginning: it has no checkpoint"
-    return f"{job.id} is {job.phase} again, {place}"
+    return job.raw, f"{job.id} is {job.phase} again, {place}"

@@ -114,8 +114,8 @@ def root(
 
 def _usage(error: Any, words: list[str]) -> int:
     path = error.ctx.command_path if error.ctx else "muster"
-    told = {"code": "usage", "message": error.format_message(), "hint": f"See `{path} --help`."}
-    load("muster.cli.output:show_error")(told, _json_wanted(words))
+    document = {"code": "usage", "message": error.format_message(), "hint": f"See `{path} --help`."}
+    load("muster.cli.output:show_error")(document, _json_wanted(words))
     return 2
 
 
@@ -126,21 +126,21 @@ def _crash(error: Exception, words: list[str]) -> int:
     when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     # Only the verb: the other words may contain private data.
     head = f"--- {when} muster {__version__} python {sys.version.split()[0]} verb {verb!r}\n"
-    told = {"code": "bug", "message": f"Muster failed: {type(error).__name__}: {error}", "hint": ""}
+    document = {"code": "bug", "message": f"Muster failed: {type(error).__name__}: {error}", "hint": ""}
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         path.touch(mode=0o600)
         with path.open("a") as file:
             file.write(head + "".join(traceback.format_exception(error)))
-        told["hint"] = f"This is a bug of Muster's. Details are in {path}."
+        document["hint"] = f"This is a bug of Muster's. Details are in {path}."
     except OSError as refused:
-        told["hint"] = (
+        document["hint"] = (
             f"This is a bug of Muster's. {path} can't be written ({refused.strerror}), so its details are lost."
         )
     if _json_wanted(words):
-        sys.stdout.write(json.dumps({"error": told}) + "\n")
+        sys.stdout.write(json.dumps({"error": document}) + "\n")
     else:
-        sys.stderr.write(f"{plain(told['message'])}\n{told['hint']}\n")
+        sys.stderr.write(f"{plain(document['message'])}\n{document['hint']}\n")
     return 1
 
 

@@ -34,8 +34,8 @@ def draw_curves(runs: Sequence[Run], name: str) -> None:
         if len(runs) == 1:
             marks += [(step, f"attempt {attempt}") for step, attempt in starts]
         elif starts:
-            told = ", ".join(f"{attempt} from step {step}" for step, attempt in starts)
-            note((f"{run.id} has attempts: {told}", "dim"))
+            text = ", ".join(f"{attempt} from step {step}" for step, attempt in starts)
+            note((f"{run.id} has attempts: {text}", "dim"))
     screen = out()
     if series:
         screen.print(draw(series, marks, min(screen.width, 120), _HEIGHT, y_label=name), soft_wrap=False)

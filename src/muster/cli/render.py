@@ -49,7 +49,7 @@ def render(
         raise Usage(f"--form is for Kubernetes, and {engine} has none.", "Leave it out.")
     made = render_job(spec, kind, form, settings)
     if json:
-        emit(_told(made, engine))
+        emit(_document(made, engine))
         return
     stdout().write(as_yaml(made) if output == "yaml" else as_json(made))
     if not made.run:
@@ -84,7 +84,7 @@ def _settings(engine: str) -> tuple[str, dict[str, Any]]:
     return settings.pop("kind", engine), settings
 
 
-def _told(made: Rendered, engine: str) -> dict[str, Any]:
+def _document(made: Rendered, engine: str) -> dict[str, Any]:
     return {
         "engine": engine,
         "about": made.about,

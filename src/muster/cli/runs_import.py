@@ -19,7 +19,7 @@ from muster.cli.output import emit, err, note, out, show_error
 from muster.client import Client, MusterError
 from muster.client.transfer import Imported, send_run
 from muster.track.importers import IMPORTERS
-from muster.track.importers.base import Found
+from muster.track.importers.base import FoundRun
 
 TOOLS: Final = ("auto", *IMPORTERS, "mlflow")
 _MLFLOW: Final = "muster.track.mlflow.importing:import_all"
@@ -56,7 +56,7 @@ def import_(
     _print(results, json)
 
 
-def _found(source: str, tool: str) -> list[tuple[str, Found]]:
+def _found(source: str, tool: str) -> list[tuple[str, FoundRun]]:
     path = Path(source).expanduser()
     if not path.exists():
         raise Usage(f"{source} does not exist.", "Name a folder or a file on this machine, or an MLflow server's URL.")
@@ -68,7 +68,7 @@ def _found(source: str, tool: str) -> list[tuple[str, Found]]:
     return found
 
 
-def _one(to: Client, tool: str, found: Found, project: str, tell: Tell) -> Imported | tuple[Found, MusterError]:
+def _one(to: Client, tool: str, found: FoundRun, project: str, tell: Tell) -> Imported | tuple[FoundRun, MusterError]:
     """Imports one run; returns an error so that the other runs are still imported."""
     try:
         made = send_run(to, IMPORTERS.get(tool), found, project, lambda size: tell(found.name, size))
@@ -81,7 +81,7 @@ def _one(to: Client, tool: str, found: Found, project: str, tell: Tell) -> Impor
     return made
 
 
-def _print(results: list[Imported | tuple[Found, MusterError]], json: bool) -> None:
+def _print(results: list[Imported | tuple[FoundRun, MusterError]], json: bool) -> None:
     if json:
         emit({"runs": [_view(one) for one in results]})
     for one in () if json else results:
@@ -102,14 +102,14 @@ def _print_run(one: Imported) -> None:
         note(("  left out: ", "yellow"), f"{len(one.problems) - _SHOWN} more kinds of things; see --json")
 
 
-def _view(one: Imported | tuple[Found, MusterError]) -> dict[str, Any]:
+def _view(one: Imported | tuple[FoundRun, MusterError]) -> dict[str, Any]:
     if not isinstance(one, Imported):
         return {"name": one[0].name, "place": str(one[0].path), "error": one[1].to_dict()}
     names = ("id", "name", "new", "points", "media", "problems")
     return {name: getattr(one, name) for name in names}
 
 
-def _list(found: list[tuple[str, Found]], json: bool) -> None:
+def _list(found: list[tuple[str, FoundRun]], json: bool) -> None:
     if json:
         emit(
             {"runs": [{"tool": name, "name": one.name, "key": one.key, "place": str(one.path)} for name, one in found]}
@@ -131,13 +131,13 @@ def _is_mlflow(source: str) -> bool:
 
 def _import_mlflow(source: str, project: str, dry_run: bool, json: bool) -> None:
     with client() as to, _bar("importing", None, json) as tell:
-        told = load(_MLFLOW)(to, source, project=project, dry_run=dry_run, tell=tell)
+        summary = load(_MLFLOW)(to, source, project=project, dry_run=dry_run, tell=tell)
     if json:
-        emit(told)
+        emit(summary)
         return
-    counts = ", ".join(f"{count:,} {name}" for name, count in told.items() if name != "problems" and count)
+    counts = ", ".join(f"{count:,} {name}" for name, count in summary.items() if name != "problems" and count)
     out().print(Text(f"{'found' if dry_run else 'imported'}: {counts or 'nothing'}"))
-    for problem in told["problems"]:
+    for problem in summary["problems"]:
         note(("  problem: ", "yellow"), problem)
 
 

@@ -53,8 +53,8 @@ def show(
 def _print(run: Run, page: RunPage, everything: bool) -> None:
     screen = out()
     lasted = format.span((run.ended_at or time.time()) - run.started_at) if run.started_at is not None else ""
-    told = f" {'after' if run.final else 'for'} {lasted}" if lasted else ""
-    screen.print(Text.assemble((run.id, "bold"), " ", phase_text(run.phase), told))
+    text = f" {'after' if run.final else 'for'} {lasted}" if lasted else ""
+    screen.print(Text.assemble((run.id, "bold"), " ", phase_text(run.phase), text))
     card = Table.grid(padding=(0, 2))
     card.add_column(style="dim")
     card.add_column(overflow="fold")
@@ -117,8 +117,8 @@ def _code(raw: RunDetail) -> Iterable[Row]:
     if tree := origin["tree"]:
         size = f", {code['files']:,} files, {format.size(code['bytes'])}" if code.get("files") else ""
         yield "snapshot", Text(f"{tree[:12]}{size}")
-    for told in code.get("notes", ()):
-        yield "", Text(told, style="yellow")
+    for text in code.get("notes", ()):
+        yield "", Text(text, style="yellow")
     for one in raw["inputs"]:
         digest = f"  {one['digest'][:16]}" if one.get("digest") else ""
         yield "data", Text(f"{one['ref'].removeprefix('data:')}{digest}")
@@ -158,11 +158,11 @@ def _happened(page: RunPage, most: int) -> Iterable[Row]:
         yield "attempts" if not i else "", Text(_attempt(attempt))
     if kept := [one for one in page["checkpoints"] if not one.get("gone_at")]:
         last = kept[-1]
-        told = f"{len(kept)}, the last at step {last['step']}, {format.size(last['bytes'])}: {last['path']}"
-        yield "checkpoints", Text(told)
+        text = f"{len(kept)}, the last at step {last['step']}, {format.size(last['bytes'])}: {last['path']}"
+        yield "checkpoints", Text(text)
     for i, change in enumerate(page["changes"][-most:]):
-        told = f"{change['space']}.{change['key']}: {change['old']} → {change['new']} by {change['actor']}"
-        yield "changed" if not i else "", Text(told, style="yellow")
+        text = f"{change['space']}.{change['key']}: {change['old']} → {change['new']} by {change['actor']}"
+        yield "changed" if not i else "", Text(text, style="yellow")
     if files := page["artifacts"]:
         number = "1 file" if len(files) == 1 else f"{len(files):,} files"
         yield "artifacts", Text(f"{number}, {format.size(sum(one['bytes'] for one in files))}")

@@ -15,7 +15,7 @@ from muster.cli.call import CALL, Json, Usage, home_folder
 from muster.cli.output import SafeConsole, emit, note, out, show_table, table
 from muster.core.errors import NotFound
 from muster.core.units import InvalidValue, parse_duration
-from muster.runtime.offline import OfflineRun, parcels
+from muster.runtime.offline import OfflineRun, offline_runs
 
 _WORDS: Final = {
     "shipped": "shipped",
@@ -50,13 +50,13 @@ def sync(
 
 def _chosen(runs: list[str]) -> list[tuple[str, OfflineRun]]:
     waiting = []
-    for parcel in parcels(home_folder()):
+    for offline_run in offline_runs(home_folder()):
         with suppress(FileNotFoundError):  # just shipped
-            waiting.append((parcel.run, parcel))
+            waiting.append((offline_run.run, offline_run))
     if missing := [run for run in runs if run not in {name for name, _ in waiting}]:
         known = ", ".join(name for name, _ in waiting) or "none"
         raise NotFound(f"No run {missing[0]!r} waits in {home_folder()}.", f"Those that wait: {known}.")
-    return [(run, parcel) for run, parcel in waiting if not runs or run in runs]
+    return [(run, offline_run) for run, offline_run in waiting if not runs or run in runs]
 
 
 def _ship(waiting: list[tuple[str, OfflineRun]], patience: float, quiet: bool) -> list[dict[str, Any]]:
@@ -66,24 +66,24 @@ def _ship(waiting: list[tuple[str, OfflineRun]], patience: float, quiet: bool) -
     hidden = quiet or not screen.is_terminal or not waiting
     with Progress(*columns, TimeElapsedColumn(), console=screen, transient=True, disable=hidden) as progress:
         bar = progress.add_task("shipping", total=len(waiting))
-        for run, parcel in waiting:
+        for run, offline_run in waiting:
             progress.update(bar, description=run)
-            results.append({"run": run, "folder": str(parcel.path), **_ship_one(parcel, patience)})
+            results.append({"run": run, "folder": str(offline_run.path), **_ship_one(offline_run, patience)})
             progress.advance(bar)
     return results
 
 
-def _ship_one(parcel: OfflineRun, patience: float) -> dict[str, str]:
+def _ship_one(offline_run: OfflineRun, patience: float) -> dict[str, str]:
     """Ships one run in a separate process, which logs to the sidecar's log."""
-    command = [sys.executable, "-m", "muster.runtime.sidecar", "--ship", str(parcel.path), str(patience)]
-    with (parcel.path / "sidecar.log").open("ab") as log:
+    command = [sys.executable, "-m", "muster.runtime.sidecar", "--ship", str(offline_run.path), str(patience)]
+    with (offline_run.path / "sidecar.log").open("ab") as log:
         done = subprocess.run(
             [*command, *([CALL.url] if CALL.url else [])], stdout=subprocess.PIPE, stderr=log, check=False
         )
     try:
         return dict(text.loads(done.stdout))
     except ValueError:
-        return {"result": "away", "trouble": f"it broke off; see {parcel.path / 'sidecar.log'}"}
+        return {"result": "away", "trouble": f"it broke off; see {offline_run.path / 'sidecar.log'}"}
 
 
 def _show(results: list[dict[str, Any]]) -> None:

@@ -18,12 +18,12 @@ from muster.cli.jobs import FINISHED
 from muster.cli.output import emit
 from muster.cli.sim_view import document, progress, show
 from muster.core.errors import SpecError
-from muster.sim.cluster import ClusterFile, Layout, beside, read_cluster
+from muster.sim.cluster import ClusterFile, Layout, cluster_file_of, read_cluster
+from muster.sim.description import describe
 from muster.sim.model import Costs, Setup
 from muster.sim.presets import Preset, find_policy
-from muster.sim.report import Story, report
+from muster.sim.report import ReportContent, report
 from muster.sim.run import replay
-from muster.sim.story import describe
 from muster.sim.summary import summarise
 from muster.sim.traces import READERS, Trace, read_history, read_trace
 from muster.sim.traces.base import Options
@@ -36,10 +36,10 @@ class Unusable(Usage):
 
     def __init__(self, error: SpecError) -> None:
         super().__init__(error.message, error.hint)
-        self._told = error.to_dict()
+        self._document = error.to_dict()
 
     def to_dict(self) -> ErrorView:
-        return self._told
+        return self._document
 
 
 def sim(
@@ -93,7 +93,7 @@ def sim(
         ),
     )
     wanted = Options(None, procs_per_node, options.share(max_bad, "--max-bad"))
-    with _told_as_usage():
+    with _as_usage_error():
         _check_writable(report_to)
         if history and trace is not None:
             raise Usage(f"{trace} was given, and so was --history.", "Leave one of them out.")
@@ -104,19 +104,19 @@ def sim(
         notes = [*found.ledger.notes(), *notes, *(words for setup in setups for words in caveats(setup, jobs))]
     with progress([setup.name for setup in setups], json) as begin:
         results = [replay(jobs, setup, begin(setup.name)) for setup in setups]
-    told = describe(found, jobs, setups, policies, load)
+    facts = describe(found, jobs, setups, policies, load)
     title = f"{len(jobs):,} jobs of {Path(found.ledger.source).name}"
-    story = Story(title, file.origin, told, notes, results, [summarise(result) for result in results])
+    content = ReportContent(title, file.origin, facts, notes, results, [summarise(result) for result in results])
     if report_to:
-        Path(report_to).write_text(report(story), encoding="utf-8")
+        Path(report_to).write_text(report(content), encoding="utf-8")
     if json:
-        emit(document(story, found))
+        emit(document(content, found))
     else:
-        show(story, found, report_to)
+        show(content, found, report_to)
 
 
 @contextmanager
-def _told_as_usage() -> Iterator[None]:
+def _as_usage_error() -> Iterator[None]:
     """Turns errors in the input into usage errors."""
     try:
         yield
@@ -154,7 +154,7 @@ def _from_file(
     if format is not None and format not in READERS:
         raise Usage(f"--format: got {format!r}.", f"Expected one of {', '.join(READERS)}.")
     path = Path(trace)
-    where = Path(cluster) if cluster else beside(path)
+    where = Path(cluster) if cluster else cluster_file_of(path)
     file = read_cluster(where) if where else None
     found = read_trace(path, replace(wanted, per_node=file.per_node if file else None), format)
     if file is None and found.ledger.cluster is not None:

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from muster.cli.output import err, note, out, show_table, table
 from muster.sim.model import Cluster
-from muster.sim.report import Story
+from muster.sim.report import ReportContent
 from muster.sim.summary import Summary
 from muster.sim.table import ratio_text, rows
 from muster.sim.traces import Trace
@@ -41,7 +41,7 @@ def progress(names: list[str], quiet: bool) -> Iterator[Callable[[str], Told | N
         yield begin
 
 
-def show(story: Story, trace: Trace, report_path: str | None) -> None:
+def show(story: ReportContent, trace: Trace, report_path: str | None) -> None:
     for words in story.notes:
         note((words, "yellow"))
     out().print(Text(story.title, style="bold"))
@@ -52,7 +52,7 @@ def show(story: Story, trace: Trace, report_path: str | None) -> None:
         note(f"Report: {report_path}")
 
 
-def comparison(story: Story) -> Table:
+def comparison(story: ReportContent) -> Table:
     """One column per policy; ratios are to the first."""
     names = story.names
     made = table("", *names, right=tuple(names))
@@ -65,7 +65,7 @@ def comparison(story: Story) -> Table:
     return made
 
 
-def document(story: Story, trace: Trace) -> dict[str, Any]:
+def document(story: ReportContent, trace: Trace) -> dict[str, Any]:
     """The comparison for programs; times are in seconds."""
     ledger = trace.ledger
     return {

@@ -72,8 +72,8 @@ def why(ref: JobRef, json: Json = False) -> None:
 
 def _headline(job: Job) -> Text:
     lasted = format.span((job.finished_at or time.time()) - (job.started_at or job.submitted_at))
-    told = f"after {lasted}" if job.final else f"for {format.since(job.since)}"
-    return Text.assemble((job.id, "bold"), " ", phase_text(job.phase), f" {told}")
+    text = f"after {lasted}" if job.final else f"for {format.since(job.since)}"
+    return Text.assemble((job.id, "bold"), " ", phase_text(job.phase), f" {text}")
 
 
 def _rows(job: Job, attempts: list[AttemptView]) -> list[tuple[str, Text]]:
@@ -92,16 +92,16 @@ def _rows(job: Job, attempts: list[AttemptView]) -> list[tuple[str, Text]]:
     if missing := format.output_kept(job.output):
         rows.append(("output", Text(missing, style="yellow")))
     if mark := job.checkpoint:
-        told = f"step {mark['step']}, {format.since(mark['time'])} ago, {format.size(mark['bytes'])}: {mark['path']}"
-        rows.append(("checkpoint", Text(told)))
+        text = f"step {mark['step']}, {format.since(mark['time'])} ago, {format.size(mark['bytes'])}: {mark['path']}"
+        rows.append(("checkpoint", Text(text)))
     ranks = f"{job.ranks} rank{'' if job.ranks == 1 else 's'}"
     where = (
         f"{', '.join(job.nodes)} ({ranks})"
         if job.nodes and (job.placed or job.final)
         else f"{ranks} on {job.num_nodes} node(s), not placed"
     )
-    told = f"{where}, {format.resources(job.resources)} a node" if job.num_nodes else "it holds no nodes"
-    rows.append(("where", Text(told)))
+    text = f"{where}, {format.resources(job.resources)} a node" if job.num_nodes else "it holds no nodes"
+    rows.append(("where", Text(text)))
     rank = format_priority(job.priority)
     rows.append(("queue", Text(f"{job.queue} of project {job.project}, priority {rank}")))
     rows.append(("submitted", Text(f"by {job.user} at {format.clock(job.submitted_at)}")))
@@ -123,15 +123,15 @@ def _attempt_line(attempt: AttemptView) -> Text:
     step = f" from step {attempt['from_step']}" if attempt["from_step"] is not None else ""
     outcome = attempt["outcome"] or ("running" if attempt["running_at"] else "starting")
     reason = attempt["reason"]
-    told = f": {reason['message']}" if reason and reason["code"] != "completed" else ""
-    return Text.assemble(f"{attempt['number']} ", phase_text(outcome), f" {lasted}{step}{told}")
+    text = f": {reason['message']}" if reason and reason["code"] != "completed" else ""
+    return Text.assemble(f"{attempt['number']} ", phase_text(outcome), f" {lasted}{step}{text}")
 
 
 def _timeline_line(step: TimelineStep) -> Text:
     reason = step["reason"]
     attempt = f" (attempt {step['attempt']})" if step["attempt"] and step["phase"] in ("starting", "running") else ""
-    told = f"  {reason['message']}" if reason else ""
-    return Text.assemble((f"    {format.clock(step['time'])}  ", "dim"), phase_text(step["phase"]), f"{attempt}{told}")
+    text = f"  {reason['message']}" if reason else ""
+    return Text.assemble((f"    {format.clock(step['time'])}  ", "dim"), phase_text(step["phase"]), f"{attempt}{text}")
 
 
 def _next_commands(job: Job) -> str:

@@ -75,11 +75,11 @@ def _check(to: Client, jobs: list[Prepared], json: bool) -> None:
         try:
             answer = to.check(one.spec)
         except Refused as error:
-            refused, told = True, error.to_dict()
+            refused, document = True, error.to_dict()
             if json:
-                emit({"ok": False, "accepted": False, "error": told, "source": one.source})
+                emit({"ok": False, "accepted": False, "error": document, "source": one.source})
             else:
-                show_refused(one.source, told["reasons"])
+                show_refused(one.source, document["reasons"])
         else:
             if json:
                 emit({**answer, "accepted": True, "source": one.source})

@@ -29,7 +29,7 @@ _BUNDLE: Final = 8 << 20
 _BUNDLED: Final = 500  # files
 _LANES: Final = 4  # parallel uploads
 _ASKED: Final = 10_000  # maximum digests in one request
-_PATIENCE: Final = 60.0  # seconds without a byte
+_TIMEOUT: Final = 60.0  # seconds without a byte
 
 
 async def artifacts(to: Anyone, /, ref: str | int, prefix: str = "") -> list[ArtifactView]:
@@ -70,13 +70,13 @@ async def get_artifact(at: Anyone, /, ref: str | int, path: str, to: str | Path)
     """Downloads one file to `to`, or into `to` if that is a folder; it is complete by its digest, or not there."""
     target = Path(to).expanduser()
     target = target / path.rpartition("/")[2] if target.is_dir() else target
-    async with at._transport.open(_path(ref, path), {}, _PATIENCE) as response:
+    async with at._transport.open(_path(ref, path), {}, _TIMEOUT) as response:
         await _save(at, response, target, response.headers.get("ETag", "").strip('"'))
     return target
 
 
 async def read_artifact(to: Anyone, /, ref: str | int, path: str) -> bytes:
-    return await to._transport.read(_path(ref, path), {}, _PATIENCE)
+    return await to._transport.read(_path(ref, path), {}, _TIMEOUT)
 
 
 async def remove_artifact(to: Anyone, /, ref: str | int, path: str) -> ArtifactsRemoved:
@@ -96,7 +96,7 @@ async def code(to: Anyone, /, ref: str | int) -> CodeFiles:
 
 async def get_content(at: Anyone, /, digest: str, run: str, to: Path) -> None:
     """Downloads content that a run refers to."""
-    async with at._transport.open(f"/v1/blobs/{digest}", {"run": run}, _PATIENCE) as response:
+    async with at._transport.open(f"/v1/blobs/{digest}", {"run": run}, _TIMEOUT) as response:
         await _save(at, response, to, digest)
 
 

@@ -13,7 +13,7 @@ from typing import Final
 from muster.client.ignore import SECRET
 
 DIFF_BYTES: Final = 5 << 20
-PATIENCE: Final = 20.0  # seconds for one command
+TIMEOUT: Final = 20.0  # seconds for one command
 _QUIET: Final = {"GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0"}
 # A changed .env that was committed once must not be part of the diff.
 _BUT_SECRETS: Final = [f":(top,exclude,icase,glob)**/{name}" for name in SECRET]
@@ -42,7 +42,7 @@ def look(folder: Path) -> Facts:
     except FileNotFoundError:
         facts.notes.append("git is not installed here, so the commit and the changes are unknown")
     except subprocess.TimeoutExpired:
-        facts.notes.append(f"git took more than {PATIENCE:.0f} s, so what it knows is left out")
+        facts.notes.append(f"git took more than {TIMEOUT:.0f} s, so what it knows is left out")
     except (OSError, _GitError) as error:
         facts.notes.append(f"git could not say what is here: {str(error)[:300]}")
     return facts
@@ -117,7 +117,7 @@ def _all(folder: Path, commands: Sequence[list[str]]) -> list[str]:
 
 
 def _answer(process: subprocess.Popen[bytes], command: list[str]) -> str:
-    told, problem = process.communicate(timeout=PATIENCE)
+    output, problem = process.communicate(timeout=TIMEOUT)
     if process.returncode and command[0] != "config":  # config fails if there is no remote
         raise _GitError(f"git {command[0]}: {problem.decode(errors='replace').strip()}")
-    return told.decode("utf-8", "surrogateescape")
+    return output.decode("utf-8", "surrogateescape")

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from muster.api.runs import ChangeView, CheckpointView, RunAttempt, RunDetail, RunPurged
 
 _PAGE: Final = 500  # entries in one response
-_PATIENCE: Final = 60.0  # seconds without a byte
+_TIMEOUT: Final = 60.0  # seconds without a byte
 
 
 # --- runs -------------------------------------------------------------------------------------------------------
@@ -122,7 +122,7 @@ async def notes(
 async def logbook(to: Anyone, /, ref: str | int | None = None, *, project: str | None = None) -> str:
     """The whole logbook as one Markdown document."""
     path = run_path(ref, "logbook") if ref is not None else f"/v1/projects/{part(project or 'default')}/logbook"
-    return (await to._transport.read(path, {}, _PATIENCE)).decode()
+    return (await to._transport.read(path, {}, _TIMEOUT)).decode()
 
 
 # --- lineage ----------------------------------------------------------------------------------------------------

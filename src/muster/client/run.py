@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from muster.api.runs import Cell, CheckpointView, RunCells, RunDetail, RunView
     from muster.api.words import Axis, Kind, Phase
 
-_PATIENCE: Final = 120.0  # seconds without a byte
+_TIMEOUT: Final = 120.0  # seconds without a byte
 
 
 @dataclass(slots=True)
@@ -119,7 +119,7 @@ async def _points(
 ) -> Points:
     """All points, without rounding; `start` and `stop` are steps."""
     params = {"rank": rank, "start": start, "stop": stop, "part": "all" if superseded else None}
-    body = await run.client._transport.read(run_path(run.id, "points", name), params, _PATIENCE)
+    body = await run.client._transport.read(run_path(run.id, "points", name), params, _TIMEOUT)
     return points_of(body, f"{name!r} of {run.id}")
 
 

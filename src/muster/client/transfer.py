@@ -15,15 +15,15 @@ from muster.api.numbers import number
 from muster.client.blocking import complete
 from muster.client.client import Client
 from muster.core.errors import MusterError
-from muster.track.exporters.base import Facts, Medium, Series
-from muster.track.importers.base import Found, Importer
+from muster.track.exporters.base import FACTS, Facts, Medium, Series
+from muster.track.importers.base import FoundRun, Importer
 from muster.track.importers.spool import Content, Encoder
 from muster.wire import Batch, Piece, Reply, WorkerExit
 
 BATCH: Final = 1 << 20  # bytes of a stream in one request
 _HELD: Final = 32 << 20  # bytes of content held until the records that name them are sent
 _POINT: Final = 28  # bytes
-_PATIENCE: Final = 120.0  # seconds without a byte
+_TIMEOUT: Final = 120.0  # seconds without a byte
 _REASONS: Final = {"succeeded": "completed", "failed": "user_error", "stopped": "user_stop"}
 _DOCUMENTS: Final = ("histogram", "table", "text")  # media whose content is JSON if it was too large for its row
 
@@ -63,7 +63,7 @@ class RemoteRun:
     def _medium(self, raw: dict[str, Any]) -> Medium:
         data, content = raw.get("data"), None
         if data is None and "digest" in raw:
-            content = self.client.read(f"/v1/blobs/{raw['digest']}", {"run": self.facts.id}, _PATIENCE)
+            content = self.client.read(f"/v1/blobs/{raw['digest']}", {"run": self.facts.id}, _TIMEOUT)
             if raw["kind"] in _DOCUMENTS and raw.get("mime") == "application/json":
                 with suppress(ValueError):
                     data, content = json.loads(content), None
@@ -73,20 +73,7 @@ class RemoteRun:
 
 def facts_of(view: Mapping[str, Any]) -> Facts:
     """From the API's view of a run."""
-    names = (
-        "id",
-        "project",
-        "name",
-        "user",
-        "kind",
-        "source",
-        "phase",
-        "purpose",
-        "created_at",
-        "started_at",
-        "ended_at",
-    )
-    known = {name: view[name] for name in names if name in view}
+    known = {name: view[name] for name in FACTS if name in view}
     metrics = {name: number(value) for name, value in (view.get("metrics") or {}).items()}
     return Facts(**known, params=view.get("params") or {}, tags=view.get("tags") or {}, metrics=metrics)
 
@@ -103,7 +90,7 @@ class Imported:
     problems: list[str] = field(default_factory=list)
 
 
-def send_run(client: Client, importer: Importer, found: Found, project: str, progress: Progress) -> Imported:
+def send_run(client: Client, importer: Importer, found: FoundRun, project: str, progress: Progress) -> Imported:
     """Imports one run. Sent again, it continues where it was cut off; an unchanged run on the server is left alone."""
     body: dict[str, Any] = {
         "tool": found.tool,
@@ -169,8 +156,8 @@ class _Stream:
         self.flush()
         ended = encoder.ended
         if ended is not None:
-            told = WorkerExit(ended.outcome, _REASONS[ended.outcome], ended.detail, ended.time)
-            self._send(Batch(0, "ended", told))
+            exit_ = WorkerExit(ended.outcome, _REASONS[ended.outcome], ended.detail, ended.time)
+            self._send(Batch(0, "ended", exit_))
 
     def _upload(self) -> None:
         """Uploads contents before the records that name them."""
@@ -188,7 +175,7 @@ class _Stream:
 
 def _points(client: Client, run: str, name: str, rank: int, part: str) -> tuple[Any, Any, Any, Any]:
     path = f"{_path(run)}/points/{quote(name, safe='')}"
-    body = client.read(path, {"rank": rank, "part": part}, _PATIENCE)
+    body = client.read(path, {"rank": rank, "part": part}, _TIMEOUT)
     count = len(body) // _POINT
     if len(body) != count * _POINT:
         raise MusterError(f"The points of {name!r} of {run} came cut off.", "Try again.")

@@ -18,7 +18,7 @@ from muster.store.base import Entry
 from muster.wire import WorkerExit
 
 
-def judge(state: State, job_ids: Sequence[str], now: float) -> list[Event]:
+def attempt_verdicts(state: State, job_ids: Sequence[str], now: float) -> list[Event]:
     """For every named job whose workers have all ended: the verdict on the attempt, and the event that follows."""
     events = []
     for job_id in job_ids:

@@ -13,13 +13,13 @@ from muster.sched.wanted import wanted
 
 
 class EngineHints:
-    """`look_…` runs between two commits; `tell` runs after them and sends only what the engine doesn't know."""
+    """`look_…` runs between two commits; `send` runs after them and sends only what the engine doesn't know."""
 
     def __init__(self, engine: Engine) -> None:
         self._growing = engine if isinstance(engine, Growing) else None
         self._draining = engine if isinstance(engine, Draining) else None
         self._wants: Sequence[tuple[str, Resources, int]] | None = None
-        self._said: Sequence[tuple[str, Resources, int]] | None = None
+        self._sent: Sequence[tuple[str, Resources, int]] | None = None
         self._drains: dict[str, str] = {}
         self._drained: dict[str, str] = {}  # machine → reason, as last sent
 
@@ -39,10 +39,10 @@ class EngineHints:
             elif node.health == "healthy":
                 self._drains[node.name] = known.why or known.health
 
-    def tell(self) -> None:
-        if self._growing is not None and self._wants is not None and self._wants != self._said:
+    def send(self) -> None:
+        if self._growing is not None and self._wants is not None and self._wants != self._sent:
             self._growing.want(self._wants)
-            self._said = self._wants
+            self._sent = self._wants
         for node, why in self._drains.items():
             if self._draining is not None and self._drained.get(node) != why:
                 self._draining.drain(node, why)

@@ -26,7 +26,7 @@ PAGE: Final = 1000  # events per transaction; other commits wait for it
 HELD: Final = 10_000  # events kept in memory for a slow follower; it reads older ones from the store
 REST: Final = 0.05  # seconds between two rounds, so that the events of many commits are folded together
 FALLBACK: Final = 5.0  # seconds after which a follower looks for events even if nothing woke it
-PATIENCE: Final = 5.0  # seconds that a reader waits for a follower that is far behind
+TIMEOUT: Final = 5.0  # seconds that a reader waits for a follower that is far behind
 
 # Returns what to write for these events, which are in the order of the log. The follower adds the mark. A fold must not
 # change what it remembers before the write is durable: if the write fails, the same events come again.
@@ -94,7 +94,7 @@ class Follower:
         if self._every is None:
             self._woken.set()
 
-    def reach(self, patience: float | None = PATIENCE) -> bool:
+    def reach(self, patience: float | None = TIMEOUT) -> bool:
         """Folds on the caller's thread what is durable by now, for about `patience` seconds; False if nothing was new.
 
         For a reader that must see everything that was committed before its request.

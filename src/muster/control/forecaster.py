@@ -20,7 +20,7 @@ from muster.core.job_events import JobForecast, JobWaits
 from muster.core.state import State
 from muster.sched.board import Board
 from muster.sched.explain import Explainer
-from muster.sched.forecast import Forecast, foretell
+from muster.sched.forecast import Forecast, forecast_snapshot
 from muster.sched.snapshot import Snapshot, take
 from muster.store.base import Entry
 from muster.store.commit import Commit
@@ -59,7 +59,7 @@ class Forecaster:
     def step(self) -> None:
         """Makes the forecasts and notes the reasons that are due. Raises Unavailable or Conflict if it can't write."""
         now = self._clock.now()
-        asked = self._ripe(now)
+        asked = self._due(now)
         if asked:
             self._forecast(asked, now)
         if now - self._noted_at >= NOTED_EVERY:
@@ -67,7 +67,7 @@ class Forecaster:
             self._note(now)
 
     # --- forecasts ----------------------------------------------------------------------------------------------------
-    def _ripe(self, now: float) -> list[str]:
+    def _due(self, now: float) -> list[str]:
         found: list[str] = []
         while self._new and self._new[0][0] + FORECAST_AFTER <= now:
             found.append(self._new.popleft()[1])
@@ -75,16 +75,16 @@ class Forecaster:
         return found[::step]
 
     def _forecast(self, asked: list[str], now: float) -> None:
-        shot, waiting = self._look(lambda state: self._shot(state, asked, now))
-        if shot is None:
+        snapshot, waiting = self._look(lambda state: self._snapshot(state, asked, now))
+        if snapshot is None:
             return
-        found = foretell(shot, waiting, SAMPLES, rounds=ROUNDS, grain=GRAIN)
-        projects = {job.id: job.project for job in shot.jobs}
+        found = forecast_snapshot(snapshot, waiting, SAMPLES, rounds=ROUNDS, grain=GRAIN)
+        projects = {job.id: job.project for job in snapshot.jobs}
         events = [_said(one, one.p50, projects[name], now) for name, one in found.items() if one.p50 is not None]
         if events:
             self._commit.submit(lambda state: Entry(events)).result()
 
-    def _shot(self, state: State, asked: list[str], now: float) -> tuple[Snapshot | None, list[str]]:
+    def _snapshot(self, state: State, asked: list[str], now: float) -> tuple[Snapshot | None, list[str]]:
         """A snapshot for those of the jobs that still wait and have never started, and their ids."""
         known = (state.jobs.get(name) for name in asked)
         waiting = [job.id for job in known if job is not None and job.phase == "queued" and job.attempt is None]
@@ -99,7 +99,7 @@ class Forecaster:
     def _changed(self, state: State, now: float) -> list[Event]:
         explainer = Explainer.of(state, now, self._board())
         codes, events = dict[str, str](), list[Event]()
-        for queued in islice(explainer.line.in_order(resting=True), NOTED):
+        for queued in islice(explainer.positions.in_order(include_held=True), NOTED):
             job = queued.job
             if now - job.since < NOTED_EVERY:
                 continue

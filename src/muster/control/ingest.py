@@ -36,7 +36,7 @@ _OVER = 2**62  # number of the final command; other commands are numbered in mil
 _NEVER_MASKED = ("type", "id", "digest")  # fields that identify a document or its content
 _log = logging.getLogger(__name__)
 
-# Why a worker was told to leave its node, if its engine knows; see `engines.base.Knowing`.
+# Why a worker was told to leave its node, if its engine knows; see `engines.base.CauseReporting`.
 Cause = Callable[[str, int, int], tuple[str, str] | None]
 # The values of those of a project's secrets with these names that exist.
 SecretValues = Callable[[str, Sequence[str]], Sequence[str]]

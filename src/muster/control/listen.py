@@ -15,7 +15,7 @@ NODES_EVERY = 15.0  # seconds between polls of the nodes of an engine that doesn
 
 
 class EnginePoller:
-    """Call `ask` before a commit, the `…_events` methods within it, and `settle` or `doubt` after it."""
+    """Call `ask` before a commit, the `…_events` methods within it, and `settle` or `poll_again` after it."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -50,7 +50,7 @@ class EnginePoller:
         several = self._several
         if several is None:
             return node_events(state, self.nodes, self.engine.name, now)
-        return node_events(state, self.nodes, self.engine.name, now, several.heard, several.pools())
+        return node_events(state, self.nodes, self.engine.name, now, several.has_reported, several.pools())
 
     def worker_events(self, state: State, dirty: set[str], now: float) -> tuple[list[Event], list[Key]]:
         """Events for the jobs that events or reports have touched, and the attempts without a sign of life."""
@@ -64,15 +64,15 @@ class EnginePoller:
             self.watch.update(self.news, now)
             due = self.watch.due(now) if self.watch.is_due(now) else set()
             silent = self.watch.silent(now, due) if due else []
-            heard = dict.fromkeys([report.job for report in self.news])
-            others = {*dirty, *(job for job, _ in due)} - heard.keys() if dirty or due else ()
-            jobs = [*heard, *sorted(others)]
+            reported = dict.fromkeys([report.job for report in self.news])
+            others = {*dirty, *(job for job, _ in due)} - reported.keys() if dirty or due else ()
+            jobs = [*reported, *sorted(others)]
         events = worker_events(state, jobs, self.watch, self.engine.patience, now, partial(self._known, state))
         return events + wait_events(state, self._waits(), now), silent
 
     def _known(self, state: State, pool: str) -> bool:
         found = state.pools.get(pool)
-        return self._several is None or found is None or self._several.heard(found.engine)
+        return self._several is None or found is None or self._several.has_reported(found.engine)
 
     def _waits(self) -> Sequence[Wait]:
         return self._queueing.waits() if self._queueing is not None else ()
@@ -95,7 +95,7 @@ class EnginePoller:
         """The news is committed and can be dropped."""
         self.news, self.nodes, self._complete = [], None, False
 
-    def doubt(self) -> None:
+    def poll_again(self) -> None:
         """The commit may have failed: everything is polled again."""
         self.nodes, self._nodes_at, self._polled_at, self.changed = None, None, None, True
 

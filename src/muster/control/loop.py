@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from muster.control.clock import Clock
-from muster.control.decide import judge, launch_failed, next_deadline, overdue, plan_events
+from muster.control.decide import attempt_verdicts, launch_failed, next_deadline, overdue, plan_events
 from muster.control.engine_hints import EngineHints
 from muster.control.listen import EnginePoller
 from muster.control.reconcile import Action, Forget, Key, Launch, Stop, TokenFor, desired, strays
@@ -136,7 +136,7 @@ class Controller:
                 wake = wake or event.kind in _WAKING
         if wake:
             self._wanted = True
-            self._rouse()
+            self._wake_loop()
 
     def tick(self) -> None:
         """Runs one tick; raises Unavailable or Conflict when nothing could be committed."""
@@ -147,7 +147,7 @@ class Controller:
         try:
             self._decide(this)
         except BaseException:
-            self._listener.doubt()
+            self._listener.poll_again()
             with self._lock:
                 self._dirty |= dirty
                 self._wanted = self._busy = True
@@ -157,7 +157,7 @@ class Controller:
             if not self._may_act():
                 raise Unavailable("The lease ran out during the tick.", "Another server may be leading.")
             self._act(action)
-        self._engine_hints.tell()
+        self._engine_hints.send()
         if this.actions and self._listener.starts_only():
             # A gang that was just launched and already runs needs no decision: recording it here saves a tick.
             self._commit.run([partial(self._observe, _Round(this.now, set()))])
@@ -183,9 +183,9 @@ class Controller:
 
     def _engine_changed(self) -> None:
         self._listener.changed = True
-        self._rouse()
+        self._wake_loop()
 
-    def _rouse(self) -> None:
+    def _wake_loop(self) -> None:
         if not self._wake.is_set():  # costs a tenth of setting it
             self._wake.set()
 
@@ -194,7 +194,7 @@ class Controller:
         self._listener.ask(this.now, self._busy)
         steps = [
             partial(self._observe, this),
-            partial(self._judge, this),
+            partial(self._verdicts, this),
             partial(self._plan, this),
             partial(self._reconcile, this),
         ]
@@ -216,10 +216,10 @@ class Controller:
                 this.dirty.add(key[0])
         return self._entry(state, this, events)
 
-    def _judge(self, this: _Round, state: State) -> Entry:
+    def _verdicts(self, this: _Round, state: State) -> Entry:
         events = overdue(state, this.now) if state.seatless else []
         if this.dirty:
-            events += judge(state, sorted(this.dirty), this.now)
+            events += attempt_verdicts(state, sorted(this.dirty), this.now)
         if not events:
             return _NOTHING
         for event in events:

@@ -24,12 +24,12 @@ def node_events(
     nodes: Sequence[NodeInfo],
     engine: str,
     now: float,
-    heard: Callable[[str], bool] | None = None,
+    has_reported: Callable[[str], bool] | None = None,
     pools: Mapping[str, PoolInfo] = MappingProxyType({}),
 ) -> list[Event]:
     """Nodes that joined, changed or left, and the pools that they belong to.
 
-    `heard`, `pools`: see `engines.base.Several`.
+    `has_reported`, `pools`: see `engines.base.Several`.
     """
     events = _pool_events(state, nodes, engine, now, pools)
     listed = set()
@@ -39,7 +39,11 @@ def node_events(
         if known is None or _differs(known, node):
             events.append(Event(NodeJoined(node.name, node.pool, node.resources, dict(node.labels), node.role), now))
         events.extend(_health_events(known, node, now))
-    ours = {pool.name for pool in state.pools.values() if (heard(pool.engine) if heard else pool.engine == engine)}
+    ours = {
+        pool.name
+        for pool in state.pools.values()
+        if (has_reported(pool.engine) if has_reported else pool.engine == engine)
+    }
     for known in [*state.nodes.values(), *state.machines.values()]:
         if known.pool in ours and known.name not in listed:
             events.extend(_lose(state, known, now))

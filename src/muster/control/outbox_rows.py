@@ -112,8 +112,8 @@ def settled(tried: Sequence[Tried], now: float) -> Record:
 
 def given_up(receiver: str, error: str, now: float) -> Record:
     """Gives up all overdue messages of a receiver that is away; those that were never tried get its error."""
-    told = case((outbox.c.error == "", storable(error[:_ERROR_MAX])), else_=outbox.c.error)
-    change = update(outbox).where(*_overdue(receiver, now)).values(given_up_at=now, error=told)
+    last_error = case((outbox.c.error == "", storable(error[:_ERROR_MAX])), else_=outbox.c.error)
+    change = update(outbox).where(*_overdue(receiver, now)).values(given_up_at=now, error=last_error)
 
     def record(connection: Connection) -> None:
         connection.execute(change)

@@ -54,18 +54,18 @@ def shipped_patch(gang: ReportingGang, run: Mapping[str, Any], number: int, batc
     known = run.get(_key(number)) or {}
     whole = {batch.worker} if batch.whole and 0 <= batch.worker < gang.workers else set()
     workers = sorted({*known.get("workers", ()), *whole})
-    told = {"at": known.get("at", now), "workers": workers}
-    return {_key(number): told} if told != known else {}
+    shipped = {"at": known.get("at", now), "workers": workers}
+    return {_key(number): shipped} if shipped != known else {}
 
 
 def check_open(
     store: Store, job_id: str, number: int, gang: ReportingGang, run: Mapping[str, Any], now: float, late: float
 ) -> None:
     """Raises NotFound when nothing new of the attempt is accepted any more."""
-    told = run.get(_key(number)) or {}
-    if len(told.get("workers", ())) >= gang.workers:
+    shipped = run.get(_key(number)) or {}
+    if len(shipped.get("workers", ())) >= gang.workers:
         raise NotFound(f"Attempt {job_id}/{number} is over, and all of it was shipped: nothing more is taken.")
-    ended_at = _ended_at(store, job_id, number, gang) or told.get("at")
+    ended_at = _ended_at(store, job_id, number, gang) or shipped.get("at")
     if ended_at is not None and now - ended_at > late:
         raise NotFound(
             f"Attempt {job_id}/{number} ended more than {format_duration(late)} ago: nothing more is taken.",

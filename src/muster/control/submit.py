@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Unpack
 
 from muster.control.admission import CHECKS, LIVE_CHECKS, NODE_CHECKS, Check, Context, Files, Site
-from muster.control.admission.files import NOTHING_AMISS, Sight
+from muster.control.admission.files import NO_FINDINGS, FileFindings
 from muster.core.errors import Invalid, NotFound, Refused
 from muster.core.event import Event
 from muster.core.history import groups_of
@@ -36,7 +36,7 @@ class Submission:
 
 
 def context(
-    store: Store, state: State, user: str, local: bool, sight: Sight = NOTHING_AMISS, **site: Unpack[Site]
+    store: Store, state: State, user: str, local: bool, file_findings: FileFindings = NO_FINDINGS, **site: Unpack[Site]
 ) -> Context:
     """The context of the admission checks, with what is not in the state but in the store."""
 
@@ -47,7 +47,7 @@ def context(
         job = store.job(job_id)
         return job.project if job is not None else None
 
-    return Context(state, user, has_secret, local, sight=sight, project_of=project_of, **site)
+    return Context(state, user, has_secret, local, file_findings=file_findings, project_of=project_of, **site)
 
 
 def admit(submission: Submission, context: Context, checks: Sequence[Check] = CHECKS) -> None:
@@ -77,13 +77,15 @@ def submit(
     for a store that encodes nothing. `admitted`: an equal submission passed, and only jobs have changed since.
     """
 
-    sight = (files or Files()).look(submission.spec, submission.python) if local else NOTHING_AMISS
+    file_findings = (files or Files()).look(submission.spec, submission.python) if local else NO_FINDINGS
 
     def propose(state: State) -> Entry:
         spec, user = submission.spec, submission.user
         if submission.key and (user, submission.key) in state.keys:
             return Entry()
-        admit(submission, context(store, state, user, local, sight, **site), LIVE_CHECKS if admitted else CHECKS)
+        admit(
+            submission, context(store, state, user, local, file_findings, **site), LIVE_CHECKS if admitted else CHECKS
+        )
         number = state.next_number
         submitted = JobSubmitted(
             number,
@@ -154,7 +156,7 @@ def resume(
     `trusted`: an administrator asks. An administrator's job that another user resumes loses its trust.
     """
     known = store.job(job_id) if local else None
-    sight = Files().look(known.spec) if known is not None else NOTHING_AMISS
+    file_findings = Files().look(known.spec) if known is not None else NO_FINDINGS
 
     def propose(state: State) -> Entry:
         live = state.jobs.get(job_id)
@@ -166,7 +168,10 @@ def resume(
         if job.phase == "succeeded":
             raise Invalid(f"Job {job_id} has succeeded.", "Submit it again to run it once more.")
         allowed = trusted and job.trusted
-        admit(Submission(job.spec, job.user, trusted=allowed), context(store, state, job.user, local, sight, **site))
+        admit(
+            Submission(job.spec, job.user, trusted=allowed),
+            context(store, state, job.user, local, file_findings, **site),
+        )
         doc, spec = {**job.to_doc(), "trusted": allowed}, job.spec.model_dump(mode="json")
         resumed = JobResumed(doc, spec, reason("resumed", f"resumed by {actor}"))
         return Entry([_job_event(resumed, job, now, actor)])

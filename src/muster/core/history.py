@@ -56,7 +56,7 @@ class History:
     common: list[float] = field(default_factory=lambda: [PRIOR] * BINS)  # hazards of all jobs at the last refresh
     _next: int = 8  # the number of ends at which the next refresh is due
     _new: list[tuple[tuple[Group, ...], int]] = field(default_factory=list)  # ends that are not in the tables yet
-    _worths: dict[Group, dict[Asked, float]] = field(default_factory=dict, compare=False, repr=False)
+    _cached: dict[Group, dict[Asked, float]] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def known(self) -> bool:
@@ -67,7 +67,7 @@ class History:
         """Adds a job that ended after it had run this long. The tables are updated at the next query."""
         self._new.append((groups, age_bin(seconds)))
         self.ends += 1
-        self._worths.pop(groups[0], None)
+        self._cached.pop(groups[0], None)
         if self.ends >= self._next or self.ends == KNOWN:
             self._refresh()
 
@@ -88,7 +88,7 @@ class History:
         self.common = [(PRIOR + e) / (1.0 + e + p) for e, p in zip(table.ended, table.passed, strict=True)]
         self.epoch += 1
         self._next = int(self.ends * REFRESH) + 1
-        self._worths.clear()
+        self._cached.clear()
 
     def hazards(self, groups: tuple[Group, ...], first: int = 0) -> list[float]:
         """For each age bin from `first` on: the share of jobs that end before they double their age."""
@@ -103,22 +103,22 @@ class History:
         found[-1] = 1.0
         return found
 
-    def worth(self, groups: tuple[Group, ...], first: int, owed: float = 0.0) -> float:
+    def value(self, groups: tuple[Group, ...], first: int, restart_cost: float = 0.0) -> float:
         """The best rate of ends per second from running such a job, once its age is in the bin `first`.
 
         This is the Gittins index: over all times to run the job before deciding again, the best ratio of the
-        probability that it ends to the expected time. `owed`: seconds that its restart costs first.
+        probability that it ends to the expected time. `restart_cost`: seconds that its restart costs first.
         """
-        known = self._worths.setdefault(groups[0], {})
-        asked = (groups, first, owed)
+        known = self._cached.setdefault(groups[0], {})
+        asked = (groups, first, restart_cost)
         found = known.get(asked)
         if found is None:
-            found = known[asked] = self._worth(groups, first, owed)
+            found = known[asked] = self._value(groups, first, restart_cost)
         return found
 
-    def _worth(self, groups: tuple[Group, ...], first: int, owed: float) -> float:
+    def _value(self, groups: tuple[Group, ...], first: int, restart_cost: float) -> float:
         age = EDGES[first] if first else 0.0
-        alive, won, spent, best = 1.0, 0.0, owed, 0.0
+        alive, won, spent, best = 1.0, 0.0, restart_cost, 0.0
         for i, hazard in enumerate(self.hazards(groups, first), first):
             low, high = max(EDGES[i], age, 1.0), EDGES[i + 1]
             ends = alive * hazard
@@ -132,7 +132,7 @@ class History:
 
     def quantile(self, groups: tuple[Group, ...], share: float, age: float = 0.0) -> float:
         """The total run time in seconds that a job of this age does not exceed with probability `share`."""
-        known = self._worths.setdefault(groups[0], {})
+        known = self._cached.setdefault(groups[0], {})
         asked = (groups, -1, share) if not age else None
         found = known.get(asked) if asked else None
         if found is None:

@@ -156,7 +156,7 @@ class PoolInfo:
 class Several(Protocol):
     """Several engines behind one interface, some of which may not have answered yet."""
 
-    def heard(self, engine: str) -> bool:
+    def has_reported(self, engine: str) -> bool:
         """Whether the engine's nodes and workers are known, so that what it does not list is gone.
         True for an engine that no longer exists."""
 

@@ -104,14 +104,14 @@ class IsolationStatus:
     remedy: str = ""  # what to type
 
     @property
-    def refusal(self) -> str:
+    def isolation_error(self) -> str:
         """Why a member's job can't run here; "" when it can."""
         if self.kind != "none":
             return ""
         return f"{self.detail}; type `{self.remedy}`" if self.remedy else self.detail
 
 
-def stand(settings: IsolationSettings) -> IsolationStatus:
+def probe_isolation(settings: IsolationSettings) -> IsolationStatus:
     """Probes the isolation in a separate process."""
     if settings.trust_members:
         return IsolationStatus(
@@ -147,7 +147,7 @@ class Probe:
     def __init__(
         self,
         settings: IsolationSettings,
-        look: Callable[[IsolationSettings], IsolationStatus] = stand,
+        look: Callable[[IsolationSettings], IsolationStatus] = probe_isolation,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings, self._look, self._now = settings, look, now
@@ -157,7 +157,11 @@ class Probe:
 
     def __call__(self) -> IsolationStatus:
         with self._lock:
-            again = self._found is not None and self._found.refusal and self._now() - self._looked >= REFUSAL_SECONDS
+            again = (
+                self._found is not None
+                and self._found.isolation_error
+                and self._now() - self._looked >= REFUSAL_SECONDS
+            )
             if self._found is None or again:
                 self._found = self._look(self._settings)
                 self._looked = self._now()

@@ -47,7 +47,7 @@ class LocalEngine:
         self._forgotten: set[tuple[str, int]] = set()
         env = config.env if config.env is not None else for_launcher(os.environ, config.isolation.pass_env)
         self._warm = WarmProcess(config.python, env)
-        self.standing = Probe(config.isolation)
+        self.isolation_status = Probe(config.isolation)
         self._watcher = Watcher(self._changed)
         self._wake: Callable[[], None] | None = None
         self._lock = threading.RLock()

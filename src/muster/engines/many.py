@@ -43,13 +43,13 @@ class Engines:
         self._clock = clock
         self._names = Names()
         self._used: dict[str, Resources] = {}  # machine → what all its users together hold
-        self._told: dict[str, str] = {}  # engines → why they are away, as `pools` last reported
+        self._reported_away: dict[str, str] = {}  # engines → why they are away, as `pools` last reported
 
-    def recall(self, pools: Mapping[str, str], nodes: Iterable[tuple[str, str]]) -> None:
+    def restore(self, pools: Mapping[str, str], nodes: Iterable[tuple[str, str]]) -> None:
         """Restores names that an earlier server assigned: pools and nodes, each with its engine.
         The names stay the same no matter which engine answers first this time."""
         there = {pool: engine for pool, engine in pools.items() if engine in self._members}
-        self._names.recall(there, [(node, engine) for node, engine in nodes if engine in self._members])
+        self._names.restore(there, [(node, engine) for node, engine in nodes if engine in self._members])
 
     def members(self) -> Mapping[str, Member]:
         return self._members
@@ -78,12 +78,12 @@ class Engines:
         """The engine that a node belongs to; "" for an unknown node."""
         return self._names.node(node)[0]
 
-    def called(self, node: str) -> str:
+    def own_name(self, node: str) -> str:
         """The engine's own name for a node."""
         return self._names.node(node)[1]
 
     # --- the Engine protocol -----------------------------------------------------------------------------------------
-    def heard(self, engine: str) -> bool:
+    def has_reported(self, engine: str) -> bool:
         member = self._members.get(engine)
         answered: Callable[[], bool] | None = getattr(member, "answered", None)
         return answered() if answered is not None else True
@@ -101,14 +101,14 @@ class Engines:
     def nodes_changed(self) -> bool:
         """Whether `nodes` or `pools` would return something new."""
         changed = [asked() for member in self._members.values() if (asked := getattr(member, "nodes_changed", None))]
-        return any(changed) or {name: bool(self.away(name)) for name in self._members} != self._said()
+        return any(changed) or {name: bool(self.away(name)) for name in self._members} != self._was_away()
 
     def pools(self) -> Mapping[str, PoolInfo]:
-        self._told = {name: self.away(name) for name in self._members}
+        self._reported_away = {name: self.away(name) for name in self._members}
         for name, member in self._members.items():
             for pool in member.most() if isinstance(member, Growing) else ():
                 self._names.show_pool(name, pool)
-        return {pool: PoolInfo(name, self._told.get(name, "")) for pool, name in self._names.owners().items()}
+        return {pool: PoolInfo(name, self._reported_away.get(name, "")) for pool, name in self._names.owners().items()}
 
     def launch(self, gang: GangLaunch) -> None:
         member = self._of(gang)
@@ -186,8 +186,8 @@ class Engines:
             for pool, most in member.most().items()
         }
 
-    def _said(self) -> dict[str, bool]:
-        return {name: bool(self._told.get(name)) for name in self._members}
+    def _was_away(self) -> dict[str, bool]:
+        return {name: bool(self._reported_away.get(name)) for name in self._members}
 
     def _drains(self, node: str) -> tuple[Draining | None, str]:
         name, there = self._names.node(node)

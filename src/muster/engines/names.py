@@ -16,7 +16,7 @@ class Names:
         self._shown_pools: dict[tuple[str, str], str] = {}  # the reverse
         self._shown_nodes: dict[tuple[str, str], str] = {}
 
-    def recall(self, pools: Mapping[str, str], nodes: Iterable[tuple[str, str]]) -> None:
+    def restore(self, pools: Mapping[str, str], nodes: Iterable[tuple[str, str]]) -> None:
         """Restores names. `pools` and `nodes` are shown names, each with its engine."""
         for shown, engine in pools.items():
             there = shown.removeprefix(f"{engine}-")

@@ -147,9 +147,9 @@ class RemoteEngine:
         return self._adapter.most()
 
     def objections(self, spec: JobSpec, pool: str) -> Sequence[Problem]:
-        """See `muster.engines.base.Judging`; most adapters have no `objections`."""
-        judge: Callable[[GangLaunch], Sequence[Problem]] | None = getattr(self._adapter, "objections", None)
-        return judge(replace(gang_of(spec, self.kind), pool=pool)) if judge is not None else ()
+        """See `muster.engines.base.SpecChecking`; most adapters have no `objections`."""
+        check: Callable[[GangLaunch], Sequence[Problem]] | None = getattr(self._adapter, "objections", None)
+        return check(replace(gang_of(spec, self.kind), pool=pool)) if check is not None else ()
 
     def usage(self, since: float) -> Iterable[Usage]:
         return self._adapter.usage(since)
@@ -162,7 +162,7 @@ class RemoteEngine:
 
     def close(self) -> None:
         self._closing.set()
-        self._hear()
+        self._wake_up()
         if self._thread.ident is not None:
             self._thread.join(10.0)
         self._adapter.close()
@@ -173,7 +173,7 @@ class RemoteEngine:
         while not self._closing.is_set():
             self._back.clear()
             try:
-                detail = self._adapter.open(self._hear)
+                detail = self._adapter.open(self._wake_up)
                 if not opened:
                     self._look(first=True)  # before any hand-over: the gang may be there already
                     opened = True
@@ -213,7 +213,7 @@ class RemoteEngine:
             todo.append(partial(self._adapter.want, waiting))
         try:
             while todo:
-                _told(todo[0])
+                _log_refusal(todo[0])
                 del todo[0]
         finally:
             with self._lock:
@@ -334,7 +334,7 @@ class RemoteEngine:
             self._desired.calls.append(call)
         self._wake.set()
 
-    def _hear(self) -> None:
+    def _wake_up(self) -> None:
         self._back.set()
         self._wake.set()
 
@@ -362,7 +362,7 @@ def _stopped(order: Order) -> WorkerExit:
     return WorkerExit("stopped", order.reason, _TOO_EARLY, time.time())
 
 
-def _told(call: Callable[[], Any]) -> None:
+def _log_refusal(call: Callable[[], Any]) -> None:
     """Runs a call. If the cluster refuses it, the call is logged and not repeated."""
     try:
         call()

@@ -1,6 +1,6 @@
 """Rendering: turns a job into the documents of another system, without that system and without a server.
 
-A renderer is a pure function `render(asked: Asked) -> Rendered`. `RENDERERS` lists them by the value of `--engine`.
+A renderer is a pure function `render(request) -> Rendered`. `RENDERERS` lists them by the value of `--engine`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from muster.engines.base import GangLaunch, Seat
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RenderRequest:
     """The input of a renderer: the job, and the gang of its first attempt, without a token."""
 
     spec: JobSpec
@@ -38,7 +38,7 @@ class Rendered:
     run: bool = True  # False: rendered from the published reference only, and never run by us
 
 
-Render = Callable[[Asked], Rendered]
+Render = Callable[[RenderRequest], Rendered]
 # `--engine` value → "module:function", loaded on demand.
 RENDERERS: Final[dict[str, str]] = {
     "kubernetes": "muster.engines.kubernetes.render_job:render",
@@ -54,7 +54,7 @@ def render_job(
     """Renders the job for a kind of engine. Raises MusterError for a job that can't be rendered."""
     if not spec.num_nodes:
         raise Invalid(f"{spec.name} has no nodes, so there is nothing to render.", "Render the jobs that it submits.")
-    return renderer(engine)(Asked(spec, gang_of(spec, engine), form, settings))
+    return renderer(engine)(RenderRequest(spec, gang_of(spec, engine), form, settings))
 
 
 def renderer(engine: str) -> Render:

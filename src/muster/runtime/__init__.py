@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from muster.runtime.checkpoints import checkpoint, checkpoint_dir, checkpoint_every, last_checkpoint
     from muster.runtime.files import artifact
     from muster.runtime.media import histogram, image, table, text
-    from muster.runtime.place import active, attempt, job, local_rank, rank, world_size
+    from muster.runtime.rank_info import active, attempt, job, local_rank, rank, world_size
     from muster.runtime.reporter import data, flush, log, mirror, note, params, progress, report, tags
     from muster.runtime.signals import should_save, should_stop, stop_deadline
 
@@ -71,7 +71,7 @@ __all__ = [
 
 _HOMES = {
     "checkpoints": ("checkpoint", "checkpoint_dir", "checkpoint_every", "last_checkpoint"),
-    "place": ("active", "attempt", "job", "local_rank", "rank", "world_size"),
+    "rank_info": ("active", "attempt", "job", "local_rank", "rank", "world_size"),
     "files": ("artifact",),
     "media": ("histogram", "image", "table", "text"),
     "reporter": ("data", "flush", "log", "mirror", "note", "params", "progress", "report", "tags"),

@@ -22,8 +22,8 @@ from typing import Final, Literal
 from muster import wire
 from muster.runtime import boot_kubernetes, boot_slurm, processes, verdict
 from muster.runtime.boot_gang import BootError, GangFile
-from muster.runtime.boot_keep import HELD, Keep
 from muster.runtime.boot_scratch import discard, leave, prepare
+from muster.runtime.boot_supervise import HELD, LauncherSupervisor
 from muster.runtime.folder import Folder, write_whole
 
 Kind = Literal["slurm", "kubernetes"]
@@ -41,17 +41,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(_USAGE, file=sys.stderr)  # noqa: T201
         return 2
     kind: Kind = "slurm" if words[0] == "slurm" else "kubernetes"
-    processes.be_called("muster-boot")
+    processes.set_process_name("muster-boot")
     try:
         gang = GangFile.read(Path(words[1]).absolute())
         if kind == "slurm" and recover and "SLURM_PROCID" not in os.environ:
             return recover_left(gang)
         return run(kind, gang, recover)
     except BootError as error:
-        processes.complain(f"this worker can't be started: {error}")
+        processes.log_line(f"this worker can't be started: {error}")
         return 1
-    except boot_slurm.Foreign as error:
-        processes.complain(str(error))
+    except boot_slurm.OtherOwner as error:
+        processes.log_line(str(error))
         return 0
 
 
@@ -59,28 +59,28 @@ def run(kind: Kind, gang: GangFile, recover: bool = False) -> int:
     """Runs one worker and returns the exit status."""
     worker = _number(kind)
     try:
-        place = boot_slurm.find(gang, os.environ) if kind == "slurm" else boot_kubernetes.find(gang, os.environ)
-        worker = place.worker
-        folder = prepare(gang, place)
+        assignment = boot_slurm.find(gang, os.environ) if kind == "slurm" else boot_kubernetes.find(gang, os.environ)
+        worker = assignment.worker
+        folder = prepare(gang, assignment)
     except (BootError, OSError) as error:
-        processes.complain(f"this worker can't be started: {error}")
-        _tell(kind, gang, worker, wire.WorkerExit("failed", verdict.LAUNCH_FAILED, str(error), time.time()))
+        processes.log_line(f"this worker can't be started: {error}")
+        _write_exit(kind, gang, worker, wire.WorkerExit("failed", verdict.LAUNCH_FAILED, str(error), time.time()))
         return 1
-    except boot_slurm.Left as left:
-        _tell(kind, gang, worker, left.exit)
+    except boot_slurm.ToldToExit as left:
+        _write_exit(kind, gang, worker, left.exit)
         return 1
-    before = _told(gang, worker) if kind == "slurm" else None
+    before = _read_exit(gang, worker) if kind == "slurm" else None
     if before is not None and not Folder(folder).started():
         discard(folder)  # created just now: the worker had ended and its folder was removed; it must not run again
         _recover([gang.folder / f"worker-{worker}"], gang.linger)
         return _status(before)
-    ended = Keep(folder, gang.linger, lambda exit: _tell(kind, gang, worker, exit)).run(recover)
+    ended = LauncherSupervisor(folder, gang.linger, lambda exit: _write_exit(kind, gang, worker, exit)).run(recover)
     if kind == "slurm":
-        ended = ended or _told(gang, worker)  # another boot was here meanwhile and has removed the folder
-        if gang.scratch is not None and _told(gang, worker) is not None:
+        ended = ended or _read_exit(gang, worker)  # another boot was here meanwhile and has removed the folder
+        if gang.scratch is not None and _read_exit(gang, worker) is not None:
             leave(folder, gang.folder / f"worker-{worker}")
     if ended is None:
-        processes.complain(f"no launcher could do its work in {folder}:\n{_log_of(folder)}")
+        processes.log_line(f"no launcher could do its work in {folder}:\n{_log_of(folder)}")
     return _status(ended)
 
 
@@ -92,7 +92,7 @@ def recover_left(gang: GangFile) -> int:
 def _recover(folders: Sequence[Path], linger: float) -> bool:
     left = [folder for folder in folders if (folder / "launch.json").exists()]
     for folder in left:
-        Keep(folder, linger, lambda exit: None).run(recover=True)
+        LauncherSupervisor(folder, linger, lambda exit: None).run(recover=True)
     return all(Folder(folder).done() for folder in left)
 
 
@@ -103,19 +103,19 @@ def _number(kind: Kind) -> int:
     return int(value) if value.isdecimal() else 0
 
 
-def _tell(kind: Kind, gang: GangFile, worker: int, ended: wire.WorkerExit) -> None:
+def _write_exit(kind: Kind, gang: GangFile, worker: int, ended: wire.WorkerExit) -> None:
     """Writes the end for the engine, which can read it even if no server could be reached from here."""
     try:
         if kind == "slurm":
             write_whole(gang.folder / f"exit-{worker}.json", json.dumps(ended.to_dict()).encode())
         else:
-            boot_kubernetes.tell(ended, os.environ)
+            boot_kubernetes.write_exit(ended, os.environ)
     except OSError as error:
-        processes.complain(f"the engine can't be told how worker {worker} ended: {error}")
+        processes.log_line(f"the engine can't be told how worker {worker} ended: {error}")
 
 
-def _told(gang: GangFile, worker: int) -> wire.WorkerExit | None:
-    """The end that `_tell` wrote to the gang's folder."""
+def _read_exit(gang: GangFile, worker: int) -> wire.WorkerExit | None:
+    """The end that `_write_exit` wrote to the gang's folder."""
     try:
         return wire.WorkerExit.from_dict(json.loads((gang.folder / f"exit-{worker}.json").read_text()))
     except FileNotFoundError:

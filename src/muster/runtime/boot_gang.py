@@ -59,7 +59,7 @@ class GangFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class WorkerAssignment:
     """The place of this process in the gang."""
 
     worker: int

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from muster import wire
-from muster.runtime.boot_gang import LOOPBACK, BootError, GangFile, Place, free_port, number
+from muster.runtime.boot_gang import LOOPBACK, BootError, GangFile, WorkerAssignment, free_port, number
 
 # Variables with the pod's number: of Muster's own manifest, indexed Jobs and JobSets, the Trainer,
 # the training operator.
@@ -26,7 +26,7 @@ TERMINATION_FILE: Final = "/dev/termination-log"
 TERMINATION_BYTES: Final = 4096  # a kubelet's limit for it
 
 
-def find(gang: GangFile, environment: Mapping[str, str]) -> Place:
+def find(gang: GangFile, environment: Mapping[str, str]) -> WorkerAssignment:
     """Finds this worker's place. Raises BootError."""
     alone = gang.launch.num_nodes == 1
     counter = next((name for name in WORKER if environment.get(name)), None)
@@ -39,10 +39,10 @@ def find(gang: GangFile, environment: Mapping[str, str]) -> Place:
     if not gang.port and not alone:
         raise BootError("gang.json gives no port for rank 0")
     node = environment.get(NODE) or socket.gethostname()
-    return Place(worker, node, address or LOOPBACK, gang.port or free_port())
+    return WorkerAssignment(worker, node, address or LOOPBACK, gang.port or free_port())
 
 
-def tell(ended: wire.WorkerExit, environment: Mapping[str, str]) -> None:
+def write_exit(ended: wire.WorkerExit, environment: Mapping[str, str]) -> None:
     """Writes the end as JSON to the termination message, as much of it as fits."""
     path = Path(environment.get(TERMINATION) or TERMINATION_FILE)
     if path.exists() and os.access(path, os.W_OK):
@@ -51,10 +51,12 @@ def tell(ended: wire.WorkerExit, environment: Mapping[str, str]) -> None:
 
 def message(ended: wire.WorkerExit) -> bytes:
     """A `WorkerExit` without what is too long: first the ranks are left out, then the beginning of the detail."""
-    told: dict[str, Any] = ended.to_dict()
-    if len(raw := json.dumps(told).encode()) <= TERMINATION_BYTES:
+    document: dict[str, Any] = ended.to_dict()
+    if len(raw := json.dumps(document).encode()) <= TERMINATION_BYTES:
         return raw
-    told["ranks"] = ()
-    while len(raw := json.dumps(told).encode()) > TERMINATION_BYTES and told["detail"]:
-        told["detail"] = told["detail"][-(len(told["detail"]) * 3 // 4) :] if len(told["detail"]) > 1 else ""
+    document["ranks"] = ()
+    while len(raw := json.dumps(document).encode()) > TERMINATION_BYTES and document["detail"]:
+        document["detail"] = (
+            document["detail"][-(len(document["detail"]) * 3 // 4) :] if len(document["detail"]) > 1 else ""
+        )
     return raw

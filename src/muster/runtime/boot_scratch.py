@@ -11,31 +11,31 @@ from typing import Final
 
 from muster import wire
 from muster.runtime import processes
-from muster.runtime.boot_gang import BootError, GangFile, Place, worker_name
+from muster.runtime.boot_gang import BootError, GangFile, WorkerAssignment, worker_name
 from muster.runtime.folder import Folder, write_whole
 
 _LEFT_BEHIND: Final = ("code", "pkg", "reserve", "home", "tmp", "work", "snapshots")
 SWEEP_AFTER: Final = 7 * 86400.0  # seconds after which the remains of a killed worker are removed from a node
 
 
-def prepare(gang: GangFile, place: Place) -> Path:
+def prepare(gang: GangFile, assignment: WorkerAssignment) -> Path:
     """Creates the worker's folder with its launch.json; an existing one is reused unchanged."""
     if gang.scratch is None:
-        folder = gang.folder / f"worker-{place.worker}"
+        folder = gang.folder / f"worker-{assignment.worker}"
     else:
         own_folder(gang.scratch)
         workers = gang.scratch / "workers"
         workers.mkdir(mode=0o700, exist_ok=True)
         _sweep(workers)
-        folder = workers / worker_name(gang, place.worker)
+        folder = workers / worker_name(gang, assignment.worker)
         os.environ[wire.SCRATCH] = str(gang.scratch)
-    _make_checkpoints(gang.launch.checkpoint_dir, place.node)
+    _make_checkpoints(gang.launch.checkpoint_dir, assignment.node)
     while True:
         folder.mkdir(mode=0o700, exist_ok=True)
         processes.fault("after_folder")
         try:
             if not (folder / "launch.json").exists():
-                write_whole(folder / "launch.json", place.launch(gang).to_json().encode())
+                write_whole(folder / "launch.json", assignment.launch(gang).to_json().encode())
         except FileNotFoundError:  # another boot has removed it meanwhile, as that of an ended worker
             continue
         processes.fault("after_launch_json")
@@ -69,7 +69,7 @@ def leave(folder: Path, shared: Path) -> None:
         try:
             _carry(folder, shared)
         except (OSError, shutil.Error) as error:
-            processes.complain(f"what the server lacks stays on this node, in {folder}: {error}")
+            processes.log_line(f"what the server lacks stays on this node, in {folder}: {error}")
             return
     discard(folder)
 

@@ -23,20 +23,20 @@ from typing import Any, Final
 
 from muster import wire
 from muster.runtime import processes, verdict
-from muster.runtime.boot_gang import LOOPBACK, BootError, GangFile, Place, free_port, number, own_address
+from muster.runtime.boot_gang import LOOPBACK, BootError, GangFile, WorkerAssignment, free_port, number, own_address
 from muster.runtime.folder import write_whole
 
 LOOK: Final = 0.1  # seconds between two looks for worker 0's file, doubled up to LOOK_LAST
 LOOK_LAST: Final = 2.0
-PATIENCE: Final = 600.0  # seconds; on a busy cluster the tasks of one step may start minutes apart
+RENDEZVOUS_SECONDS: Final = 600.0  # seconds; on a busy cluster the tasks of one step may start minutes apart
 LEAVE: Final = (signal.SIGTERM, signal.SIGINT)
 
 
-class Foreign(Exception):
+class OtherOwner(Exception):
     """The attempt belongs to another Slurm job, so this one has nothing to do."""
 
 
-class Left(Exception):
+class ToldToExit(Exception):
     """The worker was told to exit before it had started anything."""
 
     def __init__(self, exit: wire.WorkerExit) -> None:
@@ -44,7 +44,7 @@ class Left(Exception):
         self.exit = exit
 
 
-def find(gang: GangFile, environment: Mapping[str, str]) -> Place:
+def find(gang: GangFile, environment: Mapping[str, str]) -> WorkerAssignment:
     """Finds this worker's place, and waits for worker 0. Signals must be blocked. Raises BootError, Foreign or Left."""
     claim(gang.folder, environment)
     worker = number("SLURM_PROCID", environment.get("SLURM_PROCID"), gang.launch.num_nodes)
@@ -56,13 +56,13 @@ def find(gang: GangFile, environment: Mapping[str, str]) -> Place:
         here = {"address": address, "port": gang.port or free_port(), "node": node, "boot_id": processes.boot_id()}
         write_whole(met, json.dumps(here).encode())
         processes.fault("after_rendezvous")
-    told = _wait_for(met, orders)
-    if told["address"] == LOOPBACK and told["boot_id"] != processes.boot_id():
+    rendezvous = _wait_for(met, orders)
+    if rendezvous["address"] == LOOPBACK and rendezvous["boot_id"] != processes.boot_id():
         raise BootError(
-            f"worker 0 found no address of {told['node']} but {LOOPBACK}, which {node} can't reach: "
+            f"worker 0 found no address of {rendezvous['node']} but {LOOPBACK}, which {node} can't reach: "
             "give the engine's `address`, or let the node's name resolve to its address"
         )
-    return Place(worker, node, str(told["address"]), int(told["port"]), orders)
+    return WorkerAssignment(worker, node, str(rendezvous["address"]), int(rendezvous["port"]), orders)
 
 
 def claim(folder: Path, environment: Mapping[str, str]) -> None:
@@ -81,11 +81,11 @@ def claim(folder: Path, environment: Mapping[str, str]) -> None:
     processes.fault("after_owner")
     owner = (folder / "owner").read_text()
     if owner != mine:
-        raise Foreign(f"the attempt in {folder} belongs to Slurm job {owner}; this is {mine} and leaves")
+        raise OtherOwner(f"the attempt in {folder} belongs to Slurm job {owner}; this is {mine} and leaves")
 
 
 def _wait_for(path: Path, orders: Path) -> dict[str, Any]:
-    until, look = time.monotonic() + PATIENCE, LOOK
+    until, look = time.monotonic() + RENDEZVOUS_SECONDS, LOOK
     while True:
         # Listing the folder makes a network file system refresh;
         # otherwise it may keep reporting a missing file as missing.
@@ -94,19 +94,21 @@ def _wait_for(path: Path, orders: Path) -> dict[str, Any]:
                 found: dict[str, Any] = json.loads(path.read_text())
                 return found
         if time.monotonic() >= until:
-            raise BootError(f"worker 0 has not said where it listens within {PATIENCE:g} s; see its node's log")
+            raise BootError(
+                f"worker 0 has not said where it listens within {RENDEZVOUS_SECONDS:g} s; see its node's log"
+            )
         rang = signal.sigtimedwait((*LEAVE, signal.SIGUSR1, signal.SIGURG), look)
         if rang is not None:
-            _heed(rang.si_signo, orders)
+            _handle_signal(rang.si_signo, orders)
         look = min(2 * look, LOOK_LAST)
 
 
-def _heed(signum: int, orders: Path) -> None:
+def _handle_signal(signum: int, orders: Path) -> None:
     if signum in LEAVE:
         detail = "the launcher was told to leave its node before it had started a rank"
-        raise Left(wire.WorkerExit("failed", verdict.NODE_LOST, detail, time.time()))
+        raise ToldToExit(wire.WorkerExit("failed", verdict.NODE_LOST, detail, time.time()))
     with contextlib.suppress(OSError, ValueError, TypeError):
         command = wire.Command.from_dict(json.loads(orders.read_text()))
         if command.kind in ("stop", "kill"):
             reason = command.reason or verdict.USER_STOP
-            raise Left(wire.WorkerExit("stopped", reason, "stopped before its ranks were started", time.time()))
+            raise ToldToExit(wire.WorkerExit("stopped", reason, "stopped before its ranks were started", time.time()))

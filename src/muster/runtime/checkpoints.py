@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, SupportsIndex
 
 from muster import wire
-from muster.runtime import manifest, place, reporter
+from muster.runtime import manifest, rank_info, reporter
 from muster.runtime.manifest import Manifest
 
 ALONE: Final = "checkpoints"  # the folder outside Muster, in the working directory
@@ -63,10 +63,10 @@ def checkpoint(step: SupportsIndex, dir: Path | str | None = None) -> Iterator[P
     number, parent, started = index(step), _parent(dir), time.monotonic()
     if number < 0:
         raise ValueError(f"checkpoint(): step got {number}; expected 0 or more.")
-    if dir is None and place.rank() != 0:
+    if dir is None and rank_info.rank() != 0:
         raise ValueError(
-            f"checkpoint(step={number}): rank {place.rank()} of {place.world_size()} would replace what rank 0 saves. "
-            "Call it on rank 0 alone, or give each rank a `dir` of its own."
+            f"checkpoint(step={number}): rank {rank_info.rank()} of {rank_info.world_size()} would replace what rank 0 "
+            "saves. Call it on rank 0 alone, or give each rank a `dir` of its own."
         )
     with _saving(parent, number) as folder:
         yield folder
@@ -91,7 +91,7 @@ def last_checkpoint(dir: Path | str | None = None, *, checksums: bool = True) ->
         if what is None:
             return candidate.path
         text = f"checkpoint {candidate.path} is damaged and is not used: {what}"
-        place.warn(f"{text}.")
+        rank_info.warn(f"{text}.")
         reporter.note(text)
     return None
 
@@ -119,7 +119,7 @@ def _parent(dir: Path | str | None) -> Path:
 @contextmanager
 def _saving(parent: Path, step: int) -> Iterator[Path]:
     """A new folder, which is removed again if saving fails."""
-    folder = parent / f".saving-{place.attempt()}-{step:09d}-{os.urandom(4).hex()}"
+    folder = parent / f".saving-{rank_info.attempt()}-{step:09d}-{os.urandom(4).hex()}"
     try:
         if not parent.is_dir():
             parent.mkdir(parents=True, exist_ok=True)
@@ -146,7 +146,7 @@ def cleaned(parent: Path) -> Iterator[None]:
         alone = _flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         for path in parent.iterdir():
             saving = _SAVING.fullmatch(path.name)
-            abandoned = alone or (saving and int(saving[1]) < place.attempt())
+            abandoned = alone or (saving and int(saving[1]) < rank_info.attempt())
             if abandoned and (saving or path.name.startswith(".removing-")):
                 remove(path)
         _flock(fd, fcntl.LOCK_SH)

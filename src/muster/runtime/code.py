@@ -41,10 +41,10 @@ def bring(channel: Channel, tree: str, into: Path, cache: Path, wait: Wait) -> P
     Raises Gone, with the reason, when the snapshot can never be fetched, and OSError for a disk error.
     """
     cache.mkdir(mode=0o700, parents=True, exist_ok=True)
-    asker = _Asker(channel, wait)
+    requester = _Requester(channel, wait)
     try:
         for _ in range(ROUNDS):
-            if _try(asker, tree, into, cache):
+            if _try(requester, tree, into, cache):
                 _prune(cache)
                 return into
     finally:
@@ -52,16 +52,16 @@ def bring(channel: Channel, tree: str, into: Path, cache: Path, wait: Wait) -> P
     raise Gone(f"what the server sends as snapshot {tree} is not that")
 
 
-def _try(asker: _Asker, tree: str, into: Path, cache: Path) -> bool:
+def _try(requester: _Requester, tree: str, into: Path, cache: Path) -> bool:
     manifest = _read(cache, tree)
     if manifest is None:
-        _keep(cache, tree, asker.manifest())
+        _keep(cache, tree, requester.manifest())
         manifest = _read(cache, tree)
     if manifest is None:
         return False
     files = parse(manifest)
     for group in groups({digest: size for digest, size, _ in files.values() if not (cache / digest).exists()}):
-        asker.files(group, cache)
+        requester.files(group, cache)
     processes.fault("after_fetching")
     return _build(files, into, cache)
 
@@ -95,7 +95,7 @@ def groups(sizes: Mapping[str, int]) -> Iterator[list[str]]:
         yield group
 
 
-class _Asker:
+class _Requester:
     """Repeats requests until there is an answer."""
 
     def __init__(self, channel: Channel, wait: Wait) -> None:

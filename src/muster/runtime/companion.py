@@ -54,7 +54,7 @@ class Companion:
     closed: Callable[[], None]
     leave_out: frozenset[int] = frozenset()  # processes that are not part of the ranks
     files: Mapping[int, Path] = field(default_factory=dict)  # rank → folder of its files, if not in the rank's folder
-    apart: bool = False  # the ranks are isolated and have fewer rights than this process
+    isolated: bool = False  # the ranks are isolated and have fewer rights than this process
     _streams: dict[int, HostStream] = field(default_factory=dict)
     _sampler: Sampler | None = None
     _uploader: Uploader | None = None
@@ -67,7 +67,7 @@ class Companion:
             self._sampler = Sampler(roots, self.program.environments, tell, leave_out=self.leave_out)
             self._sampler.start()
         files = self.files or {rank: folder / "files" for rank, folder in self.ranks.items()}
-        self._uploader = Uploader(files, self.channel, self._document, self._safe, self.say, self.apart)
+        self._uploader = Uploader(files, self.channel, self._document, self._safe, self.say, self.isolated)
         threading.Thread(target=self._run, name="companion", daemon=True).start()
 
     def finish(self) -> None:
@@ -92,7 +92,9 @@ class Companion:
         program = self.program
         if program is None or mark.exists():
             return
-        cache = None if self.apart else cache_folder()  # no shared cache: one job's answer would be used for another's
+        cache = (
+            None if self.isolated else cache_folder()
+        )  # no shared cache: one job's answer would be used for another's
         doc = capture(program.command, program.first, program.workdir, program.secrets, cache, program.shell)
         if doc["packages"] or last:
             self._document(doc)
@@ -112,7 +114,7 @@ def _guarded(work: Callable[[], None]) -> bool:
     try:
         work()
     except Exception:
-        processes.complain(traceback.format_exc())
+        processes.log_line(traceback.format_exc())
         return False
     return True
 

@@ -29,14 +29,14 @@ class Ending:
 
     def due(self, now: float) -> tuple[list[int], bool]:
         """The ranks that get SIGTERM now, and whether all get SIGKILL."""
-        told = [rank for rank, at in self.term_at.items() if at <= now]
-        for rank in told:
+        due = [rank for rank, at in self.term_at.items() if at <= now]
+        for rank in due:
             del self.term_at[rank]
         kill = now >= self.kill_at
         if kill:
             self.forced = True
             self.kill_at = now + KILL_AGAIN
-        return told, kill
+        return due, kill
 
     def next_at(self) -> float:
         return min([self.kill_at, *self.term_at.values()])

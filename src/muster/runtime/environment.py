@@ -24,7 +24,7 @@ from typing import Any, Final
 from muster.inherited import inherited
 from muster.runtime.nvml import open_nvml, visible
 
-PATIENCE: Final = 60.0  # seconds for a Python to list its packages
+LIST_SECONDS: Final = 60.0  # seconds for a Python to list its packages
 IMAGE: Final = "MUSTER_IMAGE"
 _TAKEN: Final = re.compile(
     r"(CUDA|CUBLAS|CUDNN|NCCL|GLOO|UCX|OMP|MKL|OPENBLAS|KMP|TORCH|PYTORCH|TORCHINDUCTOR|TRITON|JAX|XLA|TF|HF_HUB"
@@ -183,14 +183,14 @@ def _packages(
         return found
     began = time.time_ns()
     env = {name: value for name, value in environment.items() if not name.startswith(("MUSTER_", "LD_PRELOAD"))}
-    told: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     try:
         if shell:
-            told = {"env": inherited(os.environ), "cwd": "/", "input": _script(python, env, workdir)}
+            options = {"env": inherited(os.environ), "cwd": "/", "input": _script(python, env, workdir)}
         else:
-            told = {"env": env, "cwd": workdir, "stdin": subprocess.DEVNULL}
+            options = {"env": env, "cwd": workdir, "stdin": subprocess.DEVNULL}
         asked = shell or [python, "-c", _ASK]
-        answer = subprocess.run(asked, capture_output=True, timeout=PATIENCE, check=True, **told)
+        answer = subprocess.run(asked, capture_output=True, timeout=LIST_SECONDS, check=True, **options)
         found = dict(json.loads(answer.stdout))
     except (OSError, ValueError, TypeError, subprocess.SubprocessError):
         return {}
@@ -220,9 +220,9 @@ def _key(python: str, environment: Mapping[str, str], workdir: str) -> str:
 
 def _remembered(kept: Path) -> dict[str, Any] | None:
     try:
-        told = json.loads(kept.read_text())
-        same = all(_stamp(folder) == stamp for folder, stamp in told["stamps"].items())
-        return dict(told["found"]) if same else None
+        cached = json.loads(kept.read_text())
+        same = all(_stamp(folder) == stamp for folder, stamp in cached["stamps"].items())
+        return dict(cached["found"]) if same else None
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 

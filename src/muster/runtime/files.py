@@ -25,8 +25,8 @@ from typing import Any, Final
 
 from muster.runtime import processes
 from muster.runtime.checks import check_keys, short
-from muster.runtime.place import warn
 from muster.runtime.plain import plain, text
+from muster.runtime.rank_info import warn
 from muster.runtime.reporter import Reporter, shared
 
 SMALL: Final = 256 << 10  # bytes that are copied while the caller waits: a fraction of a millisecond
@@ -76,14 +76,14 @@ class Files:
         if place is None:
             os.close(fd)
         else:
-            with self._told(doc):
+            with self._errors_reported(doc):
                 _keep(_files_of(place), source, fd, doc, self.later)
 
     def give_bytes(self, data: bytes, doc: dict[str, Any]) -> None:
         """The same with the content given."""
         place = self.reporter.place()
         if place is not None:
-            with self._told(doc):
+            with self._errors_reported(doc):
                 folder, mark = _files_of(place), _mark()
                 (folder / f"{mark}.data").write_bytes(data)
                 _write_note(folder, mark, doc, {})
@@ -112,7 +112,7 @@ class Files:
         return done
 
     @contextmanager
-    def _told(self, doc: dict[str, Any]) -> Iterator[None]:
+    def _errors_reported(self, doc: dict[str, Any]) -> Iterator[None]:
         try:
             yield
         except OSError as error:

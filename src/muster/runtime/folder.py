@@ -44,7 +44,7 @@ class Folder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.apart = False  # the ranks are isolated and may write only to parts of it
+        self.isolated = False  # the ranks are isolated and may write only to parts of it
         self._lock = -1
         self._control: mmap.mmap | None = None
 
@@ -88,9 +88,9 @@ class Folder:
     def rank_dir(self, rank: int) -> Path:
         return self.path / f"rank-{rank}"
 
-    def given_dir(self, rank: int) -> Path:
+    def rank_files_dir(self, rank: int) -> Path:
         """The folder that the rank itself writes to. Nothing in it can block the launcher."""
-        return self.rank_dir(rank) / "own" if self.apart else self.rank_dir(rank)
+        return self.rank_dir(rank) / "own" if self.isolated else self.rank_dir(rank)
 
     def ask_stop(self, deadline: float) -> None:
         """Sets the flag that ranks poll; `deadline` is wall-clock time."""

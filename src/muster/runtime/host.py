@@ -65,5 +65,5 @@ class HostStream:
                 self._writer = writer
             except (OSError, SpoolDamaged) as error:
                 self._off = True
-                processes.complain(f"{folder} cannot be used, so hardware and files are not told: {error}")
+                processes.log_line(f"{folder} cannot be used, so hardware and files are not told: {error}")
         return self._writer

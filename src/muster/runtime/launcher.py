@@ -19,7 +19,6 @@ from typing import Final
 from muster import wire
 from muster.masking import Masker
 from muster.runtime import code, namespace, processes, verdict
-from muster.runtime.bell import Commands, WakePipe
 from muster.runtime.channel import Away, Channel, Gone, fetch_secrets
 from muster.runtime.companion import Companion, Program, plain_environment
 from muster.runtime.folder import Folder
@@ -32,6 +31,7 @@ from muster.runtime.segments import LogStore
 from muster.runtime.ship import Shipper
 from muster.runtime.streams import LogSource, SpoolSource, Stream
 from muster.runtime.supervise import DRAIN, KEEPER_GONE, STRAYS_EVERY, Supervisor
+from muster.runtime.wake_pipe import Commands, WakePipe
 
 LINGER: Final = 7 * 86400.0  # seconds that the launcher waits, after its ranks, for a server that is away
 PARTING: Final = 10.0  # seconds instead, for a launcher that is told to leave a cluster's node
@@ -62,7 +62,7 @@ def run(path: Path, recover: bool = False, keeper: tuple[int, int] | None = None
         return 0
     processes.fault("after_lock")
     _settle(folder)
-    folder.apart = launch.isolation is not None
+    folder.isolated = launch.isolation is not None
     launcher = Launcher(folder, replace(launch, keeper=keeper) if keeper else launch)
     return launcher.recover() if recover or folder.started() else launcher.start()
 
@@ -73,8 +73,8 @@ class Launcher:
     def __init__(self, folder: Folder, launch: wire.Launch) -> None:
         self._folder = folder
         self._launch = launch
-        self._bell = WakePipe()
-        self._commands = Commands(folder, self._bell, launch.orders)
+        self._wake_pipe = WakePipe()
+        self._commands = Commands(folder, self._wake_pipe, launch.orders)
         self._keeper = Keeper(launch.keeper)
         self._gang = WorkerRanks(launch, folder)
         self._sandbox: Sandbox | None = None
@@ -85,7 +85,7 @@ class Launcher:
 
     def start(self) -> int:
         """Starts the ranks and stays until the server knows how they ended."""
-        self._bell.open()
+        self._wake_pipe.open()
         self._keeper.open()
         self._folder.prepare()
         self._folder.write_identity()
@@ -112,7 +112,7 @@ class Launcher:
     def recover(self) -> int:
         """For a worker whose launcher died: kills remaining processes, writes its exit if there is none,
         ships the rest."""
-        self._bell.open()
+        self._wake_pipe.open()
         self._folder.write_identity()
         self._until_gone(self._kill_left)
         self._switch()
@@ -163,8 +163,8 @@ class Launcher:
         return _failed(verdict.WORKDIR_MISSING, f"{detail}, and there is no snapshot of it")
 
     def _kill_left(self) -> bool:
-        apart = self._launch.isolation
-        if apart and apart.subid and not namespace.in_each(apart, self._gang.kill_marked):
+        isolated = self._launch.isolation
+        if isolated and isolated.subid and not namespace.in_each(isolated, self._gang.kill_marked):
             return False
         return self._gang.kill_marked()
 
@@ -196,12 +196,12 @@ class Launcher:
         return None
 
     def _wait(self, seconds: float) -> bool:
-        self._bell.wait(seconds)
+        self._wake_pipe.wait(seconds)
         return self._go_on()
 
     def _go_on(self) -> bool:
         """Whether the ranks should still be started; if not, `_early` has the reason."""
-        if self._bell.terminated:
+        if self._wake_pipe.terminated:
             detail = "the launcher was told to leave its node before it had started a rank"
             self._early = _failed(verdict.NODE_LOST, detail)
         if self._keeper.gone():
@@ -214,12 +214,19 @@ class Launcher:
 
     def _supervise(self, shipper: Shipper) -> wire.WorkerExit:
         loop = Supervisor(
-            self._launch, self._folder, self._gang, self._outputs, shipper, self._bell, self._commands, self._keeper
+            self._launch,
+            self._folder,
+            self._gang,
+            self._outputs,
+            shipper,
+            self._wake_pipe,
+            self._commands,
+            self._keeper,
         )
         try:
             return loop.run()
         except Exception:
-            processes.complain(traceback.format_exc())
+            processes.log_line(traceback.format_exc())
             return _failed(
                 verdict.LAUNCH_FAILED, f"the launcher broke, which is a bug: {traceback.format_exc()[-2000:]}"
             )
@@ -228,7 +235,7 @@ class Launcher:
         """Returns when no process of the worker is left, or when one has survived SIGKILL for long."""
         until = time.monotonic() + DRAIN
         while not kill() and time.monotonic() < until:
-            self._bell.wait(STRAYS_EVERY)
+            self._wake_pipe.wait(STRAYS_EVERY)
 
     def _hand_over(self, ended: wire.WorkerExit, shipper: Shipper, companion: Companion) -> int:
         """Writes the exit, and stays until the server has it with everything before it."""
@@ -242,7 +249,7 @@ class Launcher:
         self._until_gone(self._gang.kill_marked)
         began = time.monotonic()
         while not (written and shipper.result) and (left := began + self._patience() - time.monotonic()) > 0:
-            self._bell.wait(min(left, FOLDER_LOOK if written else FULL_DISK_LOOK))
+            self._wake_pipe.wait(min(left, FOLDER_LOOK if written else FULL_DISK_LOOK))
             if not self._folder.path.exists():
                 break  # the folder was removed, so nothing needs the report
             written = written or self._folder.write_exit(ended)
@@ -253,7 +260,7 @@ class Launcher:
     def _patience(self) -> float:
         """Seconds, from the end of the ranks, to wait for a server that is away. A launcher that is told to leave its
         node exits at once, but has a moment for the last reports if the node's disk will be lost."""
-        if not self._bell.terminated:
+        if not self._wake_pipe.terminated:
             return LINGER
         return PARTING if self._launch.orders or self._launch.keeper else 0.0
 
@@ -269,7 +276,7 @@ class Launcher:
         """Started after the ranks, because forking with a second thread running is not safe."""
         streams = []
         for rank, output in self._outputs.items():
-            streams.append(Stream(rank, "spool", SpoolSource(self._folder.given_dir(rank), output.say)))
+            streams.append(Stream(rank, "spool", SpoolSource(self._folder.rank_files_dir(rank), output.say)))
             streams.append(Stream(rank, "log", LogSource(output.store)))
             streams.append(Stream(rank, "host", SpoolSource(self._folder.rank_dir(rank) / HOST, output.say)))
         shipper = Shipper(
@@ -277,7 +284,7 @@ class Launcher:
             self._launch.worker,
             streams,
             on_command=self._commands.post,
-            on_end=self._bell.ring,
+            on_end=self._wake_pipe.wake,
             say=lambda rank, text: self._outputs[rank].say(text),
         )
         shipper.start()
@@ -294,8 +301,8 @@ class Launcher:
             self._channel(),
             say=lambda rank, text: self._outputs[rank].say(text),
             closed=shipper.close_host,
-            files={rank: self._folder.given_dir(rank) / "files" for rank in self._outputs},
-            apart=launch.isolation is not None,
+            files={rank: self._folder.rank_files_dir(rank) / "files" for rank in self._outputs},
+            isolated=launch.isolation is not None,
         )
         companion.start({rank.rank: rank.pid for rank in self._gang.ranks})
         return companion
@@ -317,7 +324,7 @@ def _settle(folder: Folder) -> None:
     """Detaches from the terminal, the working directory and the parent; stderr goes to its own log."""
     with contextlib.suppress(PermissionError):  # it leads a session already
         os.setsid()
-    processes.be_called("muster-launcher")
+    processes.set_process_name("muster-launcher")
     processes.adopt_orphans()
     os.chdir("/")
     null = os.open(os.devnull, os.O_RDWR)

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, Final
 
 from muster.foreign import tbevent
 from muster.foreign.tfrecord import framed
-from muster.runtime.place import attempt, job
+from muster.runtime.rank_info import attempt, job
 
 _WANDB_HOST: Final = "api.wandb.ai"
 

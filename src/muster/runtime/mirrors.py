@@ -20,7 +20,7 @@ from typing import Any, Final, Protocol
 
 from muster import wire
 from muster.runtime.mirror_sinks import TensorBoardSink, WandbSink
-from muster.runtime.place import rank, warn
+from muster.runtime.rank_info import rank, warn
 from muster.runtime.writer import SpoolWriter
 
 _MOST: Final = 500_000  # records that wait; further ones are counted and not mirrored

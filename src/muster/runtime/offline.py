@@ -44,7 +44,7 @@ class OfflineRun:
 
     @property
     def run(self) -> str:
-        return str(self.told()["request"]["id"])
+        return str(self.description()["request"]["id"])
 
     @property
     def rank_dir(self) -> Path:
@@ -58,7 +58,7 @@ class OfflineRun:
         process = {"pid": os.getpid(), "start_ticks": found.start_ticks if found else 0, "boot": processes.boot_id()}
         self._write("run.json", {"request": dict(request), "url": url, "process": process})
 
-    def told(self) -> dict[str, Any]:
+    def description(self) -> dict[str, Any]:
         """The content of run.json."""
         return dict(json.loads((self.path / "run.json").read_text()))
 
@@ -89,7 +89,7 @@ class OfflineRun:
 
     def alive(self) -> bool:
         """Whether the script's process exists."""
-        process = self.told()["process"]
+        process = self.description()["process"]
         found = processes.stat(process["pid"])
         here = found is not None and found.state != "Z" and found.start_ticks == process["start_ticks"]
         return here and process["boot"] == processes.boot_id()
@@ -128,7 +128,7 @@ class OfflineRun:
         write_whole(self.path / name, json.dumps(value).encode())
 
 
-def parcels(home: Path) -> list[OfflineRun]:
+def offline_runs(home: Path) -> list[OfflineRun]:
     """Every waiting run, the oldest first."""
     found = []
     for path in (home / FOLDER).glob("[!.]*"):
@@ -137,7 +137,7 @@ def parcels(home: Path) -> list[OfflineRun]:
     return [OfflineRun(path) for _, path in sorted(found)]
 
 
-def parcel_for(home: Path, run: str, key: str) -> OfflineRun:
+def offline_run_for(home: Path, run: str, key: str) -> OfflineRun:
     """The folder of a script's run; `run` may be any name that the user gave."""
     name = re.sub(r"[^A-Za-z0-9._-]", "_", run)[:100].lstrip(".")
     return OfflineRun(home / FOLDER / f"{name or 'run'}.{key[:8]}")

@@ -37,13 +37,13 @@ def fault(point: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def complain(text: str) -> None:
+def log_line(text: str) -> None:
     """Writes a line to stderr, which is the launcher's log; a full disk must not end the launcher."""
     with contextlib.suppress(OSError):
         os.write(2, f"{time.strftime('%F %T')} {text}\n".encode(errors="replace"))
 
 
-def be_called(name: str) -> None:
+def set_process_name(name: str) -> None:
     """Sets the name that `ps` and `top` show, at most 15 bytes; a forked launcher would look like its parent."""
     _LIBC.prctl(_PR_SET_NAME, name.encode(), 0, 0, 0)
 
@@ -82,7 +82,7 @@ def group(pid: int) -> int:
 
 def descendants(root: int) -> list[int]:
     """Every process below `root`. A process that starts or ends meanwhile may be missed."""
-    children = _children if _CHILDREN_LISTED else _parents_turned().get
+    children = _children if _CHILDREN_LISTED else _children_by_parent().get
     below: list[int] = []
     queue = [root]
     while queue:
@@ -135,7 +135,7 @@ def _children(pid: int) -> list[int]:
     return [int(word) for thread in threads for word in read(f"/proc/{pid}/task/{thread}/children").split()]
 
 
-def _parents_turned() -> dict[int, list[int]]:
+def _children_by_parent() -> dict[int, list[int]]:
     """The children of all processes of the machine, for kernels that are built without such lists."""
     children: dict[int, list[int]] = {}
     for pid in _all_pids():

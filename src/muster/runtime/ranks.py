@@ -75,7 +75,7 @@ def environment(
         wire.ATTEMPT: str(launch.attempt),
         wire.NODE: launch.node,
         wire.GANG: gang_mark(launch.job, launch.attempt, launch.worker, folder.path),
-        wire.RANK_DIR: str(folder.given_dir(rank)),
+        wire.RANK_DIR: str(folder.rank_files_dir(rank)),
         wire.CONTROL: str(folder.path / "control"),
         wire.CHECKPOINT_DIR: launch.checkpoint_dir,
         wire.CHECKPOINT_KEEP: str(launch.checkpoint_keep),
@@ -103,8 +103,8 @@ def make_sandbox(launch: wire.Launch, folder: Folder) -> Sandbox:
     shown = {str(folder.path / name): False for name in ("control", "pkg")} | {str(folder.path / WORK): True}
     first = launch.worker * launch.nproc
     for rank in range(first, first + launch.nproc):
-        folder.given_dir(rank).mkdir(parents=True, exist_ok=True)
-        shown[str(folder.given_dir(rank))] = True
+        folder.rank_files_dir(rank).mkdir(parents=True, exist_ok=True)
+        shown[str(folder.rank_files_dir(rank))] = True
     if "://" not in launch.checkpoint_dir:
         Path(launch.checkpoint_dir).mkdir(parents=True, exist_ok=True)
         shown[launch.checkpoint_dir] = True
@@ -207,7 +207,7 @@ class WorkerRanks:
 
     def reporting(self) -> set[int]:
         """The ranks that use `muster.runtime`, and so can see the flag in the control block."""
-        return {r.rank for r in self.ranks if any(self._folder.given_dir(r.rank).glob("spool.*"))}
+        return {r.rank for r in self.ranks if any(self._folder.rank_files_dir(r.rank).glob("spool.*"))}
 
 
 def likelihood(ended: wire.RankExit | None) -> int:

@@ -20,8 +20,8 @@ from typing import Any, Final, Literal, SupportsIndex
 from muster import wire
 from muster.runtime import PROCESS
 from muster.runtime.checks import VALUE_MAX, Number, check_keys, check_name, explain, mapping, short, whole
-from muster.runtime.place import warn
 from muster.runtime.plain import plain
+from muster.runtime.rank_info import warn
 from muster.runtime.spool import SpoolDamaged
 from muster.runtime.writer import SpoolWriter
 

@@ -179,6 +179,6 @@ class Shipper:
         first, last = (UNKNOWN_FIRST, UNKNOWN_LAST) if slow else (BACKOFF_FIRST, BACKOFF_LAST)
         self._delay = min(max(2 * self._delay, first), last)
         if why != self._trouble:  # log once: it may stay the same for days
-            processes.complain(f"the server can't be told: {why}")
+            processes.log_line(f"the server can't be told: {why}")
             self._trouble = why
         time.sleep(self._delay)

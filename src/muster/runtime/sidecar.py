@@ -22,7 +22,7 @@ from muster.runtime import processes
 from muster.runtime.channel import BACKOFF_FIRST, Away, Channel
 from muster.runtime.companion import Companion, Program
 from muster.runtime.host import FOLDER as HOST
-from muster.runtime.offline import OfflineRun, parcels
+from muster.runtime.offline import OfflineRun, offline_runs
 from muster.runtime.server import Server, ServerRefused, find_server
 from muster.runtime.ship import Shipper
 from muster.runtime.streams import SpoolSource, Stream
@@ -39,8 +39,8 @@ Result = Literal["shipped", "away", "refused", "busy", "running"]
 def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     if len(given) == 2 and given[0] == "--sync":
-        for parcel in parcels(Path(given[1])):
-            Sidecar(parcel).sync(LINGER)
+        for offline_run in offline_runs(Path(given[1])):
+            Sidecar(offline_run).sync(LINGER)
         return 0
     if len(given) in (3, 4) and given[0] == "--ship":
         sidecar = Sidecar(OfflineRun(Path(given[1]).resolve()), url=given[3] if len(given) == 4 else None)
@@ -51,15 +51,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         usage = "usage: python -m muster.runtime.sidecar FOLDER | --sync HOME | --ship FOLDER SECONDS [URL]"
         print(usage, file=sys.stderr)  # noqa: T201
         return 2
-    Sidecar(OfflineRun(Path(given[0]).resolve())).accompany()
+    Sidecar(OfflineRun(Path(given[0]).resolve())).run_beside()
     return 0
 
 
 @dataclass
 class Sidecar:
-    """Ships one parcel."""
+    """Ships one offline run."""
 
-    parcel: OfflineRun
+    offline_run: OfflineRun
     url: str | None = None  # overrides the one that the script was given
     trouble: str = ""  # why no server has it yet
     _server: Server | None = None
@@ -73,13 +73,13 @@ class Sidecar:
     _beat_at: float = 0.0
     _delay: float = BACKOFF_FIRST
 
-    def accompany(self) -> Result:
+    def run_beside(self) -> Result:
         """Runs next to the script, from its start until its data is shipped."""
-        if not self.parcel.lock():
+        if not self.offline_run.lock():
             return "busy"
-        root = int(self.parcel.told()["process"]["pid"])
+        root = int(self.offline_run.description()["process"]["pid"])
         self._start(Program(sys.executable, str(Path.cwd()), {0: dict(os.environ)}, {}), {0: root})
-        while (ended := self.parcel.ended()) is None:
+        while (ended := self.offline_run.ended()) is None:
             self._attend()
             time.sleep(LOOK)
         return self._hand_over(ended, LINGER)
@@ -87,9 +87,9 @@ class Sidecar:
     def sync(self, patience: float) -> Result:
         """Ships what an ended script left; waits this many seconds for a server."""
         try:
-            if not self.parcel.lock():
+            if not self.offline_run.lock():
                 return "busy"
-            ended = self.parcel.ended()
+            ended = self.offline_run.ended()
             if ended is None:
                 return "running"
             self._start(None, {})
@@ -97,13 +97,13 @@ class Sidecar:
         except FileNotFoundError:  # its own sidecar has just finished it
             return "shipped"
         finally:
-            self.parcel.unlock()
+            self.offline_run.unlock()
 
     def _start(self, program: Program | None, roots: dict[int, int]) -> None:
         self._server = self._find()
         self._beats, self._files = self._channel(), self._channel()
-        ranks, alone = {0: self.parcel.rank_dir}, frozenset({os.getpid()})
-        self._companion = Companion(self.parcel.path, ranks, program, self._files, _say, self._close_host, alone)
+        ranks, alone = {0: self.offline_run.rank_dir}, frozenset({os.getpid()})
+        self._companion = Companion(self.offline_run.path, ranks, program, self._files, _say, self._close_host, alone)
         self._companion.start(roots)
 
     def _attend(self) -> None:
@@ -122,23 +122,23 @@ class Sidecar:
         assert self._files is not None
         assert self._beats is not None
         try:
-            opened = self.parcel.opened()
+            opened = self.offline_run.opened()
             if opened is None:
-                opened = self._find().open_run(self.parcel.told()["request"])
-                self.parcel.write_opened(opened)
+                opened = self._find().open_run(self.offline_run.description()["request"])
+                self.offline_run.write_opened(opened)
         except (Away, ServerRefused) as error:
             self._refused = isinstance(error, ServerRefused)
             self.trouble = str(error)
-            processes.complain(f"the run can't be opened: {error}")
+            processes.log_line(f"the run can't be opened: {error}")
             return
         self.trouble = ""
         shipping = self._channel()
         for channel in (shipping, self._files, self._beats):
             channel.allow(str(opened["token"]))
-        folder = self.parcel.rank_dir
+        folder = self.offline_run.rank_dir
         streams = [
-            Stream(0, "spool", SpoolSource(folder, processes.complain)),
-            Stream(0, "host", SpoolSource(folder / HOST, processes.complain)),
+            Stream(0, "spool", SpoolSource(folder, processes.log_line)),
+            Stream(0, "host", SpoolSource(folder / HOST, processes.log_line)),
         ]
         self._shipper = Shipper(shipping, 0, streams, lambda command: None, lambda: None, _say)
         self._shipper.start()
@@ -157,7 +157,7 @@ class Sidecar:
                 if self._host_closed:
                     self._shipper.close_host()
                 if self._shipper.result:
-                    self.parcel.remove()
+                    self.offline_run.remove()
                     return "shipped"
             time.sleep(QUICK_LOOK)
         return "refused" if self._refused else "away"
@@ -167,7 +167,7 @@ class Sidecar:
 
     def _find(self) -> Server:
         """Looked up each time: a server that was started since may have another address."""
-        return find_server(self.url or self.parcel.told()["url"], self.parcel.path.parent.parent)
+        return find_server(self.url or self.offline_run.description()["url"], self.offline_run.path.parent.parent)
 
     def _channel(self) -> Channel:
         """Without a token until the run is open."""
@@ -176,7 +176,7 @@ class Sidecar:
 
 
 def _say(rank: int, text: str) -> None:
-    processes.complain(text)
+    processes.log_line(text)
 
 
 if __name__ == "__main__":

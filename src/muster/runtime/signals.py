@@ -14,7 +14,7 @@ from typing import Final
 
 from muster import wire
 from muster.runtime import reporter
-from muster.runtime.place import warn
+from muster.runtime.rank_info import warn
 
 _DEADLINE: Final = struct.Struct("=d")  # native: copied as eight bytes at once
 _NO_REQUESTS: Final = bytes(wire.CONTROL_BYTES)

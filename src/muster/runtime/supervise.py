@@ -11,13 +11,13 @@ from typing import Final
 
 from muster import wire
 from muster.runtime import processes, stacks, verdict
-from muster.runtime.bell import Commands, WakePipe
 from muster.runtime.ending import Ending, failing, forcing, stopping
 from muster.runtime.folder import Folder
 from muster.runtime.keeper import Keeper
 from muster.runtime.output import Output
 from muster.runtime.ranks import Rank, WorkerRanks
 from muster.runtime.ship import Shipper
+from muster.runtime.wake_pipe import Commands, WakePipe
 
 READ_BYTES: Final = 256 << 10  # per rank before the others have their turn
 MEMORY_FIRST: Final = 0.1  # seconds after the start
@@ -39,7 +39,7 @@ class Supervisor:
         gang: WorkerRanks,
         outputs: Mapping[int, Output],
         shipper: Shipper,
-        bell: WakePipe,
+        wake_pipe: WakePipe,
         commands: Commands,
         keeper: Keeper,
     ) -> None:
@@ -48,7 +48,7 @@ class Supervisor:
         self._gang = gang
         self._outputs = outputs
         self._shipper = shipper
-        self._bell = bell
+        self._wake_pipe = wake_pipe
         self._commands = commands
         self._keeper = keeper
         self._pipes = 0  # number of open pipes
@@ -69,7 +69,7 @@ class Supervisor:
         self._memory_at = now + MEMORY_FIRST
         self._stop_at = now + self._launch.max_duration if self._launch.max_duration is not None else None
         self._oom_kills = (processes.oom_kills(),) * 2
-        self._selector.register(self._bell.fd, selectors.EVENT_READ, self._bell)
+        self._selector.register(self._wake_pipe.fd, selectors.EVENT_READ, self._wake_pipe)
         if self._keeper.fd >= 0:
             self._selector.register(self._keeper.fd, selectors.EVENT_READ, self._keeper)
         for rank in self._gang.ranks:
@@ -79,8 +79,8 @@ class Supervisor:
             for key, _ in self._selector.select(self._timeout()):
                 if isinstance(key.data, Rank):
                     self._pump(key.data)
-                elif key.data is self._bell:
-                    self._bell.drain()
+                elif key.data is self._wake_pipe:
+                    self._wake_pipe.drain()
                     self._rang = True
                 else:
                     self._selector.unregister(self._keeper.fd)
@@ -118,8 +118,8 @@ class Supervisor:
         self._shipper.notify()
 
     def _attend(self, now: float) -> None:
-        if self._bell.terminated and not self._ending:
-            self._obey(now)  # first: the sender of the signal may have signalled the ranks too
+        if self._wake_pipe.terminated and not self._ending:
+            self._run_commands(now)  # first: the sender of the signal may have signalled the ranks too
         for rank in self._gang.reap():
             if rank.exit and rank.exit.exit_code != 0 and not self._ending:
                 killed = processes.oom_kills() > self._oom_kills[1]
@@ -129,7 +129,7 @@ class Supervisor:
             return
         if self._rang:
             self._rang = False
-            self._obey(now)
+            self._run_commands(now)
         if self._stop_at is not None and now >= self._stop_at:
             detail = f"the run reached its max_duration: this attempt had {self._launch.max_duration:g} s left"
             self._stop(now, self._launch.stop_grace, "stopped", verdict.MAX_DURATION, detail)
@@ -142,7 +142,7 @@ class Supervisor:
             if kill:
                 self._gang.signal(self._living(), signal.SIGKILL)
 
-    def _obey(self, now: float) -> None:
+    def _run_commands(self, now: float) -> None:
         for command in self._commands.take():
             self._folder.write_command(command)
             detail = f"asked to stop within {command.grace:g} s"
@@ -156,7 +156,7 @@ class Supervisor:
                 case "stacks":
                     self._show_stacks()
         # After the commands, because they have a better reason.
-        if self._bell.terminated:
+        if self._wake_pipe.terminated:
             self._stop(
                 now, self._launch.stop_grace, "failed", verdict.NODE_LOST, "the launcher was told to leave its node"
             )
@@ -190,7 +190,7 @@ class Supervisor:
         self._peak = max(self._peak, used)
         limit = self._launch.memory
         if limit is not None and used > limit and not self._ending:
-            words = f"the worker used {verdict.in_words(used)}, its limit is {verdict.in_words(limit)}"
+            words = f"the worker used {verdict.format_size(used)}, its limit is {verdict.format_size(limit)}"
             detail = f"{words} ({used}/{limit} bytes)"
             self._end(forcing(now, "failed", verdict.OUT_OF_MEMORY, detail))
         self._oom_kills = (processes.oom_kills(), self._oom_kills[0])
@@ -215,7 +215,7 @@ class Supervisor:
             if isinstance(key.data, Rank):
                 os.close(key.data.pipe)
                 self._outputs[key.data.rank].finish()
-                processes.complain(f"rank {key.data.rank}'s output was still open at its end")
+                processes.log_line(f"rank {key.data.rank}'s output was still open at its end")
         self._selector.close()
 
     def _living(self) -> list[int]:
@@ -231,7 +231,7 @@ class Supervisor:
         code = signum = None
         if ending.rank is not None and (first := ranks[ending.rank].exit):
             tail = self._outputs[ending.rank].tail()
-            reason, detail = verdict.judge_rank(first, ranks[ending.rank].pid, tail, ending.oom_killed)
+            reason, detail = verdict.classify_exit(first, ranks[ending.rank].pid, tail, ending.oom_killed)
             code, signum = first.exit_code, first.signal
         elif killed := [str(ended.rank) for ended in exits if ended.signal == signal.SIGKILL]:
             detail += f"; ended by SIGKILL: rank {', '.join(killed)}"

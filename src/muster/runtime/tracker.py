@@ -22,12 +22,12 @@ from types import TracebackType
 from typing import Any, Final, NoReturn, SupportsIndex
 
 from muster import wire
-from muster.runtime import place
+from muster.runtime import rank_info
 from muster.runtime.channel import Away
 from muster.runtime.checks import Number, check_keys
 from muster.runtime.files import Files, shared_files
 from muster.runtime.media import Media, shared_media
-from muster.runtime.offline import FOLDER, OfflineRun, new_id, parcel_for, parcels
+from muster.runtime.offline import FOLDER, OfflineRun, new_id, offline_run_for, offline_runs
 from muster.runtime.plain import plain
 from muster.runtime.reporter import Reporter, shared
 from muster.runtime.server import ServerRefused, find_server, home_folder
@@ -44,10 +44,10 @@ class Tracker:
     """Non-blocking; everything recorded is stored once, at the latest when a server is back."""
 
     def __init__(
-        self, run: str, reporter: Reporter, files: Files, media: Media, parcel: OfflineRun | None = None
+        self, run: str, reporter: Reporter, files: Files, media: Media, offline_run: OfflineRun | None = None
     ) -> None:
         self.run = run  # its id; empty for a process that does not write
-        self._reporter, self._parcel, self._files = reporter, parcel, files
+        self._reporter, self._offline_run, self._files = reporter, offline_run, files
         self._closed = False
         self._next = 0  # the step of the next `log` without one
         self.note = reporter.note
@@ -86,13 +86,13 @@ class Tracker:
             raise ValueError(f"close(): outcome got {outcome!r}; expected 'succeeded', 'failed' or 'stopped'.")
         self._closed = True
         self.flush()
-        if self._parcel is not None and self._parcel.path.exists():
+        if self._offline_run is not None and self._offline_run.path.exists():
             try:
-                self._parcel.end(outcome, detail)
+                self._offline_run.end(outcome, detail)
             except OSError as error:
-                place.warn(f"the end of the run can't be written to {self._parcel.path}: {error}.")
+                rank_info.warn(f"the end of the run can't be written to {self._offline_run.path}: {error}.")
             until = time.monotonic() + patience
-            while time.monotonic() < until and (self._parcel.path / "opened.json").exists():
+            while time.monotonic() < until and (self._offline_run.path / "opened.json").exists():
                 time.sleep(_LOOK)
 
     def __enter__(self) -> Tracker:
@@ -123,14 +123,14 @@ def start_run(
     """
     check_keys("start_run(): params", params or {})
     check_keys("start_run(): tags", tags or {})
-    if place.active():
-        tracker = Tracker(place.job() or "", shared, shared_files, shared_media)
+    if rank_info.active():
+        tracker = Tracker(rank_info.job() or "", shared, shared_files, shared_media)
         if params:
             tracker.params(params)
         if tags:
             tracker.tags(tags)
         return tracker
-    if place.rank() != 0:
+    if rank_info.rank() != 0:
         silent = Reporter()
         return Tracker("", silent, Files(silent), Media(Files(silent)))
     request = {
@@ -152,25 +152,25 @@ def start_run(
 
 def _outside(request: dict[str, Any], url: str | None, home: Path) -> Tracker:
     server = find_server(url, home)
-    parcel = parcel_for(home, request["id"], request["key"])
-    parcel.make(request, url)
+    offline_run = offline_run_for(home, request["id"], request["key"])
+    offline_run.make(request, url)
     run = str(request["id"])
     try:
         opened = server.open_run(request)
-        parcel.write_opened(opened)
+        offline_run.write_opened(opened)
         run = str(opened["id"])
     except ServerRefused as error:
-        parcel.remove()
+        offline_run.remove()
         raise RunRefused(f"start_run(): {error}") from None
     except Away as error:
-        place.warn(f"offline: {error}. The run {run} is kept in {parcel.path}; `muster runs sync` ships it.")
+        rank_info.warn(f"offline: {error}. The run {run} is kept in {offline_run.path}; `muster runs sync` ships it.")
     else:
-        if any(each.path != parcel.path for each in parcels(home)):
+        if any(each.path != offline_run.path for each in offline_runs(home)):
             _spawn(["--sync", str(home)], home / FOLDER / "sync.log")
-    _spawn([str(parcel.path)], parcel.path / "sidecar.log")
-    reporter = Reporter(parcel.rank_dir)
+    _spawn([str(offline_run.path)], offline_run.path / "sidecar.log")
+    reporter = Reporter(offline_run.rank_dir)
     files = Files(reporter)
-    tracker = Tracker(run, reporter, files, Media(files), parcel)
+    tracker = Tracker(run, reporter, files, Media(files), offline_run)
     _close_at_exit(tracker)
     return tracker
 
@@ -187,7 +187,7 @@ def _spawn(arguments: list[str], log: Path) -> None:
     try:
         os.posix_spawn(sys.executable, command, os.environ, file_actions=actions, setsid=True)
     except OSError as error:
-        place.warn(f"the sidecar can't be started ({error}); `muster runs sync` ships what is recorded.")
+        rank_info.warn(f"the sidecar can't be started ({error}); `muster runs sync` ships what is recorded.")
 
 
 def _close_at_exit(tracker: Tracker) -> None:

@@ -42,11 +42,13 @@ class Uploader:
     document: Callable[[dict[str, Any]], None]  # reports what was shipped
     safe: Callable[[], bool]  # whether everything reported is on disk
     say: Callable[[int, str], None]
-    apart: bool = False  # the ranks have fewer rights than this process: only what they copied is shipped
+    isolated: bool = False  # the ranks have fewer rights than this process: only what they copied is shipped
     _wake: threading.Event = field(default_factory=threading.Event)
     _finishing: bool = False
     _have: set[str] = field(default_factory=set)  # digests that the server received from here
-    _told: dict[str, list[Path]] = field(default_factory=dict)  # files to remove once their document is on disk
+    _shipped_notes: dict[str, list[Path]] = field(
+        default_factory=dict
+    )  # files to remove once their document is on disk
     _tries: dict[str, int] = field(default_factory=dict)
     _trouble: str = ""
 
@@ -77,41 +79,41 @@ class Uploader:
         left = False
         for rank, folder in self.folders.items():
             for note in sorted(folder / name for name in names(folder) if name.endswith(".json")):
-                if note.stem not in self._told and self._one(rank, note, finishing) == "later":
+                if note.stem not in self._shipped_notes and self._one(rank, note, finishing) == "later":
                     left = True
                     break  # keeps the order: later files may have the same name
-        if self._told and self.safe():
-            for paths in self._told.values():
+        if self._shipped_notes and self.safe():
+            for paths in self._shipped_notes.values():
                 for path in paths:
                     remove(path.parent, path.name)
-            self._told.clear()
-        return left or bool(self._told)
+            self._shipped_notes.clear()
+        return left or bool(self._shipped_notes)
 
     def _one(self, rank: int, note: Path, finishing: bool) -> State:
         try:
-            told = _understood(read_plain(note.parent, note.name, NOTE_MAX))
-            doc = {**told["doc"], "rank": rank}
+            note_doc = _understood(read_plain(note.parent, note.name, NOTE_MAX))
+            doc = {**note_doc["doc"], "rank": rank}
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             return self._lose(rank, note, {}, f"its note can't be read: {error!r}")
         data = note.with_suffix(".data")
         if not exists(data.parent, data.name):
-            if not finishing and (self.apart or _alive(told)):  # process ids in a sandbox are different
+            if not finishing and (self.isolated or _alive(note_doc)):  # process ids in a sandbox are different
                 return "later"
-            if not self.apart:
-                data = Path(str(told.get("source", "")))
+            if not self.isolated:
+                data = Path(str(note_doc.get("source", "")))
         try:
             copied = data == note.with_suffix(".data")
             with os.fdopen(open_plain(data.parent, data.name), "rb") if copied else data.open("rb") as file:
-                return self._send(rank, note, told, doc, file)
+                return self._send(rank, note, note_doc, doc, file)
         except (FileNotFoundError, IsADirectoryError):
             return self._lose(rank, note, doc, "the process was killed while it was copied, and the original is gone")
         except (OSError, ValueError) as error:
             return self._lose(rank, note, doc, f"it can't be read: {error}")
 
-    def _send(self, rank: int, note: Path, told: dict[str, Any], doc: dict[str, Any], file: BinaryIO) -> State:
+    def _send(self, rank: int, note: Path, note_doc: dict[str, Any], doc: dict[str, Any], file: BinaryIO) -> State:
         digest, size = _digest(file)
         doc |= {"digest": digest, "bytes": size}
-        if _changed(told, os.fstat(file.fileno()), size):
+        if _changed(note_doc, os.fstat(file.fileno()), size):
             doc["about"] = {**doc.get("about", {}), "changed": True}  # written to after it was given
         if digest not in self._have and not self._there(digest, size):
             file.seek(0)
@@ -127,7 +129,7 @@ class Uploader:
         self._have.add(digest)
         processes.fault("after_upload")
         self.document(doc)
-        self._told[note.stem] = [note.with_suffix(".data"), note]
+        self._shipped_notes[note.stem] = [note.with_suffix(".data"), note]
         processes.fault("after_document")
         return "sent"
 
@@ -144,12 +146,12 @@ class Uploader:
         text = f"{doc.get('type', 'file')} {doc.get('path') or doc.get('name') or note.stem!r} is not recorded: {why}"
         self.say(rank, text)
         self.document({"type": "note", "time": time.time(), "text": text})
-        self._told[note.stem] = [note.with_suffix(".data"), note]
+        self._shipped_notes[note.stem] = [note.with_suffix(".data"), note]
         return "lost"
 
     def _complain(self, why: str) -> None:
         if why != self._trouble:
-            processes.complain(f"files can't be shipped: {why}")
+            processes.log_line(f"files can't be shipped: {why}")
             self._trouble = why
 
 
@@ -159,13 +161,13 @@ class _Gone(Exception):
 
 def _understood(note: bytes) -> dict[str, Any]:
     """Parses a rank's note about a file, which may contain anything. Raises ValueError, KeyError or TypeError."""
-    told: dict[str, Any] = json.loads(note)
-    numbers = [told[name] for name in ("pid", "start_ticks", "size", "mtime_ns") if name in told]
-    if not all(isinstance(number, int) for number in numbers) or ("mtime_ns" in told and "size" not in told):
+    note_doc: dict[str, Any] = json.loads(note)
+    numbers = [note_doc[name] for name in ("pid", "start_ticks", "size", "mtime_ns") if name in note_doc]
+    if not all(isinstance(number, int) for number in numbers) or ("mtime_ns" in note_doc and "size" not in note_doc):
         raise ValueError("its numbers are not those of a file")
-    if not isinstance(told["doc"], dict) or not isinstance(told["doc"].get("about", {}), dict):
+    if not isinstance(note_doc["doc"], dict) or not isinstance(note_doc["doc"].get("about", {}), dict):
         raise TypeError("it describes nothing")
-    return told
+    return note_doc
 
 
 def _digest(file: BinaryIO) -> tuple[str, int]:
@@ -176,16 +178,16 @@ def _digest(file: BinaryIO) -> tuple[str, int]:
     return found.hexdigest(), size
 
 
-def _changed(told: Mapping[str, Any], found: os.stat_result, size: int) -> bool:
+def _changed(note_doc: Mapping[str, Any], found: os.stat_result, size: int) -> bool:
     """Whether the file changed. Only a link, or a file that was never copied, can show that;
     a copy has its own time."""
-    if "mtime_ns" not in told:
+    if "mtime_ns" not in note_doc:
         return False
-    if size != told["size"]:
+    if size != note_doc["size"]:
         return True
-    return found.st_nlink > 1 and found.st_mtime_ns != told["mtime_ns"]
+    return found.st_nlink > 1 and found.st_mtime_ns != note_doc["mtime_ns"]
 
 
-def _alive(told: Mapping[str, Any]) -> bool:
-    found = processes.stat(int(told.get("pid", 0))) if told.get("pid") else None
-    return found is not None and found.start_ticks == told.get("start_ticks")
+def _alive(note_doc: Mapping[str, Any]) -> bool:
+    found = processes.stat(int(note_doc.get("pid", 0))) if note_doc.get("pid") else None
+    return found is not None and found.start_ticks == note_doc.get("start_ticks")

@@ -56,7 +56,7 @@ class Cause(NamedTuple):
     detail: str
 
 
-def judge_rank(ended: wire.RankExit, pid: int, tail: str, oom_killed: bool) -> Cause:
+def classify_exit(ended: wire.RankExit, pid: int, tail: str, oom_killed: bool) -> Cause:
     """Why a rank failed. `tail` is the end of its output; `oom_killed`: the kernel was killing for lack of memory."""
     code = ended.exit_code
     signum = ended.signal
@@ -96,7 +96,7 @@ def signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def in_words(size: int) -> str:
+def format_size(size: int) -> str:
     """A readable size."""
     return f"{size / 1e9:.2f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB"
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from muster import wire
-from muster.runtime.place import warn
+from muster.runtime.rank_info import warn
 from muster.runtime.spool import CAPACITY, HEADER_BYTES, SpoolDamaged, read_segment, segment_numbers, segment_path
 
 BACKLOG_BYTES: Final = 64 << 20

@@ -31,7 +31,7 @@ class Reservation:
     seats: tuple[Seat, ...]
     spare: dict[str, tuple[int, int]]  # node → milli-CPUs and bytes of memory that it leaves free there
 
-    def hurt_by(self, seats: Iterable[Seat], ask: Resources, end: float) -> bool:
+    def delayed_by(self, seats: Iterable[Seat], ask: Resources, end: float) -> bool:
         """Whether a gang that holds these seats until `end` would delay the reservation."""
         if end <= self.start:
             return False
@@ -44,7 +44,7 @@ class Reservation:
                     return True
         return False
 
-    def beside(self, seats: Iterable[Seat], ask: Resources) -> None:
+    def use_spare(self, seats: Iterable[Seat], ask: Resources) -> None:
         """Subtracts from `spare` what a gang takes that starts there without delaying the reservation."""
         for seat in seats:
             if seat.node in self.spare:
@@ -62,7 +62,7 @@ def ends_at(known: Running, rules: Rules, now: float) -> float:
     return min(end if end > now else now + (now - known.since) * OVERRUN, max(limit, now))
 
 
-def takes(job: Job, rules: Rules, now: float) -> float:
+def expected_duration(job: Job, rules: Rules, now: float) -> float:
     """Expected seconds that a queued job will hold its nodes."""
     return remaining(job, rules)
 
@@ -71,7 +71,7 @@ def reserve(
     board: Board, rules: Rules, job: Job, gang: GangRequest, earlier: list[Reservation], now: float
 ) -> Reservation | None:
     """A reservation at the first time at which the gang fits, if gangs end as expected and `earlier` ones are kept."""
-    lasts = takes(job, rules, now)
+    lasts = expected_duration(job, rules, now)
     best: Reservation | None = None
     for pool in gang.pools:
         found = _in_pool(board, rules, job, gang, pool, lasts, [r for r in earlier if r.pool == pool], now)
@@ -101,7 +101,7 @@ def _in_pool(
             if not free.could(there):
                 continue
             there_then = [r for r in earlier if r.start < time + lasts and r.end > time]
-            seats = beside(board, there, there_then, there.nodes)
+            seats = undelayed_seats(board, there, there_then, there.nodes)
             if seats is not None:
                 slots = {seat.node: free.slots[seat.node] for seat in seats}
                 spare = {
@@ -134,7 +134,7 @@ def _together(ends: Iterable[tuple[float, int, Running | None]], now: float) -> 
         yield time, [known for _, _, known in group if known is not None]
 
 
-def beside(board: Board, gang: GangRequest, others: list[Reservation], fewest: int) -> tuple[Seat, ...] | None:
+def undelayed_seats(board: Board, gang: GangRequest, others: list[Reservation], fewest: int) -> tuple[Seat, ...] | None:
     """Seats for the gang, or for as much of it as an elastic one needs, that leave the other reservations intact."""
     mark = board.free.mark()
     for other in others:

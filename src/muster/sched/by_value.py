@@ -1,6 +1,6 @@
-"""The running gangs of one queue in one pool, sorted by value (`Policy.worth`).
+"""The running gangs of one queue in one pool, sorted by value (`Policy.value`).
 
-Gangs of one band have the same value and share one rung. When the expectation for a band changes, only the rung moves,
+Gangs of one band have the same value and share one tier. When the expectation for a band changes, only the tier moves,
 not each gang.
 """
 
@@ -15,43 +15,43 @@ from math import inf
 
 NEVER = "never"  # the band of gangs that are never preempted
 
-Step = tuple[float, int, str]  # worth, number, id
+Step = tuple[float, int, str]  # value, number, id
 
 
 @dataclass(slots=True, eq=False)
-class Rung:
+class Tier:
     band: Hashable
-    worth: float  # of each gang; see `Policy.worth`. inf for gangs that are never preempted
-    number: int  # tie-break between rungs of the same value
+    value: float  # of each gang; see `Policy.value`. inf for gangs that are never preempted
+    number: int  # tie-break between tiers of the same value
     members: list[tuple[int, str]] = field(default_factory=list)  # numbers and ids, sorted
 
 
 @dataclass(slots=True)
 class ByValue:
-    _rungs: dict[Hashable, Rung] = field(default_factory=dict)
+    _tiers: dict[Hashable, Tier] = field(default_factory=dict)
     _order: list[tuple[float, int, Hashable]] = field(default_factory=list)
     _made: int = 0
 
-    def add(self, band: Hashable, member: tuple[int, str]) -> Rung:
-        """Adds a gang to the rung of its band and returns the rung. A new rung has value inf until it is moved."""
-        rung = self._rungs.get(band)
-        if rung is None:
+    def add(self, band: Hashable, member: tuple[int, str]) -> Tier:
+        """Adds a gang to the tier of its band and returns the tier. A new tier has value inf until it is moved."""
+        tier = self._tiers.get(band)
+        if tier is None:
             self._made += 1
-            rung = self._rungs[band] = Rung(band, inf, self._made)
-            self._order.append((inf, rung.number, band))
-        insort(rung.members, member)
-        return rung
+            tier = self._tiers[band] = Tier(band, inf, self._made)
+            self._order.append((inf, tier.number, band))
+        insort(tier.members, member)
+        return tier
 
-    def remove(self, rung: Rung, member: tuple[int, str]) -> None:
-        del rung.members[bisect_left(rung.members, member)]
-        if not rung.members:
-            self._take_off(rung)
-            del self._rungs[rung.band]
+    def remove(self, tier: Tier, member: tuple[int, str]) -> None:
+        del tier.members[bisect_left(tier.members, member)]
+        if not tier.members:
+            self._take_off(tier)
+            del self._tiers[tier.band]
 
-    def move(self, rung: Rung, worth: float) -> None:
-        self._take_off(rung)
-        rung.worth = worth
-        insort(self._order, (worth, rung.number, rung.band), key=_place)
+    def move(self, tier: Tier, value: float) -> None:
+        self._take_off(tier)
+        tier.value = value
+        insort(self._order, (value, tier.number, tier.band), key=_place)
 
     @property
     def least(self) -> float:
@@ -60,14 +60,14 @@ class ByValue:
 
     def __iter__(self) -> Iterator[Step]:
         """Lowest value first; gangs of the same value by job number."""
-        for worth, alike in groupby(self._order, key=lambda place: place[0]):
-            rungs = [self._rungs[band] for _, _, band in alike]
-            members = rungs[0].members if len(rungs) == 1 else merge(*[rung.members for rung in rungs])
+        for value, alike in groupby(self._order, key=lambda place: place[0]):
+            tiers = [self._tiers[band] for _, _, band in alike]
+            members = tiers[0].members if len(tiers) == 1 else merge(*[tier.members for tier in tiers])
             for number, name in members:
-                yield worth, number, name
+                yield value, number, name
 
-    def _take_off(self, rung: Rung) -> None:
-        del self._order[bisect_left(self._order, (rung.worth, rung.number), key=_place)]
+    def _take_off(self, tier: Tier) -> None:
+        del self._order[bisect_left(self._order, (tier.value, tier.number), key=_place)]
 
 
 def _place(entry: tuple[float, int, Hashable]) -> tuple[float, int]:

@@ -102,7 +102,7 @@ def _target(target: Target) -> str:
 # --- a queue ----------------------------------------------------------------------------------------------------------
 def _queue(rules: Rules, rule: QueueRules, name: str) -> Iterator[str]:
     usual = QueueRules()
-    words = POLICIES.get(rule.order).words if rule.order in POLICIES else f"`{rule.order}`"
+    words = POLICIES.get(rule.order).description if rule.order in POLICIES else f"`{rule.order}`"
     yield f"Jobs of {name} start in this order: {words}. {_BACKFILL[rule.backfill]}"
     if rule.order == "priority" or rule.ageing != usual.ageing:
         yield _ageing(rule.ageing)

@@ -15,10 +15,10 @@ Draw = Callable[[Job, float, int], float]
 
 
 class Draws:
-    """The same seed gives the same futures. Over all futures, a job's run times cover its distribution evenly."""
+    """The same history gives the same futures. Over all futures, a job's run times cover its distribution evenly."""
 
-    def __init__(self, history: History, samples: int, seed: int = 0) -> None:
-        self._history, self._samples, self._seed = history, samples, seed
+    def __init__(self, history: History, samples: int) -> None:
+        self._history, self._samples = history, samples
         self._shares: dict[int, list[float]] = {}
 
     def __call__(self, job: Job, age: float, sample: int) -> float:
@@ -33,7 +33,7 @@ class Draws:
     def _share(self, number: int) -> list[float]:
         found = self._shares.get(number)
         if found is None:
-            random = Random(f"{self._seed}/{number}")
+            random = Random(f"0/{number}")
             order = list(range(self._samples))
             random.shuffle(order)
             found = self._shares[number] = [(place + random.random()) / self._samples for place in order]

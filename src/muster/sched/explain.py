@@ -11,7 +11,7 @@ from typing import Any, Final
 from muster.core.job import Job, Seat
 from muster.core.reasons import Reason, reason
 from muster.core.state import State
-from muster.sched.backfill import Reservation, beside, reserve, takes
+from muster.sched.backfill import Reservation, expected_duration, reserve, undelayed_seats
 from muster.sched.board import Board
 from muster.sched.elastic import most_that_fit
 from muster.sched.gate import gate
@@ -42,7 +42,7 @@ class Explainer:
     board: Board
     now: float
     sees: Callable[[Job], bool] = lambda job: True
-    line: QueuePositions = field(init=False)
+    positions: QueuePositions = field(init=False)
     _fits: dict[tuple[Shape, GangRequest], tuple[Seat, ...] | None] = field(default_factory=dict)
     _shortages: dict[tuple[Shape, bool], Reason] = field(default_factory=dict)
     _kept: dict[str, list[Reservation]] = field(default_factory=dict)
@@ -59,14 +59,14 @@ class Explainer:
         return cls(state, board, now, sees)
 
     def __post_init__(self) -> None:
-        self.line = QueuePositions(self.state, self.board, self.now)
+        self.positions = QueuePositions(self.state, self.board, self.now)
 
     def explain(self, job: Job, brief: bool = False) -> list[Reason]:
         queued = self.board.waiting.queued.get(job.id)
         if queued is None:
             return [job.reason] if job.reason is not None else []
         found: list[Reason] = []
-        for step in (self._claimed, self._resting, self._gated, self._placed):
+        for step in (self._claimed, self._held, self._gated, self._placed):
             found += [one for one in step(queued, brief) if one not in found]
             if found and (brief or step == self._claimed):
                 break
@@ -91,19 +91,21 @@ class Explainer:
         if seats is None or queued.stream.rules.backfill == "greedy":
             return seats
         if queued.stream.rules.backfill == "none":
-            return seats if not self.line.ahead_of(queued.job.id) else None
-        ends = self.now + (takes(queued.job, rules, self.now) if lasts is None else lasts)
+            return seats if not self.positions.ahead_of(queued.job.id) else None
+        ends = self.now + (expected_duration(queued.job, rules, self.now) if lasts is None else lasts)
         kept = self.reservations(queued)
-        if any(one.hurt_by(seats, gang.ask, ends) for one in kept):
-            return beside(self.board, replace(gang, pools=pools), [one for one in kept if one.start < ends], fewest)
+        if any(one.delayed_by(seats, gang.ask, ends) for one in kept):
+            return undelayed_seats(
+                self.board, replace(gang, pools=pools), [one for one in kept if one.start < ends], fewest
+            )
         return seats
 
     def reservations(self, queued: Queued) -> list[Reservation]:
         """Backfill reservations of the jobs that are ahead of this one in its queue."""
-        queue, mine = queued.stream.queue, self.line.key_of(queued)
+        queue, mine = queued.stream.queue, self.positions.key_of(queued)
         if queue not in self._kept:
             self._kept[queue] = self._reserve(queue, queued.stream.rules.backfill)
-        return [r for r in self._kept[queue] if self.line.key_of(self.board.waiting.queued[r.job.id]) < mine]
+        return [r for r in self._kept[queue] if self.positions.key_of(self.board.waiting.queued[r.job.id]) < mine]
 
     # --- reasons for the wait, in the order in which they are checked -------------------------------------------------
     def _claimed(self, queued: Queued, brief: bool) -> list[Reason]:
@@ -121,8 +123,8 @@ class Explainer:
             message = f"{_listed(nodes)} {'is' if len(nodes) == 1 else 'are'} kept for it"
         return [reason("waits_for_seats", message, nodes=nodes, leaving=names, by=by)]
 
-    def _resting(self, queued: Queued, brief: bool) -> list[Reason]:
-        job, until = queued.job, queued.stream.resting
+    def _held(self, queued: Queued, brief: bool) -> list[Reason]:
+        job, until = queued.job, queued.stream.not_before
         if until <= self.now:
             return []
         if job.not_before >= until:
@@ -146,7 +148,7 @@ class Explainer:
         if not queued.stream.shape.gang.pools:
             return []
         open_pools = tuple([p for p in queued.stream.shape.gang.pools if self._gate(queued, p) is None])
-        gang = self.line.filling.gang(queued)
+        gang = self.positions.filling.gang(queued)
         there = replace(gang, pools=open_pools or gang.pools)
         if self._seats(queued, there) is not None:
             return [self._passing(queued, there, brief)] if open_pools else []
@@ -173,8 +175,8 @@ class Explainer:
     def _behind(self, queued: Queued, brief: bool) -> Reason | None:
         if brief and not self._countable(queued):
             return None
-        queue, ahead = queued.stream.queue, self.line.ahead_of(queued.job.id)
-        self._budget -= self.line.streams_of(queue) if brief else 0
+        queue, ahead = queued.stream.queue, self.positions.ahead_of(queued.job.id)
+        self._budget -= self.positions.streams_of(queue) if brief else 0
         if ahead == 0:
             return None
         first = [job for job in self._heads(queue) if job.id != queued.job.id][:ahead]
@@ -185,12 +187,12 @@ class Explainer:
 
     def _countable(self, queued: Queued) -> bool:
         """Whether counting the jobs ahead is within the budget of brief answers."""
-        return self.line.streams_of(queued.stream.queue) <= self._budget
+        return self.positions.streams_of(queued.stream.queue) <= self._budget
 
     # --- cached results -----------------------------------------------------------------------------------------------
     def _heads(self, queue: str) -> list[Job]:
         if queue not in self._first:
-            self._first[queue] = [one.job for one in islice(self.line.in_order(queue, resting=True), NAMED)]
+            self._first[queue] = [one.job for one in islice(self.positions.in_order(queue, include_held=True), NAMED)]
         return self._first[queue]
 
     def _seats(self, queued: Queued, gang: GangRequest) -> tuple[Seat, ...] | None:
@@ -212,8 +214,8 @@ class Explainer:
     def _reserve(self, queue: str, rule: str) -> list[Reservation]:
         depth = min(self.state.rules.depth, RESERVED) if rule == "conservative" else 1
         found: list[Reservation] = []
-        for queued in islice(self.line.in_order(queue), WALKED):
-            gang = self.line.filling.gang(queued)
+        for queued in islice(self.positions.in_order(queue), WALKED):
+            gang = self.positions.filling.gang(queued)
             if len(found) == depth or any(self._gate(queued, pool) for pool in gang.pools):
                 continue
             if self._seats(queued, gang) is None:

@@ -38,7 +38,7 @@ class Log:
 
 @dataclass(slots=True)
 class FailedPreemptions:
-    worth: float  # value and priority of the waiting job at that time
+    value: float  # value and priority of the waiting job at that time
     priority: float
     borrowers: AbstractSet[str]  # queues that borrowed
     protected: AbstractSet[str]  # gangs that could not be preempted

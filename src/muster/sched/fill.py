@@ -15,7 +15,7 @@ from muster.core.job import Job, Seat
 from muster.core.plan import Claim, Start
 from muster.core.resources import WHOLE, Resources
 from muster.core.state import State
-from muster.sched.backfill import Reservation, beside, reserve, takes
+from muster.sched.backfill import Reservation, expected_duration, reserve, undelayed_seats
 from muster.sched.board import Board
 from muster.sched.claims import Claimed
 from muster.sched.elastic import most_that_fit
@@ -162,7 +162,7 @@ class Filling:
             if self._stuck(shape):
                 continue
             for stream in shape.streams:
-                if stream.rules.backfill == "greedy" and stream.resting <= self.now:
+                if stream.rules.backfill == "greedy" and stream.not_before <= self.now:
                     yield stream
         # Queues served in their order are included even if nothing changed for them: they may hold reservations here.
         pools = {pool for shape in self.board.changes.shapes if shape not in self._failed for pool in shape.gang.pools}
@@ -226,7 +226,7 @@ class Filling:
     def _fillers(self, queue: str) -> list[Source]:
         return [
             stream for stream in self.board.waiting.streams[queue]
-            if not self._stuck(stream.shape) and stream.resting <= self.now
+            if not self._stuck(stream.shape) and stream.not_before <= self.now
         ]  # fmt: skip
 
     def _fill(self, stream: Stream) -> bool:
@@ -272,7 +272,7 @@ class Filling:
         if kept:
             if len(seats) < gang.nodes:
                 gang = gang.within(pool, len(seats))  # as many nodes as its queue may have, anywhere in the pool
-            found = self._beside(queued, gang, seats, kept)
+            found = self._undelayed_seats(queued, gang, seats, kept)
             if found is None:
                 return False
             seats = found
@@ -292,25 +292,25 @@ class Filling:
                 return seats
         return None
 
-    def _beside(
+    def _undelayed_seats(
         self, queued: Queued, gang: GangRequest, seats: tuple[Seat, ...], kept: list[Reservation]
     ) -> tuple[Seat, ...] | None:
         """The given seats, or others, on which the gang delays no reservation; None when there are none."""
         shape = queued.stream.shape
         ends = self._ends(queued)
-        if not any(one.hurt_by(seats, gang.ask, ends) for one in kept):
+        if not any(one.delayed_by(seats, gang.ask, ends) for one in kept):
             for one in kept:
-                one.beside(seats, gang.ask)
+                one.use_spare(seats, gang.ask)
             return seats
         self._again[shape] = None
-        found = beside(self.board, gang, [one for one in kept if one.start < ends], shape.fewest)
+        found = undelayed_seats(self.board, gang, [one for one in kept if one.start < ends], shape.fewest)
         if found is None:
             self._too_long[shape] = ends
         return found
 
     def _ends(self, queued: Queued) -> float:
         """The expected end of the job if it starts now."""
-        return self.now + takes(queued.job, self.state.rules, self.now)
+        return self.now + expected_duration(queued.job, self.state.rules, self.now)
 
     def _over(self, job: Job) -> float:
         """A late estimate of the job's end if it starts now: `max_duration`, or the 90th percentile of its kind."""

@@ -68,12 +68,12 @@ def forecast(
 ) -> dict[str, Forecast]:
     """Forecasts for these queued jobs, from the same futures."""
     asked = list(jobs)
-    shot = take(state, Board() if board is None else board, now, asked)
-    return foretell(shot, asked, samples, horizon, rounds)
+    snapshot = take(state, Board() if board is None else board, now, asked)
+    return forecast_snapshot(snapshot, asked, samples, horizon, rounds)
 
 
-def foretell(
-    shot: Snapshot,
+def forecast_snapshot(
+    snapshot: Snapshot,
     jobs: Sequence[str],
     samples: int = SAMPLES,
     horizon: float = HORIZON,
@@ -84,13 +84,13 @@ def foretell(
 ) -> dict[str, Forecast]:
     """As `forecast`, from a snapshot, without the live state. `draw`: a better source of run times, if there is one."""
     learns = draw is not None
-    draw = draw or Draws(shot.history, samples)
+    draw = draw or Draws(snapshot.history, samples)
     starts: dict[str, list[float]] = {name: [] for name in jobs}
     reached: list[float] = []
-    left, cut = float(rounds), {"jobs"} if shot.left_out else set[str]()
+    left, cut = float(rounds), {"jobs"} if snapshot.left_out else set[str]()
     for sample in range(samples):
-        future = Future(shot, draw, sample, leaves, grain, learns)
-        done = future.run(set(jobs), shot.now + horizon, left)
+        future = Future(snapshot, draw, sample, leaves, grain, learns)
+        done = future.run(set(jobs), snapshot.now + horizon, left)
         left -= future.cost
         for name in jobs:
             starts[name].append(future.started.get(name, inf))
@@ -100,10 +100,10 @@ def foretell(
         if left <= 0 and sample + 1 < samples:
             cut.add("rounds")
             break
-    return {name: _forecast(name, shot, found, reached, cut) for name, found in starts.items()}
+    return {name: _forecast(name, snapshot, found, reached, cut) for name, found in starts.items()}
 
 
-def _forecast(name: str, shot: Snapshot, starts: list[float], reached: list[float], cut: set[str]) -> Forecast:
+def _forecast(name: str, snapshot: Snapshot, starts: list[float], reached: list[float], cut: set[str]) -> Forecast:
     ordered = sorted(starts)
     p50, p90 = (_quantile(ordered, share) for share in (0.5, 0.9))
     finite = [time for time in reached if time < inf]
@@ -112,8 +112,8 @@ def _forecast(name: str, shot: Snapshot, starts: list[float], reached: list[floa
     after = min(finite) if unseen and finite else None
     if len(ordered) < FEWEST:
         p90 = None
-    told = tuple(word for word in ("jobs", "rounds", "horizon") if word in cut and (unseen or word != "horizon"))
-    return Forecast(name, shot.now, p50, p90, len(ordered), after, never, told, len(shot.jobs))
+    limits = tuple(one for one in ("jobs", "rounds", "horizon") if one in cut and (unseen or one != "horizon"))
+    return Forecast(name, snapshot.now, p50, p90, len(ordered), after, never, limits, len(snapshot.jobs))
 
 
 def _quantile(ordered: list[float], share: float) -> float | None:

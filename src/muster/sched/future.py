@@ -42,7 +42,7 @@ class Future:
         learns: bool = False,
     ) -> None:
         """`learns`: run times are the true ones, not drawn from the history, so the history should learn from them."""
-        self.state, self.board, self.now = snapshot.world(), Board(), snapshot.now
+        self.state, self.board, self.now = snapshot.new_state(), Board(), snapshot.now
         self.started: dict[str, float] = {}  # job → start time of its next attempt
         self.cost = len(snapshot.jobs) / SETUP  # in rounds of a small cluster
         self._draw, self._sample, self._leaves, self._grain = draw, sample, leaves, grain

@@ -13,7 +13,7 @@ from muster.core.spec import fewest_nodes
 from muster.core.state import State
 from muster.sched.board import Board
 from muster.sched.explain import hourly
-from muster.sched.forecast import Forecast, foretell
+from muster.sched.forecast import Forecast, forecast_snapshot
 from muster.sched.snapshot import Snapshot
 
 SAMPLES: Final = 6
@@ -34,24 +34,24 @@ class Offer:
     why_not: str = ""
 
     def to_dict(self) -> OfferView:
-        told = self.forecast.to_dict() if self.forecast is not None else None
+        forecast = self.forecast.to_dict() if self.forecast is not None else None
         return {
             "pool": self.pool,
             "engine": self.engine,
             "per_hour": self.per_hour,
             "opens_at": self.opens_at,
-            "forecast": told,
+            "forecast": forecast,
             "waiting": self.waiting,
             "why_not": self.why_not,
         }
 
 
-def offers(shot: Snapshot, job: Job) -> list[Offer]:
+def offers(snapshot: Snapshot, job: Job) -> list[Offer]:
     """One offer per pool, if there are several pools: pools where the job can start first, then the others."""
-    if len(shot.pools) < 2:
+    if len(snapshot.pools) < 2:
         return []
-    state, board = shot.world(), Board()
-    board.sync(state, shot.now)
+    state, board = snapshot.new_state(), Board()
+    board.sync(state, snapshot.now)
     found, tried = list[Offer](), 0
     for pool in sorted(state.pools):
         there = replace(job, spec=job.spec.model_copy(update={"pool": pool}))
@@ -59,23 +59,23 @@ def offers(shot: Snapshot, job: Job) -> list[Offer]:
         tried += not why_not
         if tried > MOST and not why_not:
             continue
-        found.append(_offer(shot, state, board, job, there, why_not))
+        found.append(_offer(snapshot, state, board, job, there, why_not))
     return sorted(found, key=lambda one: (one.forecast is None, _start(one), one.per_hour, one.pool))
 
 
-def _offer(shot: Snapshot, state: State, board: Board, job: Job, there: Job, why_not: str) -> Offer:
+def _offer(snapshot: Snapshot, state: State, board: Board, job: Job, there: Job, why_not: str) -> Offer:
     pool = there.spec.pool
     assert pool is not None
     burst = job.spec.pool is None and pool in board.pools.bursts
-    opens = board.pools.opens_at(job, pool) if burst and board.pools.opens_at(job, pool) > shot.now else None
-    told, waits = None, _waits(state, pool)
+    opens = board.pools.opens_at(job, pool) if burst and board.pools.opens_at(job, pool) > snapshot.now else None
+    forecast, waits = None, _waits(state, pool)
     if not why_not:
-        others = [one for one in shot.jobs if one.id != job.id]
-        told = foretell(replace(shot, jobs=[*others, there]), [job.id], SAMPLES, rounds=ROUNDS)[job.id]
+        others = [one for one in snapshot.jobs if one.id != job.id]
+        forecast = forecast_snapshot(replace(snapshot, jobs=[*others, there]), [job.id], SAMPLES, rounds=ROUNDS)[job.id]
         estimates = [at for wait in waits if (at := wait.data.get("starts_at")) is not None]
-        told = _not_before(told, max([opens or 0.0, *estimates]))
+        forecast = _not_before(forecast, max([opens or 0.0, *estimates]))
     cost = hourly(state, job, pool)
-    return Offer(pool, state.pools[pool].engine, cost, opens, told, len(waits), why_not)
+    return Offer(pool, state.pools[pool].engine, cost, opens, forecast, len(waits), why_not)
 
 
 def _against(state: State, board: Board, job: Job, pool: str) -> Iterator[str]:
@@ -98,9 +98,9 @@ def _waits(state: State, pool: str) -> list[Reason]:
     return [job.reason for job in there if job.reason is not None and job.reason.code == "engine_queue"]
 
 
-def _not_before(told: Forecast, at: float) -> Forecast:
-    p50, p90 = (None if moment is None else max(moment, at) for moment in (told.p50, told.p90))
-    return replace(told, p50=p50, p90=p90)
+def _not_before(forecast: Forecast, at: float) -> Forecast:
+    p50, p90 = (None if moment is None else max(moment, at) for moment in (forecast.p50, forecast.p90))
+    return replace(forecast, p50=p50, p90=p90)
 
 
 def _start(offer: Offer) -> float:

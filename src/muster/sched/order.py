@@ -32,8 +32,8 @@ class Policy(Protocol):
     """An order of jobs. It must be deterministic, and no job may starve under a bounded load."""
 
     name: str
-    words: str  # the order in plain language: "first come, first served"
-    values: bool  # whether jobs have a value (`worth`), so that one may be preempted for another
+    description: str  # the order in plain language: "first come, first served"
+    values: bool  # whether jobs have a value (`value`), so that one may be preempted for another
     learns: bool  # whether that value changes with the history of finished jobs
 
     def standing(self, job: Job, rules: Rules, queue: QueueRules, now: float) -> Standing:
@@ -42,7 +42,7 @@ class Policy(Protocol):
     def rank(self, band: Hashable, key: Key, history: History) -> Key:
         """The key that compares a job of this band with jobs of other bands."""
 
-    def worth(self, band: Hashable, history: History) -> float:
+    def value(self, band: Hashable, history: History) -> float:
         """The value of one second of such a job, to compare a waiting job with running ones. A waiting job may preempt
         jobs with a lower total value. 0 where the policy gives jobs no value."""
 

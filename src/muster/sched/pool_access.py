@@ -10,7 +10,7 @@ from muster.core.job import Job
 from muster.core.rules import Rules
 from muster.core.state import State
 from muster.sched.order import remaining
-from muster.sched.windows import opens, shuts
+from muster.sched.windows import open_until, opens
 
 OVERRUN = 0.5  # a job that runs longer than expected is assumed to go on for this fraction of its time so far
 
@@ -50,7 +50,7 @@ class PoolAccess:
         opening = {pool: opens(window, now) for pool, window in windows.items()}
         first = min(opening.values())
         quiet = tuple(pool for pool in pools if opening[pool] <= max(first, now))
-        ends = min(shuts(windows[pool], now) for pool in quiet)
+        ends = min(open_until(windows[pool], now) for pool in quiet)
         later = min((at for at in opening.values() if at > first), default=inf)
         return quiet, max(job.not_before, first), min(ends, later)
 

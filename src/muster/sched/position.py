@@ -46,16 +46,16 @@ class QueuePositions:
         for stream in self.board.waiting.streams[mine.stream.queue]:
             if stream is mine.stream:
                 found += bisect_left(stream.entries, mine.entry)
-            elif stream.resting <= max(self.now, mine.stream.resting):
+            elif stream.not_before <= max(self.now, mine.stream.not_before):
                 found += self._before(stream, base, rank)
         return found
 
-    def in_order(self, queue: str | None = None, resting: bool = False) -> Iterator[Queued]:
-        """The jobs of a queue, or of all, next one first. `resting`: jobs that may not start yet follow at the end."""
+    def in_order(self, queue: str | None = None, include_held: bool = False) -> Iterator[Queued]:
+        """The jobs of a queue, or of all, next one first. `include_held`: those that may not start yet at the end."""
         lines = self.board.waiting.streams
         streams = [s for of in lines.values() for s in of] if queue is None else list(lines.get(queue, ()))
-        for late in (False, True) if resting else (False,):
-            heap = [(self._key(s, s.entries[0]), s.number, 0, s) for s in streams if (s.resting > self.now) == late]
+        for late in (False, True) if include_held else (False,):
+            heap = [(self._key(s, s.entries[0]), s.number, 0, s) for s in streams if (s.not_before > self.now) == late]
             heapify(heap)
             while heap:
                 _, number, index, stream = heappop(heap)

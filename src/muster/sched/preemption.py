@@ -89,17 +89,17 @@ def _line_up(line: list[_Turn], seen: set[Stream], asking: Iterable[Stream], fil
 
 def _candidate_streams(state: State, board: Board, pool: str, now: float) -> Iterator[Stream]:
     """Streams of the pool whose first job may have the right to preempt."""
-    ladders = board.gangs.by_queue(pool).values()
-    if not ladders:
+    by_queue = board.gangs.by_queue(pool).values()
+    if not by_queue:
         return
-    least = min([by_value.least for by_value in ladders]) * state.rules.preemption.margin
+    least = min([by_value.least for by_value in by_queue]) * state.rules.preemption.margin
     for negative, _, stream in islice(board.waiting.most_valuable[pool], CONSIDERED):
         if -negative <= least:
             break
-        if stream.rules.preempts and stream.resting <= now:
+        if stream.rules.preempts and stream.not_before <= now:
             yield stream
     for stream in _oldest(board.waiting.overdue[pool]):
-        if stream.rules.preempts and stream.resting <= now and goes_first(board, stream):
+        if stream.rules.preempts and stream.not_before <= now and goes_first(board, stream):
             yield stream
     yield from _owners(state, board, pool, now)
 
@@ -125,7 +125,7 @@ def _owners(state: State, board: Board, pool: str, now: float) -> Iterator[Strea
             continue
         for stream in streams:
             preemption = turns or stream.shape.each * stream.shape.fewest <= room + EPSILON
-            if preemption and stream.resting <= now and pool in stream.shape.gang.pools:
+            if preemption and stream.not_before <= now and pool in stream.shape.gang.pools:
                 yield stream
 
 

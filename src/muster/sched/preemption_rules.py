@@ -51,7 +51,7 @@ class PreemptionRules:
         self.board, self.rules, self.queued, self.pool, self.now = board, rules, queued, pool, now
         stream, quotas = queued.stream, board.limits.quotas
         self.entitled = bool(weight) and quotas.entitled(stream.queue, pool, weight)
-        self.worth = inf if goes_first(board, stream, pool) else stream.worth
+        self.value = inf if goes_first(board, stream, pool) else stream.value
         self.protected = privileged(board, pool)
         self.by_rank_alone = not self.entitled and stream.rules.slice is None
         self._remembers = remember and self.by_rank_alone  # also False after a search that stopped at LOOKED_AT
@@ -71,7 +71,7 @@ class PreemptionRules:
         if (
             names is not None
             and not self.entitled
-            and self.worth <= failed.worth
+            and self.value <= failed.value
             and self.priority <= failed.priority
             and self.borrowed.keys() <= failed.borrowers
             and self.protected.keys() >= failed.protected
@@ -90,7 +90,7 @@ class PreemptionRules:
         """Records that `missing` nodes are missing even if all possible victims leave."""
         if self._remembers:
             self.queued.stream.failed_preemptions[self.pool] = FailedPreemptions(
-                self.worth,
+                self.value,
                 self.priority,
                 frozenset(self.borrowed),
                 frozenset(self.protected),
@@ -113,10 +113,12 @@ class PreemptionRules:
     def victims(self, most: int | None) -> list[Running]:
         """Gangs that may be preempted, lowest value first, at most `most`."""
         stream, margin = self.queued.stream, self.rules.preemption.margin
-        ladders = self.board.gangs.by_queue(self.pool)
-        line: Iterator[Step] = merge(*[ladders[name] for name in {stream.queue: 0, **self.borrowed} if name in ladders])
+        by_queue = self.board.gangs.by_queue(self.pool)
+        line: Iterator[Step] = merge(
+            *[by_queue[name] for name in {stream.queue: 0, **self.borrowed} if name in by_queue]
+        )
         if self.by_rank_alone:
-            line = takewhile(lambda step: step[0] * margin < self.worth, islice(line, LOOKED_AT))
+            line = takewhile(lambda step: step[0] * margin < self.value, islice(line, LOOKED_AT))
         running, looked = self.board.gangs.running, 0
         found = list[Running]()
         for _, _, name in line:
@@ -144,10 +146,10 @@ class PreemptionRules:
             return ""
         if same and stream.rules.slice is not None:
             return "turn" if len(known.seats) == 1 else ""
-        worth = known.rung.worth
-        if worth == inf or worth * rules.preemption.margin >= self.worth or job.id in self.protected:
+        value = known.tier.value
+        if value == inf or value * rules.preemption.margin >= self.value or job.id in self.protected:
             return ""
-        if self.worth < inf and priority_now(job, queue, self.now)[0] > self.priority:
+        if self.value < inf and priority_now(job, queue, self.now)[0] > self.priority:
             return ""
         # Values of different policies can't be compared.
         return "rank" if same or queue.order == stream.rules.order else ""
@@ -182,10 +184,10 @@ class PreemptionRules:
 
     def enough(self, victims: list[Running]) -> bool:
         """Whether the job's value exceeds the victims' total value. Victims of reclaim and of turns do not count."""
-        return self.outweighs(sum(known.worth for known in victims if self.why(known) == "rank"))
+        return self.outweighs(sum(known.value for known in victims if self.why(known) == "rank"))
 
     def outweighs(self, at_stake: float) -> bool:
-        return at_stake == 0 or at_stake * self.rules.preemption.margin < self.worth
+        return at_stake == 0 or at_stake * self.rules.preemption.margin < self.value
 
 
 def mask_on(known: Running, node: str) -> int:

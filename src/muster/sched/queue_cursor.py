@@ -18,7 +18,7 @@ class QueueCursor:
     __slots__ = ("_filling", "_heap", "_last")
 
     def __init__(self, filling: Filling, queue: str) -> None:
-        streams = [stream for stream in filling.board.waiting.streams[queue] if stream.resting <= filling.now]
+        streams = [stream for stream in filling.board.waiting.streams[queue] if stream.not_before <= filling.now]
         self._filling = filling
         self._heap = [(filling.fair_key(stream), stream.number, 0, stream) for stream in streams]
         self._last: tuple[Stream, int, str] | None = None  # the job of the last step

@@ -39,16 +39,16 @@ class Shape:
 class Stream:
     queue: str
     user: str  # "" where the queue does not distinguish users
-    whose: str  # the user to whom the band applies, where a band depends on the user
+    band_user: str  # the user to whom the band applies, where a band depends on the user
     project: str
     shape: Shape
     band: Hashable
     overdue: bool
-    resting: float  # none of its jobs may start before this time
+    not_before: float  # none of its jobs may start before this time
     policy: Policy
     rules: QueueRules
     number: int  # of the stream; tie-break
-    worth: float = 0.0  # see `Policy.worth`; 0 where the policy does not preempt
+    value: float = 0.0  # see `Policy.value`; 0 where the policy does not preempt
     entries: list[Entry] = field(default_factory=list)
     failed_preemptions: dict[str, FailedPreemptions] = field(default_factory=dict)  # by pool
 

@@ -12,7 +12,7 @@ from muster.core.entities.account import amount
 from muster.core.job import Job, Seat
 from muster.core.rules import QueueRules, Rules
 from muster.core.state import State
-from muster.sched.by_value import NEVER, ByValue, Rung
+from muster.sched.by_value import NEVER, ByValue, Tier
 from muster.sched.changes import Changes
 from muster.sched.failed_preemptions import EVERYWHERE, Log
 from muster.sched.limits import Limits, weight_of
@@ -36,16 +36,16 @@ class Running:
     pool: str
     weight: float  # accelerators
     seats: tuple[Seat, ...]
-    rung: Rung  # its position by value
+    tier: Tier  # its position by value
     overdue: bool = False
     leaving: bool = False
     ends: float = inf  # expected end; kept where some queue makes reservations
     counted: bool = True  # against quota and limits; a leaving gang does not count
 
     @property
-    def worth(self) -> float:
-        """Its value, see `Policy.worth`; inf for a gang that is never preempted."""
-        return self.rung.worth
+    def value(self) -> float:
+        """Its value, see `Policy.value`; inf for a gang that is never preempted."""
+        return self.tier.value
 
 
 @dataclass(slots=True)
@@ -65,11 +65,11 @@ class RunningGangs:
     overdue: defaultdict[str, list[tuple[float, int, str]]] = field(default_factory=lambda: defaultdict(list))
     easier_nodes: defaultdict[str, Log] = field(default_factory=lambda: defaultdict(Log))  # by pool
     _by_value: defaultdict[str, dict[str, ByValue]] = field(default_factory=lambda: defaultdict(dict))  # pool → queue →
-    # Values of gangs are computed on demand, because mostly no job waits. To do: rungs, and all rungs of users.
-    _unvalued: dict[Rung, tuple[str, str]] = field(default_factory=dict)
+    # Values of gangs are computed on demand, because mostly no job waits. To do: tiers, and all tiers of users.
+    _unvalued: dict[Tier, tuple[str, str]] = field(default_factory=dict)
     _relearnt: dict[str, None] = field(default_factory=dict)
-    # User → rungs of the user's gangs, for policies that learn values from finished jobs → pool and queue.
-    _user_rungs: defaultdict[str, dict[Rung, tuple[str, str]]] = field(default_factory=lambda: defaultdict(dict))
+    # User → tiers of the user's gangs, for policies that learn values from finished jobs → pool and queue.
+    _user_tiers: defaultdict[str, dict[Tier, tuple[str, str]]] = field(default_factory=lambda: defaultdict(dict))
     _groups: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))  # group → nodes
 
     # --- asking -------------------------------------------------------------------------------------------------------
@@ -104,13 +104,13 @@ class RunningGangs:
     @property
     def users(self) -> list[str]:
         """The users whose finished jobs may change the value of a gang."""
-        return list(self._user_rungs)
+        return list(self._user_tiers)
 
     # --- changing -----------------------------------------------------------------------------------------------------
     def add(self, job: Job, seats: tuple[Seat, ...], attempt: int, now: float, pool: str, *, charge: bool) -> Running:
         """`charge`: whether the use of these seats is not in the shares yet."""
-        rung = self._values_of(pool, job).add(NEVER, (job.number, job.id))
-        known = Running(job, attempt, now, pool, weight_of(seats), seats, rung)
+        tier = self._values_of(pool, job).add(NEVER, (job.number, job.id))
+        known = Running(job, attempt, now, pool, weight_of(seats), seats, tier)
         self.running[job.id] = known
         self.limits.add(job, pool, seats)
         if charge and self.rules.fair:
@@ -149,7 +149,7 @@ class RunningGangs:
         if known is None:
             return
         job = known.job
-        self._leave_rung(known)
+        self._leave_tier(known)
         if self.rules.fair:
             attempt = job.attempt
             ended = attempt.ended_at if attempt is not None and attempt.number == known.attempt else None
@@ -189,22 +189,22 @@ class RunningGangs:
 
     def relearn(self, user: str) -> None:
         """The estimates for the user's gangs have changed: their values must be computed again."""
-        rungs = self._user_rungs.get(user)
-        if rungs:
+        tiers = self._user_tiers.get(user)
+        if tiers:
             self._relearnt[user] = None
-            self.changes.pools.update((pool, None) for pool, _ in rungs.values())
+            self.changes.pools.update((pool, None) for pool, _ in tiers.values())
 
     # --- values -------------------------------------------------------------------------------------------------------
     def _compute_values(self) -> None:
         stale = self._unvalued
         for user in self._relearnt:
-            stale.update(self._user_rungs.get(user, {}))
-        for rung, (pool, queue) in stale.items():
-            worth = self.rules.queue(queue)[1].worth(rung.band, self.state.history)
-            if worth < rung.worth:
-                self._log_easier(pool, [self.running[name] for _, name in rung.members])
-            if worth != rung.worth:
-                self._by_value[pool][queue].move(rung, worth)
+            stale.update(self._user_tiers.get(user, {}))
+        for tier, (pool, queue) in stale.items():
+            value = self.rules.queue(queue)[1].value(tier.band, self.state.history)
+            if value < tier.value:
+                self._log_easier(pool, [self.running[name] for _, name in tier.members])
+            if value != tier.value:
+                self._by_value[pool][queue].move(tier, value)
         self._unvalued, self._relearnt = {}, {}
 
     def _values_of(self, pool: str, job: Job) -> ByValue:
@@ -215,27 +215,27 @@ class RunningGangs:
         return found
 
     def _set_band(self, known: Running, band: Hashable) -> None:
-        """Puts the gang on the rung of its band; on the NEVER rung if it can't be preempted."""
+        """Puts the gang into the tier of its band; into the NEVER tier if it can't be preempted."""
         job = known.job
         rules, policy = self.rules.queue(job.queue)
         if not policy.values or known.leaving or not rules.preemptible:
             band = NEVER
-        if known.rung.band == band:
+        if known.tier.band == band:
             return
-        self._leave_rung(known)
-        rung = known.rung = self._values_of(known.pool, job).add(band, (job.number, job.id))
-        if band != NEVER and len(rung.members) == 1:
-            self._unvalued[rung] = (known.pool, job.queue)
+        self._leave_tier(known)
+        tier = known.tier = self._values_of(known.pool, job).add(band, (job.number, job.id))
+        if band != NEVER and len(tier.members) == 1:
+            self._unvalued[tier] = (known.pool, job.queue)
             if policy.learns:
-                self._user_rungs[job.user][rung] = (known.pool, job.queue)
+                self._user_tiers[job.user][tier] = (known.pool, job.queue)
         self.changes.pools[known.pool] = None
 
-    def _leave_rung(self, known: Running) -> None:
-        job, rung = known.job, known.rung
-        self._values_of(known.pool, job).remove(rung, (job.number, job.id))
-        if not rung.members:
-            self._user_rungs[job.user].pop(rung, None)
-            self._unvalued.pop(rung, None)
+    def _leave_tier(self, known: Running) -> None:
+        job, tier = known.job, known.tier
+        self._values_of(known.pool, job).remove(tier, (job.number, job.id))
+        if not tier.members:
+            self._user_tiers[job.user].pop(tier, None)
+            self._unvalued.pop(tier, None)
 
     # --- ends, limits and the log -------------------------------------------------------------------------------------
     def _drop_end(self, known: Running) -> None:

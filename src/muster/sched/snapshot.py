@@ -39,7 +39,7 @@ class Snapshot:
     accounts: dict[str, Account] = field(default_factory=dict)
     left_out: int = 0  # queued jobs
 
-    def world(self) -> State:
+    def new_state(self) -> State:
         """A new state made from the snapshot, which the caller may change."""
         state = State(time=self.now, next_number=self.next_number, in_force=self.in_force)
         state.pools, state.queues, state.projects = dict(self.pools), dict(self.queues), dict(self.projects)
@@ -51,7 +51,7 @@ class Snapshot:
             state.add_job(_job(job))
         return state
 
-    def beside(self, job: Job) -> Snapshot:
+    def with_job(self, job: Job) -> Snapshot:
         """The snapshot with one more job."""
         return replace(self, jobs=[*self.jobs, job], next_number=max(self.next_number, job.number + 1))
 
@@ -65,7 +65,7 @@ def take(
     """
     board.sync(state, now)
     state.history.hazards(())  # updates its tables
-    order = QueuePositions(state, board, now).in_order(resting=True)
+    order = QueuePositions(state, board, now).in_order(include_held=True)
     waiting = {queued.job.id: queued.job for queued in islice(order, most)}
     waiting.update({name: board.waiting.queued[name].job for name in jobs if name in board.waiting.queued})
     running = [state.jobs[name] for name in state.active]
@@ -103,7 +103,7 @@ def _history(history: History, groups: dict[Group, Table]) -> History:
         groups={name: _table(table) for name, table in groups.items()},
         common=list(history.common),
         _new=[],
-        _worths={name: history._worths.get(name, {}) for name in groups if len(name) == 2},
+        _cached={name: history._cached.get(name, {}) for name in groups if len(name) == 2},
     )
 
 

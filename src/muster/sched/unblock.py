@@ -22,7 +22,7 @@ from muster.sched.victims import Freed, find_victims
 PRIORITIES: Final = (75, 95, 100)  # tried where they are higher than the job's own
 ENDS: Final = 5_000  # maximum ends of running gangs of a pool that are looked at
 SHORTEST: Final = 60.0  # seconds: no run shorter than this is proposed
-_BY_WORD: Final = {50: "normal", 75: "high", 95: "urgent"}
+_PRIORITY_NAMES: Final = {50: "normal", 75: "high", 95: "urgent"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ def unblock(explainer: Explainer, queued: Queued) -> list[Suggestion]:
     """Changes that would let the job start now, smallest change first; then the events that it waits for."""
     if queued.job.id in explainer.board.claims.by_job:
         return []
-    if queued.stream.resting > explainer.now:
+    if queued.stream.not_before > explainer.now:
         return list(_sooner(explainer, queued))  # nothing else helps before that time
     steps = (_shorter, _fewer_nodes, _lighter, _elsewhere, _more_quota, _priority, _turn, _soon, _end)
     return [found for step in steps for found in step(explainer, queued)]
@@ -57,7 +57,7 @@ def _sooner(explainer: Explainer, queued: Queued) -> Iterator[Suggestion]:
 def _shorter(explainer: Explainer, queued: Queued) -> Iterator[Suggestion]:
     """A shorter `max_duration`, so that the run ends before a reservation or maintenance begins."""
     shape, now = queued.stream.shape, explainer.now
-    gang = explainer.line.filling.gang(queued)
+    gang = explainer.positions.filling.gang(queued)
     if explainer.starts(queued, gang, shape.fewest) is not None:
         return
     begins = [w.start for pool in gang.pools for w in explainer.state.rules.pool(pool).maintenance if w.start > now]
@@ -72,7 +72,7 @@ def _shorter(explainer: Explainer, queued: Queued) -> Iterator[Suggestion]:
 
 
 def _fewer_nodes(explainer: Explainer, queued: Queued) -> Iterator[Suggestion]:
-    gang, fewest = explainer.line.filling.gang(queued), queued.stream.shape.fewest
+    gang, fewest = explainer.positions.filling.gang(queued), queued.stream.shape.fewest
     low, high, best = 1, fewest - 1, 0
     while low <= high:
         nodes = (low + high) // 2
@@ -87,7 +87,7 @@ def _fewer_nodes(explainer: Explainer, queued: Queued) -> Iterator[Suggestion]:
 
 def _lighter(explainer: Explainer, queued: Queued) -> Iterator[Suggestion]:
     """Smaller requests per node, one resource at a time: half, then half of that."""
-    gang, fewest = explainer.line.filling.gang(queued), queued.stream.shape.fewest
+    gang, fewest = explainer.positions.filling.gang(queued), queued.stream.shape.fewest
     for code, options in _halves(gang.ask).items():
         for words, field_, value, ask in options:
             if _starts(explainer, queued, replace(gang, ask=ask, nodes=fewest)):
@@ -121,7 +121,11 @@ def _halves(ask: Resources) -> dict[str, list[tuple[str, str, Any, Resources]]]:
 def _elsewhere(explainer: Explainer, queued: Queued) -> Iterator[Suggestion]:
     """Pools with free capacity that the job file rules out but its queue allows."""
     job, state = queued.job, explainer.state
-    gang, fewest, rules = explainer.line.filling.gang(queued), queued.stream.shape.fewest, state.rules.queue(job.queue)
+    gang, fewest, rules = (
+        explainer.positions.filling.gang(queued),
+        queued.stream.shape.fewest,
+        state.rules.queue(job.queue),
+    )
     for pool in sorted(state.pools):
         rule = state.rules.pool(pool)
         if pool in gang.pools or (rules.pools and pool not in rules.pools) or pool in explainer.board.pools.away:
@@ -163,7 +167,7 @@ def _priority(explainer: Explainer, queued: Queued) -> Iterator[Suggestion]:
     for priority in PRIORITIES:
         if job.spec.priority < priority <= most and (room := _room(explainer, queued, priority, rules)) is not None:
             victims = [explainer.named(known.job) for known in room.victims]
-            word = _BY_WORD.get(priority, str(priority))
+            word = _PRIORITY_NAMES.get(priority, str(priority))
             message = f"`priority: {word}` would take the place of {', '.join(victims[:5])}"
             yield Suggestion("raise_priority", message, {"set": {"priority": priority}, "preempts": victims})
             return
@@ -173,9 +177,9 @@ def _room(explainer: Explainer, queued: Queued, priority: int, rules: Rules) -> 
     board, stream = explainer.board, queued.stream
     job = replace(queued.job, spec=queued.job.spec.model_copy(update={"priority": priority}))
     standing = stream.policy.standing(job, rules, stream.rules, explainer.now)
-    worth = stream.policy.worth(standing.band, explainer.state.history) or 0.0
-    asking = Queued(job, replace(stream, band=standing.band, worth=worth, entries=[]), queued.entry)
-    gang, shape = explainer.line.filling.gang(queued), stream.shape
+    value = stream.policy.value(standing.band, explainer.state.history) or 0.0
+    asking = Queued(job, replace(stream, band=standing.band, value=value, entries=[]), queued.entry)
+    gang, shape = explainer.positions.filling.gang(queued), stream.shape
     for pool in shape.gang.pools:
         if gate(board, rules, job, pool, shape.each * shape.fewest) is None:
             room = find_victims(board, rules, asking, gang.within(pool, shape.fewest), explainer.now)
@@ -229,7 +233,7 @@ def _end(explainer: Explainer, queued: Queued) -> Iterator[Suggestion]:
 def _enough(explainer: Explainer, queued: Queued, pool: str) -> tuple[float, Running] | None:
     """The first end after which the job would fit in the pool, if no other job starts before."""
     board, rules, now = explainer.board, explainer.state.rules, explainer.now
-    gang = explainer.line.filling.gang(queued).within(pool, queued.stream.shape.fewest)
+    gang = explainer.positions.filling.gang(queued).within(pool, queued.stream.shape.fewest)
     running = board.gangs.in_pool(pool)
     ends = sorted(((ends_at(known, rules, now), known.job.number, known) for known in running), key=lambda end: end[:2])
     place, free, mark = PLACEMENTS.get(gang.placement).place, board.free, board.free.mark()

@@ -65,8 +65,8 @@ def _clear(board: Board, gang: GangRequest, able: list[Running], preemption: Pre
             leaving = (_leaving_parts if shared else _leaving)(board, slot, gang, sitting, preemption)
             if leaving is not None:
                 share = sum(loss(k, preemption.rules, preemption.now) / len(k.seats) for k in leaving)
-                worth = sum(k.worth for k in leaving)
-                prices.append((share, worth, name, leaving))
+                value = sum(k.value for k in leaving)
+                prices.append((share, value, name, leaving))
     # Clear the cheapest nodes one by one, until the gang fits on them and on what is free.
     prices.sort(key=lambda price: price[:3])
     chosen: dict[str, Running] = {}
@@ -115,15 +115,15 @@ def _lacking(board: Board, gang: GangRequest, on: dict[str, list[Running]]) -> t
         slot = slots.get(name)
         if slot is None or slot.bucket >= need:
             continue
-        mask, lacking, worth = slot.mask, need - slot.mask.bit_count(), 0.0
-        each = [(known.worth / len(known.seats), mask_on(known, name)) for known in sitting]
+        mask, lacking, value = slot.mask, need - slot.mask.bit_count(), 0.0
+        each = [(known.value / len(known.seats), mask_on(known, name)) for known in sitting]
         for part, held in sorted(each, key=lambda one: one[0] / max(one[1].bit_count(), 1)):
             if lacking > 0:
-                worth += part * min(1.0, lacking / max(held.bit_count(), 1))
+                value += part * min(1.0, lacking / max(held.bit_count(), 1))
                 lacking -= held.bit_count()
             mask |= held
         if mask.bit_count() >= need:
-            bounds.append(worth)
+            bounds.append(value)
     return missing - len(bounds), sum(nsmallest(missing, bounds))
 
 

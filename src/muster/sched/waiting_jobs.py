@@ -54,11 +54,11 @@ class WaitingJobs:
             at = job.since + rules.overdue - job.waited
             late = now >= at
             until = until if late else min(until, at)
-        pools, resting, outdated = self.pools.off_peak(job, self.pools.pools_of(job, now), now)
-        if resting > now:
-            until = min(until, resting)
+        pools, not_before, outdated = self.pools.off_peak(job, self.pools.pools_of(job, now), now)
+        if not_before > now:
+            until = min(until, not_before)
         shape = self._shape(job, pools)
-        stream = self._stream(job, shape, policy, standing.band, late, resting if resting > now else 0.0)
+        stream = self._stream(job, shape, policy, standing.band, late, not_before if not_before > now else 0.0)
         entry = (standing.key, job.number, job.id)
         if not stream.entries:
             self._open(stream)
@@ -95,22 +95,24 @@ class WaitingJobs:
         for stream in self._user_streams.get(user, ()):
             if not stream.policy.values:
                 continue
-            worth = stream.policy.worth(stream.band, self.state.history)
-            if worth != stream.worth:
+            value = stream.policy.value(stream.band, self.state.history)
+            if value != stream.value:
                 self._drop_value(stream)
-                stream.worth = worth
+                stream.value = value
                 for pool in stream.shape.gang.pools:
-                    insort(self.most_valuable[pool], (-worth, stream.number, stream))
+                    insort(self.most_valuable[pool], (-value, stream.number, stream))
                     self.changes.pools[pool] = None
 
-    def _stream(self, job: Job, shape: Shape, policy: Policy, band: Hashable, overdue: bool, resting: float) -> Stream:
+    def _stream(
+        self, job: Job, shape: Shape, policy: Policy, band: Hashable, overdue: bool, not_before: float
+    ) -> Stream:
         user = job.user if self.rules.by_user else ""
-        name = (job.queue, user, shape, band, overdue, resting)
+        name = (job.queue, user, shape, band, overdue, not_before)
         stream = self._known_streams.get(name)
         if stream is None:
             self._made += 1
             stream = Stream(
-                job.queue, user, job.user, job.project, shape, band, overdue, resting, policy,
+                job.queue, user, job.user, job.project, shape, band, overdue, not_before, policy,
                 self.rules.queue(job.queue)[0], self._made,
             )  # fmt: skip
             self._known_streams[name] = stream
@@ -124,19 +126,19 @@ class WaitingJobs:
                 self.shapes.setdefault(pool, {})[shape] = None
         shape.streams[stream] = None
         self.streams[stream.queue][stream] = None
-        self._user_streams[stream.whose][stream] = None
+        self._user_streams[stream.band_user][stream] = None
         if stream.policy.values:
-            stream.worth = stream.policy.worth(stream.band, self.state.history)
+            stream.value = stream.policy.value(stream.band, self.state.history)
         for pool in shape.gang.pools:
             if stream.policy.values:
-                insort(self.most_valuable[pool], (-stream.worth, stream.number, stream))
+                insort(self.most_valuable[pool], (-stream.value, stream.number, stream))
             if stream.overdue:
                 self.overdue[pool][stream] = None
 
     def _close(self, stream: Stream) -> None:
         """Removes a stream from the indexes after its last job has left."""
         shape = stream.shape
-        del shape.streams[stream], self.streams[stream.queue][stream], self._user_streams[stream.whose][stream]
+        del shape.streams[stream], self.streams[stream.queue][stream], self._user_streams[stream.band_user][stream]
         if stream.policy.values:
             self._drop_value(stream)
         if stream.overdue:
@@ -155,7 +157,7 @@ class WaitingJobs:
     def _drop_value(self, stream: Stream) -> None:
         for pool in stream.shape.gang.pools:
             line = self.most_valuable[pool]
-            del line[bisect_left(line, (-stream.worth, stream.number))]
+            del line[bisect_left(line, (-stream.value, stream.number))]
 
     def _shape(self, job: Job, pools: tuple[str, ...]) -> Shape:
         spec = job.spec

@@ -28,6 +28,6 @@ def _waiting(board: Board, rules: Rules, now: float, pool: str, shape: Shape) ->
     count, weight = 0, shape.each * shape.fewest
     for stream in shape.streams:
         first = board.waiting.queued[stream.entries[0][2]].job
-        if stream.resting <= now and gate(board, rules, first, pool, weight) is None:
+        if stream.not_before <= now and gate(board, rules, first, pool, weight) is None:
             count += len(stream.entries)
     return count

@@ -19,7 +19,7 @@ from muster.core.spec import JobSpec, ask, dump_job, fewest_nodes
 from muster.core.state import State
 from muster.core.units import format_accelerators
 from muster.sched.explain import Explainer
-from muster.sched.forecast import Forecast, foretell
+from muster.sched.forecast import Forecast, forecast_snapshot
 from muster.sched.future import Future
 from muster.sched.offers import Offer, offers
 from muster.sched.snapshot import Snapshot
@@ -69,7 +69,7 @@ class WhatIf:
         }
 
 
-def newcomer(state: State, spec: JobSpec, user: str, now: float) -> Job:
+def unsubmitted_job(state: State, spec: JobSpec, user: str, now: float) -> Job:
     """The job as it would exist if it were submitted now."""
     history, number = state.history, state.next_number
     expect = history.quantile(groups_of(user, spec), 0.5) if history.ends else None
@@ -77,12 +77,12 @@ def newcomer(state: State, spec: JobSpec, user: str, now: float) -> Job:
     return Job(name, number, spec.project, spec.queue, user, spec, now, since=now, ask=ask(spec), expect=expect)
 
 
-def what_if(shot: Snapshot, job: Job, sees: Callable[[Job], bool] = lambda job: True) -> WhatIf:
-    """Predicts a job made by `newcomer` on the snapshot's state. `sees` says which jobs may be named."""
+def what_if(snapshot: Snapshot, job: Job, sees: Callable[[Job], bool] = lambda job: True) -> WhatIf:
+    """Predicts a job made by `unsubmitted_job` on the snapshot's state. `sees` says which jobs may be named."""
     if job.seatless:
-        said = Forecast(job.id, shot.now, shot.now, shot.now, 1, considered=len(shot.jobs))
-        return WhatIf(True, (), "", (), (), said, (), (), ())
-    future = Future(shot, _endless, 0)
+        forecast = Forecast(job.id, snapshot.now, snapshot.now, snapshot.now, 1, considered=len(snapshot.jobs))
+        return WhatIf(True, (), "", (), (), forecast, (), (), ())
+    future = Future(snapshot, _endless, 0)
     future.settle()
     future.submit(job)
     future.settle()
@@ -93,30 +93,34 @@ def what_if(shot: Snapshot, job: Job, sees: Callable[[Job], bool] = lambda job: 
     preempts = tuple([explainer.named(one) for one, stop in stops if stop.reason.data.get("for_job") == job.id])
     if live.active and live.attempt is not None:
         seats = tuple([worker.seat for worker in live.attempt.workers])
-        said = Forecast(job.id, shot.now, shot.now, shot.now, 1, considered=len(shot.jobs))
-        return WhatIf(True, _nodes(seats), board.pool_of(seats), preempts, (), said, (), (), tuple(offers(shot, job)))
+        forecast = Forecast(job.id, snapshot.now, snapshot.now, snapshot.now, 1, considered=len(snapshot.jobs))
+        return WhatIf(
+            True, _nodes(seats), board.pool_of(seats), preempts, (), forecast, (), (), tuple(offers(snapshot, job))
+        )
     reasons = tuple(explainer.explain(live))
     advice = unblock(explainer, board.waiting.queued[job.id])
-    told = foretell(shot.beside(job), [job.id])[job.id]
+    forecast = forecast_snapshot(snapshot.with_job(job), [job.id])[job.id]
     other = tuple([one for one in advice if "set" not in one.data])
     where = (_nodes(live.claim), board.pool_of(live.claim))
-    sooner = _sooner(shot, job, told, advice)
-    return WhatIf(False, *where, preempts, reasons, told, sooner, other, tuple(offers(shot, job)))
+    sooner = _sooner(snapshot, job, forecast, advice)
+    return WhatIf(False, *where, preempts, reasons, forecast, sooner, other, tuple(offers(snapshot, job)))
 
 
-def _sooner(shot: Snapshot, job: Job, told: Forecast, advice: list[Suggestion]) -> tuple[Variant, ...]:
+def _sooner(snapshot: Snapshot, job: Job, forecast: Forecast, advice: list[Suggestion]) -> tuple[Variant, ...]:
     """Variants that would start at once. Without any, variants that start clearly sooner in a simulation."""
-    if told.p50 is not None and told.p50 - shot.now <= PROMPT:
+    if forecast.p50 is not None and forecast.p50 - snapshot.now <= PROMPT:
         return ()
-    at_once = tuple([Variant(one, shot.now) for one in advice if "set" in one.data])
+    at_once = tuple([Variant(one, snapshot.now) for one in advice if "set" in one.data])
     if at_once:
         return at_once
     found = []
     for change in _smaller(job.spec):
         spec = changed(job.spec, change.data["set"])
         variant = replace(job, spec=spec, ask=ask(spec))
-        p50 = foretell(shot.beside(variant), [job.id], VARIANT_SAMPLES, rounds=VARIANT_ROUNDS)[job.id].p50
-        if p50 is not None and (told.p50 is None or p50 - shot.now < SOONER * (told.p50 - shot.now)):
+        p50 = forecast_snapshot(snapshot.with_job(variant), [job.id], VARIANT_SAMPLES, rounds=VARIANT_ROUNDS)[
+            job.id
+        ].p50
+        if p50 is not None and (forecast.p50 is None or p50 - snapshot.now < SOONER * (forecast.p50 - snapshot.now)):
             found.append(Variant(change, p50))
     return tuple(sorted(found, key=lambda one: one.p50 or 0.0))
 

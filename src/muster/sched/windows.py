@@ -28,7 +28,7 @@ def opens(windows: tuple[Window, ...], now: float) -> float:
     return best
 
 
-def shuts(windows: tuple[Window, ...], now: float) -> float:
+def open_until(windows: tuple[Window, ...], now: float) -> float:
     """When the windows that are open now, and those that follow without a gap, have all ended.
 
     inf if that never happens, and when no window is open.

@@ -52,7 +52,7 @@ async def heavy(
     service: Annotated[Service, Depends(service)], caller: Annotated[Identity, Depends(identity)]
 ) -> AsyncIterator[None]:
     """For expensive routes: waits for a turn of the user before the route takes a thread."""
-    async with service.turns.turn(caller.user):
+    async with service.read_slots.take(caller.user):
         yield
 
 

@@ -63,7 +63,7 @@ class Guard:
             await self._app(scope, receive, send)
             return
         try:
-            async with self._service.turns.turn(scope["state"]["user"]):
+            async with self._service.read_slots.take(scope["state"]["user"]):
                 await self._app(scope, receive, send)
         except TooMany as error:
             await _refused(path, error)(scope, receive, send)
@@ -86,7 +86,7 @@ class Guard:
                 return _refused(path, error)
             connection = scope.get("extensions", {}).get(CONNECTION)
             if connection is not None:
-                connection.recognise()
+                connection.mark_authenticated()
         words = too_large(scope, headers)
         return answer(413, _error("too_large", words, "Send it in smaller parts.")) if words else None
 

@@ -109,7 +109,7 @@ class Leader:
         self._first_rules()
         self._first_token()
         self._warn_of_names()
-        self._recall_names()
+        self._restore_names()
         for member in self.engine.members().values():
             member.start()
         self._warn_of_isolation()
@@ -138,10 +138,10 @@ class Leader:
         self.engine.close()
         self.commit.close()
 
-    def refusal(self) -> str:
+    def isolation_error(self) -> str:
         """Why a member's job can't be isolated on this machine; "" when it can, or when no jobs run here."""
         member = self.engine.members().get(LOCAL)
-        return member.standing().refusal if isinstance(member, LocalEngine) else ""
+        return member.isolation_status().isolation_error if isinstance(member, LocalEngine) else ""
 
     def propose(self, proposal: Proposal) -> list[Event]:
         """Runs a proposal; what it wrote is durable on return."""
@@ -163,7 +163,7 @@ class Leader:
             "objections": self.engine.objections,
             "log_limit_max": self.log_limit_max,
             "quota": self.quota_of(caller),
-            "refusal": "" if trusted else self.refusal(),
+            "isolation_error": "" if trusted else self.isolation_error(),
         }
 
     def quota_of(self, caller: Identity) -> Quota:
@@ -186,11 +186,11 @@ class Leader:
             self.followers.append(Follower("hooks", hooks.fold, self.store, self.commit, may_act, begin="last"))
         return Outbox(self.store.database, self.commit, self.clock, {KIND: hooks.deliver}, may_act)
 
-    def _recall_names(self) -> None:
+    def _restore_names(self) -> None:
         state = self.store.state()
         engines = {pool.name: pool.engine for pool in state.pools.values()}
         nodes = [*state.nodes.values(), *state.machines.values()]
-        self.engine.recall(engines, [(node.name, engines.get(node.pool, "")) for node in nodes])
+        self.engine.restore(engines, [(node.name, engines.get(node.pool, "")) for node in nodes])
 
     def _secrets(self, project: str, names: Sequence[str]) -> list[str]:
         """The secrets that can be decrypted. One that was sealed with another key was never given to a rank either."""
@@ -240,8 +240,8 @@ class Leader:
         """Warns of granted ids that were asked for and can't be had; other kinds of isolation are first tried when a
         member submits a job."""
         asked = self.settings.engines.get(LOCAL, {}).get("use_subuids", False)
-        if asked and (refusal := self.refusal()):
-            log.warning("%s; they are refused", refusal)
+        if asked and (isolation_error := self.isolation_error()):
+            log.warning("%s; they are refused", isolation_error)
 
 
 def make_engines(settings: Settings, keyring: Keyring, urls: Sequence[str], log_limit: int) -> list[Member]:

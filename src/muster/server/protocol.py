@@ -36,36 +36,36 @@ class Connections:
         self.limits = limits
         self._most = min(limits.connections, max(16, files - 256))
         self._all: dict[Connection, None] = {}
-        self._strangers: dict[str, dict[Connection, None]] = {}
+        self._without_token: dict[str, dict[Connection, None]] = {}
         self._counts: dict[str, int] = {}
 
     def enter(self, new: Connection) -> bool:
         """Adds a connection if there is room. The oldest one without a token may be closed to make room."""
-        if len(self._all) >= self._most and not _evict(max(self._strangers.values(), key=len, default={})):
+        if len(self._all) >= self._most and not _evict(max(self._without_token.values(), key=len, default={})):
             return False
-        strangers = self._strangers.get(new.address, {})
-        if len(strangers) >= self.limits.connections_without_token:
-            _evict(strangers)
+        without_token = self._without_token.get(new.address, {})
+        if len(without_token) >= self.limits.connections_without_token:
+            _evict(without_token)
         # One address may not use everything: three quarters leave room for connections from other addresses.
-        if self._counts.get(new.address, 0) >= self._most * 3 // 4 and not _evict(strangers):
+        if self._counts.get(new.address, 0) >= self._most * 3 // 4 and not _evict(without_token):
             return False
         self._all[new] = None
-        self._strangers.setdefault(new.address, {})[new] = None
+        self._without_token.setdefault(new.address, {})[new] = None
         self._counts[new.address] = self._counts.get(new.address, 0) + 1
         return True
 
-    def recognise(self, one: Connection) -> None:
-        self._strangers.get(one.address, {}).pop(one, None)
+    def mark_authenticated(self, one: Connection) -> None:
+        self._without_token.get(one.address, {}).pop(one, None)
 
     def leave(self, one: Connection) -> None:
         if one not in self._all:
             return
         del self._all[one]
-        self.recognise(one)
+        self.mark_authenticated(one)
         self._counts[one.address] -= 1
         if not self._counts[one.address]:
             del self._counts[one.address]
-            self._strangers.pop(one.address, None)
+            self._without_token.pop(one.address, None)
 
     async def watch(self) -> None:
         """Closes connections that are too slow, for as long as the server runs."""
@@ -128,9 +128,9 @@ class Connection(asyncio.Protocol):
 
     # Called by others
 
-    def recognise(self) -> None:
+    def mark_authenticated(self) -> None:
         """Called when a request on this connection had a valid token."""
-        self._among.recognise(self)
+        self._among.mark_authenticated(self)
 
     def abort(self) -> None:
         self._among.leave(self)
@@ -209,9 +209,9 @@ class Connection(asyncio.Protocol):
         self._transport.close()
 
 
-def _evict(strangers: dict[Connection, None]) -> bool:
+def _evict(without_token: dict[Connection, None]) -> bool:
     """Closes the oldest connection, if there is one."""
-    oldest = next(iter(strangers), None)
+    oldest = next(iter(without_token), None)
     if oldest is not None:
         oldest.abort()
     return oldest is not None

@@ -21,7 +21,7 @@ class _Line:
     waiting: deque[asyncio.Future[None]] = field(default_factory=deque)
 
 
-class Turns:
+class ReadSlots:
     """Used only by the event loop's thread."""
 
     def __init__(self, limits: Limits) -> None:
@@ -30,7 +30,7 @@ class Turns:
         self._running = 0
 
     @asynccontextmanager
-    async def turn(self, user: str) -> AsyncIterator[None]:
+    async def take(self, user: str) -> AsyncIterator[None]:
         """Waits for a turn and holds it. Raises TooMany if the line is too long, or did not move in time."""
         line = self._lines.setdefault(user, _Line())
         try:

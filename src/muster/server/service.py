@@ -16,7 +16,7 @@ from muster.core.event import Event
 from muster.server.hosts import Hosts
 from muster.server.leader import Leader
 from muster.server.limits import Limits
-from muster.server.read_slots import Turns
+from muster.server.read_slots import ReadSlots
 from muster.server.settings import Settings
 from muster.server.stream import Hub, Streams
 from muster.store.base import Lease, Store
@@ -35,8 +35,8 @@ class Service:
         self.limits = Limits.of(settings.limits)
         self.hosts = Hosts.of(settings)
         self.hub = Hub()
-        self.turns = Turns(self.limits)
-        self.streams = Streams(self.hub, self.turns, self.limits.streams_per_user)
+        self.read_slots = ReadSlots(self.limits)
+        self.streams = Streams(self.hub, self.read_slots, self.limits.streams_per_user)
         self.leader: Leader | None = None
         self.started_at = time.time()
         self.failure: Exception | None = None  # why it could not lead
@@ -110,5 +110,5 @@ class Service:
 
     def _news(self, events: Sequence[Event]) -> None:
         if any(event.kind in _RIGHTS for event in events):
-            self.hub.tell_all()
-        self.hub.tell({event.job for event in events if event.job})
+            self.hub.wake_all()
+        self.hub.notify({event.job for event in events if event.job})

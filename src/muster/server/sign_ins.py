@@ -46,13 +46,13 @@ class SignIns:
         self._commit, self._now, self._known = commit, now, known
         self._failures: dict[str, _Failures] = {}
         self._lock = threading.Lock()
-        self._beside = Background("sign-ins", self.step, may_act, lambda took: EVERY)
+        self._background = Background("sign-ins", self.step, may_act, lambda took: EVERY)
 
     def start(self) -> None:
-        self._beside.start()
+        self._background.start()
 
     def close(self) -> None:
-        self._beside.close(once_more=True)
+        self._background.close(once_more=True)
 
     def failed(self, address: str, authorization: str) -> None:
         """Quick: the request that failed waits for no disk."""

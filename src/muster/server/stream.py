@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 from muster.core.errors import MusterError, TooMany
 from muster.server.answers import error_answer
 from muster.server.auth import Identity
-from muster.server.read_slots import Turns
+from muster.server.read_slots import ReadSlots
 
 PING_EVERY: Final = 10.0  # seconds; the token is checked again as often
 ALL: Final = ""  # the topic of all events
@@ -35,7 +35,7 @@ class Topic:
     count: int = 0
     waiting: set[asyncio.Future[None]] = field(default_factory=set)
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         self.count += 1
         for future in self.waiting:
             if not future.done():
@@ -67,20 +67,20 @@ class Hub:
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
 
-    def tell(self, topics: Iterable[str]) -> None:
+    def notify(self, topics: Iterable[str]) -> None:
         """Wakes the listeners of the topics. May be called from any thread."""
         if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._ring, [*topics, ALL])
+            self._loop.call_soon_threadsafe(self._wake, [*topics, ALL])
 
-    def tell_all(self) -> None:
+    def wake_all(self) -> None:
         """Wakes all listeners of all topics, because rights have changed. May be called from any thread."""
         if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(lambda: self._ring(list(self._topics)))
+            self._loop.call_soon_threadsafe(lambda: self._wake(list(self._topics)))
 
     def close(self) -> None:
         """Ends every stream, so that the server can stop; called on the event loop."""
         self.closed = True
-        self._ring(list(self._topics))
+        self._wake(list(self._topics))
 
     @contextmanager
     def listen(self, name: str) -> Iterator[Topic]:
@@ -93,11 +93,11 @@ class Hub:
             if not topic.listeners:
                 self._topics.pop(name, None)
 
-    def _ring(self, names: list[str]) -> None:
+    def _wake(self, names: list[str]) -> None:
         for name in names:
             topic = self._topics.get(name)
             if topic is not None:
-                topic.ring()
+                topic.wake()
 
 
 def frame(event: str, data: object, id_: str | int | None = None) -> bytes:
@@ -119,7 +119,7 @@ class Streams:
     """The open streams of each user. Used only by the event loop's thread."""
 
     hub: Hub
-    turns: Turns
+    read_slots: ReadSlots
     per_user: int
     _open: Counter[str] = field(default_factory=Counter)
 
@@ -151,7 +151,7 @@ class Streams:
             while not self.hub.closed and watcher.leads():
                 seen = news.count
                 try:
-                    async with self.turns.turn(watcher.user):
+                    async with self.read_slots.take(watcher.user):
                         parts, done = await to_thread.run_sync(look, watcher.identify())
                 except TooMany:
                     yield b": ping\n\n"  # so that the client knows that the server is there

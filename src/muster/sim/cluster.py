@@ -72,7 +72,7 @@ def read_cluster(path: Path) -> ClusterFile:
     found = None
     try:
         raw = read_document(_text(path), report, _SORT)
-        found = _pools(raw, str(path), report) if "pools" in raw else _beside_a_trace(raw, str(path), report)
+        found = _pools(raw, str(path), report) if "pools" in raw else _trace_cluster(raw, str(path), report)
     except Stop:
         pass
     if found is None or report.found:
@@ -80,7 +80,7 @@ def read_cluster(path: Path) -> ClusterFile:
     return found
 
 
-def beside(trace: Path) -> Path | None:
+def cluster_file_of(trace: Path) -> Path | None:
     """The JSON or YAML file with the trace's name, in the trace's folder; None if there is none."""
     stem = trace.name.removesuffix(".gz")
     stem = stem.rpartition(".")[0] or stem
@@ -146,7 +146,7 @@ def _known(raw: Mapping[Any, Any], names: tuple[str, ...], at: At, report: Repor
 
 
 # --- the JSON beside a trace ------------------------------------------------------------------------------------------
-def _beside_a_trace(raw: Mapping[Any, Any], source: str, report: Report) -> ClusterFile | None:
+def _trace_cluster(raw: Mapping[Any, Any], source: str, report: Report) -> ClusterFile | None:
     virtual = raw.get("virtual_cluster_nodes")
     if virtual is None and "nodes" not in raw:
         hint = 'Write `pools: {a100: {nodes: 16, accelerators: "A100:8"}}`.'

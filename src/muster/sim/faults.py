@@ -27,12 +27,12 @@ class Faults:
             (shaky, len(shaky) * (costs.node_failures + costs.spot_interruptions) / _DAY),
         )
         self._rate = sum(rate for _, rate in self._groups)
-        self.next_strike = start + self._random.expovariate(self._rate) if self._rate else inf
-        self.next_return = inf
+        self.next_failure = start + self._random.expovariate(self._rate) if self._rate else inf
+        self.next_repair = inf
         self._away: dict[str, NodeInfo] = {}
         self._back: deque[tuple[float, str]] = deque()
 
-    def returned(self, now: float) -> list[NodeInfo]:
+    def repaired(self, now: float) -> list[NodeInfo]:
         """Nodes whose repair is finished by now."""
         found = []
         while self._back and self._back[0][0] <= now:
@@ -40,21 +40,21 @@ class Faults:
         self._look_ahead()
         return found
 
-    def struck(self, now: float) -> list[NodeInfo]:
+    def failed(self, now: float) -> list[NodeInfo]:
         """Nodes that have failed by now."""
         found = []
-        while self.next_strike <= now:
+        while self.next_failure <= now:
             node = self._choose()
             if node.name not in self._away:
                 self._away[node.name] = node
-                self._back.append((self.next_strike + self._repair, node.name))
+                self._back.append((self.next_failure + self._repair, node.name))
                 found.append(node)
-            self.next_strike += self._random.expovariate(self._rate)
+            self.next_failure += self._random.expovariate(self._rate)
         self._look_ahead()
         return found
 
     def _look_ahead(self) -> None:
-        self.next_return = self._back[0][0] if self._back else inf
+        self.next_repair = self._back[0][0] if self._back else inf
 
     def _choose(self) -> NodeInfo:
         (steady, rate), (shaky, _) = self._groups

@@ -9,7 +9,6 @@ from typing import Final
 
 from muster import __version__
 from muster.sim.model import Result
-from muster.sim.page import STYLE
 from muster.sim.plots import (
     Curve,
     Layer,
@@ -20,6 +19,7 @@ from muster.sim.plots import (
     time_axis,
     waits_axis,
 )
+from muster.sim.report_style import STYLE
 from muster.sim.summary import Summary, percentile, window
 from muster.sim.table import Row, count, ratio_text, rows, span
 from muster.sim.timeline import Bucket, buckets, largest_queues
@@ -30,7 +30,7 @@ QUEUES: Final = 7  # queues drawn separately; the rest is drawn as one
 
 
 @dataclass(frozen=True, slots=True)
-class Story:
+class ReportContent:
     """The contents of a report. `results` and `summaries` are in the order of the policies."""
 
     title: str
@@ -45,33 +45,33 @@ class Story:
         return [result.setup.name for result in self.results]
 
 
-def report(story: Story) -> str:
+def report(content: ReportContent) -> str:
     """The whole HTML file."""
-    sections = (_head(story), _cards(story), _charts(story), _table(story), _settings(story), _notes(story))
+    sections = (_head(content), _cards(content), _charts(content), _table(content), _settings(content), _notes(content))
     body = "".join(sections)
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<meta name="color-scheme" content="light dark">'
-        f"<title>{escape(story.title)}</title><style>{STYLE}</style></head><body><main>{body}"
+        f"<title>{escape(content.title)}</title><style>{STYLE}</style></head><body><main>{body}"
         f"<footer>Simulated by the scheduler itself, on a clock of its own. Muster {__version__}.</footer>"
         "</main></body></html>\n"
     )
 
 
-def _head(story: Story) -> str:
-    about = f"<p>{escape(story.origin['trace'])}</p>" if "trace" in story.origin else ""
-    return f"<header><h1>{escape(story.title)}</h1>{about}</header>"
+def _head(content: ReportContent) -> str:
+    about = f"<p>{escape(content.origin['trace'])}</p>" if "trace" in content.origin else ""
+    return f"<header><h1>{escape(content.title)}</h1>{about}</header>"
 
 
-def _cards(story: Story) -> str:
-    base = story.summaries[0]
+def _cards(content: ReportContent) -> str:
+    base = content.summaries[0]
     cards = []
-    for name, one in zip(story.names, story.summaries, strict=True):
+    for name, one in zip(content.names, content.summaries, strict=True):
         ratio = ""
         if one is not base and one.completion.mean and base.completion.mean:
             ratio = (
-                f"<small>{ratio_text(one.completion.mean / base.completion.mean)} of {escape(story.names[0])}</small>"
+                f"<small>{ratio_text(one.completion.mean / base.completion.mean)} of {escape(content.names[0])}</small>"
             )
         cards.append(
             f'<div class="card"><h3>{escape(name)}</h3><b>{span(one.completion.mean)}</b> mean completion {ratio}'
@@ -81,54 +81,54 @@ def _cards(story: Story) -> str:
 
 
 # --- charts -----------------------------------------------------------------------------------------------------------
-def _charts(story: Story) -> str:
-    start, last = window([job.job for job in story.results[0].jobs])
-    end = max((job.finished or start for result in story.results for job in result.jobs), default=start)
+def _charts(content: ReportContent) -> str:
+    start, last = window([job.job for job in content.results[0].jobs])
+    end = max((job.finished or start for result in content.results for job in result.jobs), default=start)
     end = min(end, last + _TAIL * (last - start)) if last > start else end
-    lines = [buckets(result.samples, start, end, POINTS) for result in story.results]
-    parts = [_waits(story)]
+    lines = [buckets(result.samples, start, end, POINTS) for result in content.results]
+    parts = [_waits(content)]
     if any(lines):
-        parts += [_use(story, lines, start, end), _queued(story, lines, start, end)]
-        parts += _shares(story, lines, start, end)
+        parts += [_use(content, lines, start, end), _queued(content, lines, start, end)]
+        parts += _shares(content, lines, start, end)
     return f'<section class="charts">{"".join(parts)}</section>'
 
 
-def _waits(story: Story) -> str:
-    waits = [sorted(job.queueing for job in result.jobs if job.finished is not None) for result in story.results]
+def _waits(content: ReportContent) -> str:
+    waits = [sorted(job.queueing for job in result.jobs if job.finished is not None) for result in content.results]
     curves = [
         Curve(name, [(percentile(one, 100 * n / POINTS), n / POINTS) for n in range(POINTS + 1)] if one else [], tone)
-        for tone, (name, one) in enumerate(zip(story.names, waits, strict=True))
+        for tone, (name, one) in enumerate(zip(content.names, waits, strict=True))
     ]
     x = waits_axis(max((one[-1] for one in waits if one), default=1.0))
     about = "Share of the jobs that queued for at most this long, on a scale of powers; up to a second is at the left"
     return line_chart("Queueing time", about, curves, x, share_axis("jobs"))
 
 
-def _use(story: Story, lines: Sequence[Sequence[Bucket]], start: float, end: float) -> str:
+def _use(content: ReportContent, lines: Sequence[Sequence[Bucket]], start: float, end: float) -> str:
     curves = [
         Curve(name, [(one.time, one.used / one.total) for one in line if one.total], tone)
-        for tone, (name, line) in enumerate(zip(story.names, lines, strict=True))
+        for tone, (name, line) in enumerate(zip(content.names, lines, strict=True))
     ]
     about = "Share of the accelerators that jobs held"
     return line_chart("Accelerators in use", about, curves, time_axis(start, end), share_axis("accelerators"))
 
 
-def _queued(story: Story, lines: Sequence[Sequence[Bucket]], start: float, end: float) -> str:
+def _queued(content: ReportContent, lines: Sequence[Sequence[Bucket]], start: float, end: float) -> str:
     curves = [
         Curve(name, [(one.time, one.queued) for one in line], tone)
-        for tone, (name, line) in enumerate(zip(story.names, lines, strict=True))
+        for tone, (name, line) in enumerate(zip(content.names, lines, strict=True))
     ]
     most = max((one.queued for line in lines for one in line), default=1.0)
     return line_chart("Jobs waiting", "Jobs in the queues", curves, time_axis(start, end), count_axis(most, "jobs"))
 
 
-def _shares(story: Story, lines: Sequence[Sequence[Bucket]], start: float, end: float) -> Iterator[str]:
+def _shares(content: ReportContent, lines: Sequence[Sequence[Bucket]], start: float, end: float) -> Iterator[str]:
     """One chart per policy; a queue has the same colour in all of them."""
     queues = largest_queues([bucket for line in lines for bucket in line], QUEUES)
     if len(queues) < 2:
         return
     most = max((one.total for line in lines for one in line), default=1.0)
-    for name, line in zip(story.names, lines, strict=True):
+    for name, line in zip(content.names, lines, strict=True):
         layers = [
             Layer(queue or "(none)", [one.by_queue.get(queue, 0.0) for one in line], tone)
             for tone, queue in enumerate(queues)
@@ -143,9 +143,9 @@ def _shares(story: Story, lines: Sequence[Sequence[Bucket]], start: float, end: 
 
 
 # --- tables and notes -------------------------------------------------------------------------------------------------
-def _table(story: Story) -> str:
-    heads = "".join(f'<th scope="col">{escape(name)}</th>' for name in story.names)
-    body = "".join(_row(row) for row in rows(story.summaries))
+def _table(content: ReportContent) -> str:
+    heads = "".join(f'<th scope="col">{escape(name)}</th>' for name in content.names)
+    body = "".join(_row(row) for row in rows(content.summaries))
     return (
         '<section><h2>In numbers</h2><div class="scroll" tabindex="0" role="region" aria-label="All figures"><table>'
         f'<thead><tr><th scope="col">figure</th>{heads}</tr></thead><tbody>{body}</tbody></table></div></section>'
@@ -162,16 +162,16 @@ def _row(row: Row) -> str:
     return f'<tr{inner}><th scope="row">{escape(row.label.strip())}{about}</th>{"".join(cells)}</tr>'
 
 
-def _settings(story: Story) -> str:
-    items = "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in story.settings)
+def _settings(content: ReportContent) -> str:
+    items = "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in content.settings)
     return f"<section><h2>What was simulated</h2><dl>{items}</dl></section>"
 
 
-def _notes(story: Story) -> str:
-    notes = list(story.notes)
-    if "license" in story.origin:
-        notes.append(f"Licence of the trace: {story.origin['license']}")
+def _notes(content: ReportContent) -> str:
+    notes = list(content.notes)
+    if "license" in content.origin:
+        notes.append(f"Licence of the trace: {content.origin['license']}")
     if not notes:
-        notes = [f"All {count(len(story.results[0].jobs))} rows were in order."]
+        notes = [f"All {count(len(content.results[0].jobs))} rows were in order."]
     items = "".join(f"<li>{escape(note)}</li>" for note in notes)
     return f"<section><h2>Notes</h2><ul>{items}</ul></section>"

@@ -24,7 +24,7 @@ from muster.sim.inventory import ENGINE, Specs, accelerators, nodes_of, opening
 from muster.sim.model import JobResult, Result, Setup, TraceJob
 from muster.sim.quota_waits import QuotaWaits
 from muster.sim.samples import Samples, typical_of
-from muster.sim.work import Clock, Play, Work
+from muster.sim.work import Clock, JobProgress, Work
 from muster.store.base import Entry, Proposal
 from muster.store.direct import DirectCommit, LiveStore
 from muster.wire import WorkerExit
@@ -70,7 +70,7 @@ class _Replay:
         self._total = accelerators(nodes)
         self._samples = Samples(EPOCH, last - first if trace else 0.0, typical_of(trace, self._specs))
         self._rounds = 0
-        self._told = 0.0
+        self._reported = 0.0
 
     def run(self) -> Result:
         self._store.open()
@@ -85,7 +85,7 @@ class _Replay:
             self._quota_waits.settle(self._clock.time)
             if self._clock.time >= self._samples.due:
                 self._samples.take(self._clock.time, self._work, self._total, self._store.state())
-            self._tell()
+            self._report_progress()
         return self._result()
 
     def _next_instant(self) -> float:
@@ -93,25 +93,25 @@ class _Replay:
         happens, wake, faults = self._submits_at, self._controller.next_wake(), self._faults
         if happens == inf and not self._store.state().jobs:
             return inf
-        happens = min(happens, self._work.next_time(), inf if wake is None else wake, faults.next_return)
-        return happens if happens == inf else min(happens, faults.next_strike)
+        happens = min(happens, self._work.next_time(), inf if wake is None else wake, faults.next_repair)
+        return happens if happens == inf else min(happens, faults.next_failure)
 
     def _deliver(self) -> None:
         now = self._clock.time
         if self._work.next_time() <= now and (saves := self._work.deliver()):
             self._commit.run([lambda state: Entry(saves)])
-        if self._faults.next_strike <= now or self._faults.next_return <= now:
-            self._strike()
+        if self._faults.next_failure <= now or self._faults.next_repair <= now:
+            self._fail_nodes()
         if self._submits_at <= now:
             self._submit()
 
-    def _strike(self) -> None:
+    def _fail_nodes(self) -> None:
         now = self._clock.time
         self._admitted.clear()
-        for node in self._faults.returned(now):
+        for node in self._faults.repaired(now):
             self._engine.join(node)
             self._total += node.resources.accelerators
-        for node in self._faults.struck(now):
+        for node in self._faults.failed(now):
             for job_id in sorted(self._store.state().nodes[node.name].jobs):
                 self._break(job_id, node.name)
             self._engine.lose(node.name)
@@ -151,7 +151,7 @@ class _Replay:
                 assert isinstance(event.data, JobSubmitted)
                 queue = event.data.queue
                 bound = self._setup.cluster.bound.get(queue, "")
-                self._work.enter(event.job, Play(result, event.project, queue, bound))
+                self._work.enter(event.job, JobProgress(result, event.project, queue, bound))
 
     def _advance(self) -> JobResult:
         """Returns the next job in the order of submission and moves on."""
@@ -173,10 +173,10 @@ class _Replay:
                 return
         raise RuntimeError(f"the plans at {self._clock.time - EPOCH} s follow each other without an end")
 
-    def _tell(self) -> None:
+    def _report_progress(self) -> None:
         share = (self._next - len(self._work.plays)) / len(self._jobs)
-        if share - self._told >= 0.01 and self._progress is not None:
-            self._told = share
+        if share - self._reported >= 0.01 and self._progress is not None:
+            self._reported = share
             self._progress(share)
 
     def _result(self) -> Result:

@@ -35,7 +35,7 @@ class Clock:
 
 
 @dataclass(slots=True)
-class Play:
+class JobProgress:
     """The progress of one job."""
 
     result: JobResult
@@ -65,12 +65,12 @@ class Work:
         self._pools = pools  # node → pool
         self._timed_events: list[tuple[float, int, What, str, int]] = []  # time, sequence number, what, job, attempt
         self._entries = 0
-        self.plays: dict[str, Play] = {}
+        self.plays: dict[str, JobProgress] = {}
         self.used = 0  # accelerators
         self.by_queue: Counter[str] = Counter()
         self.waiting = 0  # jobs
 
-    def enter(self, job: str, play: Play) -> None:
+    def enter(self, job: str, play: JobProgress) -> None:
         self.plays[job] = play
         self._wait(play)
 
@@ -134,13 +134,13 @@ class Work:
             play.stopped = min(play.stopped, self._clock.time)
             self._interrupt(play, keep=False)
 
-    def _finish(self, job: str, play: Play) -> None:
+    def _finish(self, job: str, play: JobProgress) -> None:
         self._account(play)
         play.result.finished = self._clock.time
         self._engine.end(job, play.attempt, WorkerExit("succeeded", "completed", "", self._clock.time))
         del self.plays[job]
 
-    def _interrupt(self, play: Play, keep: bool) -> None:
+    def _interrupt(self, play: JobProgress, keep: bool) -> None:
         """Ends the attempt before the work is done. `keep`: the gang had time to save all its work."""
         seconds = max(play.stopped - play.warm, 0.0)
         every = self._costs.checkpoint_every
@@ -157,7 +157,7 @@ class Work:
         play.attempt = 0
         self._wait(play)
 
-    def _account(self, play: Play) -> None:
+    def _account(self, play: JobProgress) -> None:
         """Adds up the held and lost time of an attempt that is over, and releases its accelerators."""
         now, result = self._clock.time, play.result
         result.held += now - play.since
@@ -166,7 +166,7 @@ class Work:
         self.by_queue[play.queue] -= play.accelerators
         self._quota_waits.change(play.queue, play.pool, -play.accelerators)
 
-    def _hold(self, play: Play, accelerators: int, pool: str) -> None:
+    def _hold(self, play: JobProgress, accelerators: int, pool: str) -> None:
         play.accelerators, play.pool = accelerators, pool
         self.used += accelerators
         self.by_queue[play.queue] += accelerators
@@ -176,12 +176,12 @@ class Work:
             play.result.longest_in_quota = max(play.result.longest_in_quota, stretch)
         self._quota_waits.change(play.queue, pool, accelerators)
 
-    def _wait(self, play: Play) -> None:
+    def _wait(self, play: JobProgress) -> None:
         self.waiting += 1
         play.waits_since = self._clock.time
         play.alike = self._quota_waits.wait(play.queue, play.bound, play.result.job)
 
-    def _restart(self, play: Play) -> float:
+    def _restart(self, play: JobProgress) -> float:
         return self._costs.restart_wide if play.accelerators > self._costs.wide else self._costs.restart
 
     def _seconds(self, work: float, speed: float) -> float:
@@ -190,13 +190,13 @@ class Work:
         saves = 0 if every is None else max(ceil(work / every - _TINY) - 1, 0)
         return max(work, 0.0) / speed + saves * self._costs.checkpoint_cost
 
-    def _put_save(self, job: str, play: Play, saves: int = 1) -> None:
+    def _put_save(self, job: str, play: JobProgress, saves: int = 1) -> None:
         every = self._costs.checkpoint_every
         if every is not None and play.saved + saves * every < play.result.job.duration - _TINY * every:
             cycle = every / play.speed + self._costs.checkpoint_cost
             self._put(play.warm + saves * cycle, "save", job, play.attempt)
 
-    def _save(self, job: str, play: Play) -> Event:
+    def _save(self, job: str, play: JobProgress) -> Event:
         every = self._costs.checkpoint_every
         assert every is not None
         cycle = every / play.speed + self._costs.checkpoint_cost

@@ -56,7 +56,7 @@ class Copied:
         return {"folder": str(self.folder), "files": self.files, **count}
 
 
-def back_up(source: Source, folder: Path, told: Progress) -> Copied:
+def back_up(source: Source, folder: Path, progress: Progress) -> Copied:
     """Copies everything into a new or empty folder."""
     url = make_url(source.store_url)
     dump = _check_database(url)
@@ -66,13 +66,13 @@ def back_up(source: Source, folder: Path, told: Progress) -> Copied:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         # Content first, then the database, then content that is new since. So nothing that the database refers to is
         # missing, even if it is deleted during the backup.
-        known = _copy_blobs(source, copied, {}, told)
-        _copy_database(url, dump, source.home, folder, told)
-        known = _copy_blobs(source, copied, known, told)
+        known = _copy_blobs(source, copied, {}, progress)
+        _copy_database(url, dump, source.home, folder, progress)
+        known = _copy_blobs(source, copied, known, progress)
         for name in ("key", "config.toml"):
             if (source.home / name).exists():
                 _copy_file(source.home / name, folder / _renamed(name))
-        _write_manifest(source, copied, known, told)
+        _write_manifest(source, copied, known, progress)
     return copied
 
 
@@ -113,16 +113,16 @@ def _check_database(url: URL) -> str:
     return found
 
 
-def _copy_database(url: URL, dump: str, home: Path, folder: Path, told: Progress) -> None:
+def _copy_database(url: URL, dump: str, home: Path, folder: Path, progress: Progress) -> None:
     if dump:
         _dump(url, dump, folder / "muster.pgdump")
     else:
-        _copy_sqlite(Path(url.database or ""), folder / "muster.db", told)
+        _copy_sqlite(Path(url.database or ""), folder / "muster.db", progress)
     if (home / "mlflow.db").exists():
-        _copy_sqlite(home / "mlflow.db", folder / "mlflow.db", told)
+        _copy_sqlite(home / "mlflow.db", folder / "mlflow.db", progress)
 
 
-def _copy_sqlite(path: Path, target: Path, told: Progress) -> None:
+def _copy_sqlite(path: Path, target: Path, progress: Progress) -> None:
     os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
     with (
         closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=15)) as source,
@@ -134,7 +134,7 @@ def _copy_sqlite(path: Path, target: Path, told: Progress) -> None:
         source.execute("SELECT count(*) FROM sqlite_master").fetchone()  # from here on it reads one snapshot
 
         def tell(_: int, left: int, pages: int) -> None:
-            told(path.name, (pages - left) * size, pages * size)
+            progress(path.name, (pages - left) * size, pages * size)
 
         source.backup(copy, pages=_PAGES, progress=tell)
     _sync(target)
@@ -153,7 +153,7 @@ def _dump(url: URL, program: str, target: Path) -> None:
     _sync(target)
 
 
-def _copy_blobs(source: Source, copied: Copied, known: dict[str, int], told: Progress) -> dict[str, int]:
+def _copy_blobs(source: Source, copied: Copied, known: dict[str, int], progress: Progress) -> dict[str, int]:
     """Links or copies the content that is not known yet, and reads it to check that it matches its digest."""
     if source.blobs is None or not source.blobs.is_dir():
         return known
@@ -172,7 +172,7 @@ def _copy_blobs(source: Source, copied: Copied, known: dict[str, int], told: Pro
             copied.problems.append(f"The content {digest} is damaged in {source.blobs}: it is not what its name says.")
         found[digest] = size
         copied.blobs, copied.blob_bytes, done = copied.blobs + 1, copied.blob_bytes + size, done + size
-        told("content", done, total)
+        progress("content", done, total)
     return found
 
 
@@ -193,7 +193,7 @@ def _copy_file(path: Path, target: Path) -> None:
         os.fsync(copy.fileno())
 
 
-def _write_manifest(source: Source, copied: Copied, known: dict[str, int], told: Progress) -> None:
+def _write_manifest(source: Source, copied: Copied, known: dict[str, int], progress: Progress) -> None:
     if known:
         (copied.folder / "blobs.txt").write_text(
             "".join(f"{digest} {size}\n" for digest, size in sorted(known.items()))
@@ -202,7 +202,7 @@ def _write_manifest(source: Source, copied: Copied, known: dict[str, int], told:
         if path.is_file():
             size = path.stat().st_size
             copied.files[path.name] = {"bytes": size, "sha256": digest_of(path)}
-            told(path.name, size, size)
+            progress(path.name, size, size)
     store = make_url(source.store_url).render_as_string(hide_password=True)
     about = {"version": VERSION, "time": time.time(), "store": store, "content": source.elsewhere or "blobs"}
     text = json.dumps({**about, "files": copied.files, "blobs": len(known)}, indent=2)

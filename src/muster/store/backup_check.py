@@ -12,18 +12,18 @@ from muster.core.errors import Invalid, NotFound
 from muster.store.backup import MANIFEST, VERSION, Copied, Progress, digest_of
 
 
-def verify(folder: Path, told: Progress) -> Copied:
+def verify(folder: Path, progress: Progress) -> Copied:
     """Reads every byte of a copy again; `problems` of the result lists what is wrong."""
     manifest = _read_manifest(folder)
     copied = Copied(folder, manifest["files"])
     for name, said in manifest["files"].items():
-        copied.problems += _checked(folder / name, said["bytes"], said["sha256"], told)
+        copied.problems += _checked(folder / name, said["bytes"], said["sha256"], progress)
         if name.endswith(".db") and not copied.problems:
             copied.problems += _integrity(folder / name)
     digests = folder / "blobs.txt"
     for line in digests.read_text().splitlines() if digests.exists() else []:
         digest, size = line.split()
-        copied.problems += _checked(folder / "blobs" / digest[:2] / digest, int(size), digest, told)
+        copied.problems += _checked(folder / "blobs" / digest[:2] / digest, int(size), digest, progress)
         copied.blobs, copied.blob_bytes = copied.blobs + 1, copied.blob_bytes + int(size)
     return copied
 
@@ -43,13 +43,13 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
         raise Invalid(f"{folder / MANIFEST} can't be read: {error!r}.", "Make another backup.") from error
 
 
-def _checked(path: Path, size: int, digest: str, told: Progress) -> list[str]:
+def _checked(path: Path, size: int, digest: str, progress: Progress) -> list[str]:
     try:
         there = path.stat().st_size
         good = there == size and digest_of(path) == digest
     except OSError as error:
         return [f"{path} can't be read: {error.strerror}."]
-    told(path.name[:12], size, size)
+    progress(path.name[:12], size, size)
     return [] if good else [f"{path} is not what was written: {there} bytes, {size} expected, or other content."]
 
 

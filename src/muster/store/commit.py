@@ -100,14 +100,14 @@ class GroupCommit:
             return
         events = [event for result in results if not isinstance(result, Exception) for event in result]
         if events:
-            self._tell(events)
+            self._notify(events)
         for (_, future), result in zip(batch, results, strict=True):
             if isinstance(result, Exception):
                 future.set_exception(result)
             else:
                 future.set_result(result)
 
-    def _tell(self, events: Sequence[Event]) -> None:
+    def _notify(self, events: Sequence[Event]) -> None:
         try:
             self._on_commit(events)
         except Exception:

@@ -18,13 +18,13 @@ from sqlalchemy.engine.interfaces import DBAPIConnection
 from muster.core.errors import ConfigError
 from muster.store.db_errors import translated
 
-_PATIENCE: Final = 15  # seconds to wait for another process's lock, or for a reply
+_TIMEOUT: Final = 15  # seconds to wait for another process's lock, or for a reply
 _READERS: Final = 8
 _STEPS: Final = 100_000  # SQLite VM instructions between two checks of the clock: about a millisecond
 # A database that disappears silently is noticed in seconds and not after the quarter of an hour that TCP takes.
 _LIVELY: Final = {
     "connect_timeout": 5,
-    "tcp_user_timeout": _PATIENCE * 1000,  # milliseconds
+    "tcp_user_timeout": _TIMEOUT * 1000,  # milliseconds
     "keepalives_idle": 10,
     "keepalives_interval": 5,
     "keepalives_count": 3,
@@ -89,8 +89,8 @@ def _sqlite(url: URL) -> Database:
     _check_file(path)
     options: dict[str, Any] = {
         "hide_parameters": True,
-        "pool_timeout": 2 * _PATIENCE,
-        "connect_args": {"check_same_thread": False, "timeout": _PATIENCE},
+        "pool_timeout": 2 * _TIMEOUT,
+        "connect_args": {"check_same_thread": False, "timeout": _TIMEOUT},
     }
     # One connection writes. A second writer waits in the pool and not in SQLite's own retries, which are unfair.
     writer = create_engine(url, pool_size=1, max_overflow=0, **options)
@@ -179,7 +179,7 @@ def _postgres(url: URL) -> Database:
             pool_pre_ping=True,
             pool_size=_READERS,
             max_overflow=_READERS,
-            pool_timeout=2 * _PATIENCE,
+            pool_timeout=2 * _TIMEOUT,
             connect_args=_LIVELY,
         )
     except ModuleNotFoundError as error:
@@ -194,7 +194,7 @@ def _postgres(url: URL) -> Database:
 
 def _set_up_session(connection: DBAPIConnection, _: object) -> None:
     cursor = connection.cursor()
-    cursor.execute(f"SET lock_timeout = '{_PATIENCE}s'")
+    cursor.execute(f"SET lock_timeout = '{_TIMEOUT}s'")
     # A server that hangs during a write must not block the next leader.
-    cursor.execute(f"SET idle_in_transaction_session_timeout = '{_PATIENCE}s'")
+    cursor.execute(f"SET idle_in_transaction_session_timeout = '{_TIMEOUT}s'")
     connection.commit()

@@ -35,7 +35,7 @@ class Stage:
         return self._sum.hexdigest()
 
     def write(self, data: bytes | memoryview) -> None:
-        with told(self.path.parent):
+        with folder_errors(self.path.parent):
             if self._file is None:
                 self._file = os.fdopen(os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb", 0)
             rest = memoryview(data)
@@ -48,7 +48,7 @@ class Stage:
         """Flushes the file to disk and closes it."""
         self.write(b"")  # creates the file, also for an empty blob
         assert self._file is not None
-        with told(self.path.parent):
+        with folder_errors(self.path.parent):
             os.fsync(self._file.fileno())
             self._file.close()
 
@@ -103,7 +103,7 @@ class LocalBlobs:
         self.keep_many([stage])
 
     def keep_many(self, stages: Sequence[Stage]) -> None:
-        with told(self.folder):
+        with folder_errors(self.folder):
             for folder in {self.path(stage.digest).parent for stage in stages}:
                 make_folder(folder)
             if len(stages) == 1:
@@ -154,7 +154,7 @@ class LocalBlobs:
         return target.parent
 
 
-class told:
+class folder_errors:
     """Context manager that turns an OSError into an error with the folder and a hint."""
 
     def __init__(self, folder: Path) -> None:
@@ -173,7 +173,7 @@ class told:
 
 
 def new_stage(folder: Path) -> Stage:
-    with told(folder):
+    with folder_errors(folder):
         make_folder(folder)
     return Stage(folder / f"{os.getpid()}-{secrets.token_hex(8)}")
 

@@ -53,7 +53,7 @@ class ObjectBlobs:
         An object is there as a whole, or not at all."""
         stage.finish()
         try:
-            with self._told():
+            with self._storage_errors():
                 self.store.put(_key(stage.digest), stage.path, chunk_size=self.part_bytes, max_concurrency=_LANES)
         finally:
             stage.drop()
@@ -74,14 +74,14 @@ class ObjectBlobs:
         return blocks() if first else iter(())
 
     def size(self, digest: str) -> int | None:
-        with self._told():
+        with self._storage_errors():
             try:
                 return self.store.head(_key(digest))["size"]
             except FileNotFoundError:
                 return None
 
     def delete(self, digest: str) -> None:
-        with self._told():
+        with self._storage_errors():
             try:
                 self.store.delete(_key(digest))
             except FileNotFoundError:
@@ -89,7 +89,7 @@ class ObjectBlobs:
 
     def digests(self) -> Iterator[tuple[str, float]]:
         now = time.time()
-        with self._told():
+        with self._storage_errors():
             for page in self.store.list():
                 for each in page:
                     name = each["path"].rpartition("/")[2]
@@ -100,7 +100,7 @@ class ObjectBlobs:
         return tidy_stages(self.folder / _STAGES, age)
 
     def _range(self, digest: str, start: int, stop: int) -> bytes:
-        with self._told():
+        with self._storage_errors():
             try:
                 found = bytes(self.store.get_range(_key(digest), start=start, end=stop))
             except FileNotFoundError:
@@ -110,7 +110,7 @@ class ObjectBlobs:
         return found
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _storage_errors(self) -> Iterator[None]:
         """Failures of the object store as errors of ours, with where its credentials come from."""
         from obstore.exceptions import BaseError  # noqa: PLC0415 - an extra
 

@@ -27,7 +27,7 @@ from muster.track.holders import Holder, held_by, owning
 from muster.track.record_db import RecordDb
 
 GRACE: Final = 86_400.0  # seconds that a blob without references is kept
-_VOUCHED: Final = 3_600.0  # seconds for which `vouch` protects a blob from `release`
+_PROTECTED: Final = 3_600.0  # seconds for which `protect` protects a blob from `release`
 _PAGE: Final = 500  # digests in one statement
 _LOCKS: Final = 256  # locks, each shared by many digests
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
@@ -48,7 +48,7 @@ class Blobs:
         self._held = tuple(threading.Lock() for _ in range(_LOCKS))  # by digest: bytes and row change together
         self._collecting = threading.Lock()
         self.turn = 0  # incremented before every deletion
-        self._vouched: dict[str, float] = {}  # digest → when a caller was told that it exists (monotonic clock)
+        self._protected: dict[str, float] = {}  # digest → when a caller was told that it exists (monotonic clock)
 
     def put(
         self,
@@ -83,7 +83,7 @@ class Blobs:
                 "It was changed on its way, or while it was read: send it again.",
             )
         with self._held[_lock(digest)]:
-            self.vouch([digest])
+            self.protect([digest])
             self.blob_store.keep(stage)
             self.db.write(self._rows({digest: size}), *self._owned([digest], owner))
         return digest, size
@@ -93,12 +93,12 @@ class Blobs:
         for digest, data in items:
             if sha256(data).hexdigest() != digest:
                 raise Invalid(f"The content given as {digest} is another.", "It was changed on its way: send it again.")
-        self.vouch([digest for digest, _ in items])
+        self.protect([digest for digest, _ in items])
         absent = set(self.missing(digest for digest, _ in items))
         new = {digest: data for digest, data in items if digest in absent}
         for lock in set(map(_lock, new)):
             with self._held[lock]:
-                pass  # waits until a deletion of such a row has deleted its bytes; `vouch` prevents new ones
+                pass  # waits until a deletion of such a row has deleted its bytes; `protect` prevents new ones
         stages = [self.stage() for _ in new]
         try:
             for stage, data in zip(stages, new.values(), strict=True):
@@ -142,19 +142,21 @@ class Blobs:
         """
         wanted = list(dict.fromkeys(digests))
         there = self.has(wanted, holder)
-        self.vouch(there)  # only existing ones; the query below shows which of them were deleted before this
+        self.protect(there)  # only existing ones; the query below shows which of them were deleted before this
         with self.db.reading() as connection:
             ages = dict(self._ages(connection, list(there), holder))
         old = [digest for digest, created in ages.items() if created < self.db.now() - GRACE / 2]
         renewed = set(self._renew(old)) if old else set()
         return [digest for digest in wanted if digest not in ages or (digest in old and digest not in renewed)]
 
-    def vouch(self, digests: Collection[str]) -> None:
+    def protect(self, digests: Collection[str]) -> None:
         """Protects blobs from `release` for a while."""
         now = time.monotonic()
-        if len(self._vouched) > 200_000:
-            self._vouched = {digest: then for digest, then in list(self._vouched.items()) if then > now - _VOUCHED}
-        self._vouched.update(dict.fromkeys(digests, now))
+        if len(self._protected) > 200_000:
+            self._protected = {
+                digest: then for digest, then in list(self._protected.items()) if then > now - _PROTECTED
+            }
+        self._protected.update(dict.fromkeys(digests, now))
 
     def release(self, digests: Iterable[str]) -> Collected:
         """Deletes those of the blobs that nothing refers to, without the grace period. For content that must be gone.
@@ -163,7 +165,7 @@ class Blobs:
         """
         wanted = set(digests)
         with self._collecting:
-            return self._delete(wanted, self.db.now(), spare=self._lately) if wanted else Collected(0, 0)
+            return self._delete(wanted, self.db.now(), spare=self._is_protected) if wanted else Collected(0, 0)
 
     def collect(self, grace: float = GRACE, dry_run: bool = False) -> Collected:
         """Deletes blobs without references that are older than the grace period, and remains of crashes."""
@@ -199,12 +201,12 @@ class Blobs:
         for page in pages([digest for digest, age in self.blob_store.digests() if age > grace], _PAGE):
             for digest in set(page) - self.has(page):
                 with self._held[_lock(digest)]:
-                    if not self.has([digest]) and not self._lately(digest):  # else it is being stored right now
+                    if not self.has([digest]) and not self._is_protected(digest):  # else it is being stored right now
                         self.blob_store.delete(digest)
 
-    def _lately(self, digest: str) -> bool:
-        then = self._vouched.get(digest)
-        return then is not None and time.monotonic() - then < _VOUCHED
+    def _is_protected(self, digest: str) -> bool:
+        then = self._protected.get(digest)
+        return then is not None and time.monotonic() - then < _PROTECTED
 
     def _renew(self, digests: Sequence[str]) -> list[str]:
         found: list[str] = []

@@ -21,7 +21,7 @@ _ENVIRONMENT: Final = ("python.version", "image", "driver", "cuda", "devices", "
 _PLACE: Final = ("env.CUDA_VISIBLE_DEVICES", "env.NVIDIA_VISIBLE_DEVICES", "env.ROCR_VISIBLE_DEVICES", "env.SLURM_")
 
 
-def told_difference(connection: Connection, run: Run, attempt: int, old: Doc, new: Doc, now: float) -> None:
+def write_difference_note(connection: Connection, run: Run, attempt: int, old: Doc, new: Doc, now: float) -> None:
     """Writes the note, or updates it if more is known by now."""
     diff = difference(attempt, old, new)
     if not diff:

@@ -19,7 +19,7 @@ from muster.store.base import Record
 from muster.store.codec import dumps, loads
 from muster.store.insert import Row, add, put
 from muster.track.artifacts import Artifact, Artifacts
-from muster.track.compare_attempts import told_difference
+from muster.track.compare_attempts import write_difference_note
 from muster.track.facts import data_ref, fitted, flat
 from muster.track.holders import Holder, held_by, of_project
 from muster.track.lineage import run_in
@@ -41,10 +41,10 @@ def read_documents(
     """Reads the documents and resolves their references; None if none of them concerns the record."""
     if all(doc["type"] not in _READERS for _, doc in docs):
         return None
-    speaker = origins.speaker(run)
+    owner = origins.owner(run)
     named = [str(doc.get("name")) for _, doc in docs if doc["type"] == "data"]
     documents = DocumentRows(
-        run, attempt, artifacts, origins.visible([name for name in named if reference(name)], speaker)
+        run, attempt, artifacts, origins.visible([name for name in named if reference(name)], owner)
     )
     for rank, doc in docs:
         reader = _READERS.get(doc["type"])
@@ -53,12 +53,10 @@ def read_documents(
         try:
             reader(documents, rank, doc)
         except (MusterError, ValueError, TypeError, KeyError, AttributeError) as error:
-            told = f"a document of type {doc['type']} from rank {rank} could not be kept: {error}"
-            documents.problems.append(told[:500])
+            problem = f"a document of type {doc['type']} from rank {rank} could not be kept: {error}"
+            documents.problems.append(problem[:500])
     given = [value for values in documents.params.values() for value in values.values()]
-    documents.sources = [
-        source for source in origins.find(given, speaker) if not source.startswith(f"checkpoint:{run}/")
-    ]
+    documents.sources = [source for source in origins.find(given, owner) if not source.startswith(f"checkpoint:{run}/")]
     return documents
 
 
@@ -120,7 +118,7 @@ class DocumentRows:
         if others:
             add(connection, tables.notes, [disagreement(run, self.attempt, others, now)])
         if self.attempt - 1 in docs:
-            told_difference(connection, run, self.attempt, docs[self.attempt - 1], doc, now)
+            write_difference_note(connection, run, self.attempt, docs[self.attempt - 1], doc, now)
 
     def _write_content(self, connection: Connection, holder: Holder) -> None:
         wanted = [one.digest for one in self.files] + [row["digest"] for row in self.media if row["digest"]]

@@ -33,8 +33,8 @@ class EventFold:
         rows = EventRows(jobs, self._submitted, missing)
         for event in wanted:
             rows.take(event)
-        judged = [run for run in rows.judged if self._required.wanted(rows.judged[run])]
-        return Entry(records=[rows.record(), *(self._required.judge(run, rows.judged[run]) for run in judged)])
+        checked = [run for run in rows.to_check if self._required.wanted(rows.to_check[run])]
+        return Entry(records=[rows.record(), *(self._required.check(run, rows.to_check[run]) for run in checked)])
 
     def _concerns(self, event: Event, missing: Collection[str]) -> bool:
         """Whether an event matters.

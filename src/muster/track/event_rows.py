@@ -36,14 +36,14 @@ _SHOWN: Final = 8  # nodes that a logbook note names
 
 
 class EventRows:
-    """Collects the rows. `judged` has the runs, with their projects, whose required fields must be checked again.
+    """Collects the rows. `to_check` has the runs, with their projects, whose required fields must be checked again.
 
     `missing` are the jobs that these events submit and that have no run in the record.
     """
 
     def __init__(self, jobs: JobRows, submitted: SubmittedJobs, missing: Collection[str]) -> None:
         self._job_rows, self._submitted, self._missing = jobs, submitted, missing
-        self.judged: dict[str, str] = {}
+        self.to_check: dict[str, str] = {}
         self._runs: dict[str, None] = {}  # all runs with events, in order
         self._new: dict[str, str] = {}  # missing runs → their projects
         self._attempts: dict[tuple[str, int], None] = {}
@@ -75,7 +75,7 @@ class EventRows:
 
     def submitted(self, event: Event, data: JobSubmitted) -> None:
         """Adds the run's rows if they are missing: they are written with the job, unless the record is newer."""
-        self.judged[event.job] = event.project
+        self.to_check[event.job] = event.project
         if event.job in self._missing:
             for table, row in self._submitted.rows_of_event(event, data, self._new):
                 self._add(table, event, row)
@@ -117,7 +117,7 @@ class EventRows:
         count = f" after {event.attempt} attempts" if event.attempt > 1 else ""
         text = f"{phase.capitalize()}{count}: {reason.message}."
         self._note(event, "end", text, {"phase": phase, "reason": reason.to_dict()})
-        self.judged[event.job] = event.project
+        self.to_check[event.job] = event.project
 
     def purged(self, event: Event, data: Payload) -> None:
         self._purged.append({"name": PURGED + event.job, "value": event.seq})

@@ -62,65 +62,67 @@ class External:
         self._since = time.monotonic()
         self._lock = threading.Lock()
 
-    def start(self, asked: Opening) -> int:
+    def start(self, request: Opening) -> int:
         """Creates a run and returns its first attempt. Raises Conflict if another script's run has the id."""
-        with self._db.holding(asked.id):
-            found = self._runs.get(asked.id)
+        with self._db.holding(request.id):
+            found = self._runs.get(request.id)
             if found is not None:
-                attempt = self._opened(asked)
-                if attempt is None or found.project != asked.project or not _may(asked, writer(found, attempt)):
-                    raise Conflict(f"There is a run {asked.id!r} already.", "Leave the id out, or give it as `resume`.")
+                attempt = self._opened(request)
+                if attempt is None or found.project != request.project or not _may(request, writer(found, attempt)):
+                    raise Conflict(
+                        f"There is a run {request.id!r} already.", "Leave the id out, or give it as `resume`."
+                    )
                 return attempt
             self._runs.create(
-                id=asked.id, project=asked.project, user=asked.user, name=asked.name, source=SOURCE,
-                created_at=asked.created_at, params=asked.params, tags=asked.tags, purpose=asked.purpose,
-                doc={"command": asked.command, "external": _written(asked, {}, 1)}, records=[_mark(asked, 1)],
+                id=request.id, project=request.project, user=request.user, name=request.name, source=SOURCE,
+                created_at=request.created_at, params=request.params, tags=request.tags, purpose=request.purpose,
+                doc={"command": request.command, "external": _written(request, {}, 1)}, records=[_mark(request, 1)],
             )  # fmt: skip
-            self._hear(asked.id)
+            self._note_beat(request.id)
             return 1
 
-    def resume(self, asked: Opening) -> int:
+    def resume(self, request: Opening) -> int:
         """Continues a run and returns its new attempt. Raises Conflict while its writer is alive."""
-        with self._db.holding(asked.id):
-            found = self._runs.get(asked.id)
+        with self._db.holding(request.id):
+            found = self._runs.get(request.id)
             if found is None:
-                raise NotFound(f"There is no run {asked.id!r} to resume.", "See `muster runs`.")
-            known = self._opened(asked)
+                raise NotFound(f"There is no run {request.id!r} to resume.", "See `muster runs`.")
+            known = self._opened(request)
             owner = found.user if known is None else writer(found, known)
-            if found.project != asked.project or not _may(asked, owner):
+            if found.project != request.project or not _may(request, owner):
                 raise NotAllowed(
-                    f"The run {asked.id} was opened by {owner}.",
+                    f"The run {request.id} was opened by {owner}.",
                     "Ask them or an admin of the project, or start a new run.",
                 )
             if known is not None:
                 return known
-            self._go_on(found, asked, attempt := max(found.attempts, _attempts(found)) + 1)
-            self._hear(asked.id)
+            self._go_on(found, request, attempt := max(found.attempts, _attempts(found)) + 1)
+            self._note_beat(request.id)
             return attempt
 
     def beat(self, run: str) -> None:
         """Takes a heartbeat of the run's writer."""
-        self._hear(run)
+        self._note_beat(run)
 
-    def _opened(self, asked: Opening) -> int | None:
+    def _opened(self, request: Opening) -> int | None:
         """The attempt that this key opened."""
         with self._db.reading() as connection:
-            name = track_marks.c.name == _mark_name(asked)
+            name = track_marks.c.name == _mark_name(request)
             return connection.execute(select(track_marks.c.value).where(name)).scalar_one_or_none()
 
-    def _go_on(self, run: Run, asked: Opening, attempt: int) -> None:
+    def _go_on(self, run: Run, request: Opening, attempt: int) -> None:
         self._check(run)
-        params, tags = checked("parameter", flat(asked.params)), checked("tag", asked.tags)
+        params, tags = checked("parameter", flat(request.params)), checked("tag", request.tags)
         before, now = (run.doc.get("external") or {}).get("users") or {}, self._db.now()
-        users = {**before, str(attempt): asked.user} if asked.user != run.user else before
-        doc = {"external": _written(asked, users, attempt), "reason": None}
+        users = {**before, str(attempt): request.user} if request.user != run.user else before
+        doc = {"external": _written(request, users, attempt), "reason": None}
         self._db.write(
             lambda connection: patch_run(connection, run.id, doc, phase="running", ended_at=None),
-            _mark(asked, attempt),
-            params_record(run.id, params, attempt=attempt, actor=asked.user, now=now),
-            tags_record(run.id, tags, actor=asked.user, now=now),
-            *([] if run.valid else [self._runs.judge(run.id, run.project)]),
-            events=[self._db.event(RunOpened(attempt), asked.user, run.project, run.id)],
+            _mark(request, attempt),
+            params_record(run.id, params, attempt=attempt, actor=request.user, now=now),
+            tags_record(run.id, tags, actor=request.user, now=now),
+            *([] if run.valid else [self._runs.check_required(run.id, run.project)]),
+            events=[self._db.event(RunOpened(attempt), request.user, run.project, run.id)],
         )
 
     def _check(self, run: Run) -> None:
@@ -140,7 +142,7 @@ class External:
                 f"Wait until it has ended, or for {ALIVE:.0f} s after it was killed; or start a new run.",
             )
 
-    def _hear(self, run: str) -> None:
+    def _note_beat(self, run: str) -> None:
         now = time.monotonic()
         with self._lock:
             self._heard[run] = now
@@ -154,8 +156,8 @@ def writer(run: Run, attempt: int) -> str:
     return str(users.get(str(attempt), run.user))
 
 
-def _may(asked: Opening, owner: str) -> bool:
-    return asked.admin or asked.user == owner
+def _may(request: Opening, owner: str) -> bool:
+    return request.admin or request.user == owner
 
 
 def _attempts(run: Run) -> int:
@@ -163,18 +165,18 @@ def _attempts(run: Run) -> int:
     return int((run.doc.get("external") or {}).get("attempts") or 0)
 
 
-def _written(asked: Opening, users: dict[str, str], attempts: int) -> dict[str, Any]:
+def _written(request: Opening, users: dict[str, str], attempts: int) -> dict[str, Any]:
     """`users`: attempt → user, where it isn't the run's own user."""
     kept = {"users": users} if users else {}
-    return {"host": asked.host, "pid": asked.pid, "attempts": attempts, **kept}
+    return {"host": request.host, "pid": request.pid, "attempts": attempts, **kept}
 
 
-def _mark_name(asked: Opening) -> str:
-    return f"{OPENED}{asked.id}/{hashlib.sha256(asked.key.encode()).hexdigest()}"
+def _mark_name(request: Opening) -> str:
+    return f"{OPENED}{request.id}/{hashlib.sha256(request.key.encode()).hexdigest()}"
 
 
-def _mark(asked: Opening, attempt: int) -> Record:
-    row = {"name": _mark_name(asked), "value": attempt}
+def _mark(request: Opening, attempt: int) -> Record:
+    row = {"name": _mark_name(request), "value": attempt}
 
     def record(connection: Connection) -> None:
         put(connection, track_marks, [row])

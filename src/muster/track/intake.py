@@ -116,7 +116,7 @@ class Intake:
         if batch.state == "ended":
             self._metrics.ended(run)
         if batch.state == "ended" and batch.exit is not None and not of_job:
-            records += [_ended(run, attempt, batch.exit), self._required.judge(run, project)]
+            records += [_ended(run, attempt, batch.exit), self._required.check(run, project)]
         return records
 
     def _meet(self, run: str, attempt: int) -> tuple[bool, bool]:

@@ -26,8 +26,8 @@ _NODES_MAX: Final = 2000  # per tree
 _KEPT: Final = 3  # newest checkpoints of a run that are shown although nothing was made from them
 HIDDEN: Final = "something in another project"
 
-Way = Literal["up", "down"]
-_WAYS: Final[tuple[Way, ...]] = ("up", "down")
+Direction = Literal["up", "down"]
+_DIRECTIONS: Final[tuple[Direction, ...]] = ("up", "down")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,18 +90,18 @@ class Lineage:
 
     def known(self, ref: str, visible: Collection[str] | None) -> bool:
         """Whether it, or a version of it, is linked to something that the caller may see."""
-        ways = (self._tree(ref, way, visible, 2) for way in _WAYS)
-        return any(_leads_to(tree.nodes) for tree in ways)
+        trees = (self._tree(ref, direction, visible, 2) for direction in _DIRECTIONS)
+        return any(_leads_to(tree.nodes) for tree in trees)
 
-    def _tree(self, ref: str, way: Way, visible: Collection[str] | None, depth: int) -> Node:
+    def _tree(self, ref: str, direction: Direction, visible: Collection[str] | None, depth: int) -> Node:
         check_ref(ref)
         root = Node(ref)
         with self._db.reading() as connection:
-            walk = _Walk(connection, way, visible)
+            walk = _Walk(connection, direction, visible)
             level = [root]
-            walk.know(level)
+            walk.fill_in(level)
             for _ in range(depth):
-                level = walk.further(level)
+                level = walk.next_level(level)
                 if not level:
                     break
             for node in level:
@@ -130,13 +130,13 @@ def run_in(ref: str) -> str | None:
 class _Walk:
     """Builds a tree level by level, with a few statements per level."""
 
-    def __init__(self, connection: Connection, way: Way, visible: Collection[str] | None) -> None:
-        self._connection, self._way, self._visible = connection, way, visible
+    def __init__(self, connection: Connection, direction: Direction, visible: Collection[str] | None) -> None:
+        self._connection, self._direction, self._visible = connection, direction, visible
         self._met: dict[str, Doc | None] = {}  # reference → known facts; None if the caller may not see it
         self._placed: set[str] = set()
         self._count = 0
 
-    def know(self, nodes: Sequence[Node]) -> None:
+    def fill_in(self, nodes: Sequence[Node]) -> None:
         """Fills in the known facts of each node. A node that the caller may not see loses its name."""
         self._describe([node.ref for node in nodes if node.ref not in self._met])
         for node in nodes:
@@ -146,7 +146,7 @@ class _Walk:
             else:
                 node.about = {**about, **node.about}
 
-    def further(self, level: Sequence[Node]) -> list[Node]:
+    def next_level(self, level: Sequence[Node]) -> list[Node]:
         """The next level, added to the tree."""
         open_: list[Node] = []
         for node in level:
@@ -166,14 +166,14 @@ class _Walk:
                 self._count += 1
                 node.nodes.append(Node(ref, role, doc))
             found += node.nodes
-        self.know(found)
+        self.fill_in(found)
         for node in open_:
             node.nodes = _once_hidden(node.nodes)
         return [node for node in found if node.ref != "hidden"]
 
     def _links(self, refs: Sequence[str]) -> dict[str, list[tuple[str, str, Doc]]]:
         links = tables.links.c
-        here, there = (links.target, links.source) if self._way == "up" else (links.source, links.target)
+        here, there = (links.target, links.source) if self._direction == "up" else (links.source, links.target)
         found: dict[str, list[tuple[str, str, Doc]]] = {}
         for part in chunks(refs):
             query = select(here, there, links.role, links.doc).where(here.in_(part)).order_by(links.time, there)
@@ -186,13 +186,13 @@ class _Walk:
     def _implied(self, ref: str, known: Collection[str]) -> list[tuple[str, str, Doc]]:
         """Links that are not stored: a run made its own files; a name without a version stands for all its versions."""
         run, found = run_in(ref), list[tuple[str, str, Doc]]()
-        if self._way == "up" and run is not None and not ref.startswith("run:") and f"run:{run}" not in known:
+        if self._direction == "up" and run is not None and not ref.startswith("run:") and f"run:{run}" not in known:
             found.append((f"run:{run}", "saves" if ref.startswith("checkpoint:") else "writes", {}))
         if mark := _versions(ref):
             links = tables.links.c
-            column = links.target if self._way == "up" else links.source
+            column = links.target if self._direction == "up" else links.source
             versions = column.startswith(f"{ref}{mark}", autoescape=True)
-            other = links.source if self._way == "up" else links.target
+            other = links.source if self._direction == "up" else links.target
             ends = self._connection.execute(select(column, other).where(versions).distinct().order_by(column)).all()
             names = dict.fromkeys(name for name, _ in self._seen(ends))
             found += [(name, "version", {}) for name in names if name not in known]

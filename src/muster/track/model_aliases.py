@@ -7,7 +7,7 @@ from typing import Final
 
 from sqlalchemy import delete, select
 
-from muster.core.errors import Invalid, NotFound
+from muster.core.errors import Invalid
 from muster.core.event import SYSTEM
 from muster.core.record_events import AliasRemoved, AliasSet
 from muster.store import record_tables as tables
@@ -60,10 +60,3 @@ class Aliases:
                 select(table.alias, table.version).where(table.name == name).order_by(table.alias)
             )
             return {row.alias: row.version for row in rows}
-
-    def by_alias(self, name: str, alias: str) -> Version:
-        version = self.aliases(name).get(alias)
-        if version is None:
-            self.need(name)
-            raise NotFound(f"Model {name!r} has no alias {alias!r}.", f"See `muster models show {name}`.")
-        return self.need_version(name, version)

@@ -38,29 +38,29 @@ class Origins:
         """`projects` returns the projects that a user is in; None: all."""
         self._db, self._projects = db, projects
 
-    def find(self, values: Sequence[str], speaker: RunOwner) -> list[str]:
+    def find(self, values: Sequence[str], owner: RunOwner) -> list[str]:
         """The references in these values, in the order found."""
         named = [value for value in values if _REFERENCE.match(value)]
         paths = list({place for value in values if _PATH.match(value) for place in _above(value.rstrip("/"))})
         found = list(dict.fromkeys([*named, *self._checkpoints(paths)]))
-        seen = self.visible(found, speaker)
+        seen = self.visible(found, owner)
         return [ref for ref in found if ref in seen]
 
-    def names(self, texts: Iterable[str], speaker: RunOwner) -> dict[str, str]:
+    def names(self, texts: Iterable[str], owner: RunOwner) -> dict[str, str]:
         """Each name of a data set → its lineage reference."""
         given = list(texts)
-        seen = self.visible([text for text in given if _REFERENCE.match(text)], speaker)
+        seen = self.visible([text for text in given if _REFERENCE.match(text)], owner)
         return {text: text if text in seen else data_ref(text) for text in given}
 
-    def visible(self, refs: Sequence[str], speaker: RunOwner) -> set[str]:
+    def visible(self, refs: Sequence[str], owner: RunOwner) -> set[str]:
         """The references that the run may use. References to objects that don't exist are left out."""
         if not refs:
             return set()
-        homes = self._homes(refs, speaker.new)
-        mine = self._projects(speaker.user)
-        return {ref for ref, home in homes.items() if home == speaker.project or mine is None or home in mine}
+        homes = self._homes(refs, owner.new)
+        mine = self._projects(owner.user)
+        return {ref for ref, home in homes.items() if home == owner.project or mine is None or home in mine}
 
-    def speaker(self, run: str) -> RunOwner:
+    def owner(self, run: str) -> RunOwner:
         runs = tables.runs.c
         with self._db.reading() as connection:
             found = connection.execute(select(runs.project, runs.user).where(runs.id == run)).one_or_none()

@@ -47,7 +47,7 @@ _BY_RUN: Final[Mapping[Table, str]] = {
     tables.log_chunks: "job",
     tables.streams: "job",
 }
-_PATIENCE: Final = 200  # milliseconds to wait for the write-ahead log
+_TIMEOUT: Final = 200  # milliseconds to wait for the write-ahead log
 
 
 class Purge:
@@ -177,7 +177,7 @@ def _empty_log(db: RecordDb) -> None:
     connection = db.database.writer.raw_connection()
     try:
         cursor = connection.cursor()
-        cursor.execute(f"PRAGMA busy_timeout = {_PATIENCE}")
+        cursor.execute(f"PRAGMA busy_timeout = {_TIMEOUT}")
         cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         cursor.fetchall()
         cursor.execute("PRAGMA busy_timeout = 15000")

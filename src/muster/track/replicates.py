@@ -58,7 +58,7 @@ def significance(
             _group(label, [views[i]["id"] for i in places], side, i_group == best)
             for i_group, ((label, places), side) in enumerate(zip(groups, sides, strict=True))
         ],
-        "differences": [_told(one, groups) for one in differences],
+        "differences": [_difference_view(one, groups) for one in differences],
         "left_out": [views[i]["id"] for i, value in enumerate(values) if value is None],
         "notes": _notes(groups, sides, by),
     }
@@ -142,7 +142,7 @@ def _group(label: str, runs: list[str], side: Sequence[float], best: bool) -> Gr
     return cast(GroupView, {"label": label, "runs": runs, "best": best, **asdict(estimate(side))})
 
 
-def _told(one: Difference, groups: Sequence[tuple[str, list[int]]]) -> DifferenceView:
+def _difference_view(one: Difference, groups: Sequence[tuple[str, list[int]]]) -> DifferenceView:
     return cast(DifferenceView, {**asdict(one), "labels": [groups[one.first][0], groups[one.second][0]]})
 
 

@@ -25,7 +25,7 @@ class Required:
     def wanted(self, project: str) -> tuple[str, ...]:
         return self._rules().project(project).require
 
-    def judge(self, run: str, project: str) -> Record:
+    def check(self, run: str, project: str) -> Record:
         """Checks again whether the run has the fields that its project requires, and writes the result."""
         wanted = self.wanted(project)
         if not wanted:

@@ -41,11 +41,11 @@ class Change:
 
 
 class Runs:
-    """`judge` returns a record that checks the required fields of a run again; see `required.py`."""
+    """`check_required` returns a record that checks the required fields of a run again; see `required.py`."""
 
     def __init__(self, db: RecordDb, experiments: Experiments) -> None:
         self._db, self._experiments = db, experiments
-        self.judge: values.Judge = lambda run, project: lambda connection: None
+        self.check_required: values.RequiredCheck = lambda run, project: lambda connection: None
 
     # --- one run ----------------------------------------------------------------------------------------------------
 
@@ -93,7 +93,7 @@ class Runs:
                 created(run),
                 values.params_record(run.id, given, attempt=0, actor=user, now=now),
                 values.tags_record(run.id, labels, actor=user, now=now),
-                self.judge(run.id, project),
+                self.check_required(run.id, project),
                 *records,
                 events=[self._db.event(RunCreated(name, source), user, project, run.id)],
             )
@@ -175,7 +175,7 @@ class Runs:
             now = self._db.now()
             self._db.write(
                 values.params_record(run, flattened, attempt=attempt, actor=actor, now=now),
-                *self._judged(found),
+                *self._recheck_required(found),
                 events=[self._db.event(named(RunParams, flattened), actor, found.project, run)],
             )
 
@@ -186,7 +186,7 @@ class Runs:
             found = self.need(run)
             self._db.write(
                 values.tags_record(run, given, actor=actor, now=self._db.now()),
-                *self._judged(found),
+                *self._recheck_required(found),
                 events=[self._db.event(named(RunTags, given), actor, found.project, run)],
             )
 
@@ -230,7 +230,7 @@ class Runs:
             row = note_row(old.project, old.id, now, actor, "end", f"Ended: {phase}.", {"phase": phase})
             records.append(lambda connection: add(connection, tables.notes, [row]))
         if phase in FINAL or not old.valid:
-            records.append(self.judge(old.id, old.project))
+            records.append(self.check_required(old.id, old.project))
         return records
 
     def _hidden(self, run: str, actor: str, since: float | None) -> Run:
@@ -257,9 +257,9 @@ class Runs:
                     "Log it under another name, or start a new run.",
                 )
 
-    def _judged(self, run: Run) -> list[Record]:
+    def _recheck_required(self, run: Run) -> list[Record]:
         """Checks required fields again if some were missing: they may be set now."""
-        return [] if run.valid else [self.judge(run.id, run.project)]
+        return [] if run.valid else [self.check_required(run.id, run.project)]
 
     def _values(self, table: Table, runs: Sequence[str]) -> dict[str, dict[str, str]]:
         found: dict[str, dict[str, str]] = {run: {} for run in runs}

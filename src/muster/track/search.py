@@ -23,7 +23,7 @@ from muster.track.record_db import RecordDb
 from muster.track.run_views import cells, views
 
 MOST: Final = 10_000  # runs per page
-_PATIENCE: Final = 30.0  # seconds that a query may take
+_TIMEOUT: Final = 30.0  # seconds that a query may take
 _NEAR: Final = 1000  # runs that are tried before all are
 _HINTED: Final = 2000  # names that are searched for a similar one
 _MOST_HINTS: Final = 5
@@ -47,7 +47,7 @@ class _Key:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _PageRequest:
     node: Node
     sorts: tuple[Sort, ...]
     within: list[ColumnElement[bool]]
@@ -70,12 +70,12 @@ class _Edge:
     spoiled: Select[Any] | None = None  # finds a row if the index lacks some runs
 
     @classmethod
-    def of(cls, asked: _Asked) -> _Edge | None:
-        if not asked.sorts:
+    def of(cls, request: _PageRequest) -> _Edge | None:
+        if not request.sorts:
             created = runs.c.created_at
             return cls(select(created).order_by(created.desc()), created, True)
-        field, down = asked.sorts[0].field, asked.sorts[0].down
-        if len(asked.sorts) > 1 or field.kind != "metric" or field.part != "last":
+        field, down = request.sorts[0].field, request.sorts[0].down
+        if len(request.sorts) > 1 or field.kind != "metric" or field.part != "last":
             return None
         table = metric_series.alias()  # an alias, since conditions use the table too
         series = table.c
@@ -107,70 +107,70 @@ class Search:
         Runs without a value in the sort field come last. Raises QueryError, and Invalid for a wrong cursor.
         """
         now = self._db.now()
-        asked = _Asked(
+        request = _PageRequest(
             parse(query, now) if isinstance(query, str) else query,
             parse_sort(sort) if isinstance(sort, str) else tuple(sort),
             _within(projects, hidden, experiments),
             max(1, min(limit, MOST)),
         )
-        with self._db.reading(_PATIENCE) as connection:
+        with self._db.reading(_TIMEOUT) as connection:
             patterns = register(connection)
-            rows = self._near(connection, asked) if after is None else None
+            rows = self._near(connection, request) if after is None else None
             if rows is None:
-                rows = self._far(connection, asked, after)
-            total = self._count(connection, asked) if count else None
+                rows = self._far(connection, request, after)
+            total = self._count(connection, request) if count else None
         if patterns.spent:
             raise Invalid("A pattern of the query takes too long.", "Make it simpler, or narrow the query otherwise.")
-        ids = [row[0] for row in rows[: asked.limit]]
-        cursor = _cursor(asked.mark, rows[asked.limit - 1][1:]) if len(rows) > asked.limit else None
-        return Page(ids, cursor, total, () if ids or after else self._hints(asked.node, projects))
+        ids = [row[0] for row in rows[: request.limit]]
+        cursor = _cursor(request.mark, rows[request.limit - 1][1:]) if len(rows) > request.limit else None
+        return Page(ids, cursor, total, () if ids or after else self._hints(request.node, projects))
 
     def views(self, ids: Sequence[str]) -> list[RunView]:
         """The runs in the given order. An id without a run is left out."""
-        with self._db.reading(_PATIENCE) as connection:
+        with self._db.reading(_TIMEOUT) as connection:
             register(connection)
             return views(connection, ids)
 
     def cells(self, ids: Sequence[str], columns: Sequence[Field]) -> list[RunCells]:
         """The runs in the given order, each with the values of these columns. An id without a run is left out."""
-        with self._db.reading(_PATIENCE) as connection:
+        with self._db.reading(_TIMEOUT) as connection:
             register(connection)
             return cells(connection, self._compiler(), ids, columns)
 
-    def _near(self, connection: Connection, asked: _Asked) -> Sequence[Row[Any]] | None:
+    def _near(self, connection: Connection, request: _PageRequest) -> Sequence[Row[Any]] | None:
         """A page from only the first runs in the order; None if they don't fill it.
 
         Most queries match many runs: then checking the first thousand is enough, however many there are.
         """
-        edge = _Edge.of(asked)
-        if edge is None or asked.limit > _NEAR // 4:
+        edge = _Edge.of(request)
+        if edge is None or request.limit > _NEAR // 4:
             return None
         reach = connection.execute(edge.values.offset(_NEAR).limit(1)).scalar()
         spoiled = edge.spoiled is not None and connection.execute(edge.spoiled).first() is not None
         if reach is None or spoiled:
             return None
         compiler = self._compiler(few=True)
-        keys = _keys(compiler, asked.sorts)
+        keys = _keys(compiler, request.sorts)
         # Strictly before the edge: runs that share its value may be on both sides of it.
         inside = edge.column > reach if edge.down else edge.column < reach
-        statement = _selected(compiler, asked, keys).where(inside)
+        statement = _selected(compiler, request, keys).where(inside)
         if edge.joined is not None:
             statement = statement.join(*edge.joined)
-        rows = connection.execute(statement.order_by(*_order(keys)).limit(asked.limit + 1)).all()
-        return rows if len(rows) > asked.limit else None
+        rows = connection.execute(statement.order_by(*_order(keys)).limit(request.limit + 1)).all()
+        return rows if len(rows) > request.limit else None
 
-    def _far(self, connection: Connection, asked: _Asked, after: str | None) -> Sequence[Row[Any]]:
+    def _far(self, connection: Connection, request: _PageRequest, after: str | None) -> Sequence[Row[Any]]:
         compiler = self._compiler()
-        keys = _keys(compiler, asked.sorts)
-        statement = _selected(compiler, asked, keys)
+        keys = _keys(compiler, request.sorts)
+        statement = _selected(compiler, request, keys)
         if after is not None:
             found = statement.subquery()
             keys = [_Key(found.c[f"k{i}"], key.down, key.always) for i, key in enumerate(keys)]
-            statement = select(found).where(_beyond(keys, _read_cursor(after, asked.mark, len(keys))))
-        return connection.execute(statement.order_by(*_order(keys)).limit(asked.limit + 1)).all()
+            statement = select(found).where(_beyond(keys, _read_cursor(after, request.mark, len(keys))))
+        return connection.execute(statement.order_by(*_order(keys)).limit(request.limit + 1)).all()
 
-    def _count(self, connection: Connection, asked: _Asked) -> int:
-        where = and_(self._compiler().condition(asked.node), *asked.within)
+    def _count(self, connection: Connection, request: _PageRequest) -> int:
+        where = and_(self._compiler().condition(request.node), *request.within)
         return connection.execute(select(func.count()).select_from(runs).where(where)).scalar_one()
 
     def _compiler(self, few: bool = False) -> Compiler:
@@ -182,7 +182,7 @@ class Search:
         found: list[str] = []
         for field in dict.fromkeys(_fields(node)):
             if field.kind in spaces and len(found) < _MOST_HINTS:
-                with self._db.reading(_PATIENCE) as connection:
+                with self._db.reading(_TIMEOUT) as connection:
                     near = _nearest(connection, spaces[field.kind], field.name, projects)
                 if near != field.name:
                     kind = {"param": "parameter"}.get(field.kind, field.kind)
@@ -224,9 +224,9 @@ def _within(
     return found
 
 
-def _selected(compiler: Compiler, asked: _Asked, keys: Sequence[_Key]) -> Select[Any]:
+def _selected(compiler: Compiler, request: _PageRequest, keys: Sequence[_Key]) -> Select[Any]:
     columns = [runs.c.id, *(key.value.label(f"k{i}") for i, key in enumerate(keys))]
-    return select(*columns).where(compiler.condition(asked.node), *asked.within)
+    return select(*columns).where(compiler.condition(request.node), *request.within)
 
 
 def _order(keys: Sequence[_Key]) -> list[ColumnElement[Any]]:

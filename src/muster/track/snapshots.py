@@ -92,8 +92,8 @@ class Snapshots:
         digests = [*self.manifest(tree).digests(), tree]
         turn, seen = self._whole.get((tree, holder), (-1, 0.0))
         if turn == self._blobs.turn and time.monotonic() - seen < GRACE / 4:
-            self._blobs.vouch(digests)
-            if turn == self._blobs.turn:  # nothing was deleted before `vouch`
+            self._blobs.protect(digests)
+            if turn == self._blobs.turn:  # nothing was deleted before `protect`
                 return True
         turn = self._blobs.turn
         if self._blobs.missing(digests, holder):

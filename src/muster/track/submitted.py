@@ -54,11 +54,11 @@ class SubmittedJobs:
         found = self._find(speaker, spec["run"], spec.get("envs") or {}, spec.get("data") or ())
         return list(_rows(event, data, found))
 
-    def _find(self, speaker: RunOwner, run: str, envs: Mapping[str, str], data: Sequence[str]) -> _Found:
+    def _find(self, owner: RunOwner, run: str, envs: Mapping[str, str], data: Sequence[str]) -> _Found:
         params = command_params(run, envs)
-        reads = list(self._origins.names(data, speaker).values())
-        sources = self._origins.find(list(params.values()), speaker)
-        return _Found(self._experiments.of_project(speaker.project), params, reads, sources)
+        reads = list(self._origins.names(data, owner).values())
+        sources = self._origins.find(list(params.values()), owner)
+        return _Found(self._experiments.of_project(owner.project), params, reads, sources)
 
 
 def _rows(event: Event, data: JobSubmitted, found: _Found) -> Iterator[tuple[Any, dict[str, Any]]]:

@@ -56,7 +56,7 @@ class Tracking:
         self.runs = Runs(db, self.experiments)
         self.external = External(db, self.runs)
         self.required = Required(lambda: store.state().rules)
-        self.runs.judge = self.required.judge
+        self.runs.check_required = self.required.check
         self.retention = Retention(db, self.blobs, lambda: store.state().rules)
         self.lineage = Lineage(db)
         self.search, self.saved = Search(db), SavedQueries(db)

@@ -16,14 +16,12 @@ from muster.track.rows import Doc, chunks, note_row
 
 PURGED: Final = "purged:"  # prefix of a run's id in track_marks: nothing of it may come back
 OPENED: Final = "opened:"  # prefix of a run's id and the digest of a script's key: the attempt that the key opened
-Judge = Callable[[str, str], Record]  # for a run and its project
+RequiredCheck = Callable[[str, str], Record]  # for a run and its project
 _SHOWN: Final = 200  # characters of a value in a logbook note
 
 
-def params_record(
-    run: str, given: Mapping[str, str], *, attempt: int, actor: str, now: float, noted: bool = True
-) -> Record:
-    """Sets parameters. `noted`: a change gets a logbook note; one between two attempts is in their diff instead."""
+def params_record(run: str, given: Mapping[str, str], *, attempt: int, actor: str, now: float) -> Record:
+    """Sets parameters. A change within an attempt gets a logbook note; one between two attempts is in their diff."""
 
     def record(connection: Connection) -> None:
         project = project_of(connection, run)
@@ -38,9 +36,9 @@ def params_record(
         changed = {key: known[key] for key, value in given.items() if _differs(known.get(key), value)}
         old = {key: value for key, (value, _) in changed.items()}
         _keep(connection, run, "params", old, given, attempt=attempt, actor=actor, now=now)
-        told = {key: value for key, (value, by) in changed.items() if by == attempt or not attempt}
-        if told and noted:
-            add(connection, tables.notes, [_told(project, run, told, given, attempt, actor, now)])
+        replaced = {key: value for key, (value, by) in changed.items() if by == attempt or not attempt}
+        if replaced:
+            add(connection, tables.notes, [_change_note(project, run, replaced, given, attempt, actor, now)])
 
     return record
 
@@ -121,7 +119,7 @@ def _keep(
     )
 
 
-def _told(
+def _change_note(
     project: str, run: str, old: Mapping[str, str], new: Mapping[str, str], attempt: int, actor: str, now: float
 ) -> Row:
     lines = [f"`{key}`: `{value[:_SHOWN]}` → `{new[key][:_SHOWN]}`" for key, value in old.items()]

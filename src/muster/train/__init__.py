@@ -1,4 +1,4 @@
-"""The paved road for PyTorch: one loop, any parallelism from one mesh, saved without stopping, resumed to the bit.
+"""Training with PyTorch: one loop, any parallelism from one mesh, asynchronous checkpoints, bit-exact resume.
 
     from muster.train import read_config, train
 

@@ -7,8 +7,8 @@
     python -m muster.train config.yaml --check                               reads and checks, trains nothing
     python -m muster.train config.yaml --export model.safetensors            the newest checkpoint as one file
 
-It goes on from the newest checkpoint if there is one. Exit codes: 0 complete, 1 failed, 2 a mistake in
-the configuration or its data, 75 stopped before the end on request, with everything saved: start it again to go on.
+It resumes from the newest checkpoint if there is one. Exit codes: 0 complete; 1 failed; 2 a mistake in the
+configuration or its data; 75 stopped on request before the end, with everything saved: start it again to continue.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _export(config: Config, file: Path) -> int:
 
 
 def _tell(error: Exception, code: int) -> int:
-    """What a user can mend needs no traceback."""
+    """Prints an error that the user can fix, without a traceback."""
     rank = f"rank {runtime.rank()}: " if runtime.world_size() > 1 else ""
     sys.stderr.write(f"muster: {rank}{type(error).__name__}: {error}\n")
     return code

@@ -1,4 +1,4 @@
-"""The configuration of a run: one tree of dataclasses, each section beside its owner, read from YAML, TOML or JSON.
+"""The configuration of a run: a tree of dataclasses, read from YAML, TOML or JSON. Owners define their sections.
 
     task: language                # or package.module:Class
     steps: 300
@@ -8,7 +8,7 @@
     optimizer: {lr: 1e-3}
     checkpoint: {every: 10m, keep: 3}
 
-Every mistake is reported at once, with where it is, what was given, what was expected and the nearest name.
+All mistakes are reported at once, each with its position, the given and the expected value, and the nearest name.
 """
 
 from __future__ import annotations
@@ -38,38 +38,38 @@ _PRECISIONS: Final = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 
 @dataclass(frozen=True, slots=True)
 class SourceSettings:
-    """One set of samples. A source's name keys its shuffle and enters the ledger: keep it when files move."""
+    """One set of samples. The name is part of the shuffle's key and of the ledger: keep it if the files are moved."""
 
     path: str
-    name: str | None = None  # the path when not given
-    format: str | None = None  # the usual one of the task when not given
+    name: str | None = None  # default: the path
+    format: str | None = None  # default: the task's
     weight: float = bounded(1.0, above=0)
 
 
 @dataclass(frozen=True, slots=True)
 class DataSettings:
-    """The section `data`. The batch is that of all ranks together, so the run is the same on any number of them."""
+    """The section `data`. `batch` is the global batch, so a run is the same on any number of ranks."""
 
     batch: int = bounded(32, low=1)  # samples a step
-    micro_batch: int | None = bounded(None, low=1)  # samples that a rank takes at once; all of its share if not given
+    micro_batch: int | None = bounded(None, low=1)  # samples per micro-batch of a rank; default: its whole share
     sources: tuple[SourceSettings, ...] = ()
     evaluate: tuple[SourceSettings, ...] = ()
     shuffle: bool = True
-    seed: int | None = None  # of the order; the run's when not given
-    ahead: int = bounded(2, low=1)  # steps that are read before they are needed
-    may_change: bool = False  # let a run continue with other sources, batch or seed than it was saved with
+    seed: int | None = None  # of the order; default: the run's
+    ahead: int = bounded(2, low=1)  # steps to read ahead
+    may_change: bool = False  # allow a resumed run to have other sources, another batch or seed
 
 
 @dataclass(frozen=True, slots=True)
 class Every:
-    """How often: by steps, by seconds, or (neither) as measured costs and failures suggest."""
+    """An interval in steps or seconds, or automatic (neither): from measured costs and failures."""
 
     steps: int | None = None
     seconds: float | None = None
 
     @classmethod
     def parse(cls, raw: Any) -> Every:
-        """From 50 (steps), "10m" or "auto"."""
+        """Parses 50 (steps), "10m" or "auto"."""
         if isinstance(raw, int) and not isinstance(raw, bool) and raw > 0:
             return cls(steps=raw)
         if isinstance(raw, str) and raw.strip() == "auto":
@@ -85,20 +85,20 @@ class Checkpoints:
 
     where: str | None = None  # a folder or s3://bucket/prefix; the job's folder, or ./checkpoints alone
     every: Every | None = parsed(None, Every.parse, "steps (50), a duration (10m) or auto")  # the job's, or auto
-    keep: int | None = bounded(None, low=1)  # the newest; the job's, or 3
-    keep_every: int = bounded(0, low=0)  # steps: those that it divides stay for ever
+    keep: int | None = bounded(None, low=1)  # number of newest ones; default: the job's, or 3
+    keep_every: int = bounded(0, low=0)  # checkpoints at multiples of this step are kept forever
     at_end: bool = True  # save after the last step
-    wait: bool = False  # stop training until each save is written, instead of writing beside it
-    tolerate: int = bounded(3, low=0)  # failed saves in a row that don't end the run
+    wait: bool = False  # block training until each save is written
+    tolerate: int = bounded(3, low=0)  # consecutive failed saves that don't end the run
     failures_per_day: float | None = bounded(None, above=0)  # of all devices together, for `every: auto`
-    grace: float = parsed(30.0, duration, "a duration, as 30s")  # until SIGKILL follows SIGTERM, where nobody says
+    grace: float = parsed(30.0, duration, "a duration, as 30s")  # seconds from SIGTERM to SIGKILL, if not known
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """The section `evaluate`: the mean loss on held-out samples, always the same ones."""
+    """The section `evaluate`: the mean loss on a fixed set of held-out samples."""
 
-    every: int | None = bounded(None, low=1)  # steps; never when not given
+    every: int | None = bounded(None, low=1)  # steps; default: never
     batches: int = bounded(8, low=1)  # of the training batch's size
     at_end: bool = True
 
@@ -123,22 +123,22 @@ class Config:
     parallel: ParallelSettings = field(default_factory=ParallelSettings)
     precision: Precision = short(Precision(), lambda raw: {"compute": _PRECISIONS.get(raw, raw)})
     optimizer: OptimSettings = field(default_factory=OptimSettings)
-    clip: float | None = bounded(1.0, above=0)  # the gradient's norm, at most
+    clip: float | None = bounded(1.0, above=0)  # maximum norm of the gradient
     schedule: Schedule = short(Schedule(), lambda raw: {"kind": raw})
     guards: Guards = field(default_factory=Guards)
     checkpoint: Checkpoints = field(default_factory=Checkpoints)
     evaluate: Evaluation = field(default_factory=Evaluation)
     profile: Profile = field(default_factory=Profile)
-    folder: str | None = None  # for traces and the file `profile`; where local checkpoints go, else the working folder
+    folder: str | None = None  # for traces and the file `profile`; default: local checkpoints, or the working folder
     print_every: int = bounded(10, low=1)  # steps between two lines of output
-    peak_flops: float | None = bounded(None, above=0)  # of one device, for MFU where the table doesn't know it
+    peak_flops: float | None = bounded(None, above=0)  # of one device, for MFU, if it isn't in the table
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
 
 def read_config(source: str | Path | Mapping[str, Any], overrides: Sequence[str] = ()) -> Config:
-    """The configuration in a file or mapping, with `key.key=value` overrides; ConfigError with every mistake in it."""
+    """Reads a file or mapping, with `key.key=value` overrides. Raises ConfigError with every mistake."""
     problems: list[Problem] = []
     name = "the configuration" if isinstance(source, Mapping) else str(source)
     raw: Any = source if isinstance(source, Mapping) else _load(Path(source), problems)
@@ -164,7 +164,7 @@ def _load(path: Path, problems: list[Problem]) -> Any:
         return readers[path.suffix](path.read_text("utf-8"))
     except FileNotFoundError:
         problems.append(Problem(str(path), "no such file", "a configuration", f"Looked for it in {Path.cwd()}."))
-    except (OSError, ValueError) as error:  # a syntax error of each of the three is a ValueError
+    except (OSError, ValueError) as error:  # all three parsers raise a ValueError for a syntax error
         words = " ".join(str(error).split())
         problems.append(Problem(str(path), words, f"a readable {path.suffix} file"))
     return None
@@ -177,7 +177,7 @@ def _yaml(text: str) -> Any:
         raise ValueError("PyYAML is not installed: install it, or write the file as .toml or .json") from None
 
     class Loader(yaml.SafeLoader):
-        """Refuses a key that stands twice, of which YAML would silently take the last."""
+        """A YAML loader that rejects duplicate keys; YAML would silently use the last one."""
 
         def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
             _once([(self.construct_object(key), None) for key, _ in node.value])
@@ -198,7 +198,7 @@ def _once(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
 
 
 def _overridden(raw: Any, overrides: Sequence[str], problems: list[Problem]) -> Any:
-    """A copy with `optimizer.lr=1e-3` and the like put in; a value is read as JSON, or else as text."""
+    """A copy with overrides such as `optimizer.lr=1e-3` applied. A value is parsed as JSON, else used as text."""
     tree: Any = _copied(raw)
     for override in overrides:
         path, equals, text = override.partition("=")

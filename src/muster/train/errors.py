@@ -7,11 +7,11 @@ TrainError                  what happened, with the numbers, and what to do
 │   ├── CheckpointFull      no room for it
 │   ├── CheckpointDamaged   files that are not as they were saved
 │   ├── CheckpointMismatch  a checkpoint of another model or of another data order
-│   └── CheckpointHeld      another run writes into the same place
+│   └── CheckpointHeld      another run writes to the same store
 ├── ModelFileError          a file or folder with a model's weights that is damaged or of a kind not known here
 └── Diverged                a guard stopped the run: NaN, an exploding gradient or a loss spike
 
-What is wrong with data is a `muster.data.errors.DataError`, which needs no torch.
+Problems of data are `muster.data.errors.DataError`, which doesn't need torch.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One mistake in a configuration: where, what was given, what was expected, how to mend it."""
+    """One mistake in a configuration: the field, the given and the expected value, and a hint."""
 
     where: str
     given: str
@@ -34,11 +34,11 @@ class Problem:
 
 
 class TrainError(Exception):
-    """The root of what the training runtime raises."""
+    """The base class of the training runtime's errors."""
 
 
 class ConfigError(TrainError):
-    """Every mistake of one configuration."""
+    """All mistakes of one configuration."""
 
     def __init__(self, problems: Sequence[Problem], source: str = "the configuration") -> None:
         self.problems = list(problems)
@@ -68,7 +68,7 @@ class CheckpointMismatch(CheckpointError):
 
 
 class CheckpointHeld(CheckpointError):
-    """Another run writes into the same place."""
+    """Another run writes to the same store."""
 
 
 class ModelFileError(TrainError):

@@ -1,4 +1,4 @@
-"""The mean loss, and whatever else a task measures, on held-out samples: the same ones each time, on any layout."""
+"""Evaluation: the mean loss and a task's other metrics on held-out samples, always the same ones, in any layout."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from muster.train.task import Data, Measures
 
 
 def evaluate(run: Session) -> dict[str, float]:
-    """Means over the items of `evaluate.batches` batches, reported by the first rank; the same on every rank."""
+    """Means over the items of `evaluate.batches` batches: the same on every rank, reported by the first."""
     plan, held_out = run.plan, run.plan.held_out
     if held_out is None:
         return {}
@@ -38,7 +38,7 @@ def evaluate(run: Session) -> dict[str, float]:
 
 
 class _Sums:
-    """Adds up what a task measures beside its loss, where the model's output is."""
+    """Sums a task's additional metrics on the ranks that have the model's output."""
 
     def __init__(self, run: Session) -> None:
         self.run = run
@@ -52,7 +52,7 @@ class _Sums:
         return task.loss(output, batch)
 
     def reduced(self) -> dict[str, Tensor]:
-        """Over all ranks. Pipeline stages other than the last saw no output, so they learn the names first."""
+        """Reduces over all ranks. Only the last pipeline stage has an output, so the others get the names first."""
         task = self.run.plan.task
         if not isinstance(task, Measures):
             return {}
@@ -69,6 +69,6 @@ def _loader(run: Session, held_out: Data) -> Loader:
 
 
 def _batches(run: Session, held_out: Data) -> int:
-    """As many as are asked for, but no sample twice."""
+    """The requested number of batches, but each sample at most once."""
     whole = sum(len(each.samples) for each in held_out.supplies) // run.config.data.batch
     return max(1, min(run.config.evaluate.batches, whole))

@@ -1,7 +1,6 @@
-"""Feeds the loop: each step's micro-batches on the device, and what all ranks agreed about the step.
+"""Provides the loop's input: each step's micro-batches on the device, and the totals of the step over all ranks.
 
-The next step's samples are taken from the loader, sent to the device and counted while the device still works on the
-step before, so that a step begins with everything at hand.
+The samples of the next step are loaded, sent to the device and counted while the device still runs the current step.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from muster.train.task import Data, Task, Tensors
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One step's work, the same on every rank but for the micro-batches."""
+    """The input of one step. Only the micro-batches differ between ranks."""
 
     micros: list[Micro]
     items: int  # in the global batch
@@ -35,7 +34,7 @@ class Turn:
 
 @dataclass(slots=True)
 class Feed:
-    """`ask` for a step's data, do something else, `take` it. One question at a time."""
+    """Prefetches one step: `ask` starts, `take` returns the result. Only one step at a time."""
 
     loader: Loader
     task: Task
@@ -49,44 +48,44 @@ class Feed:
         self._agreement = Agreement(self.gang.talk)
 
     def ask(self, position: int, save: bool = False) -> None:
-        """Starts on the step at this position of the data; `save` is this rank's wish for a save before it."""
+        """Starts to load the step at this position of the data. `save`: this rank requests a save before it."""
         batches = self.loader.at(position)
         self._micros = [micro(self.task, batch.arrays, self.mesh.device) for batch in batches]
         items, hashed = sum(self.task.items(batch.arrays) for batch in batches), sum(batch.hash for batch in batches)
         if self.mesh.place["tp"] or self.mesh.place["pp"]:
-            items = hashed = 0  # a tensor or pipeline peer reads the same samples: they count once
+            items = hashed = 0  # tensor and pipeline peers read the same samples, which count once
         asked = self.requests.look()
         wishes = (asked.stop, asked.term, asked.spot, asked.save or save, asked.profile)
         self._agreement.start([items, signed(hashed), *(int(bool(wish)) for wish in wishes)])
 
     def take(self) -> Turn:
-        """What was asked for, once every rank has asked."""
+        """The requested step, once every rank has requested it."""
         items, hashed, *wishes = self._agreement.result()
         micros, self._micros = self._micros, []
         return Turn(micros, items, unsigned(hashed), Asked(*wishes))
 
 
 def order_of(config: Config, data: Data, batch: int) -> Order:
-    """The order in which a task's data are read."""
+    """The order of a task's data."""
     sources = tuple(Source(each.name, len(each.samples), each.weight) for each in data.supplies)
     seed = config.seed if config.data.seed is None else config.data.seed
     return Order(sources, batch, seed, config.data.shuffle)
 
 
 def described(order: Order) -> dict[str, Any]:
-    """What a checkpoint must have in common with a run that continues its data."""
+    """The properties of the data that must be equal in a checkpoint and the run that resumes it."""
     sources = [[source.name, source.size, source.weight] for source in order.sources]
     return {"sources": sources, "batch": order.batch, "seed": order.seed, "shuffle": order.shuffle}
 
 
 def micro(task: Task, arrays: Arrays, device: torch.device) -> Micro:
-    """A micro-batch as the model takes it."""
+    """A micro-batch in the form of the model's input."""
     batch = to_device(arrays, device)
     return Micro(task.inputs(batch), batch)
 
 
 def to_device(arrays: Arrays, device: torch.device) -> Tensors:
-    """Tensors on the device; to a GPU by way of pinned memory, so that the copy stops nobody."""
+    """Copies arrays to the device; to a GPU from pinned memory, asynchronously."""
     tensors = {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()}
     if device.type == "cpu":
         return tensors

@@ -1,8 +1,8 @@
-"""The processes of a run: joining them, what is asked of any of them, and one small agreement a step.
+"""The processes of a run: joining them, collecting requests to any of them, and one small all-reduce per step.
 
-Requests reach ranks at different moments, but all must stop or save after the same step. So each step every rank adds a
-few numbers (its share of the step's items, of its samples' hash, what was asked of it) into one all-reduce of 56 bytes
-on the host's network, started while the device still works on the step before: nobody waits for it.
+Requests reach ranks at different times, but all ranks must stop or save after the same step. So each step has one
+all-reduce of 56 bytes over the host's network: the number of items, the sum of the sample hashes, and the requests. It
+is started while the device still runs the step before, so training doesn't wait for it.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ import torch.distributed as dist
 from muster import runtime, wire
 from muster.train.errors import MeshError
 
-SPOT_SECONDS: Final = 120.0  # until it goes, when the file doesn't hold a Unix time
-LOOK_SECONDS: Final = 1.0  # between two looks for that file and the one that asks for a profile
+SPOT_SECONDS: Final = 120.0  # seconds until the node is lost, if the file contains no Unix time
+LOOK_SECONDS: Final = 1.0  # seconds between two checks for that file and the profile request
 
 Device = Literal["auto", "cpu", "cuda"]
 
 
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """This process among those of the run."""
+    """This process and its process group."""
 
     device: torch.device
     rank: int
     world: int
-    talk: dist.ProcessGroup | None  # on the host, for agreements; None alone
+    talk: dist.ProcessGroup | None  # on the host, for agreements; None for a single process
 
     @property
     def leads(self) -> bool:
         return self.rank == 0
 
     def soonest(self, deadline: float | None) -> float | None:
-        """The earliest deadline that any rank knows of: a notice may have reached one rank alone. All ranks call it."""
+        """The earliest deadline of any rank: a notice may have reached only one. All ranks call it together."""
         found = torch.tensor(deadline if deadline is not None else math.inf, dtype=torch.float64)
         if self.talk is not None:
             dist.all_reduce(found, dist.ReduceOp.MIN, group=self.talk)
@@ -52,16 +52,16 @@ class Gang:
 
 
 def join(device: Device) -> Gang:
-    """Joins the other ranks, by NCCL on GPUs and gloo on CPUs; a process alone, or one that has joined, stays as it is.
+    """Joins the process group: NCCL on GPUs, gloo on CPUs. Does nothing for a single process, or if already joined.
 
-    Raises MeshError when `cuda` is asked for and there are fewer GPUs than ranks on this machine.
+    Raises MeshError if `cuda` is requested and the machine has fewer GPUs than ranks.
     """
     where = choose_device(device)
     cuda = where.type == "cuda"
     if cuda:
         torch.cuda.set_device(where)
     elif local_world() > 1 and "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(1)  # more would fight with the other ranks for the cores
+        torch.set_num_threads(1)  # more threads would compete with the other ranks for the cores
     if runtime.world_size() > 1 and not dist.is_initialized():
         dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo", device_id=where if cuda else None)
     if not dist.is_initialized():
@@ -70,14 +70,14 @@ def join(device: Device) -> Gang:
 
 
 def leave() -> None:
-    """Lets go of the others, when all have come that far. After an error it is the process's end that tells them."""
+    """Leaves the process group, after a barrier. After an error, the end of the process informs the others."""
     if dist.is_initialized():
-        dist.barrier()  # one that goes while another still talks to it can abort both, in gloo
+        dist.barrier()  # with gloo, leaving while another rank still communicates can abort both
         dist.destroy_process_group()
 
 
 def choose_device(device: Device) -> torch.device:
-    """One GPU for each rank of this machine, or the CPU for all of them."""
+    """A separate GPU for each rank of this machine, or the CPU for all."""
     gpus, ranks = torch.cuda.device_count(), local_world()
     if device == "cuda" and gpus < ranks:
         raise MeshError(f"device: cuda, but this machine shows {gpus} GPUs to its {ranks} processes. Give one to each.")
@@ -87,13 +87,13 @@ def choose_device(device: Device) -> torch.device:
 
 
 def local_world() -> int:
-    """Processes of the run on this machine."""
+    """The number of the run's processes on this machine."""
     return int(os.environ.get(wire.LOCAL_WORLD_SIZE, runtime.world_size()))
 
 
 @dataclass(slots=True)
 class Asked:
-    """What is asked of a rank, or of any rank once they agreed."""
+    """Requests to one rank, or to any rank after the all-reduce."""
 
     stop: int = 0  # by the platform
     term: int = 0  # by SIGTERM
@@ -102,18 +102,18 @@ class Asked:
     profile: int = 0
 
     def leaving(self) -> str | None:
-        """Why the run is to stop; None when it is not."""
+        """The reason to stop the run; None if there is none."""
         words = ((self.stop, "the platform asked to stop"), (self.term, "SIGTERM"), (self.spot, "a spot notice"))
         return next((why for count, why in words if count), None)
 
 
 @dataclass(slots=True)
 class Requests:
-    """Collects what is asked of this rank, from signals, files and the platform. For the main thread."""
+    """Collects requests to this rank from signals, files and the platform. For the main thread."""
 
-    folder: Path  # where a file `profile` asks for a trace
-    grace: float  # seconds until SIGKILL follows SIGTERM, where nobody says
-    deadline: float | None = None  # Unix time by which the process should have left
+    folder: Path  # a file `profile` in this folder requests a trace
+    grace: float  # seconds from SIGTERM to SIGKILL, if not known otherwise
+    deadline: float | None = None  # Unix time at which the process must have exited
     _term: bool = False
     _usr2: bool = False
     _looked: float = float("-inf")
@@ -130,7 +130,7 @@ class Requests:
             signal.signal(number, handler)
 
     def look(self) -> Asked:
-        """What is asked now. Costs nanoseconds, and once a second a look at two files."""
+        """The current requests. Takes nanoseconds; checks two files once per second."""
         now = time.monotonic()
         if now - self._looked >= LOOK_SECONDS:
             self._looked, self._files = now, self._look_at_files()
@@ -162,7 +162,7 @@ class Requests:
 
 @dataclass(slots=True)
 class Agreement:
-    """Sums a few whole numbers over the ranks, one round at a time. Alone, the sum is one's own."""
+    """Sums a few integers over the ranks, one round at a time. A single process gets its own values."""
 
     talk: dist.ProcessGroup | None
     _sum: torch.Tensor | None = None
@@ -183,5 +183,5 @@ class Agreement:
 def _spot_deadline(notice: Path) -> float:
     try:
         return float(notice.read_text().strip())
-    except (OSError, ValueError):  # empty, or in a cloud's own words: the notice counts all the same
+    except (OSError, ValueError):  # empty, or in a format of the cloud: the notice counts anyway
         return time.time() + SPOT_SECONDS

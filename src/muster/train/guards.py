@@ -1,12 +1,12 @@
-"""Guards against NaN, exploding gradients and loss spikes, judged on the device and acted upon one step later.
+"""Guards against NaN, exploding gradients and loss spikes: evaluated on the device, handled by the host one step later.
 
-A step's loss and gradient norm are the same on every rank, so every rank comes to the same verdict without a word to
-the others. The verdict stays a device tensor: it masks the optimizer's step there, so that a bad step never reaches the
-weights, and the host reads it a step later, when the copy has arrived by itself. What the host does is the policy:
+A step's loss and gradient norm are the same on every rank, so all ranks compute the same verdict without
+communication. The verdict is a device tensor that masks the optimizer's step, so a bad step never changes the weights.
+The host reads it one step later, when the asynchronous copy is complete, and acts by the policy:
 
-    skip        nothing more: the batch had no effect
-    rollback    the last good checkpoint is loaded, and training goes on with data that it has not seen
-    stop        the run ends with an error; nothing is saved, the checkpoints before it stay
+    skip        does nothing more: the batch had no effect
+    rollback    loads the newest checkpoint, and continues with data that was not used yet
+    stop        ends the run with an error, without a save; earlier checkpoints stay
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ class Guards:
     gradient_limit: float = bounded(100.0, above=0)
     spike: Policy = "off"
     spike_sigmas: float = bounded(6.0, above=0)
-    spike_window: int = bounded(100, low=2)  # steps that the running mean remembers, and waits for at first
-    patience: int = bounded(10, low=1)  # bad steps in a row: one more stops the run whatever the policy
-    rollbacks: int = bounded(3, low=0)  # of one process; one more stops the run
+    spike_window: int = bounded(100, low=2)  # window of the running mean; also the steps before the first check
+    patience: int = bounded(10, low=1)  # consecutive bad steps; one more stops the run under any policy
+    rollbacks: int = bounded(3, low=0)  # per process; one more stops the run
 
 
 @dataclass(slots=True)
 class Verdict:
-    """What the host makes of one step: what to do, and a sentence for the run's logbook when something was wrong."""
+    """The host's decision about one step: the action, and a logbook note if something was wrong."""
 
     action: Action
     text: str = ""
@@ -51,11 +51,11 @@ class Verdict:
 
 @dataclass(slots=True)
 class Guard:
-    """Watches one run. `judge` works on the device, `act` on the host, in the order of the steps."""
+    """The guards of one run. `judge` runs on the device, `act` on the host, in the order of the steps."""
 
     settings: Guards
     device: torch.device
-    scaled: bool = False  # fp16: an infinite gradient is the scaler's business, which lowers its scale and goes on
+    scaled: bool = False  # fp16: an infinite gradient is handled by the scaler, which lowers its scale
     running: Tensor = field(init=False)  # f64[3]: good steps, mean of the loss, variance of the loss
     in_a_row: int = field(init=False, default=0)
     rolled_back: int = field(init=False, default=0)
@@ -64,7 +64,7 @@ class Guard:
         self.running = torch.zeros(3, dtype=torch.float64, device=self.device)
 
     def judge(self, loss: Tensor, norm: Tensor) -> Tensor:
-        """0 for a good step, else NAN, GRADIENT or SPIKE, as a device scalar; no host synchronisation."""
+        """0 for a good step, else NAN, GRADIENT or SPIKE, as a device scalar. No host synchronization."""
         settings, loss, norm = self.settings, loss.double(), norm.double()
         code = torch.zeros((), dtype=torch.float64, device=self.device)
         finite = loss.isfinite() if self.scaled else loss.isfinite() & norm.isfinite()
@@ -79,7 +79,7 @@ class Guard:
         return code
 
     def act(self, step: int, code: float, loss: float, norm: float) -> Verdict:
-        """What to do about a step whose verdict has arrived; `step` is that step's number as people count, from 1."""
+        """The action for a step whose verdict has arrived. `step` is counted from 1."""
         if code == 0:
             self.in_a_row = 0
             return Verdict("go")
@@ -97,7 +97,7 @@ class Guard:
         return Verdict(policy, text)
 
     def state(self) -> dict[str, Any]:
-        """What an exact resume needs. Reads the device: for saves, not for steps."""
+        """The state for an exact resume. Synchronizes with the device, so it is only for saves."""
         return {"running": self.running.tolist(), "in_a_row": self.in_a_row}
 
     def load(self, state: Mapping[str, Any]) -> None:
@@ -111,7 +111,7 @@ class Guard:
         return (count >= self.settings.spike_window) & (loss > limit)
 
     def _remember(self, loss: Tensor, good: Tensor) -> None:
-        """Exponential mean and variance (West), with the plain mean of the first steps as a start."""
+        """Updates the exponential mean and variance (West); the first steps use the plain mean."""
         count, mean, variance = self.running.unbind()
         share = 1 / (count + 1).clamp(max=(self.settings.spike_window + 1) / 2)
         off = loss - mean

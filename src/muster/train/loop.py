@@ -1,6 +1,6 @@
-"""The training loop: take a batch, one step, see to guards, saves, evaluations and requests; exact across restarts.
+"""The training loop: steps, guards, saves, evaluations and requests. A restarted run continues exactly.
 
-Nothing in a step waits for the device: losses and verdicts are read a step later, when they have arrived by themselves.
+A step never waits for the device: losses and verdicts are read one step later, when their copies are complete.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from muster.train.sources import report_sources
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """How a run ended, on this rank. `stopped` says why before its last step; None when it is complete."""
+    """How a run ended, on this rank. `stopped` is the reason if it ended early; None if it is complete."""
 
     step: int
-    loss: float | None  # of the last step; on the first rank, when it made one
+    loss: float | None  # of the last step, on the first rank; None without a step
     ledger: int
     stopped: str | None = None
     figures: dict[str, float] = field(default_factory=dict)  # of the last report and the last evaluation
 
 
 def train(config: Config) -> Result:
-    """Trains as the configuration says, from the newest checkpoint on if there is one. Every rank calls it."""
+    """Trains by the configuration, from the newest checkpoint if there is one. All ranks call it."""
     plan = make_plan(config, dist.get_world_size() if dist.is_initialized() else runtime.world_size())
     joined = dist.is_initialized()
     gang = join(config.device)
@@ -52,17 +52,17 @@ def train(config: Config) -> Result:
 
 
 def steps(run: Session) -> Result:
-    """Steps until the last one, or until somebody asks to stop."""
+    """Runs steps until the last one, or until a stop is requested."""
     config, evaluated, stopped = run.config, {}, None
     run.watch.mark("data")
     run.feed.ask(run.position)
     while True:
-        turn = run.feed.take()  # what follows, up to `ask`, every rank does alike: they agreed on it
+        turn = run.feed.take()  # from here to `ask`, every rank does the same: the values are reduced
         last = run.step >= config.steps
         stopped = None if last else turn.asked.leaving()
         save, look = turn.asked.save or run.due(), not stopped and _evaluation_due(run)
         if not settle(run, leave=0 if stopped or last or save or look else 1):
-            run.feed.ask(run.position)  # it went back to a checkpoint
+            run.feed.ask(run.position)  # rolled back to a checkpoint
             continue
         if look:
             evaluated = evaluate(run)
@@ -80,14 +80,14 @@ def steps(run: Session) -> Result:
 
 
 def one_step(run: Session, turn: Turn) -> None:
-    """Forward, backward, clip, judge, update: queued on the device, none of it waited for."""
+    """Forward, backward, clip, judge, update: queued on the device without waiting."""
     config, prepared, optimizer = run.config, run.prepared, run.optimizer
     run.watch.mark("data")
     lr = config.optimizer.lr * config.schedule.factor(run.step, config.steps)
     loss = prepared.forward_backward(turn.micros, run.loss, max(1, turn.items))
     run.watch.mark("backward" if run.mesh.size("pp") == 1 else "forward_backward")
     norm = clip(prepared.parts, run.mesh, config.clip, prepared.scaler)
-    code = run.guard.judge(loss, norm)  # not 0: a bad step, which the optimizer leaves out
+    code = run.guard.judge(loss, norm)  # not 0: a bad step, which the optimizer skips
     skip = (code != 0).float()
     if prepared.scaler is not None:
         overflow = (~norm.isfinite()).float()
@@ -104,7 +104,7 @@ def one_step(run: Session, turn: Turn) -> None:
 
 
 def settle(run: Session, leave: int) -> bool:
-    """Reports the steps whose scalars have arrived and acts on the guard's verdicts; False when the run went back."""
+    """Reports the steps whose scalars have arrived and acts on the guard's verdicts. False after a rollback."""
     for read in run.readings.take(leave):
         if run.gang.leads:
             run.reporter.step(read)
@@ -120,7 +120,7 @@ def settle(run: Session, leave: int) -> bool:
 
 
 def watch_saves(run: Session) -> None:
-    """Learns from a save that has ended what saving costs, and says what follows for `every: auto`."""
+    """Measures the cost of a finished save, and logs the resulting interval for `every: auto`."""
     saving = run.saver.poll()
     if saving is None or not saving.done or saving is run.cadence.seen:
         return
@@ -147,7 +147,7 @@ def _evaluation_due(run: Session) -> bool:
 
 
 def _finish(run: Session, stopped: str | None, evaluated: dict[str, float]) -> Result:
-    """Saves what is not saved yet, and waits for it: nothing of the run is lost when this returns."""
+    """Saves the last state if needed, and waits for the save: then nothing can be lost."""
     began = time.time()
     deadline = run.gang.soonest(run.requests.deadline) if stopped else None
     if stopped or run.config.checkpoint.at_end:

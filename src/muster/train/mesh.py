@@ -1,7 +1,7 @@
-"""The mesh: how many processes share the data, the weights, each matrix and the layers, and where this process stands.
+"""The mesh: the number of processes in each dimension of parallelism, and this process's position in it.
 
 Dimensions from outside to inside: `pp` (pipeline stages), `dp` (replicas), `fsdp` (shards of the weights), `tp` (shards
-of each matrix). Neighbouring ranks are neighbours in `tp`, which talks most, so it stays inside a machine.
+of each matrix). Neighbouring ranks are neighbours in `tp`, which communicates most, so `tp` stays inside a machine.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ AUTO: Final = -1
 
 @dataclass(frozen=True)
 class Layout:
-    """How many processes in each dimension. `dp` or `fsdp` may be -1: as many as are left."""
+    """The number of processes in each dimension. `dp` or `fsdp` may be -1: all remaining ones."""
 
     dp: int = 1
     fsdp: int = 1
@@ -86,7 +86,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class Mesh:
-    """A layout laid over the processes, and this process's place in it. `devices` is None for one process alone."""
+    """A layout applied to the processes, and this process's position in it. `devices` is None for a single process."""
 
     layout: Layout
     device: torch.device
@@ -100,12 +100,12 @@ class Mesh:
 
     @property
     def data_rank(self) -> int:
-        """Which share of the data this process reads; the same for all of its tp and pp peers."""
+        """The index of this process's share of the data; equal for all of its tp and pp peers."""
         return self.place["dp"] * self.layout.fsdp + self.place["fsdp"]
 
     @property
     def world(self) -> int:
-        """Processes in all."""
+        """The total number of processes."""
         return 1 if self.devices is None else self.devices.size()
 
     @property
@@ -118,22 +118,22 @@ class Mesh:
         return self.layout.sizes()[name]
 
     def sub(self, *names: str) -> DeviceMesh:
-        """The part of the DeviceMesh with these dimensions. Only where there is more than one process."""
+        """The part of the DeviceMesh with these dimensions. Only with more than one process."""
         assert self.devices is not None, "one process alone has no DeviceMesh"
         return self.devices[names[0] if len(names) == 1 else names]
 
     def group(self, name: str) -> dist.ProcessGroup:
-        """The process group of one dimension. Only where there is more than one process."""
+        """The process group of one dimension. Only with more than one process."""
         return self.sub(name).get_group()
 
     def reduce(
         self, tensor: torch.Tensor, *names: str, op: dist.ReduceOp.RedOpType = dist.ReduceOp.SUM
     ) -> torch.Tensor:
-        """Reduces in place over these dimensions (all by default), without a host sync; the tensor."""
+        """Reduces in place over these dimensions (default: all), without a host sync. Returns the tensor."""
         wide = [name for name in names or DIMS if self.size(name) > 1]
         if len(wide) == sum(size > 1 for size in self.layout.sizes().values()):
             if wide:
-                dist.all_reduce(tensor, op=op)  # one collective over everybody instead of one a dimension
+                dist.all_reduce(tensor, op=op)  # one collective over all processes instead of one per dimension
             return tensor
         for name in wide:
             dist.all_reduce(tensor, op=op, group=self.group(name))
@@ -141,7 +141,7 @@ class Mesh:
 
 
 def make_mesh(layout: Layout, device: torch.device | str) -> Mesh:
-    """The mesh over the default process group, or of one process where there is none. Raises `MeshError`."""
+    """The mesh over the default process group, or of a single process if there is none. Raises `MeshError`."""
     device = torch.device(device)
     world = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
     layout.check(world)

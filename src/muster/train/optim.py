@@ -1,4 +1,4 @@
-"""The optimizer: AdamW with its decay groups, clipping by the norm over the whole mesh, a step that can be masked."""
+"""The optimizer: AdamW with decay groups, gradient clipping by the global norm, and a step that can be masked."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from muster.train.settings import bounded
 
 @dataclass(frozen=True)
 class OptimSettings:
-    """AdamW. Weight decay bears on matrices alone: not on norms, biases (anything of one dimension) or embeddings."""
+    """AdamW. Weight decay applies only to matrices, not to norms, biases (one dimension) or embeddings."""
 
     lr: float = bounded(3e-4, low=0.0)
     betas: tuple[float, float] = (0.9, 0.95)
@@ -46,10 +46,10 @@ def adamw(parts: Sequence[nn.Module], settings: OptimSettings, fused: bool | Non
 
 
 def clip(parts: Sequence[nn.Module], mesh: Mesh, max_norm: float | None, scaler: Scaler | None = None) -> Tensor:
-    """The norm of the whole gradient, f32[] on the device, the same on every process; cuts it to `max_norm`.
+    """Clips the gradient to `max_norm`. Returns its global norm, f32[] on the device, the same on every process.
 
-    Gradients that carry a loss scale are freed of it in the same pass, and the norm is that of the true gradient. Not
-    finite where a gradient is not finite. `max_norm` None measures alone. No host sync.
+    A loss scale is removed from the gradients in the same pass; the norm is that of the true gradient. It is not finite
+    if a gradient isn't. With `max_norm` None it only measures. No host sync.
     """
     grads = _local_grads(parts)
     norm = _norm(grads, mesh)
@@ -65,9 +65,9 @@ def clip(parts: Sequence[nn.Module], mesh: Mesh, max_norm: float | None, scaler:
 
 
 def step(optimizer: Optimizer, skip: Tensor | None = None) -> None:
-    """One step of the optimizer, or none of it where `skip` (f32[], the same everywhere) is not zero.
+    """One step of the optimizer; none if `skip` (f32[], the same on every process) is not zero.
 
-    Fused (on CUDA) the choice is made on the device, without a host sync; elsewhere the value is read.
+    The fused optimizer (CUDA) checks `skip` on the device, without a host sync; otherwise the host reads it.
     """
     if skip is None:
         optimizer.step()
@@ -82,7 +82,7 @@ def step(optimizer: Optimizer, skip: Tensor | None = None) -> None:
 
 
 def ready(optimizer: Optimizer) -> None:
-    """Makes AdamW's state for every parameter as its first step would, so that a checkpoint can be loaded into it."""
+    """Creates AdamW's state for every parameter, as its first step would, so that a checkpoint can be loaded."""
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             state = optimizer.state[parameter]
@@ -95,7 +95,7 @@ def ready(optimizer: Optimizer) -> None:
 
 
 def _with_decay(parts: Sequence[nn.Module]) -> Iterable[tuple[nn.Parameter, bool]]:
-    """Every trainable parameter once, and whether it decays. The same in every layout: DTensors tell global shapes."""
+    """Each trainable parameter once, and whether it decays. Independent of the layout: DTensors have global shapes."""
     embeddings = {
         parameter
         for part in parts
@@ -110,7 +110,7 @@ def _with_decay(parts: Sequence[nn.Module]) -> Iterable[tuple[nn.Parameter, bool
 
 
 def _local_grads(parts: Sequence[nn.Module]) -> list[tuple[Tensor, frozenset[str]]]:
-    """This process's part of each gradient, and the dimensions of the mesh over which the gradient is divided."""
+    """The local part of each gradient, and the mesh dimensions over which the gradient is sharded."""
     found: list[tuple[Tensor, frozenset[str]]] = []
     for part in parts:
         for parameter in part.parameters():
@@ -121,16 +121,16 @@ def _local_grads(parts: Sequence[nn.Module]) -> list[tuple[Tensor, frozenset[str
                 found.append((grad, frozenset()))
                 continue
             names = grad.device_mesh.mesh_dim_names or ()
-            # Not `isinstance(at, Shard)`: FSDP over tensor parallelism divides by another class.
+            # Not `isinstance(at, Shard)`: FSDP over tensor parallelism uses another class.
             divided = [name for name, at in zip(names, grad.placements, strict=True) if not at.is_replicate()]
             found.append((grad.to_local(), frozenset(divided)))
     return found
 
 
 def _norm(grads: Sequence[tuple[Tensor, frozenset[str]]], mesh: Mesh) -> Tensor:
-    """One sum over everybody, in which a part that several processes hold counts once.
+    """One sum over all processes, in which a replicated part counts once.
 
-    Replicas may differ in the last bit; what comes out of one reduction does not, and all decide by it alike.
+    Replicas may differ in the last bit. The result of one reduction is the same everywhere, so all decide alike.
     """
     total = torch.zeros((), device=mesh.device)
     for kind in sorted({kind for _, kind in grads}, key=sorted):
@@ -152,4 +152,4 @@ def _multiply(grads: list[Tensor], factor: Tensor) -> None:
     for grad in grads:
         by_device.setdefault(grad.device, []).append(grad)
     for device, found in by_device.items():
-        torch._foreach_mul_(found, factor.to(device))  # offloaded gradients make the host wait for it, others don't
+        torch._foreach_mul_(found, factor.to(device))  # the host waits only for offloaded gradients

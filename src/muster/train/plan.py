@@ -1,4 +1,4 @@
-"""Checks a configuration against the processes, the model and the data, before any device time is spent."""
+"""Checks a configuration against the processes, the model and the data, before it uses a device."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from muster.train.task import Data, Initialises, Task, make
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A configuration that can run: everything is opened and nothing is on a device yet."""
+    """A checked configuration: everything is opened, and nothing is on a device yet."""
 
     config: Config
     task: Task
     layout: Layout
-    micros: int  # micro-batches a step, the same on every rank
-    model: nn.Module  # on "meta" where the task fills the weights itself, else with weights in host memory
+    micros: int  # micro-batches per step, the same on every rank
+    model: nn.Module  # on "meta" if the task fills the weights itself, else with weights in host memory
     data: Data
     order: Order
     held_out: Data | None  # for evaluation
 
 
 def make_plan(config: Config, world: int) -> Plan:
-    """The plan for so many processes, or ConfigError with every reason why there is none."""
+    """The plan for this number of processes. Raises ConfigError with every problem."""
     problems: list[Problem] = []
     task = make(config, problems)
     layout = _layout(config, world, problems)
@@ -56,7 +56,7 @@ def make_plan(config: Config, world: int) -> Plan:
 
 
 def build(task: Task, seed: int, problems: list[Problem]) -> nn.Module | None:
-    """The task's model; where the task fills it itself, without memory."""
+    """The task's model; without memory if the task fills it itself."""
     torch.manual_seed(seed)  # the same on every rank, so that all build the same weights
     try:
         with torch.device("meta" if isinstance(task, Initialises) else "cpu"):
@@ -112,7 +112,7 @@ def _data(config: Config, task: Task, problems: list[Problem]) -> tuple[Data, Or
 def _check_split(
     config: Config, task: Task | None, model: nn.Module, layout: Layout, micros: int | None, problems: list[Problem]
 ) -> None:
-    mesh = Mesh(layout, torch.device("cpu"), None, dict.fromkeys(DIMS, 0))  # of sizes alone: nobody has joined yet
+    mesh = Mesh(layout, torch.device("cpu"), None, dict.fromkeys(DIMS, 0))  # only sizes: no process group exists yet
     try:
         check_parts(model, mesh, config.parallel, getattr(task, "sequence", None))
         if micros is not None and layout.pp > 1:

@@ -1,7 +1,7 @@
-"""Number formats: what the products are computed in, and the loss scale that keeps float16 gradients from vanishing.
+"""Number formats: the dtype of matrix products, and the loss scale that keeps float16 gradients from underflow.
 
-Weights, gradients and optimizer state stay float32. bfloat16 and float16 hold inside the products alone: by autocast,
-or by the policy of FSDP, which also sends the weights in half the bytes and still adds gradients up in float32.
+Weights, gradients and optimizer state stay float32. bfloat16 and float16 are used only in products: by autocast, or by
+FSDP's policy, which also sends the weights in half the bytes and still reduces gradients in float32.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ DTYPES: Final = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16"
 
 @dataclass(frozen=True)
 class Precision:
-    """What the products are computed in. `initial_scale` and `growth_steps` bear on float16 alone."""
+    """The dtype of products. `initial_scale` and `growth_steps` apply only to float16."""
 
     compute: Literal["float32", "bfloat16", "float16"] = "float32"
     initial_scale: float = bounded(65536.0, above=0.0)
-    growth_steps: int = bounded(2000, low=1)  # good steps in a row before the scale doubles
+    growth_steps: int = bounded(2000, low=1)  # consecutive good steps before the scale doubles
 
     @property
     def dtype(self) -> torch.dtype:
@@ -47,7 +47,7 @@ class Precision:
         return torch.autocast(device.type, dtype=self.dtype)
 
     def policy(self, *, last: bool) -> MixedPrecisionPolicy:
-        """For `fully_shard`; the output of the `last` stage is float32, so that a loss sees what autocast gives it."""
+        """The policy for `fully_shard`. The output of the `last` stage is float32, as with autocast."""
         if self.dtype is torch.float32:
             return MixedPrecisionPolicy()
         output = torch.float32 if last else None
@@ -65,8 +65,8 @@ class Precision:
 class Scaler:
     """A dynamic loss scale: halved after a step whose gradients overflowed, doubled after `growth_steps` good ones.
 
-    All of it lives on the device. It needs no collective of its own: it is told by the gradient norm, which is already
-    the same on every process of the mesh, so that all take or skip a step together.
+    All its state is on the device. It needs no collective: it depends on the gradient norm, which is the same on every
+    process, so that all processes take or skip a step together.
     """
 
     scale: Tensor  # f32[]
@@ -78,17 +78,17 @@ class Scaler:
         torch._amp_update_scale_(self.scale, self.good, skipped.float(), 2.0, 0.5, self.growth_steps)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """What a checkpoint needs."""
+        """The state for a checkpoint."""
         return {"scale": self.scale, "good": self.good}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Takes up what `state_dict` gave, in place."""
+        """Loads a state from `state_dict` in place."""
         self.scale.copy_(torch.as_tensor(state["scale"]))
         self.good.copy_(torch.as_tensor(state["good"]))
 
 
 def autocast_forward(module: nn.Module, precision: Precision, device: torch.device) -> None:
-    """Makes the module's own forward run in this precision, wherever it is called from. In place."""
+    """Makes the module's forward run in this precision, for all callers. Changes the module in place."""
     if precision.dtype is not torch.float32:
         module.forward = _within(module.forward, precision, device)
 

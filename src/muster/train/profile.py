@@ -1,8 +1,8 @@
-"""A profiler trace of a few steps, on request, while a run goes on.
+"""Profiler traces of a few steps, on request, while a run continues.
 
-Ask by SIGUSR2 to any rank, or by an empty file called `profile` in the run's folder (it is removed when it was seen).
+Request a trace by SIGUSR2 to any rank, or by an empty file `profile` in the run's folder, which is then removed.
 All ranks then trace the same steps and each writes `trace-step-000000123-rank-0.json.gz` into the run's folder, for
-chrome://tracing or ui.perfetto.dev. Until somebody asks, it costs nothing.
+chrome://tracing or ui.perfetto.dev. Without a request it costs nothing.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from muster.train.settings import bounded
 class Profile:
     """The section `profile`."""
 
-    steps: int = bounded(3, low=1)  # that one trace covers
-    at: int | None = bounded(None, low=1)  # trace from this step on without being asked; for benchmarks
-    stacks: bool = False  # with Python's stack of each operation: larger and slower
+    steps: int = bounded(3, low=1)  # in one trace
+    at: int | None = bounded(None, low=1)  # trace from this step on without a request; for benchmarks
+    stacks: bool = False  # include the Python stack of each operation: larger and slower
 
 
 @dataclass(slots=True)
@@ -39,7 +39,7 @@ class Tracer:
     _from: int = field(init=False, default=0)
 
     def before(self, step: int, asked: bool) -> None:
-        """Before step `step`, counted from 1: begins a trace when it was asked for and none is under way."""
+        """Called before step `step`, counted from 1: starts a requested trace, unless one is in progress."""
         if self._running is not None or not (asked or step == self.settings.at):
             return
         gpu = [ProfilerActivity.CUDA] if self.device.type == "cuda" else []
@@ -50,13 +50,13 @@ class Tracer:
         self._from = step
 
     def after(self, step: int) -> Path | None:
-        """After step `step`: where the trace was written, when this was its last step."""
+        """Called after step `step`: the path of the trace, if this was its last step."""
         if self._running is None or step - self._from + 1 < self.settings.steps:
             return None
         return self.close()
 
     def close(self) -> Path | None:
-        """Ends the trace under way, if any, and writes it. A full disk costs the trace, not the run."""
+        """Ends the trace in progress, if any, and writes it. A full disk loses the trace and doesn't end the run."""
         running, self._running = self._running, None
         if running is None:
             return None

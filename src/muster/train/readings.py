@@ -1,4 +1,4 @@
-"""Reads a step's few device scalars without stopping the device, and reports the step when they have arrived."""
+"""Copies a step's scalars from the device asynchronously, and reports the step when they have arrived."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from torch import Tensor
 from muster import runtime
 from muster.train.throughput import Laps, Meter, memory
 
-LEDGER_BITS: Final = 48  # of the ledger in a report: exact in the float64 that reports are made of
+LEDGER_BITS: Final = 48  # of the ledger in a report: exact in a report's float64
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What the host knows about a step when it has queued it; `number` counts from 1."""
+    """What the host knows about a queued step; `number` counts from 1."""
 
     number: int
-    position: int  # in the data: which batch it was
+    position: int  # position in the data: the number of its batch
     lr: float
     items: int
     ledger: int
@@ -39,7 +39,7 @@ class Read:
 
 @dataclass(slots=True)
 class Readings:
-    """A queue of steps whose scalars are on their way from the device."""
+    """The steps whose scalars are being copied from the device."""
 
     device: torch.device
     _waiting: deque[tuple[Step, Tensor, Any, Laps]] = field(default_factory=deque)
@@ -48,14 +48,14 @@ class Readings:
         scalars = torch.stack([loss.detach().double(), norm.detach().double(), code.double()])
         event = None
         if self.device.type == "cuda":
-            scalars = scalars.to("cpu", non_blocking=True)  # pinned by torch: the copy stops nobody
+            scalars = scalars.to("cpu", non_blocking=True)  # pinned by torch: the copy is asynchronous
             event = torch.cuda.Event()  # type: ignore[no-untyped-call]
             event.record()
         self._waiting.append((step, scalars, event, laps))
 
     def take(self, leave: int) -> list[Read]:
-        """All but the last `leave` steps, once their scalars have arrived. With `leave=1` the device has a step left
-        to work on meanwhile, so nobody waits for the host."""
+        """All steps except the last `leave`, once their scalars have arrived. With `leave=1` the device has a step to
+        run meanwhile, so it doesn't wait for the host."""
         taken = []
         while len(self._waiting) > leave:
             step, scalars, event, laps = self._waiting.popleft()
@@ -66,13 +66,13 @@ class Readings:
         return taken
 
     def drop(self) -> None:
-        """Forgets what is on its way: the run goes back behind it."""
+        """Drops all pending steps, because of a rollback."""
         self._waiting.clear()
 
 
 @dataclass(slots=True)
 class Reporter:
-    """Tells the platform about every step, and whoever reads the output about some. For the first rank alone."""
+    """Reports every step to the platform, and prints some steps. Only on the first rank."""
 
     meter: Meter
     device: torch.device
@@ -105,11 +105,11 @@ class Reporter:
 
 
 def say(text: str) -> None:
-    """A plain line for whoever reads the run's output."""
+    """Prints a line to the run's output."""
     print(text, flush=True)  # noqa: T201 - the output of a run is its lines
 
 
 def noted(text: str) -> None:
-    """Into the run's logbook and its output."""
+    """Writes to the run's logbook and its output."""
     runtime.note(text)
     say(text)

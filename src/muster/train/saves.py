@@ -1,4 +1,4 @@
-"""When to save: every so many steps, every so many seconds, or as measured costs and failures suggest."""
+"""When to save: by steps, by seconds, or automatically from measured costs and failures."""
 
 from __future__ import annotations
 
@@ -10,37 +10,37 @@ from muster import runtime
 from muster.train.checkpoint import Choice, Saving, choose, failures_per_second
 from muster.train.config import Checkpoints, Every
 
-FIRST_SECONDS: Final = 60.0  # before the first save of `every: auto`, which measures what a save costs
+FIRST_SECONDS: Final = 60.0  # seconds before the first save of `every: auto`, which measures the cost
 
 
 @dataclass(slots=True)
 class Cadence:
-    """Says when a save is due. Steps are the same on every rank; of clocks it is the first rank's that counts."""
+    """Decides when a save is due: by the step on every rank, by the clock on the first rank only."""
 
     every: Every
-    failures: float  # a second, of the whole run
-    chosen: str = ""  # what `auto` chose and why
-    seen: Saving | None = None  # the last save whose cost was taken
+    failures: float  # failures per second, of the whole run
+    chosen: str = ""  # the interval of `auto`, and its reason
+    seen: Saving | None = None  # the last save whose cost was measured
     _saved: float = field(default_factory=time.monotonic)
     _seconds: float | None = None
 
     def due_at(self, step: int) -> bool:
-        """After so many steps: every rank finds the same."""
+        """Whether a save is due after this step; the same on every rank."""
         return self.every.steps is not None and step % self.every.steps == 0
 
     def due_now(self) -> bool:
-        """By this rank's clock."""
+        """Whether a save is due by this rank's clock."""
         if self.every.steps is not None:
             return False
         seconds = self.every.seconds or self._seconds or FIRST_SECONDS
         return time.monotonic() - self._saved >= seconds
 
     def started(self) -> None:
-        """A save begins: the clock starts anew."""
+        """A save begins: restarts the clock."""
         self._saved = time.monotonic()
 
     def measured(self, saving: Saving) -> str | None:
-        """Takes what a finished save cost; for `auto`, what is chosen from it when that has changed notably."""
+        """Takes the cost of a finished save. For `auto`, returns the new interval if it has changed notably."""
         self.seen = saving
         if self.every.steps or self.every.seconds or saving.error is not None:
             return None
@@ -53,7 +53,7 @@ class Cadence:
 
 
 def cadence(settings: Checkpoints, world: int) -> Cadence:
-    """By the configuration; where it says nothing by the job file, and else `auto`."""
+    """The cadence from the configuration, else from the job file, else `auto`."""
     asked = runtime.checkpoint_every()
     every = settings.every or (Every(seconds=asked) if asked else Every())
     daily = settings.failures_per_day

@@ -11,16 +11,16 @@ from muster.train.settings import bounded
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """What multiplies the optimizer's learning rate at each step; a pure function of the step, so it has no state."""
+    """The factor of the learning rate at each step; a pure function of the step, without state."""
 
     kind: Literal["cosine", "linear", "constant"] = "cosine"
-    warmup: int = bounded(0, low=0)  # steps until the full rate
-    floor: float = bounded(0.1, low=0, high=1)  # share of the full rate that is left at the end
-    decay: int = bounded(0, low=0)  # of `constant`: how many steps at the end fall in a line to the floor
-    steps: int | None = bounded(None, low=1)  # where the floor is reached; the run's steps when not given
+    warmup: int = bounded(0, low=0)  # steps until the full learning rate
+    floor: float = bounded(0.1, low=0, high=1)  # final factor
+    decay: int = bounded(0, low=0)  # for `constant`: final steps with a linear decay to the floor
+    steps: int | None = bounded(None, low=1)  # step at which the floor is reached; default: the run's last
 
     def factor(self, step: int, total: int) -> float:
-        """Of step 0, 1, ... of a run of `total`. The floor is reached after the last, so none is wasted at zero."""
+        """The factor of step 0, 1, ... of `total`. The floor is reached after the last step: no step has factor 0."""
         end = self.steps or total
         if step < self.warmup:
             return (step + 1) / self.warmup
@@ -32,7 +32,7 @@ class Schedule:
         return 1 - (1 - self.floor) * fallen
 
     def wrong(self, total: int) -> str | None:
-        """What does not fit a run of `total` steps; None when all does."""
+        """A problem of the schedule with `total` steps; None if there is none."""
         end = self.steps or total
         if self.warmup >= end:
             return f"warmup {self.warmup} leaves none of the {end} steps for the rest of the schedule"

@@ -1,4 +1,4 @@
-"""All that a run holds: the divided model, its data, its saver, and where it stands; saved and restored as one."""
+"""The state of a run: the divided model, the data, the saver and the position; saved and restored together."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ from muster.train.saves import Cadence, cadence
 from muster.train.task import Counts, Initialises
 from muster.train.throughput import Meter, Stopwatch, peak_flops
 
-KEEP = 3  # checkpoints, where neither the configuration nor the job says
+KEEP = 3  # checkpoints to keep, if neither the configuration nor the job sets it
 
 
 @dataclass
 class Session:
-    """A run on this rank. `step` counts the steps that are done, `position` is the next batch in the data."""
+    """A run on this rank. `step` is the number of finished steps, `position` the next batch in the data."""
 
     plan: Plan
     gang: Gang
@@ -58,8 +58,8 @@ class Session:
     step: int = 0
     position: int = 0
     ledger: int = START
-    jumps: list[tuple[int, int]] = field(default_factory=list)  # (step, position): where a rollback left data out
-    began: int = 0  # the step at which this process took up the run, or went back to
+    jumps: list[tuple[int, int]] = field(default_factory=list)  # (step, position): where a rollback skipped data
+    began: int = 0  # the step of the last resume or rollback
     saved: int = -1  # the step of the last save
 
     @property
@@ -67,14 +67,14 @@ class Session:
         return self.plan.config
 
     def loss(self, output: Any, batch: Any) -> Tensor:
-        """The task's loss; when it is known, a forward pass is over."""
+        """The task's loss. It also marks the end of a forward pass."""
         loss = self.plan.task.loss(output, batch)
         if self.mesh.size("pp") == 1:
             self.watch.mark("forward")
         return loss
 
     def advance(self, turn: Turn) -> None:
-        """A step was queued: its samples enter the ledger."""
+        """A step was queued: adds its samples to the ledger."""
         self.ledger = fold(self.ledger, self.position, turn.hash)
         self.step += 1
         self.position += 1
@@ -83,7 +83,7 @@ class Session:
         return self.step > self.began and self.cadence.due_at(self.step)
 
     def save(self, wait: bool = False) -> None:
-        """Saves where the run stands, unless that is done already; with `wait` returns when it is committed."""
+        """Saves the current state, unless it is saved already. With `wait`, returns when it is committed."""
         if self.saved == self.step and wait:
             self.saver.wait()
         last = self.saver.poll()
@@ -95,7 +95,7 @@ class Session:
         self.saved = self.step
 
     def resume(self) -> Found | None:
-        """Takes up the newest checkpoint that verifies, if there is one; the same on every rank."""
+        """Resumes from the newest valid checkpoint, if there is one; the same on every rank."""
         found = self.saver.newest()
         if found is None:
             return None
@@ -111,23 +111,23 @@ class Session:
             self.prepared.scaler.load_state_dict({key: torch.tensor(each) for key, each in shared["scaler"].items()})
         if restored.extra is not None:
             set_rng_state(restored.extra["rng"])
-        else:  # other ranks than saved it: nobody's random numbers fit, so they start anew from here
+        else:  # another number of ranks: the saved generators don't fit, so they are seeded again
             seed_rank(self.config.seed, self.mesh.data_rank, self.step)
         return found
 
     def roll_back(self, bad: int) -> Found | None:
-        """Back to the newest checkpoint, and on with the data after position `bad`; None when there is none."""
+        """Rolls back to the newest checkpoint and skips the data up to `bad`. None if there is no checkpoint."""
         self.saver.wait()
         self.readings.drop()
         found = self.resume()
         if found is not None:
             self.position = bad + 1
             self.jumps.append((self.step, self.position))
-            self.saved = -1  # what is saved there has another position
+            self.saved = -1  # the saved position is another one
         return found
 
     def snapshot(self) -> Snapshot:
-        """What a restart needs. The tensors are the live ones: the saver copies them, a restore fills them."""
+        """The state for a restart. The tensors are the live ones: a save copies them, a restore fills them."""
         model, optim = state_dicts(self.prepared, self.optimizer)
         scaler = self.prepared.scaler
         shared = {
@@ -145,7 +145,7 @@ class Session:
         return Snapshot(model, optim, {"rng": rng_state()}, shared)
 
     def _check_order(self, found: Found) -> None:
-        """A run must go on with the data that it began with, or the ledger would prove nothing."""
+        """Checks that the data is unchanged: otherwise the ledger would be meaningless."""
         before, now = found.shared["order"], described(self.plan.order)
         changed = [f"{key} was {before[key]} and is {now[key]}" for key in now if before.get(key) != now[key]]
         if not changed:
@@ -160,7 +160,7 @@ class Session:
 
 @contextmanager
 def session(plan: Plan, gang: Gang) -> Iterator[Session]:
-    """A run that is ready for its first step, or for the step after its last checkpoint's."""
+    """Creates a run that is ready for its first step, or for the step after its checkpoint."""
     config, mesh = plan.config, make_mesh(plan.layout, gang.device)
     prepared = _prepared(plan, mesh)
     seed_rank(config.seed, mesh.data_rank, 0)
@@ -193,18 +193,18 @@ def session(plan: Plan, gang: Gang) -> Iterator[Session]:
 
 
 def where(config: Config) -> str:
-    """The place of the checkpoints."""
+    """The location of the checkpoints."""
     return config.checkpoint.where or str(runtime.checkpoint_dir() or "checkpoints")
 
 
 def run_folder(config: Config) -> Path:
-    """The run's own folder: for traces, and for the file that asks for one."""
+    """The run's own folder, for traces and trace requests."""
     place = where(config)
     return Path(config.folder or ("." if "://" in place else place)).absolute()
 
 
 def seed_rank(seed: int, data_rank: int, step: int) -> None:
-    """Random numbers of a rank, for dropout and the like; the same for tensor and pipeline peers, who share samples."""
+    """Seeds a rank's generators, such as for dropout. Tensor and pipeline peers get the same seed."""
     mixed = int(np.random.SeedSequence([seed, data_rank, step]).generate_state(1, np.uint64)[0])
     torch.manual_seed(mixed)
     random.seed(mixed)

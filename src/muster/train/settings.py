@@ -1,4 +1,4 @@
-"""Reads plain data (from YAML, TOML or JSON) into a tree of dataclasses by their annotations: every mistake at once."""
+"""Reads plain data (from YAML, TOML or JSON) into a tree of dataclasses by their annotations; reports all mistakes."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from typing import Any, Final, Literal, TypeVar, Union, get_args, get_origin, ge
 from muster.train.errors import Problem, TrainError
 
 T = TypeVar("T")
-_FAILED: Final[Any] = object()  # stands for a value that a problem was recorded for
+_FAILED: Final[Any] = object()  # marks a value with a recorded problem
 _NUMBER: Final = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?|[-+]?inf")
 _DURATION: Final = re.compile(r"(?:(\d+(?:\.\d+)?)d)?(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?")
 _FLAGS: Final = {True: ("on", "yes", "true"), False: ("off", "no", "false", "none")}  # YAML 1.1 reads `off` as false
 
 
 def bounded(default: Any, low: float | None = None, high: float | None = None, above: float | None = None) -> Any:
-    """A field whose number lies in a range: `low` and `high` belong to it, `above` does not."""
+    """A number field with a range: `low` and `high` are inclusive, `above` is exclusive."""
     return dataclasses.field(default=default, metadata={"low": low, "high": high, "above": above})
 
 
 def parsed(default: Any, parse: Callable[[Any], Any], expected: str) -> Any:
-    """A field with a notation of its own; `parse` raises ValueError for what it can't read."""
+    """A field with its own notation; `parse` raises ValueError for an invalid text."""
     return dataclasses.field(default=default, metadata={"parse": parse, "expected": expected})
 
 
 def short(default: Any, whole: Callable[[Any], Mapping[str, Any]]) -> Any:
-    """A section that may be given as one word; `whole` turns the word into the section's mapping."""
+    """A section that may be given as one word; `whole` converts the word to the section's mapping."""
     return dataclasses.field(default=default, metadata={"short": whole})
 
 
 def duration(raw: Any) -> float:
-    """Seconds from `90`, `30s`, `10m` or `1h30m`."""
+    """Parses `90`, `30s`, `10m` or `1h30m` into seconds."""
     if isinstance(raw, int | float) and not isinstance(raw, bool) and math.isfinite(raw) and raw >= 0:
         return float(raw)
     found = _DURATION.fullmatch(raw.strip()) if isinstance(raw, str) and raw.strip() else None
@@ -46,7 +46,7 @@ def duration(raw: Any) -> float:
 
 
 def read(cls: type[T], raw: Any, problems: list[Problem], where: str = "") -> T | None:
-    """The dataclass that a mapping describes; None, with what is wrong added to `problems`, when it describes none."""
+    """The dataclass from a mapping; None if it is invalid: then `problems` has the reasons."""
     if not isinstance(raw, Mapping):
         problems.append(Problem(where or "the whole file", shown(raw), f"a mapping of {_names(cls)}"))
         return None
@@ -67,13 +67,13 @@ def read(cls: type[T], raw: Any, problems: list[Problem], where: str = "") -> T 
 
 
 def nearest(name: Any, known: Any) -> str:
-    """`Did you mean ...?`, or nothing when no known name is near."""
+    """`Did you mean ...?`, or "" if no known name is similar."""
     found = difflib.get_close_matches(str(name), [str(each) for each in known], n=1, cutoff=0.6)
     return f"Did you mean `{found[0]}`?" if found else ""
 
 
 def shown(raw: Any) -> str:
-    """For a person, in at most 80 characters."""
+    """The value for display, in at most 80 characters."""
     if raw is None:
         return "nothing"
     if isinstance(raw, Mapping):
@@ -85,7 +85,7 @@ def shown(raw: Any) -> str:
 
 
 def _made(cls: type[T], values: dict[str, Any], problems: list[Problem], where: str) -> T | None:
-    """A class may check its values in `__post_init__`: what it raises is a problem like the others."""
+    """Creates the dataclass. An error raised by its `__post_init__` is a problem like the others."""
     try:
         return cls(**values)
     except (ValueError, TrainError) as error:
@@ -119,7 +119,7 @@ def _value(hint: Any, raw: Any, problems: list[Problem], where: str, rules: Mapp
 
 
 def _union(args: tuple[Any, ...], raw: Any, problems: list[Problem], where: str, rules: Mapping[str, Any]) -> Any:
-    """The first member that takes the value; if none does, the problems of a mapping's own member, or one for all."""
+    """The first member that accepts the value. If none does: the problems of the mapping's member, or one for all."""
     if raw is None and type(None) in args:
         return None
     for member in args:
@@ -154,7 +154,7 @@ def _scalar(hint: Any, raw: Any) -> Any:
     if hint is bool:
         return raw if isinstance(raw, bool) else _FAILED
     if hint in (int, float) and isinstance(raw, str) and _NUMBER.fullmatch(raw.strip().replace("_", "")):
-        raw = float(raw)  # YAML 1.1 takes 3e-4 for text
+        raw = float(raw)  # YAML 1.1 parses 3e-4 as text
         raw = int(raw) if hint is int and raw.is_integer() else raw
     if hint is int:
         return raw if isinstance(raw, int) and not isinstance(raw, bool) else _FAILED

@@ -1,4 +1,4 @@
-"""Says what data a run trains and is evaluated on: each source with a fingerprint that changes when its files do."""
+"""Reports the data of a run's training and evaluation: each source, with a fingerprint of its files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from muster.train.plan import Plan
 
 
 def report_sources(plan: Plan) -> None:
-    """One `data` document a source; a task that brings samples of its own is told by their names and sizes."""
+    """Reports one `data` document per source. Samples that a task provides itself are reported by name and size."""
     config = plan.config.data
     for role, given, data in (("train", config.sources, plan.data), ("evaluate", config.evaluate, plan.held_out)):
         by_name = {source.name or source.path: source for source in given}
@@ -29,8 +29,8 @@ def report_sources(plan: Plan) -> None:
 
 
 def fingerprint(path: Path) -> tuple[str, int] | None:
-    """Of a file or folder: the names and sizes of its files and the text of its index, which has their checksums where
-    the format keeps such; and the bytes of all. None when it can't be read. It reads no data."""
+    """A fingerprint of a file or folder, and its total bytes: from the names and sizes of its files and the text of its
+    index, which has checksums in some formats. None if it can't be read. Reads no data."""
     try:
         files = sorted(_files(path))
         found = {name: size for name, size, _ in files}

@@ -1,22 +1,22 @@
-"""What a user brings: a model, a loss and data, as a class with five methods.
+"""The interface of a task: a model, a loss and data, as a class with five methods.
 
     class Sines:                                              # task: my_module:Sines
-        unit = "points"                                       # what an item is called in reports
+        unit = "points"                                       # the name of an item in reports
 
         @dataclass(frozen=True)
         class Settings:                                       # the section `model` of the configuration
             width: int = 32
 
         def __init__(self, settings: Settings, config: Config) -> None: ...
-        def build(self) -> nn.Module: ...                     # with first weights: the seed is set
+        def build(self) -> nn.Module: ...                     # with initial weights: the seed is set
         def data(self, split) -> Data | None: ...             # "train" or "evaluate"
-        def inputs(self, batch) -> tuple[Tensor, ...]: ...    # what the model's forward is called with
+        def inputs(self, batch) -> tuple[Tensor, ...]: ...    # the arguments of the model's forward
         def loss(self, output, batch) -> Tensor: ...          # SUM over the items of the batch
-        def items(self, arrays) -> int: ...                   # how many those are; NumPy arrays, on the host
+        def items(self, arrays) -> int: ...                   # their number; from NumPy arrays, on the host
 
-The loop divides the sum of all ranks and micro-batches by the number of all items, so a step's gradient is that of the
-mean over the global batch whatever the layout. A model that offers what `models.parts.Divisible` asks for can be
-divided by tensor and pipeline parallelism; any other module by data parallelism and fully sharded.
+The loop divides the sum over all ranks and micro-batches by the number of all items, so a step's gradient is that of
+the mean over the global batch, in any layout. A model that implements `models.parts.Divisible` supports tensor and
+pipeline parallelism; any other module supports DDP and FSDP.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ TASKS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Supply:
-    """Samples by number, with a name (it keys their shuffle and enters the ledger) and a weight in every batch."""
+    """Samples by number, with a weight and a name, which is part of the shuffle's key and of the ledger."""
 
     name: str
     samples: Dataset
@@ -58,7 +58,7 @@ class Supply:
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """What a task trains or is evaluated on; `collate` turns the samples of a micro-batch into arrays."""
+    """The data for training or evaluation; `collate` converts the samples of a micro-batch to arrays."""
 
     supplies: Sequence[Supply]
     collate: Collate
@@ -66,7 +66,7 @@ class Data:
 
 @runtime_checkable
 class Task(Protocol):
-    """See the module. `unit` is what an item is called: tokens, images."""
+    """See the module. `unit` is the name of an item: tokens, images."""
 
     unit: str
 
@@ -83,22 +83,22 @@ class Task(Protocol):
 
 @runtime_checkable
 class Initialises(Protocol):
-    """A task that fills its model's first weights itself. Its model is then built on the meta device and divided first,
-    so that no process ever holds more than its own part; the part's weights must not depend on how it was divided."""
+    """A task that fills its model's initial weights itself. The model is built on the meta device and divided first, so
+    no process holds more than its own part. The weights must not depend on the layout."""
 
     def initialise(self, part: nn.Module, seed: int) -> None: ...
 
 
 @runtime_checkable
 class Counts(Protocol):
-    """A task that knows its model's FLOPs an item, forward and backward: then MFU is reported."""
+    """A task that knows its model's FLOPs per item, forward and backward: then MFU is reported."""
 
     def flops(self) -> float: ...
 
 
 @runtime_checkable
 class Measures(Protocol):
-    """A task whose evaluation gives more than the loss: scalars, each a sum over the items of a batch, by name."""
+    """A task with additional evaluation metrics: named scalars, each a sum over the items of a batch."""
 
     measures: Sequence[str]  # the names
 
@@ -106,7 +106,7 @@ class Measures(Protocol):
 
 
 def make(config: Config, problems: list[Problem]) -> Task | None:
-    """The task that a configuration names; None, with what is wrong added to `problems`, when there is none."""
+    """The task that a configuration names; None if there is none: then `problems` has the reasons."""
     found = _find(config.task, problems)
     if found is None:
         return None
@@ -132,13 +132,13 @@ def _find(name: str, problems: list[Problem]) -> Any:
         problems.append(Problem("task", repr(name), expected, nearest(name, TASKS)))
         return None
     here = str(Path.cwd())
-    if here not in sys.path:  # `torchrun -m` and `python -m` find a module beside the configuration alike
+    if here not in sys.path:  # so that `torchrun -m` and `python -m` both find a module in the configuration's folder
         sys.path.insert(0, here)
     try:
         return getattr(importlib.import_module(module), attribute)
     except ModuleNotFoundError as error:
         if error.name is None or not module.startswith(error.name):
-            raise  # the module is there; what it imports is not
+            raise  # the module exists, but not what it imports
         problems.append(Problem("task", repr(name), f"a module that can be imported from {here}", str(error)))
     except AttributeError:
         problems.append(Problem("task", repr(name), f"a class of the module {module}", f"It has no {attribute!r}."))

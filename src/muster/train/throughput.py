@@ -1,9 +1,9 @@
-"""How fast a run is and where a step's time goes: read from the device's own clock, without stopping it.
+"""Throughput and the time of each part of a step, from device events, without a host sync.
 
 MFU (model FLOP/s utilisation) = `flops` × items/s ÷ (the peak of one device × devices), with `flops` those of the model
 for forward and backward an item. For the decoder an item is a token and
 `flops` = 6 × (parameters without the input embedding) + 6 × layers × sequence × width: causal attention counted once.
-Recomputed activations don't count, so it is the model's work and not the machine's.
+Recomputed activations don't count.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ PEAKS: Final = {
 }
 
 
-# Parts of every step. In a pipeline forward and backward run into one another and are told as `forward_backward`.
+# Parts of every step. In a pipeline, forward and backward overlap and are reported as `forward_backward`.
 PARTS: Final = ("data", "forward", "backward", "optimizer", "save", "evaluate")
 
 
 def peak_flops(device: torch.device) -> float | None:
-    """Of one device at 16 bits; None for one that is not in the table, CPUs included: then there is no MFU."""
+    """The peak of one device at 16 bits; None if it isn't in the table, such as a CPU: then there is no MFU."""
     if device.type != "cuda":
         return None
     name = torch.cuda.get_device_name(device)
@@ -46,7 +46,7 @@ def peak_flops(device: torch.device) -> float | None:
 
 
 def memory(device: torch.device) -> float:
-    """The most bytes that were in use so far: of the GPU's allocator, or of this process on a CPU."""
+    """The peak memory in bytes: of the GPU's allocator, or of this process on a CPU."""
     if device.type == "cuda":
         return float(torch.cuda.max_memory_allocated(device))
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0
@@ -54,14 +54,14 @@ def memory(device: torch.device) -> float:
 
 @dataclass(slots=True)
 class Stopwatch:
-    """Marks moments of a step; the time between two marks belongs to the name of the second."""
+    """Records time marks in a step; the time between two marks is counted for the second one's name."""
 
     device: torch.device
     marks: list[tuple[str, float | torch.cuda.Event]] = field(default_factory=list)
-    paused: bool = False  # while an evaluation runs the model
+    paused: bool = False  # during an evaluation
 
     def mark(self, name: str) -> None:
-        """On a GPU an event in its queue, read when it has passed; on a CPU the time now."""
+        """Records a mark: on a GPU an event in its stream, on a CPU the current time."""
         if self.paused:
             return
         if self.device.type == "cuda":
@@ -72,7 +72,7 @@ class Stopwatch:
             self.marks.append((name, time.perf_counter()))
 
     def forward_begins(self, *_: object) -> None:
-        """As a model's forward pre-hook: what came before was the backward pass of the micro-batch before, if any."""
+        """A forward pre-hook: the time before it is the backward pass of the previous micro-batch, if any."""
         last = self.marks[-1][0] if self.marks else ""
         self.mark("backward" if last == "forward" else "data")
 
@@ -84,7 +84,7 @@ class Stopwatch:
 
 @dataclass(frozen=True, slots=True)
 class Laps:
-    """The marks of one step, to be read once the device has passed them."""
+    """The marks of one step; they can be read once the device has passed them."""
 
     marks: list[tuple[str, float | torch.cuda.Event]]
 
@@ -101,10 +101,10 @@ class Laps:
 
 @dataclass(slots=True)
 class Meter:
-    """Turns the laps of a step into the figures of its report."""
+    """Converts the laps of a step to the figures of its report."""
 
-    unit: str  # what an item is called: tokens, images
-    flops: float | None  # of the model an item, forward and backward
+    unit: str  # the name of an item: tokens, images
+    flops: float | None  # of the model per item, forward and backward
     peak: float | None  # FLOP/s of one device
     world: int
 

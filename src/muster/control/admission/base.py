@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypedDict
 
-from muster.control.admission.files import NOTHING_AMISS, Sight
+from muster.control.admission.files import NO_FINDINGS, FileFindings
 from muster.control.quota import UNLIMITED, Quota
 from muster.core.errors import Problem
 from muster.core.reasons import Reason
@@ -33,7 +33,7 @@ class Site(TypedDict, total=False):
     objections: Objections
     log_limit_max: int | None
     quota: Quota
-    refusal: str
+    isolation_error: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +49,8 @@ class Context:
     objections: Objections = no_objections
     log_limit_max: int | None = None  # maximum bytes of output per rank that a job may ask to keep; None: no maximum
     quota: Quota = UNLIMITED  # of the user and the project of the job
-    refusal: str = ""  # why a member's job can't be isolated on this machine; "" when it can
-    sight: Sight = NOTHING_AMISS  # what this machine's files say about the job
+    isolation_error: str = ""  # why a member's job can't be isolated on this machine; "" when it can
+    file_findings: FileFindings = NO_FINDINGS  # what this machine's files say about the job
     trusted: bool = False  # an administrator submits the job
     project_of: Callable[[str], str | None] = no_job  # of a job that has ended, by its id; None: there is none
 

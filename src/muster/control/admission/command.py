@@ -14,17 +14,17 @@ _SHOWN: Final = 200  # characters of a command that a hint shows
 
 
 def check(spec: JobSpec, context: Context) -> Reason | None:
-    word, instead = context.sight.missing, context.sight.instead
+    word, instead = context.file_findings.missing, context.file_findings.instead
     if not word or not here(spec, context):
         return None
     if "/" in word:
         return reason("no_command", f"`{word}` does not exist in {spec.workdir or '/'}", command=word)
-    told = f"`{word}` does not exist on the PATH that the job would have"
+    message = f"`{word}` does not exist on the PATH that the job would have"
     if not instead:
-        return reason("no_command", told, command=word)
+        return reason("no_command", message, command=word)
     rest = spec.run.split(maxsplit=1)[1:]
     first_line = " ".join([shlex.quote(instead), *rest]).splitlines()[0]
-    return reason("no_command", told, f"Write `{_shortened(first_line)}`.", command=word, instead=instead)
+    return reason("no_command", message, f"Write `{_shortened(first_line)}`.", command=word, instead=instead)
 
 
 def _shortened(text: str) -> str:

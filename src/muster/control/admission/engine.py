@@ -17,10 +17,10 @@ def check(spec: JobSpec, context: Context) -> Reason | None:
     if not pools:
         return None
     problems = list(dict.fromkeys(problem for pool in pools for problem in found[pool]))
-    told = "; ".join(f"{problem.where}: got {problem.given}, expected {problem.expected}" for problem in problems)
+    listed = "; ".join(f"{problem.where}: got {problem.given}, expected {problem.expected}" for problem in problems)
     hints = list(dict.fromkeys(problem.hint for problem in problems))
     if len(pools) < len(found):
         hints.append(f"Or name a pool of another engine: {', '.join(found.keys() - set(pools))}.")
-    message = f"the settings of the engine of {', '.join(pools)} don't allow it: {told}"
+    message = f"the settings of the engine of {', '.join(pools)} don't allow it: {listed}"
     data = {"pools": pools, "problems": [asdict(problem) for problem in problems]}
     return reason("engine_forbids", message, " ".join(hints), **data)

@@ -23,7 +23,7 @@ _PYTHON = re.compile(r"/(?:[^\0]*/)?python[\d.]*")  # a path that an interpreter
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class FileFindings:
     """What was found for one job."""
 
     workdir: bool = True  # whether its working directory exists
@@ -31,7 +31,7 @@ class Sight:
     instead: str = ""  # what to write in place of that; "" if nothing is known to work
 
 
-NOTHING_AMISS: Final = Sight()
+NO_FINDINGS: Final = FileFindings()
 
 
 class Disk:
@@ -71,25 +71,25 @@ class Files:
         self._missing: dict[tuple[str, str | None], bool] = {}  # (word, PATH) or (path, None)
         self._instead: dict[tuple[str, str | None, str], str] = {}
 
-    def look(self, spec: JobSpec, python: str = "") -> Sight:
+    def look(self, spec: JobSpec, python: str = "") -> FileFindings:
         """`python`: path of the interpreter that submits, on the machine where it runs."""
         if spec.workdir is not None and not Path(spec.workdir).is_absolute():
-            return Sight()
+            return FileFindings()
         folder = spec.workdir or "/"
         if folder not in self._folders:
             self._folders[folder] = self._disk.is_folder(folder)
         word = _first_word(spec.run)
         if not self._folders[folder] or not word:
-            return Sight(self._folders[folder])
+            return FileFindings(self._folders[folder])
         if "/" in word:
-            return Sight(missing=word if self._is_missing(str(Path(folder) / word), None) else "")
+            return FileFindings(missing=word if self._is_missing(str(Path(folder) / word), None) else "")
         path = spec.envs.get("PATH", os.environ.get("PATH"))
         if not self._is_missing(word, path):
-            return Sight()
+            return FileFindings()
         key = (word, path, python)
         if key not in self._instead:
             self._instead[key] = self._find_instead(word, path, python)
-        return Sight(missing=word, instead=self._instead[key])
+        return FileFindings(missing=word, instead=self._instead[key])
 
     def _is_missing(self, word: str, path: str | None) -> bool:
         key = (word, path)

@@ -9,6 +9,6 @@ from muster.core.spec import JobSpec
 
 
 def check(spec: JobSpec, context: Context) -> Reason | None:
-    if context.trusted or not context.refusal or not here(spec, context):
+    if context.trusted or not context.isolation_error or not here(spec, context):
         return None
-    return reason("isolation_missing", context.refusal)
+    return reason("isolation_missing", context.isolation_error)

@@ -15,6 +15,6 @@ def check(spec: JobSpec, context: Context) -> Reason | None:
         return None
     if not Path(spec.workdir).is_absolute():
         return reason("no_workdir", f"workdir {spec.workdir!r} is not an absolute path", "Give the whole path.")
-    if not context.sight.workdir:
+    if not context.file_findings.workdir:
         return reason("no_workdir", f"workdir {spec.workdir!r} is not a directory", workdir=spec.workdir)
     return None

@@ -19,7 +19,7 @@ from muster.engines.kubernetes import doctor, machines, reasons
 from muster.engines.kubernetes.access import find_access
 from muster.engines.kubernetes.client import NODES, KubeClient, KubeError
 from muster.engines.kubernetes.faults import UNEXPLAINED
-from muster.engines.kubernetes.gangs import KubernetesGang, Memo, View, cause_of, farewell, report
+from muster.engines.kubernetes.gangs import KubernetesGang, Memo, View, cause_of, report, report_gone
 from muster.engines.kubernetes.gangs import key_of as key_of_item
 from muster.engines.kubernetes.handover import hand_over, ship_package
 from muster.engines.kubernetes.link import Link
@@ -32,7 +32,9 @@ from muster.engines.kubernetes.settings import KubeSettings, PoolSettings, worke
 from muster.engines.remote import Held, Key, Look, Order
 
 PACKAGE_CHECK: Final = 30.0  # seconds for which the launcher's package is assumed to be still there
-HEARD: Final = 5.0  # seconds for a launcher to learn of an order from the server's answers, before its pod is deleted
+ORDER_SECONDS: Final = (
+    5.0  # seconds for a launcher to learn of an order from the server's answers, before its pod is deleted
+)
 CUT_OFF: Final = 5  # grace seconds for a pod whose stop order has no grace
 Object = dict[str, Any]
 
@@ -58,7 +60,7 @@ class KubeConfig:
 
 
 class KubernetesAdapter:
-    """See `muster.engines.remote.Adapter`."""
+    """See `muster.engines.adapter.Adapter`."""
 
     kind = "kubernetes"
     abilities = (
@@ -120,25 +122,25 @@ class KubernetesAdapter:
         gangs = self._removal.present(found, now)
         self._find_mains(link, gangs)
         self._note_nodes(link, gangs, now)
-        places = link.positions(list(gangs.values()))
-        view = View(now, time.time(), self._lost, self._config.refuse_after, places, bool(link.kueue))
+        positions = link.positions(list(gangs.values()))
+        view = View(now, time.time(), self._lost, self._config.refuse_after, positions, bool(link.kueue))
         reports: list[WorkerReport] = []
         waits: list[Wait] = []
         with self._lock:
             for key, gang in gangs.items():
-                told, wait = report(gang, self._memos.setdefault(key, Memo()), view)
-                reports.extend(told)
+                workers, wait = report(gang, self._memos.setdefault(key, Memo()), view)
+                reports.extend(workers)
                 waits.extend([wait] if wait is not None else [])
             for key in self._memos.keys() - gangs.keys():
                 memo = self._memos[key]
                 if memo.reports or memo.removed:
                     memo.delete_at = None
-                    reports.extend(farewell(key, memo, view))
+                    reports.extend(report_gone(key, memo, view))
         self._clear_away(link, gangs, now)
         self._removal.clear_late(link, found, now)
-        self._mend_package(link, gangs)
+        self._restore_package(link, gangs)
         self._removal.sweep(link, [*found, *self._memos], now)
-        news, self._news = self._news, link.news_of_nodes()
+        news, self._news = self._news, link.nodes_version()
         described = self._describe(link) if nodes or news != self._news else None
         gone, self._departures = self._departures, link.departures
         workers = sorted(reports, key=lambda one: (one.job, one.attempt, one.worker))
@@ -193,7 +195,7 @@ class KubernetesAdapter:
                 due.append(partial(self._removal.remove, link, gang, memo, grace))
         each(due)
 
-    def _mend_package(self, link: Link, gangs: Mapping[Key, KubernetesGang]) -> None:
+    def _restore_package(self, link: Link, gangs: Mapping[Key, KubernetesGang]) -> None:
         """Recreates the launcher's package where a pod waits for it because it was deleted."""
         now = time.monotonic()
         for gang in gangs.values():
@@ -298,12 +300,12 @@ class KubernetesAdapter:
                 memo = self._memos.setdefault(key, Memo())
                 memo.order = memo.order or order
                 runs = any(reasons.is_up(pod) for pod in gang.pods.values())
-                wait = max(order.grace, HEARD) if runs and order.grace > 0 else 0.0
+                wait = max(order.grace, ORDER_SECONDS) if runs and order.grace > 0 else 0.0
                 memo.delete_at = min(memo.delete_at if memo.delete_at is not None else math.inf, now + wait)
             if not wait:
                 due.append(partial(self._removal.remove, link, gang, memo, CUT_OFF))
         each(due)
-        self.look_every = HEARD / 10
+        self.look_every = ORDER_SECONDS / 10
 
     def forget(self, attempts: Sequence[Key]) -> None:
         link = self._linked()

@@ -68,9 +68,9 @@ def examine(client: KubeClient, body: Object, error: EngineError) -> Fault:
         client.create_dry(body)
         return Fault("held", error.message, UNEXPLAINED)
     except EngineError as second:
-        told = fault_of(second)
-        if told is not None and "does not support dry run" not in second.message:
-            return told if told.code != "AlreadyExists" else Fault("held", error.message, UNEXPLAINED)
+        fault = fault_of(second)
+        if fault is not None and "does not support dry run" not in second.message:
+            return fault if fault.code != "AlreadyExists" else Fault("held", error.message, UNEXPLAINED)
     try:
         ready = client.is_ready()
     except EngineError as third:

@@ -114,8 +114,8 @@ def gather(
 
 def size_of(gang: KubernetesGang, memo: Memo) -> int:
     notes = gang.main["metadata"].get("annotations") or {} if gang.main is not None else {}
-    said = int(notes[WORKERS]) if str(notes.get(WORKERS, "")).isdigit() else 0
-    return said or memo.workers or max([*gang.pods, *memo.gone], default=0) + 1
+    message = int(notes[WORKERS]) if str(notes.get(WORKERS, "")).isdigit() else 0
+    return message or memo.workers or max([*gang.pods, *memo.gone], default=0) + 1
 
 
 def report(gang: KubernetesGang, memo: Memo, view: View) -> tuple[list[WorkerReport], Wait | None]:
@@ -132,7 +132,7 @@ def report(gang: KubernetesGang, memo: Memo, view: View) -> tuple[list[WorkerRep
     return reports, _wait(gang, memo, view, waiting) if waiting else None
 
 
-def farewell(key: Key, memo: Memo, view: View) -> list[WorkerReport]:
+def report_gone(key: Key, memo: Memo, view: View) -> list[WorkerReport]:
     """Reports a gang whose objects are all gone, until it is forgotten."""
     reports = [_worker(KubernetesGang(key), memo, view, number) for number in range(memo.workers)]
     memo.reports = {one.worker: one for one in reports}
@@ -208,12 +208,12 @@ def _trouble(gang: KubernetesGang, number: int) -> Cause | None:
     """What keeps a worker's pod from being created or started and may not pass by itself."""
     pod = gang.pods.get(number)
     if pod is None:
-        said = reasons.unmakable(gang.warnings, gang.main) if gang.main is not None else ""
-        return ("pod_refused", said) if said else None
+        message = reasons.pod_creation_error(gang.warnings, gang.main) if gang.main is not None else ""
+        return ("pod_refused", message) if message else None
     if found := reasons.start_trouble(pod):
         return ("image_unavailable" if found[2] else "pod_refused"), found[1]
-    said = reasons.unmountable(gang.warnings, pod)
-    return ("pod_refused", said) if said else None
+    message = reasons.mount_error(gang.warnings, pod)
+    return ("pod_refused", message) if message else None
 
 
 def _ended(gang: KubernetesGang, memo: Memo, view: View, number: int, pod: Object) -> WorkerReport:
@@ -250,7 +250,7 @@ def _is_over(main: Object) -> bool:
 
 
 def _wait(gang: KubernetesGang, memo: Memo, view: View, waiting: list[int]) -> Wait:
-    code, message = _word(gang, view, waiting)
+    code, message = _wait_reason(gang, view, waiting)
     up = memo.workers - len(waiting)
     if up and memo.workers > 1:
         message = f"{up} of {memo.workers} workers are up; of the others: {message}"
@@ -269,7 +269,7 @@ def _hint(code: str, view: View) -> str:
     return ""
 
 
-def _word(gang: KubernetesGang, view: View, waiting: list[int]) -> tuple[str, str]:
+def _wait_reason(gang: KubernetesGang, view: View, waiting: list[int]) -> tuple[str, str]:
     workload = gang.workload
     if workload is not None and not reasons.is_true(workload, "Admitted"):
         return reasons.workload_wait(workload, view.positions.get(workload["metadata"]["uid"]))
@@ -283,7 +283,7 @@ def _word(gang: KubernetesGang, view: View, waiting: list[int]) -> tuple[str, st
     for pod in pods:
         if trouble := reasons.start_trouble(pod):
             return trouble[0], trouble[1]
-    if warned := reasons.event_word(gang.warnings):
+    if warned := reasons.newest_warning(gang.warnings):
         return warned
     if pods:
         where = ", ".join(sorted({pod["spec"]["nodeName"] for pod in pods}))

@@ -138,7 +138,7 @@ class Link:
     def nodes(self) -> list[Object]:
         return _values([self._nodes]) if self._nodes is not None else []
 
-    def news_of_nodes(self) -> int:
+    def nodes_version(self) -> int:
         """A counter that grows when a node changes."""
         return self._nodes.news if self._nodes is not None else 0
 

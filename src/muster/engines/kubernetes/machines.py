@@ -173,12 +173,6 @@ def is_lost(node: Object | None) -> str:
     return f"the node is not ready: {(ready or {}).get('message') or 'its kubelet says nothing'}"
 
 
-def lost_since(node: Object | None) -> str:
-    """When the node became not ready, in the cluster's time format; "" when it does not say."""
-    ready = _condition(node, "Ready") if node is not None else None
-    return str((ready or {}).get("lastTransitionTime") or "")
-
-
 def _machine(node: Object, pool: str, wanted: PoolSettings, load: Load | None) -> tuple[NodeInfo, Resources]:
     """The machine, and the most that a job can have of it."""
     amounts = {name: quantity(text) for name, text in (node.get("status", {}).get("allocatable") or {}).items()}

@@ -114,19 +114,19 @@ def start_trouble(pod: Object) -> tuple[str, str, bool] | None:
     return None
 
 
-def unmakable(events: Iterable[Object], main: Object) -> str:
+def pod_creation_error(events: Iterable[Object], main: Object) -> str:
     """Why the main object can't create its pods, where that does not pass by itself; "" if no event says so."""
-    found = event_word(event for event in events if event["uid"] == main["metadata"]["uid"])
+    found = newest_warning(event for event in events if event["uid"] == main["metadata"]["uid"])
     lasting = found is not None and found[0] == "FailedCreate" and not any(sign in found[1] for sign in _PASSING)
     return found[1] if found is not None and lasting else ""
 
 
-def unmountable(events: Iterable[Object], pod: Object) -> str:
+def mount_error(events: Iterable[Object], pod: Object) -> str:
     """What a pod on its node can't mount because it does not exist;
     "" if no event says so, or if it has been mounted."""
     if is_true(pod, "PodReadyToStartContainers"):
         return ""
-    found = event_word(event for event in events if event["uid"] == pod["metadata"]["uid"])
+    found = newest_warning(event for event in events if event["uid"] == pod["metadata"]["uid"])
     return found[1] if found is not None and found[0] == "FailedMount" and _NOT_FOUND.search(found[1]) else ""
 
 
@@ -136,7 +136,7 @@ def missing_map(events: Iterable[Object]) -> set[str]:
     return {found[1] for text in said if (found := _MAP.search(text))}
 
 
-def event_word(events: Iterable[Object]) -> tuple[str, str] | None:
+def newest_warning(events: Iterable[Object]) -> tuple[str, str] | None:
     """The newest warning among an object's events."""
     found = max(events, key=lambda event: str(event.get("at", "")), default=None)
     return (found["reason"], f"{found['reason']}: {found['message']}") if found is not None else None
@@ -193,13 +193,13 @@ def end_of_pod(pod: Object, now: float, known: Cause | None = None) -> tuple[Wor
     status = pod.get("status", {})
     ended = _terminated(pod)
     at = seconds_of(ended.get("finishedAt")) or now
-    told = _told(ended.get("message"))
+    exit_ = _launcher_exit(ended.get("message"))
     cause = known or disruption(pod)
     if status.get("phase") == "Succeeded":
-        return told or WorkerExit("succeeded", "completed", "", at, None, 0), True
+        return exit_ or WorkerExit("succeeded", "completed", "", at, None, 0), True
     # The launcher's own exit status, unless it only assumed that its node was lost.
-    if told is not None and not (cause and told.reason == "node_lost"):
-        return told, True
+    if exit_ is not None and not (cause and exit_.reason == "node_lost"):
+        return exit_, True
     if ended.get("reason") == "OOMKilled":
         limit = _memory_limit(pod)
         words = f"its container passed its limit of {limit}" if limit else "the kernel killed its container"
@@ -237,7 +237,7 @@ def _terminated(pod: Object) -> Mapping[str, Any]:
     return next((one for one in ended if one.get("exitCode")), ended[0] if ended else {})
 
 
-def _told(message: object) -> WorkerExit | None:
+def _launcher_exit(message: object) -> WorkerExit | None:
     """The exit that the launcher left in the container's termination message."""
     if not isinstance(message, str) or not message.startswith("{"):
         return None

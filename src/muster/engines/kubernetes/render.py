@@ -159,10 +159,10 @@ def _network(parts: Parts) -> Doc:
 
 
 def _annotations(gang: GangLaunch) -> dict[str, str]:
-    told = {
+    annotations = {
         JOB: gang.job,
         "muster.dev/name": gang.name,
         "muster.dev/project": gang.project,
         "muster.dev/user": gang.user,
     }
-    return {key: value for key, value in told.items() if value}
+    return {key: value for key, value in annotations.items() if value}

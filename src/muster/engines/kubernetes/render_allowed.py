@@ -65,17 +65,17 @@ def _rules(text: str, **said: Any) -> list[Rule]:
 
 
 _POD: Final = "spec."
-_BOX: Final = f"spec.containers.{_WORKER}."
+_C: Final = f"spec.containers.{_WORKER}."
 _FREE: Final = f"""
     {_POD}affinity.nodeAffinity.** {_POD}topologySpreadConstraints.** {_POD}hostAliases.** {_POD}dnsConfig.**
     {_POD}{{activeDeadlineSeconds,dnsPolicy,enableServiceLinks}}
     {_POD}securityContext.{{runAsUser,runAsGroup,fsGroup,fsGroupChangePolicy,supplementalGroups.*}}
-    {_BOX}securityContext.{{runAsUser,runAsGroup}} {_BOX}{{workingDir,imagePullPolicy}}
-    {_BOX}env.*.{{name,value,valueFrom.fieldRef.**,valueFrom.resourceFieldRef.**}}
-    {_BOX}env.*.valueFrom.secretKeyRef.{{key,optional}} {_BOX}env.*.valueFrom.configMapKeyRef.{{key,optional}}
-    {_BOX}envFrom.*.{{prefix,secretRef.optional,configMapRef.optional}}
-    {_BOX}volumeMounts.*.{{name,mountPath,readOnly,subPath}} {_BOX}ports.*.{{name,containerPort,protocol}}
-    {_BOX}resources.limits.{{cpu,ephemeral-storage}} {_BOX}resources.requests.ephemeral-storage
+    {_C}securityContext.{{runAsUser,runAsGroup}} {_C}{{workingDir,imagePullPolicy}}
+    {_C}env.*.{{name,value,valueFrom.fieldRef.**,valueFrom.resourceFieldRef.**}}
+    {_C}env.*.valueFrom.secretKeyRef.{{key,optional}} {_C}env.*.valueFrom.configMapKeyRef.{{key,optional}}
+    {_C}envFrom.*.{{prefix,secretRef.optional,configMapRef.optional}}
+    {_C}volumeMounts.*.{{name,mountPath,readOnly,subPath}} {_C}ports.*.{{name,containerPort,protocol}}
+    {_C}resources.limits.{{cpu,ephemeral-storage}} {_C}resources.requests.ephemeral-storage
     {_POD}volumes.*.{{name,emptyDir.**,downwardAPI.**,persistentVolumeClaim.readOnly,hostPath.type}}
     {_POD}volumes.*.secret.{{items.**,defaultMode,optional}} {_POD}volumes.*.configMap.{{items.**,defaultMode,optional}}
     {_POD}volumes.*.projected.{{defaultMode,sources.*.downwardAPI.**}}
@@ -83,9 +83,9 @@ _FREE: Final = f"""
     {_POD}volumes.*.projected.sources.*.configMap.{{items.**,optional}}
 """
 _LISTED: Final = {
-    "secrets": f"""{_BOX}env.*.valueFrom.secretKeyRef.name {_BOX}envFrom.*.secretRef.name
+    "secrets": f"""{_C}env.*.valueFrom.secretKeyRef.name {_C}envFrom.*.secretRef.name
         {_POD}volumes.*.secret.secretName {_POD}volumes.*.projected.sources.*.secret.name""",
-    "config_maps": f"""{_BOX}env.*.valueFrom.configMapKeyRef.name {_BOX}envFrom.*.configMapRef.name
+    "config_maps": f"""{_C}env.*.valueFrom.configMapKeyRef.name {_C}envFrom.*.configMapRef.name
         {_POD}volumes.*.configMap.name {_POD}volumes.*.projected.sources.*.configMap.name""",
     "pull_secrets": f"{_POD}imagePullSecrets.*.name",
     "claims": f"{_POD}volumes.*.persistentVolumeClaim.claimName",
@@ -95,19 +95,19 @@ _LISTED: Final = {
     "runtime_classes": f"{_POD}runtimeClassName",
     "schedulers": f"{_POD}schedulerName",
     "tolerations": f"{_POD}tolerations.*",
-    "capabilities": f"{_BOX}securityContext.capabilities.add.*",
-    "images": f"{_BOX}image",
+    "capabilities": f"{_C}securityContext.capabilities.add.*",
+    "images": f"{_C}image",
 }
 RULES: Final = (
     *_rules(_FREE),
     *_rules(f"{_POD}nodeSelector.*", adding=True),
     *_rules(f"{_POD}{{automountServiceAccountToken,hostUsers}}", only=False),
-    *_rules(f"{_BOX}securityContext.allowPrivilegeEscalation", only=False),
+    *_rules(f"{_C}securityContext.allowPrivilegeEscalation", only=False),
     *_rules(f"{_POD}securityContext.runAsNonRoot", only=True),
-    *_rules(f"{_BOX}securityContext.{{runAsNonRoot,readOnlyRootFilesystem}}", only=True),
+    *_rules(f"{_C}securityContext.{{runAsNonRoot,readOnlyRootFilesystem}}", only=True),
     *_rules(f"{_POD}tolerations", only=[]),
     *(rule for listed, places in _LISTED.items() for rule in _rules(places, listed=listed)),
-    *_rules(f"{_BOX}resources.requests.* {_BOX}resources.limits.*", listed="resources", by_key=True),
+    *_rules(f"{_C}resources.requests.* {_C}resources.limits.*", listed="resources", by_key=True),
     *_rules("metadata.labels.*", listed="labels", by_key=True),
     *_rules("metadata.annotations.*", listed="annotations", by_key=True),
 )  # fmt: skip
@@ -204,7 +204,7 @@ def _differences(
             continue
         if "secret" in ".".join(path).lower() and isinstance(value, str) and is_gang_secret(value):
             yield Problem(_dotted(path), _shown(value), "a Secret of your own", "Those of gangs are Muster's alone.")
-        elif not look.allow.any and (problem := _judge(path, value, path in before, rules, workers, kept, look)):
+        elif not look.allow.any and (problem := _check_value(path, value, path in before, rules, workers, kept, look)):
             yield problem
     if look.allow.any:
         return
@@ -214,7 +214,7 @@ def _differences(
             yield look.never(_dotted(path), None)
 
 
-def _judge(
+def _check_value(
     path: Path,
     value: object,
     there: bool,

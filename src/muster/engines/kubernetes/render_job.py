@@ -17,7 +17,7 @@ from muster.engines.kubernetes.render_allowed import refusals
 from muster.engines.kubernetes.render_check import check
 from muster.engines.kubernetes.render_options import KAI, Options, options_of, pool_of
 from muster.engines.kubernetes.settings import KubeSettings
-from muster.engines.rendering import Asked, Rendered
+from muster.engines.rendering import Rendered, RenderRequest
 
 _NEEDS: Final = {
     "job": "",
@@ -27,20 +27,20 @@ _NEEDS: Final = {
 }
 
 
-def render(asked: Asked) -> Rendered:
+def render(request: RenderRequest) -> Rendered:
     """Renders a job. Raises MusterError for a job that can't be rendered,
     and for objects that a cluster would refuse."""
-    settings, gang = _settings(asked), asked.gang
-    if asked.form:
-        gang = replace(gang, options={**gang.options, "form": asked.form})
+    settings, gang = _settings(request), request.gang
+    if request.form:
+        gang = replace(gang, options={**gang.options, "form": request.form})
     options = options_of(gang, settings)
     documents = manifests(gang, settings, None)
     if problems := check(documents):
         raise SpecError(problems, "What was rendered", "Mend each and render it again.")
     return Rendered(
         documents=documents,
-        about=f"{asked.spec.name} as {options.form} for Kubernetes: what Muster applies, but for the Secret",
-        lost=tuple(_lost(asked.spec, gang, settings, options)),
+        about=f"{request.spec.name} as {options.form} for Kubernetes: what Muster applies, but for the Secret",
+        lost=tuple(_lost(request.spec, gang, settings, options)),
         notes=(*_notes(gang, settings, options), *_refused(gang, settings)),
     )
 
@@ -49,9 +49,9 @@ def _refused(gang: GangLaunch, settings: KubeSettings) -> list[str]:
     return [f"An engine with these settings refuses it. {problem}" for problem in refusals(gang, settings)]
 
 
-def _settings(asked: Asked) -> KubeSettings:
+def _settings(request: RenderRequest) -> KubeSettings:
     """The engine's settings without an installation id, which is derived from a server's key."""
-    given = read_config("kubernetes", asked.settings, Home(Path(), "", tuple))
+    given = read_config("kubernetes", request.settings, Home(Path(), "", tuple))
     return replace(given.settings, namespace=given.namespace or given.settings.namespace)
 
 

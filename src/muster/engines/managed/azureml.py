@@ -8,10 +8,10 @@ import re
 from typing import Any, Final
 
 from muster.core.errors import Problem, SpecError
-from muster.engines.managed import carry
-from muster.engines.managed.carry import Told
+from muster.engines.managed import common
+from muster.engines.managed.common import Notices
 from muster.engines.managed.machines import Machine, accelerated, choose, plain, surplus
-from muster.engines.rendering import Asked, Rendered
+from muster.engines.rendering import Rendered, RenderRequest
 
 API_VERSION: Final = "2025-09-01"
 # "Supported VM series" of Azure ML (learn.microsoft.com/azure/machine-learning/concept-compute-target) and the pages of
@@ -48,27 +48,27 @@ _REFERENCE: Final = re.compile(r"azureml:([^:/@]+)(?::([^:]+)|@latest)")
 _SAFE_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._() -]*")
 
 
-def render(asked: Asked) -> Rendered:
-    gang, told = asked.gang, Told()
+def render(request: RenderRequest) -> Rendered:
+    gang, notices = request.gang, Notices()
     wanted = {"subscription": "00000000-0000-0000-0000-000000000000", "resource_group": "ml", "workspace": "research"}
-    carry.require(gang.options, gang.image or gang.options.get("environment", ""), "azureml", wanted)
+    common.require(gang.options, gang.image or gang.options.get("environment", ""), "azureml", wanted)
     workspace = _workspace(dict(gang.options))
-    environment, first = _environment(asked, workspace, told)
-    documents = [*first, {"properties": _properties(asked, workspace, environment, told)}]
-    _tell(asked, workspace, told)
+    environment, first = _environment(request, workspace, notices)
+    documents = [*first, {"properties": _properties(request, workspace, environment, notices)}]
+    _add_notices(request, workspace, notices)
     about = f"The bodies of Azure ML's create-or-update of a job (ARM, api-version {API_VERSION}), in order."
-    return Rendered(documents, about, told.lost, told.notes, run=False)
+    return Rendered(documents, about, notices.lost, notices.notes, run=False)
 
 
-def _properties(asked: Asked, workspace: str, environment: str, told: Told) -> dict[str, Any]:
-    spec, gang = asked.spec, asked.gang
-    command, envs = _command(asked, told)
+def _properties(request: RenderRequest, workspace: str, environment: str, notices: Notices) -> dict[str, Any]:
+    spec, gang = request.spec, request.gang
+    command, envs = _command(request, notices)
     properties: dict[str, Any] = {
         "jobType": "Command",
         "displayName": spec.name,
         "experimentName": gang.options.get("experiment") or spec.project,
         **({"description": spec.purpose} if spec.purpose else {}),
-        "tags": carry.legal_tags(carry.all_tags(spec), _tag_name, lambda text: text[:256], 50, told),
+        "tags": common.legal_tags(common.all_tags(spec), _tag_name, lambda text: text[:256], 50, notices),
         "command": command,
         "environmentId": environment,
         "environmentVariables": envs,
@@ -80,10 +80,10 @@ def _properties(asked: Asked, workspace: str, environment: str, told: Told) -> d
                 "uri": f"{_DATASTORE}/{spec.name}/checkpoints",
             }
         },
-        **_compute(asked, workspace, told),
+        **_compute(request, workspace, notices),
     }
     if spec.max_duration is not None:
-        limit = f"PT{carry.whole_seconds(spec.max_duration)}S"
+        limit = f"PT{common.whole_seconds(spec.max_duration)}S"
         properties["limits"] = {"jobLimitsType": "Command", "timeout": limit}
     return properties
 
@@ -103,11 +103,11 @@ def _workspace(options: dict[str, Any]) -> str:
     )
 
 
-def _environment(asked: Asked, workspace: str, told: Told) -> tuple[str, list[dict[str, Any]]]:
+def _environment(request: RenderRequest, workspace: str, notices: Notices) -> tuple[str, list[dict[str, Any]]]:
     """The environment's id and, if it is built from the image, the body that creates it."""
-    given = asked.gang.options.get("environment", "")
-    if given and asked.gang.image:
-        told.lost.append(f"`image` is not used: the environment {given} says which image it is.")
+    given = request.gang.options.get("environment", "")
+    if given and request.gang.image:
+        notices.lost.append(f"`image` is not used: the environment {given} says which image it is.")
     if given.startswith(("/", "azureml://")):
         return given, []
     if found := _REFERENCE.fullmatch(given):
@@ -117,23 +117,23 @@ def _environment(asked: Asked, workspace: str, told: Told) -> tuple[str, list[di
         hint = "Write `azureml:NAME:VERSION`, or leave it out and give `image`."
         problem = Problem("azureml.environment", given, "an environment of the workspace or a registry", hint)
         raise SpecError([problem], source="azureml", hint="Mend it and render again.")
-    version = hashlib.sha256(asked.gang.image.encode()).hexdigest()[:12]
-    made = f"{workspace}/environments/muster-{asked.spec.name}/versions/{version}"
-    told.notes.append(f"The first document makes the environment: PUT {_url(made)}.")
-    return made, [{"properties": {"image": asked.gang.image, "osType": "Linux"}}]
+    version = hashlib.sha256(request.gang.image.encode()).hexdigest()[:12]
+    made = f"{workspace}/environments/muster-{request.spec.name}/versions/{version}"
+    notices.notes.append(f"The first document makes the environment: PUT {_url(made)}.")
+    return made, [{"properties": {"image": request.gang.image, "osType": "Linux"}}]
 
 
-def _command(asked: Asked, told: Told) -> tuple[str, dict[str, str]]:
+def _command(request: RenderRequest, notices: Notices) -> tuple[str, dict[str, str]]:
     """The command and the environment. The service runs its command in bash in each rank. The job's own command is
     passed in the environment, so that no other shell interprets it;
     only a text that the service could take for a `${{reference}}` is passed as base64."""
-    gang = asked.gang
-    envs = {**carry.own_envs(gang, ""), "LOCAL_WORLD_SIZE": str(gang.nproc), "MUSTER_RUN": gang.run}
+    gang = request.gang
+    envs = {**common.own_envs(gang, ""), "LOCAL_WORLD_SIZE": str(gang.nproc), "MUSTER_RUN": gang.run}
     envs.pop("MUSTER_CHECKPOINT_DIR")
     veiled = [name for name, value in envs.items() if "${{" in value]
     for name in veiled:
         envs[name] = base64.b64encode(envs[name].encode()).decode()
-        told.notes.append(f"{name} holds a `${{{{` that Azure ML could take for its own: it travels as base64.")
+        notices.notes.append(f"{name} holds a `${{{{` that Azure ML could take for its own: it travels as base64.")
     if long := [name for name, value in envs.items() if len(name) + len(value.encode()) > _ENV_BYTES]:
         where = "run" if long[0] == "MUSTER_RUN" else f"envs.{long[0]}"
         problem = Problem(where, "a text too long for an environment", f"at most {_ENV_BYTES:,} bytes", "Shorten it.")
@@ -151,18 +151,20 @@ def _command(asked: Asked, told: Told) -> tuple[str, dict[str, str]]:
     return "; ".join(lines), envs
 
 
-def _compute(asked: Asked, workspace: str, told: Told) -> dict[str, Any]:
+def _compute(request: RenderRequest, workspace: str, notices: Notices) -> dict[str, Any]:
     """A cluster of the workspace if one is named, else serverless compute of a fitting size."""
-    spec, cluster = asked.spec, asked.gang.options.get("compute", "")
+    spec, cluster = request.spec, request.gang.options.get("compute", "")
     if cluster:
         if spec.use_spot:
-            told.lost.append(f"`use_spot` is a property of the cluster {cluster} there (low priority), not of a job.")
-        told.notes.append(f"Each node of {cluster} needs {asked.gang.ask}: its size is not checked.")
+            notices.lost.append(
+                f"`use_spot` is a property of the cluster {cluster} there (low priority), not of a job."
+            )
+        notices.notes.append(f"Each node of {cluster} needs {request.gang.ask}: its size is not checked.")
         place = cluster if cluster.startswith("/") else f"{workspace}/computes/{cluster}"
         return {"computeId": place, "resources": {"instanceCount": spec.num_nodes}}
-    machine = choose(asked.gang.ask, MACHINES, "azureml.compute", "azureml")
-    if more := surplus(machine, asked.gang.ask):
-        told.notes.append(more)
+    machine = choose(request.gang.ask, MACHINES, "azureml.compute", "azureml")
+    if more := surplus(machine, request.gang.ask):
+        notices.notes.append(more)
     return {
         "resources": {"instanceCount": spec.num_nodes, "instanceType": machine.name},
         "queueSettings": {"jobTier": "Spot" if spec.use_spot else "Standard"},
@@ -170,21 +172,23 @@ def _compute(asked: Asked, workspace: str, told: Told) -> dict[str, Any]:
 
 
 def _tag_name(text: str) -> str:
-    return carry.replaced(text, r"[<>%&\\?/]", 512)
+    return common.replaced(text, r"[<>%&\\?/]", 512)
 
 
 def _url(resource: str) -> str:
     return f"https://management.azure.com{resource}?api-version={API_VERSION}"
 
 
-def _tell(asked: Asked, workspace: str, told: Told) -> None:
-    spec = asked.spec
+def _add_notices(request: RenderRequest, workspace: str, notices: Notices) -> None:
+    spec = request.spec
     store = "keep each in the workspace's Key Vault and let the program read it with the job's identity."
-    carry.tell_common(spec, told, store, "copy it into the image, or register it as a code asset and add its codeId.")
+    common.add_common_notices(
+        spec, notices, store, "copy it into the image, or register it as a code asset and add its codeId."
+    )
     if spec.retry.max_restarts and spec.use_spot:
-        told.lost.append("`retry` has no meaning there: a job that is preempted is queued again by the service.")
+        notices.lost.append("`retry` has no meaning there: a job that is preempted is queued again by the service.")
     if spec.deadline is not None:
-        told.lost.append("`deadline` has no meaning there.")
-    told.notes.append(
+        notices.lost.append("`deadline` has no meaning there.")
+    notices.notes.append(
         f"Send it as PUT {_url(f'{workspace}/jobs/{spec.name}')}, for example with `az rest`; a name can be used once."
     )

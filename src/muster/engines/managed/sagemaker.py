@@ -8,10 +8,10 @@ from typing import Any, Final
 
 from muster.core.errors import Problem, SpecError
 from muster.core.units import format_duration
-from muster.engines.managed import carry
-from muster.engines.managed.carry import Told
+from muster.engines.managed import common
+from muster.engines.managed.common import Notices
 from muster.engines.managed.machines import GIB, Machine, accelerated, pick, plain, surplus
-from muster.engines.rendering import Asked, Rendered
+from muster.engines.rendering import Rendered, RenderRequest
 
 # Instances for training: "Available instance types" (aws.amazon.com/sagemaker/pricing) and the EC2 instance pages
 # p6, p5, p4, p3, g7e, g6e, g6, g5, g4, trn1, trn2, m7i and r7i (aws.amazon.com/ec2/instance-types).
@@ -78,42 +78,42 @@ _ROLE: Final = re.compile(r"arn:aws[a-z\-]*:iam::\d{12}:role/?[a-zA-Z_0-9+=,.@\-
 _S3: Final = re.compile(r"s3://[^/]+(/.*)?")
 
 
-def render(asked: Asked) -> Rendered:
-    gang, told = asked.gang, Told()
+def render(request: RenderRequest) -> Rendered:
+    gang, notices = request.gang, Notices()
     wanted = {"role": "arn:aws:iam::111122223333:role/train", "output": "s3://bucket/out"}
-    carry.require(gang.options, gang.image, "sagemaker", wanted)
+    common.require(gang.options, gang.image, "sagemaker", wanted)
     _check(dict(gang.options))
-    body = _body(asked, told)
-    _tell(asked, told)
+    body = _body(request, notices)
+    _add_notices(request, notices)
     return Rendered(
-        [body], "The body of SageMaker's CreateTrainingJob (API 2017-07-24).", told.lost, told.notes, run=False
+        [body], "The body of SageMaker's CreateTrainingJob (API 2017-07-24).", notices.lost, notices.notes, run=False
     )
 
 
-def _body(asked: Asked, told: Told) -> dict[str, Any]:
-    spec, gang, options = asked.spec, asked.gang, dict(asked.gang.options)
-    envs = carry.own_envs(gang, CHECKPOINTS)
-    short, rest = carry.parted(envs, lambda value: len(value) <= _ENV_VALUE, _ENV_MOST)
+def _body(request: RenderRequest, notices: Notices) -> dict[str, Any]:
+    spec, gang, options = request.spec, request.gang, dict(request.gang.options)
+    envs = common.own_envs(gang, CHECKPOINTS)
+    short, rest = common.split_envs(envs, lambda value: len(value) <= _ENV_VALUE, _ENV_MOST)
     body: dict[str, Any] = {
         "TrainingJobName": spec.name,
-        "HyperParameters": _hyperparameters(carry.packed(gang, rest, _PIECE)),
+        "HyperParameters": _hyperparameters(common.packed(gang, rest, _PIECE)),
         "AlgorithmSpecification": {
             "TrainingImage": gang.image,
             "TrainingInputMode": "FastFile" if options.get("input") else "File",
             "ContainerEntrypoint": list(_ENTRYPOINT),
-            "ContainerArguments": carry.start_lines(),
+            "ContainerArguments": common.start_lines(),
         },
         "RoleArn": options["role"],
         "OutputDataConfig": {"S3OutputPath": options["output"]},
-        "ResourceConfig": _resources(asked, told),
-        "StoppingCondition": _stopping(asked, told),
+        "ResourceConfig": _resources(request, notices),
+        "StoppingCondition": _stopping(request, notices),
         "CheckpointConfig": {
             "S3Uri": f"{options['output'].rstrip('/')}/{spec.name}/checkpoints",
             "LocalPath": CHECKPOINTS,
         },
         "Environment": short,
         "EnableManagedSpotTraining": spec.use_spot,
-        "Tags": _tags(asked, told),
+        "Tags": _tags(request, notices),
         **_where(options),
     }
     if spec.retry.max_restarts:
@@ -145,40 +145,40 @@ def _hyperparameters(pieces: list[str]) -> dict[str, str]:
     return {f"muster_{number:03d}": piece for number, piece in enumerate(pieces)}
 
 
-def _resources(asked: Asked, told: Told) -> dict[str, Any]:
-    options, ask = asked.gang.options, asked.gang.ask
+def _resources(request: RenderRequest, notices: Notices) -> dict[str, Any]:
+    options, ask = request.gang.options, request.gang.ask
     machine = pick(options.get("instance_type", ""), ask, MACHINES, "sagemaker.instance_type", "sagemaker")
     if more := surplus(machine, ask):
-        told.notes.append(more)
+        notices.notes.append(more)
     size = options.get("volume_size")
     return {
         "InstanceType": machine.name,
-        "InstanceCount": asked.spec.num_nodes,
+        "InstanceCount": request.spec.num_nodes,
         "VolumeSizeInGB": math.ceil(size / GIB) if size else _VOLUME,
     }
 
 
-def _stopping(asked: Asked, told: Told) -> dict[str, int]:
-    spec = asked.spec
+def _stopping(request: RenderRequest, notices: Notices) -> dict[str, int]:
+    spec = request.spec
     if spec.max_duration is None and not spec.use_spot:
-        told.notes.append("Without `max_duration` SageMaker stops it after a day.")
+        notices.notes.append("Without `max_duration` SageMaker stops it after a day.")
         return {}
-    runtime = carry.whole_seconds(spec.max_duration or 86_400)
+    runtime = common.whole_seconds(spec.max_duration or 86_400)
     if runtime > _LONGEST:
-        told.lost.append(f"`max_duration` is {format_duration(runtime)} and can be 28d there: that is set.")
+        notices.lost.append(f"`max_duration` is {format_duration(runtime)} and can be 28d there: that is set.")
         runtime = _LONGEST
     if not spec.use_spot:
         return {"MaxRuntimeInSeconds": runtime}
     if spec.max_duration is None:
-        told.notes.append("A spot job needs a limit: without `max_duration` it is a day of running.")
-    wait = carry.whole_seconds(spec.deadline or runtime + _SPOT_WAIT)
+        notices.notes.append("A spot job needs a limit: without `max_duration` it is a day of running.")
+    wait = common.whole_seconds(spec.deadline or runtime + _SPOT_WAIT)
     return {"MaxRuntimeInSeconds": runtime, "MaxWaitTimeInSeconds": min(max(wait, runtime), _LONGEST)}
 
 
-def _tags(asked: Asked, told: Told) -> list[dict[str, str]]:
+def _tags(request: RenderRequest, notices: Notices) -> list[dict[str, str]]:
     """The job's tags; tag names are valid there without changes."""
-    made = carry.legal_tags(
-        carry.all_tags(asked.spec), str, lambda text: carry.replaced(text, r"[^\w .:/=+\-@]", 256), 50, told
+    made = common.legal_tags(
+        common.all_tags(request.spec), str, lambda text: common.replaced(text, r"[^\w .:/=+\-@]", 256), 50, notices
     )
     return [{"Key": key, "Value": value} for key, value in made.items()]
 
@@ -196,22 +196,22 @@ def _where(options: dict[str, Any]) -> dict[str, Any]:
     return made
 
 
-def _tell(asked: Asked, told: Told) -> None:
-    spec, options = asked.spec, asked.gang.options
+def _add_notices(request: RenderRequest, notices: Notices) -> None:
+    spec, options = request.spec, request.gang.options
     store = "keep each in AWS Secrets Manager and let the program read it; the role needs GetSecretValue."
-    carry.tell_common(spec, told, store, "copy it into the image; the job starts in the image's own folder.")
+    common.add_common_notices(spec, notices, store, "copy it into the image; the job starts in the image's own folder.")
     if spec.stop_grace > _GRACE:
-        told.lost.append(f"`stop_grace` is {spec.stop_grace:g} s and SageMaker kills after {_GRACE} s.")
+        notices.lost.append(f"`stop_grace` is {spec.stop_grace:g} s and SageMaker kills after {_GRACE} s.")
     if spec.deadline is not None and not spec.use_spot:
-        told.lost.append("`deadline` has no meaning there without `use_spot`.")
+        notices.lost.append("`deadline` has no meaning there without `use_spot`.")
     region = f" --region {options['region']}" if options.get("region") else ""
-    told.notes.append("The image needs Python 3.7 or newer as `python3`.")
+    notices.notes.append("The image needs Python 3.7 or newer as `python3`.")
     if spec.num_nodes > 1:
-        told.notes.append(
+        notices.notes.append(
             f"The nodes share no folder: {CHECKPOINTS} of each is copied to S3. A checkpoint that several ranks write "
             "together belongs into S3 itself."
         )
-    told.notes.append(
+    notices.notes.append(
         f"Send it with `aws sagemaker create-training-job{region} --cli-input-json file://job.json`. A name can be "
         "used once in a region; under another TrainingJobName it goes on from the checkpoints that are in S3."
     )

@@ -6,10 +6,10 @@ import re
 from typing import Any, Final
 
 from muster.core.errors import Problem, SpecError
-from muster.engines.managed import carry
-from muster.engines.managed.carry import Told
+from muster.engines.managed import common
+from muster.engines.managed.common import Notices
 from muster.engines.managed.machines import Machine, accelerated, pick, plain, surplus
-from muster.engines.rendering import Asked, Rendered
+from muster.engines.rendering import Rendered, RenderRequest
 
 # "Machine types" of Vertex AI custom training (docs.cloud.google.com/vertex-ai/docs/training/configure-compute), sizes
 # from Compute Engine's "Accelerator-optimized machine family" and "N1", "N2" (docs.cloud.google.com/compute/docs);
@@ -71,26 +71,26 @@ _LABELS: Final = 64
 _BUCKET: Final = re.compile(r"gs://([^/]+)(/.*)?")
 
 
-def render(asked: Asked) -> Rendered:
-    spec, gang, told = asked.spec, asked.gang, Told()
+def render(request: RenderRequest) -> Rendered:
+    spec, gang, notices = request.spec, request.gang, Notices()
     options = dict(gang.options)
     wanted = {"project": "my-project", "location": "europe-west4", "staging_bucket": "gs://bucket/staging"}
-    carry.require(options, gang.image, "vertex", wanted)
+    common.require(options, gang.image, "vertex", wanted)
     place = _place(options["staging_bucket"], spec.name)
     body: dict[str, Any] = {
         "displayName": spec.name,
         "jobSpec": {
-            "workerPoolSpecs": _pools(asked, place, told),
-            "scheduling": _scheduling(asked, told),
+            "workerPoolSpecs": _pools(request, place, notices),
+            "scheduling": _scheduling(request, notices),
             "baseOutputDirectory": {"outputUriPrefix": place},
             **({"serviceAccount": options["service_account"]} if options.get("service_account") else {}),
             **({"network": options["network"]} if options.get("network") else {}),
         },
-        "labels": carry.legal_tags(carry.all_tags(spec), _label_name, _label_value, _LABELS, told),
+        "labels": common.legal_tags(common.all_tags(spec), _label_name, _label_value, _LABELS, notices),
     }
-    _tell(asked, told)
+    _add_notices(request, notices)
     return Rendered(
-        [body], "The body of Vertex AI's projects.locations.customJobs.create (v1).", told.lost, told.notes, False
+        [body], "The body of Vertex AI's projects.locations.customJobs.create (v1).", notices.lost, notices.notes, False
     )
 
 
@@ -103,28 +103,30 @@ def _place(bucket: str, name: str) -> str:
     return f"{bucket.rstrip('/')}/{name}"
 
 
-def _pools(asked: Asked, place: str, told: Told) -> list[dict[str, Any]]:
+def _pools(request: RenderRequest, place: str, notices: Notices) -> list[dict[str, Any]]:
     """The first worker pool is one replica, rank 0's node; the second has the others."""
     # Cloud Storage is mounted under /gcs on every replica.
     checkpoints = f"/gcs/{place.removeprefix('gs://')}/checkpoints"
     # A value with a dollar sign could be taken for a reference to another variable.
-    envs, rest = carry.parted(carry.own_envs(asked.gang, checkpoints), lambda value: "$" not in value, _ENV_MOST)
+    envs, rest = common.split_envs(
+        common.own_envs(request.gang, checkpoints), lambda value: "$" not in value, _ENV_MOST
+    )
     pool = {
-        "machineSpec": _machine(asked, told),
+        "machineSpec": _machine(request, notices),
         "replicaCount": "1",  # int64, which the API's JSON form writes as text
         "containerSpec": {
-            "imageUri": asked.gang.image,
-            "command": ["python3", "-c", "\n".join(carry.start_lines())],
-            "args": carry.packed(asked.gang, rest, _PIECE),
+            "imageUri": request.gang.image,
+            "command": ["python3", "-c", "\n".join(common.start_lines())],
+            "args": common.packed(request.gang, rest, _PIECE),
             "env": [{"name": name, "value": value} for name, value in envs.items()],
         },
     }
-    others = asked.spec.num_nodes - 1
+    others = request.spec.num_nodes - 1
     return [pool, {**pool, "replicaCount": str(others)}] if others else [pool]
 
 
-def _machine(asked: Asked, told: Told) -> dict[str, Any]:
-    options, ask = asked.gang.options, asked.gang.ask
+def _machine(request: RenderRequest, notices: Notices) -> dict[str, Any]:
+    options, ask = request.gang.options, request.gang.ask
     given = options.get("machine_type", "")
     attached = given.startswith("n1-")  # accelerators are attached to these, so a name can have several sizes
     found = pick("" if attached else given, ask, MACHINES, "vertex.machine_type", "vertex")
@@ -134,20 +136,20 @@ def _machine(asked: Asked, told: Told) -> dict[str, Any]:
         problem = Problem("vertex.accelerator_type", "nothing", f"what {given} has", hint)
         raise SpecError([problem], source="vertex", hint="Mend it and render again.")
     if more := surplus(found, ask):
-        told.notes.append(more)
+        notices.notes.append(more)
     made: dict[str, Any] = {"machineType": given or found.name}
     if code:
         made |= {"acceleratorType": code, "acceleratorCount": found.count or ask.accelerators}
     return made
 
 
-def _scheduling(asked: Asked, told: Told) -> dict[str, Any]:
-    spec = asked.spec
+def _scheduling(request: RenderRequest, notices: Notices) -> dict[str, Any]:
+    spec = request.spec
     made: dict[str, Any] = {"strategy": "SPOT" if spec.use_spot else "STANDARD"}
     if spec.max_duration is not None:
-        made["timeout"] = f"{carry.whole_seconds(spec.max_duration)}s"
+        made["timeout"] = f"{common.whole_seconds(spec.max_duration)}s"
     else:
-        told.notes.append("Without `max_duration` Vertex AI stops it after seven days.")
+        notices.notes.append("Without `max_duration` Vertex AI stops it after seven days.")
     if spec.retry.max_restarts == 0:
         made["disableRetries"] = True
     elif spec.num_nodes > 1:
@@ -161,18 +163,18 @@ def _label_name(text: str) -> str:
 
 
 def _label_value(text: str) -> str:
-    return carry.replaced(text.lower(), r"[^\w-]", 63)
+    return common.replaced(text.lower(), r"[^\w-]", 63)
 
 
-def _tell(asked: Asked, told: Told) -> None:
-    spec, options = asked.spec, asked.gang.options
+def _add_notices(request: RenderRequest, notices: Notices) -> None:
+    spec, options = request.spec, request.gang.options
     store = "keep each in Secret Manager and let the program read it; the service account needs secretAccessor."
-    carry.tell_common(spec, told, store, "copy it into the image; the job starts in the image's own folder.")
+    common.add_common_notices(spec, notices, store, "copy it into the image; the job starts in the image's own folder.")
     if spec.deadline is not None:
-        told.lost.append("`deadline` has no meaning there: a spot job waits until it is cancelled.")
+        notices.lost.append("`deadline` has no meaning there: a spot job waits until it is cancelled.")
     place = f"projects/{options['project']}/locations/{options['location']}"
-    told.notes.append("The image needs Python 3.7 or newer as `python3`.")
-    told.notes.append(
+    notices.notes.append("The image needs Python 3.7 or newer as `python3`.")
+    notices.notes.append(
         f"Send it as POST https://{options['location']}-aiplatform.googleapis.com/v1/{place}/customJobs; the ranks "
         "find their checkpoints in the bucket, mounted under /gcs, also after a restart."
     )

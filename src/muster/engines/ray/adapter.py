@@ -28,7 +28,7 @@ JOB_CONFIG: Final = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # the variable by which Ray p
 
 
 class RayAdapter:
-    """See `muster.engines.remote.Adapter`."""
+    """See `muster.engines.adapter.Adapter`."""
 
     kind = "ray"
     abilities = (

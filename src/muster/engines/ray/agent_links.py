@@ -11,8 +11,8 @@ from typing import Any, Final, TypeVar
 
 from muster.engines.ray.cluster import PLAIN, Cluster, RayError, RayTaskError, RuntimeEnvSetupError, env_name
 from muster.engines.ray.gangs import Ledger
-from muster.engines.ray.nodes import gives, name_nodes
-from muster.engines.ray.signing import BadSignature, SignedAgent, Stranger, agent_key, meet
+from muster.engines.ray.nodes import has_resources, name_nodes
+from muster.engines.ray.signing import BadSignature, SignedAgent, WrongKey, agent_key, authenticate
 
 T = TypeVar("T")
 POLL_SECONDS: Final = 20.0  # for which an agent keeps a poll open
@@ -81,7 +81,7 @@ class AgentLinks:
 
         async def ask(node: str) -> str:
             async with asyncio.timeout(POLL_SECONDS):
-                found = await self._meet(await self._cluster.find_agent(node, PLAIN), node, PLAIN)
+                found = await self._authenticate(await self._cluster.find_agent(node, PLAIN), node, PLAIN)
                 return str((await found.ask("hello", self._urls, self._certificate))["node"])
 
         told = await asyncio.gather(*[ask(node) for node in nodes], return_exceptions=True)
@@ -97,18 +97,18 @@ class AgentLinks:
         """Every node, with its agent's trouble."""
         plain = {node: self._agent_links.get((node, PLAIN)) for node in self.nodes}
         return [
-            {**about, "trouble": line.trouble if (line := plain[node]) else ""} for node, about in self.nodes.items()
+            {**about, "trouble": link.trouble if (link := plain[node]) else ""} for node, about in self.nodes.items()
         ]
 
     async def order(self, node: str, env: Mapping[str, Any] | str, method: str, *given: Any) -> Any:
         """Calls an agent until it answers. Raises NodeGone, BadEnvironment, or what the agent raised."""
         while True:
-            line = self._line(node, env)
-            await self._when_ready(line)
-            assert line.agent is not None
+            link = self._link_to(node, env)
+            await self._when_ready(link)
+            assert link.agent is not None
             try:
                 async with self._busy:
-                    return await line.agent.ask(method, *given)
+                    return await link.agent.ask(method, *given)
             except RayError as error:
                 if isinstance(error, RayTaskError) and not isinstance(
                     error.cause, BadSignature
@@ -134,14 +134,16 @@ class AgentLinks:
     async def _look(self) -> None:
         found = {node["id"]: node for node in await self._cluster.nodes()}
         self.answered_at = time.monotonic()
-        self._names = name_nodes({key: node for key, node in found.items() if gives(node["resources"])}, self._names)
+        self._names = name_nodes(
+            {key: node for key, node in found.items() if has_resources(node["resources"])}, self._names
+        )
         for node_id, node in found.items():
             node["name"] = self._names.get(node_id, node["ip"])
         before, self.nodes = self.nodes, found
         for node_id in before.keys() - found.keys():
             self._lose(node_id, str(before[node_id]["name"]))
         for node_id in found.keys() - before.keys():
-            if not gives(found[node_id]["resources"]):
+            if not has_resources(found[node_id]["resources"]):
                 continue
             if (node_id, PLAIN) not in self._agent_links:
                 self._begin(AgentLink(node_id, PLAIN, {}))
@@ -152,126 +154,126 @@ class AgentLinks:
 
     def _lose(self, node: str, name: str) -> None:
         for key in [key for key in self._agent_links if key[0] == node]:
-            line = self._agent_links.pop(key)
-            line.broken = "gone"
-            line.ready.set()
-            if line.task is not None:
-                line.task.cancel()
+            link = self._agent_links.pop(key)
+            link.broken = "gone"
+            link.ready.set()
+            if link.task is not None:
+                link.task.cancel()
         self.ledger.lose_node(node, name)
 
     # --- agents -------------------------------------------------------------------------------------------------------
-    def _line(self, node: str, env: Mapping[str, Any] | str) -> AgentLink:
+    def _link_to(self, node: str, env: Mapping[str, Any] | str) -> AgentLink:
         if node not in self.nodes:
             raise NodeGone(node)
         name = env if isinstance(env, str) else env_name(env)
-        line = self._agent_links.get((node, name))
-        if line is None or (line.broken and line.task is not None and line.task.done()):
-            line = self._begin(AgentLink(node, name, None if isinstance(env, str) else env))
-        if line.env is None and not isinstance(env, str):
-            line.env = env  # the actor that was found may not be an agent
-        line.used_at = time.monotonic()
-        return line
+        link = self._agent_links.get((node, name))
+        if link is None or (link.broken and link.task is not None and link.task.done()):
+            link = self._begin(AgentLink(node, name, None if isinstance(env, str) else env))
+        if link.env is None and not isinstance(env, str):
+            link.env = env  # the actor that was found may not be an agent
+        link.used_at = time.monotonic()
+        return link
 
-    def _begin(self, line: AgentLink) -> AgentLink:
-        self._agent_links[line.node, line.name] = line
-        line.task = self.spawn(self._attend(line))
-        return line
+    def _begin(self, link: AgentLink) -> AgentLink:
+        self._agent_links[link.node, link.name] = link
+        link.task = self.spawn(self._attend(link))
+        return link
 
-    async def _when_ready(self, line: AgentLink) -> None:
-        await line.ready.wait()
-        if line.node not in self.nodes:
-            raise NodeGone(line.node)
-        if line.broken:
-            raise BadEnvironment(line.broken)
+    async def _when_ready(self, link: AgentLink) -> None:
+        await link.ready.wait()
+        if link.node not in self.nodes:
+            raise NodeGone(link.node)
+        if link.broken:
+            raise BadEnvironment(link.broken)
 
     async def _first_reports(self) -> None:
         """Waits for the agents' first reports, so that the first look is complete;
         does not wait for agents that can't report."""
-        waits = [asyncio.create_task(line.ready.wait()) for line in self._agent_links.values()]
+        waits = [asyncio.create_task(link.ready.wait()) for link in self._agent_links.values()]
         if waits:
             await asyncio.wait(waits, timeout=POLL_SECONDS)
             for wait in waits:
                 wait.cancel()
 
-    async def _attend(self, line: AgentLink) -> None:
+    async def _attend(self, link: AgentLink) -> None:
         """Keeps the link to the agent for as long as the node lives."""
-        while line.node in self.nodes:
+        while link.node in self.nodes:
             try:
-                await self._greet(line)
-                await self._listen(line)
+                await self._greet(link)
+                await self._listen(link)
             except RuntimeEnvSetupError as error:
-                line.broken = str(error)
-                line.ready.set()
+                link.broken = str(error)
+                link.ready.set()
                 return
             except Exception as error:  # the agent died, is being restarted, or lost its name
-                line.ready.clear()
-                line.failures += 1
+                link.ready.clear()
+                link.failures += 1
                 self._look_now.set()
-                if line.failures >= TROUBLE and line.name == PLAIN:
-                    line.trouble = (
+                if link.failures >= TROUBLE and link.name == PLAIN:
+                    link.trouble = (
                         f"the agent does not start: {(str(error) or repr(error)).strip().splitlines()[-1][:300]}"
                     )
                     self._changed()
-                await asyncio.sleep(min(AGAIN * 2 ** (line.failures - 1), AGAIN_LAST))
+                await asyncio.sleep(min(AGAIN * 2 ** (link.failures - 1), AGAIN_LAST))
 
-    async def _greet(self, line: AgentLink) -> None:
+    async def _greet(self, link: AgentLink) -> None:
         """Finds or creates the agent. An actor with the agent's name but not its key,
         or with another version of Muster, is replaced; its launchers keep running."""
-        handle = await self._agent(line)
+        handle = await self._agent(link)
         try:
-            found = await self._meet(handle, line.node, line.name)
-        except (Stranger, AttributeError) as error:
-            line.env = await _told_env(handle, line) if isinstance(error, AttributeError) else line.env
-            line.env = {} if line.name == PLAIN else line.env
+            found = await self._authenticate(handle, link.node, link.name)
+        except (WrongKey, AttributeError) as error:
+            link.env = await _reported_env(handle, link) if isinstance(error, AttributeError) else link.env
+            link.env = {} if link.name == PLAIN else link.env
             await self._cluster.kill(handle)
-            raise Stranger(f"replaced: {error}") from error
+            raise WrongKey(f"replaced: {error}") from error
         about = await found.ask("hello", self._urls, self._certificate)
-        line.env = about["env"]
+        link.env = about["env"]
         if about["package"] != self._settings["package"]:
             await self._cluster.kill(handle)
             raise KeyError("replaced")
-        line.agent = found
+        link.agent = found
 
-    async def _meet(self, handle: Any, node: str, name: str) -> SignedAgent:
+    async def _authenticate(self, handle: Any, node: str, name: str) -> SignedAgent:
         """Raises Stranger, or AttributeError for an agent of a version without keys."""
-        return await meet(handle, agent_key(self._settings["key"], node, name))
+        return await authenticate(handle, agent_key(self._settings["key"], node, name))
 
-    async def _agent(self, line: AgentLink) -> Any:
-        if line.env is None:
-            return await self._cluster.find_agent(line.node, line.name)
-        node = self.nodes[line.node]
-        settings = {**self._settings, "node": node["name"], "address": node["ip"], "env": dict(line.env)}
-        settings["key"] = agent_key(self._settings["key"], line.node, line.name)
-        return await self._cluster.agent(line.node, line.name, settings)
+    async def _agent(self, link: AgentLink) -> Any:
+        if link.env is None:
+            return await self._cluster.find_agent(link.node, link.name)
+        node = self.nodes[link.node]
+        settings = {**self._settings, "node": node["name"], "address": node["ip"], "env": dict(link.env)}
+        settings["key"] = agent_key(self._settings["key"], link.node, link.name)
+        return await self._cluster.agent(link.node, link.name, settings)
 
-    async def _listen(self, line: AgentLink) -> None:
-        seen, line.failures, line.trouble = 0, 0, ""
-        assert line.agent is not None
+    async def _listen(self, link: AgentLink) -> None:
+        seen, link.failures, link.trouble = 0, 0, ""
+        assert link.agent is not None
         while True:
-            number, reports = await line.agent.ask("poll", seen, POLL_SECONDS)
+            number, reports = await link.agent.ask("poll", seen, POLL_SECONDS)
             if number != seen:
-                self.ledger.hear((line.node, line.name), reports)
+                self.ledger.record_reports((link.node, link.name), reports)
                 self._changed()
             seen = number
-            line.ready.set()
+            link.ready.set()
 
     def _dismiss_idle(self) -> None:
-        for key, line in list(self._agent_links.items()):
-            if line.name == PLAIN or self.ledger.busy(key):
-                line.used_at = time.monotonic()
-            elif time.monotonic() - line.used_at > IDLE and line.agent is not None and line.task is not None:
+        for key, link in list(self._agent_links.items()):
+            if link.name == PLAIN or self.ledger.busy(key):
+                link.used_at = time.monotonic()
+            elif time.monotonic() - link.used_at > IDLE and link.agent is not None and link.task is not None:
                 del self._agent_links[key]
-                line.task.cancel()
-                self.spawn(_quietly(self._cluster.kill(line.agent.handle)))
+                link.task.cancel()
+                self.spawn(_quietly(self._cluster.kill(link.agent.handle)))
 
 
-async def _told_env(handle: Any, line: AgentLink) -> Mapping[str, Any] | None:
+async def _reported_env(handle: Any, link: AgentLink) -> Mapping[str, Any] | None:
     """The environment of an agent of a version without keys, as it reports it; its name is derived from it."""
     try:
         found: Mapping[str, Any] = (await handle.hello.remote([], ""))["env"]
     except (RayError, AttributeError, KeyError, TypeError):
-        return line.env
-    return found if env_name(found) == line.name else line.env
+        return link.env
+    return found if env_name(found) == link.name else link.env
 
 
 async def _quietly(work: Awaitable[T]) -> None:

@@ -32,8 +32,8 @@ class Bridge:
         self._say = say
         self._cluster = Cluster()
         self._agent_links = AgentLinks(self._cluster, self._changed)
-        self._keeping = PlacementGroups(self._cluster, self._agent_links, self._changed)
-        self._starting = GangStarter(self._cluster, self._agent_links, self._keeping, self._changed)
+        self._groups = PlacementGroups(self._cluster, self._agent_links, self._changed)
+        self._starting = GangStarter(self._cluster, self._agent_links, self._groups, self._changed)
         self._said = False
 
     async def connect(self, ask: dict[str, Any]) -> dict[str, Any]:
@@ -42,7 +42,7 @@ class Bridge:
         about = self._cluster.connect(ask["address"], ask["namespace"], ask["package"])
         await self._agent_links.open(ask["agent"], ask["urls"], ask["certificate"], ask["nodes_every"])
         if ask["steer"]:
-            await self._keeping.open(ask["agent"]["installation"])
+            await self._groups.open(ask["agent"]["installation"])
         return about
 
     async def look(self, ask: dict[str, Any]) -> dict[str, Any]:
@@ -70,14 +70,14 @@ class Bridge:
             self._starting.forget((job, attempt))
 
     async def want(self, ask: dict[str, Any]) -> None:
-        await self._keeping.want([(bundle, labels) for bundle, labels in ask["bundles"]])
+        await self._groups.want([(bundle, labels) for bundle, labels in ask["bundles"]])
 
     async def probe(self, ask: dict[str, Any]) -> dict[str, Any]:
         """Runs the doctor's probe on a node, by its agent."""
         return await self._agent_links.probe(ask["node"], ask["mark"], ask["write"])
 
     def _changed(self) -> None:
-        self._keeping.nudge()
+        self._groups.nudge()
         if not self._said:  # once until the next look
             self._said = True
             self._say({"changed": True})

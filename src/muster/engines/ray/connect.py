@@ -45,14 +45,14 @@ def connect(
     link = Link([settings.python, "-P", "-m", "muster.engines.ray.bridge"], _environment(place), log, changed)
     link.start()
     try:
-        about = link.call("connect", CONNECT_SECONDS, **_greeting(settings, home, package, place), steer=steer)
+        about = link.call("connect", CONNECT_SECONDS, **_connect_request(settings, home, package, place), steer=steer)
     except BaseException:
         link.close()
         raise
     return link, about
 
 
-def _greeting(settings: RaySettings, home: Home, package: Package, place: Path) -> dict[str, Any]:
+def _connect_request(settings: RaySettings, home: Home, package: Package, place: Path) -> dict[str, Any]:
     return {
         "address": settings.address,
         "namespace": f"muster-{home.installation}",

@@ -28,7 +28,7 @@ class RayGang:
     stage: Literal["reserving", "starting", "started"] = "reserving"
     wait: tuple[str, str] | None = None  # Ray's reason and a sentence, while it is not placed
     placed: asyncio.Event = field(default_factory=asyncio.Event)
-    told: set[int] = field(default_factory=set)  # workers whose agents may have received their launch
+    launched: set[int] = field(default_factory=set)  # workers whose agents may have received their launch
     stop: tuple[float, str] | None = None  # grace in seconds and reason of a stop order received meanwhile
     task: asyncio.Task[None] | None = None
 
@@ -36,11 +36,11 @@ class RayGang:
     def key(self) -> Key:
         return self.job, self.attempt
 
-    def untold(self) -> list[int]:
+    def unlaunched(self) -> list[int]:
         """Workers whose agents were not told of them, so that they will not run."""
         if self.driver:
-            return [] if self.told else list(range(len(self.nodes)))
-        return [worker for worker in range(len(self.nodes)) if worker not in self.told]
+            return [] if self.launched else list(range(len(self.nodes)))
+        return [worker for worker in range(len(self.nodes)) if worker not in self.launched]
 
 
 def group_name(installation: str, key: Key) -> str:
@@ -66,7 +66,7 @@ class Ledger:
         self._partial: dict[Key, float] = {}  # since when
         self.version = 0
 
-    def hear(self, agent: tuple[str, str], reports: list[dict[str, Any]]) -> None:
+    def record_reports(self, agent: tuple[str, str], reports: list[dict[str, Any]]) -> None:
         self._told[agent] = reports
         self.version += 1
 

@@ -22,11 +22,11 @@ Bundle = Mapping[str, float]
 
 
 class PlacementGroups:
-    def __init__(self, cluster: Cluster, lines: AgentLinks, changed: Callable[[], None]) -> None:
+    def __init__(self, cluster: Cluster, links: AgentLinks, changed: Callable[[], None]) -> None:
         self.installation = ""
         self.on_removed: Callable[[Key], None] = lambda key: None
         self._cluster = cluster
-        self._agent_links = lines
+        self._agent_links = links
         self._changed = changed
         self._held: dict[Key, list[dict[str, float]]] = {}  # groups that exist, as far as known, and their bundles
         self._given_up: set[Key] = set()  # groups that should no longer exist
@@ -88,7 +88,7 @@ class PlacementGroups:
         ledger = self._agent_links.ledger
         for gang in list(ledger.gangs.values()):
             if gang.wait is not None and gang.key in groups:
-                self._judge(gang, groups[gang.key])
+                self._update_wait(gang, groups[gang.key])
         known, over = ledger.known(), ledger.over()
         for key, group in groups.items():
             if group.state != REMOVED:
@@ -106,7 +106,7 @@ class PlacementGroups:
         """Whether the group's attempt has been unknown for long; a server that was just started may still launch it."""
         return time.monotonic() - self._orphans.setdefault(key, time.monotonic()) > WITHHELD
 
-    def _judge(self, gang: RayGang, group: Group) -> None:
+    def _update_wait(self, gang: RayGang, group: Group) -> None:
         if group.state in ("CREATED", REMOVED):
             if group.state == REMOVED and gang.stop is None:
                 gang.stop = (0.0, CANCELLED)

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from muster.engines.local import LocalEngine
 from muster.engines.local_launch import LocalConfig
-from muster.engines.ray.place import Places, keep_package, make_places, ranks_environment, raylet
+from muster.engines.ray.folders import NodeFolders, copy_package, make_folders, ranks_environment, raylet
 from muster.engines.ray.probe import probe
 from muster.wire import Launch
 
@@ -30,7 +30,7 @@ class NodeWorkers:
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._settings = dict(settings)
-        self._places = make_places(settings)
+        self._places = make_folders(settings)
         self._keeper = raylet()
         self._news = threading.Condition()
         self._reports: list[dict[str, Any]] = []
@@ -121,10 +121,10 @@ class NodeWorkers:
         return {"workers": found["workers"], "driver": found["driver"]}
 
 
-def _engine(places: Places, settings: Mapping[str, Any]) -> LocalEngine:
-    package = keep_package(places)
-    env = ranks_environment(os.environ, settings["env"], package, places.scratch, settings.get("pass_env", ()))
-    return LocalEngine(LocalConfig(places.root, (), python=sys.executable, env=env))
+def _engine(folders: NodeFolders, settings: Mapping[str, Any]) -> LocalEngine:
+    package = copy_package(folders)
+    env = ranks_environment(os.environ, settings["env"], package, folders.scratch, settings.get("pass_env", ()))
+    return LocalEngine(LocalConfig(folders.root, (), python=sys.executable, env=env))
 
 
 def _write(path: Path, text: str) -> None:

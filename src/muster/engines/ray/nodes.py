@@ -41,7 +41,7 @@ def node_infos(raw: Iterable[Mapping[str, Any]], pools: Sequence[Pool], rest: st
     """Nodes with resources to use; `rest` is the pool of nodes that no selector matches."""
     found = []
     for node in raw:
-        if not gives(node["resources"]):
+        if not has_resources(node["resources"]):
             continue
         resources = node_resources(node["resources"])
         labels = {name: value for name, value in node["labels"].items() if name != "ray.io/node-id"}
@@ -60,7 +60,7 @@ def node_infos(raw: Iterable[Mapping[str, Any]], pools: Sequence[Pool], rest: st
     return sorted(found, key=lambda node: node.name)
 
 
-def gives(amounts: Mapping[str, float]) -> bool:
+def has_resources(amounts: Mapping[str, float]) -> bool:
     """Whether work can be placed there at all: not on a head that is no worker."""
     return bool(amounts.get("CPU") or amounts.get("GPU"))
 

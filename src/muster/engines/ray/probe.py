@@ -11,26 +11,26 @@ import urllib.request
 from pathlib import Path
 from typing import Any, Final
 
-from muster.engines.ray.place import Places
+from muster.engines.ray.folders import NodeFolders
 
 REACH_SECONDS: Final = 5.0
 
 
-def probe(places: Places, mark: str, write: str) -> dict[str, Any]:
+def probe(folders: NodeFolders, mark: str, write: str) -> dict[str, Any]:
     """`mark`: a file to look for in the checkpoint folder; `write`: a file to create there. Either may be empty."""
-    urls = json.loads(places.urls.read_text())["urls"]
+    urls = json.loads(folders.urls.read_text())["urls"]
     return {
         "python": sys.version.split()[0],
         "time": time.time(),
-        "servers": {url: _reach(url, places) for url in urls},
-        "checkpoints": str(places.checkpoints),
-        "wrote": _write(places.checkpoints, write) if write else "",
-        "found": (places.checkpoints / mark).exists() if mark else None,
-        "free": _free(places.scratch),
+        "servers": {url: _reach(url, folders) for url in urls},
+        "checkpoints": str(folders.checkpoints),
+        "wrote": _write(folders.checkpoints, write) if write else "",
+        "found": (folders.checkpoints / mark).exists() if mark else None,
+        "free": _free(folders.scratch),
     }
 
 
-def _reach(url: str, places: Places) -> str:
+def _reach(url: str, folders: NodeFolders) -> str:
     """Returns "" when the server answers, with any status; otherwise the error."""
     request = urllib.request.Request(f"{url.rstrip('/')}/livez")  # noqa: S310  (from the server's own settings)
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -39,7 +39,7 @@ def _reach(url: str, places: Places) -> str:
     except urllib.error.HTTPError:
         return ""
     except (OSError, ValueError) as error:
-        trusted = places.certificate.exists() and "CERTIFICATE_VERIFY_FAILED" in str(error)
+        trusted = folders.certificate.exists() and "CERTIFICATE_VERIFY_FAILED" in str(error)
         return "" if trusted else str(error)  # the launcher trusts its given certificate, this does not
     return ""
 

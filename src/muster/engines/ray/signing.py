@@ -23,7 +23,7 @@ class BadSignature(PermissionError):
     """The message is not from this agent's server, or not for this session, or was accepted before."""
 
 
-class Stranger(Exception):
+class WrongKey(Exception):
     """The actor with an agent's name does not have the agent's key."""
 
 
@@ -40,10 +40,10 @@ class Signer:
         self._session = ""
         self.nonce = secrets.token_hex(16)
 
-    def meet(self, session: str, proof: str) -> None:
+    def check_proof(self, session: str, proof: str) -> None:
         """Checks the agent's answer to `nonce`. Raises Stranger."""
         if not hmac.compare_digest(str(proof), _sign(self._key, "proof", self.nonce, str(session))):
-            raise Stranger("an actor with the agent's name does not have the agent's key")
+            raise WrongKey("an actor with the agent's name does not have the agent's key")
         self._session = session
 
     def seal(self, method: str, given: tuple[Any, ...]) -> tuple[str, str]:
@@ -99,13 +99,13 @@ class SignedAgent:
         return answer
 
 
-async def meet(handle: Any, key: str) -> SignedAgent:
+async def authenticate(handle: Any, key: str) -> SignedAgent:
     """Asks an actor to prove that it is the agent with that key. Raises Stranger."""
     signer = Signer(key)
     answer = await handle.introduce.remote(signer.nonce)
     if not isinstance(answer, (list, tuple)) or len(answer) != len(("session", "proof")):
-        raise Stranger("an actor with the agent's name does not know how agents introduce themselves")
-    signer.meet(str(answer[0]), str(answer[1]))
+        raise WrongKey("an actor with the agent's name does not know how agents introduce themselves")
+    signer.check_proof(str(answer[0]), str(answer[1]))
     return SignedAgent(handle, signer)
 
 

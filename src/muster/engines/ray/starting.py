@@ -24,10 +24,10 @@ class GangRefused(Exception):
 
 class GangStarter:
     def __init__(
-        self, cluster: Cluster, lines: AgentLinks, keeping: PlacementGroups, changed: Callable[[], None]
+        self, cluster: Cluster, links: AgentLinks, groups: PlacementGroups, changed: Callable[[], None]
     ) -> None:
-        self._cluster, self._agent_links, self._keeping, self._changed = cluster, lines, keeping, changed
-        keeping.on_removed = self._removed
+        self._cluster, self._agent_links, self._groups, self._changed = cluster, links, groups, changed
+        groups.on_removed = self._removed
 
     def launch(self, raw: dict[str, Any]) -> None:
         """Starts a gang, unless it is started already."""
@@ -46,12 +46,12 @@ class GangStarter:
         self._stop_now(key, grace, reason)
 
     def forget(self, key: Key) -> None:
-        self._tell_agents(key, "forget", *key)
+        self._call_agents(key, "forget", *key)
         gang = self._agent_links.ledger.gangs.get(key)
         if gang is not None and gang.task is not None:
             gang.task.cancel()
         self._agent_links.ledger.forget(key)
-        self._agent_links.spawn(self._keeping.release(key))
+        self._agent_links.spawn(self._groups.release(key))
 
     async def _run(self, gang: RayGang) -> None:
         try:
@@ -60,7 +60,7 @@ class GangStarter:
             await self._reserve(gang)
             if gang.stop is None:
                 gang.stage = "starting"
-                await self._tell(gang)
+                await self._start_workers(gang)
                 gang.stage = "started"
         except GangRefused as refusal:
             self._end(gang, refusal.args[0], refusal.args[1])
@@ -84,14 +84,14 @@ class GangStarter:
             raise NodeGone(names)
         if not gang.bundles:
             return
-        name = group_name(self._keeping.installation, gang.key)
+        name = group_name(self._groups.installation, gang.key)
         there = await self._cluster.reserve(name, gang.bundles, gang.nodes)
-        self._keeping.hold(gang)
+        self._groups.hold(gang)
         if not there:
-            self._keeping.wait_for(gang)
+            self._groups.wait_for(gang)
             await gang.placed.wait()
 
-    async def _tell(self, gang: RayGang) -> None:
+    async def _start_workers(self, gang: RayGang) -> None:
         """Starts worker 0 first: its answer says where rank 0 listens."""
         launches = [json.loads(text) for text in gang.launches]
         await self._name_devices(gang, launches)
@@ -105,25 +105,25 @@ class GangStarter:
 
     async def _start(self, gang: RayGang, worker: int, launch: dict[str, Any]) -> tuple[str, int]:
         about = {"workers": len(gang.nodes), "driver": gang.driver}
-        gang.told.add(worker)
+        gang.launched.add(worker)
         for number in range(1, TRIES + 1):
             try:
                 given = (about, [json.dumps(launch)])
                 found = await self._agent_links.order(gang.nodes[worker], gang.env, "launch", *given)
                 return str(found[0]), int(found[1])
             except BadEnvironment:
-                gang.told.discard(worker)
+                gang.launched.discard(worker)
                 raise
             except OSError as error:
                 if number == TRIES:
-                    gang.told.discard(worker)
+                    gang.launched.discard(worker)
                     where = gang.names[worker]
                     raise GangRefused("launch_failed", f"{where} refused to start the launcher: {error}") from error
                 await asyncio.sleep(AGAIN * number)
         raise AssertionError("unreachable")
 
     async def _name_devices(self, gang: RayGang, launches: list[dict[str, Any]]) -> None:
-        name = group_name(self._keeping.installation, gang.key)
+        name = group_name(self._groups.installation, gang.key)
         asked = [bundle.get("GPU", 0.0) for bundle in gang.bundles]
         if not any(asked):
             return
@@ -139,19 +139,19 @@ class GangStarter:
 
     def _end(self, gang: RayGang, reason: str, detail: str) -> None:
         """Ends the workers that no agent was told of; the others are stopped by an order."""
-        self._agent_links.ledger.end(gang.key, gang.untold(), "failed", reason, detail[:4000])
+        self._agent_links.ledger.end(gang.key, gang.unlaunched(), "failed", reason, detail[:4000])
 
     def _stop_now(self, key: Key, grace: float, reason: str) -> None:
         gang = self._agent_links.ledger.gangs.get(key)
-        self._tell_agents(key, "stop", *key, grace, reason)
-        if gang is not None and gang.untold():
-            self._agent_links.ledger.end(key, gang.untold(), "stopped", reason, NEVER)
+        self._call_agents(key, "stop", *key, grace, reason)
+        if gang is not None and gang.unlaunched():
+            self._agent_links.ledger.end(key, gang.unlaunched(), "stopped", reason, NEVER)
         self._changed()
 
-    def _tell_agents(self, key: Key, method: str, *given: Any) -> None:
+    def _call_agents(self, key: Key, method: str, *given: Any) -> None:
         targets: dict[tuple[str, str], None] = dict.fromkeys(self._agent_links.ledger.agents_of(key))
         if gang := self._agent_links.ledger.gangs.get(key):  # agents that were called but have not reported yet
-            targets |= dict.fromkeys((gang.nodes[worker], env_name(gang.env)) for worker in gang.told)
+            targets |= dict.fromkeys((gang.nodes[worker], env_name(gang.env)) for worker in gang.launched)
         for node, name in targets:
             self._agent_links.spawn(self._pass_on(node, name, method, *given))
 

@@ -18,7 +18,7 @@ from muster.engines.base import Finding, GangLaunch, Usage, Wait, WorkerReport
 from muster.engines.describe import Home
 from muster.engines.remote import Held, Look, Order
 from muster.engines.slurm.doctor import diagnose
-from muster.engines.slurm.gang import SlurmGang, cause_of, end_of, places
+from muster.engines.slurm.gang import SlurmGang, cause_of, end_of, worker_nodes
 from muster.engines.slurm.handover import Handover
 from muster.engines.slurm.history import usages
 from muster.engines.slurm.machines import node_infos, pools_of
@@ -32,7 +32,7 @@ from muster.engines.slurm.tools import Tools
 LEEWAY: Final = 5.0  # seconds beyond its grace before a gang is cancelled
 AGAIN: Final = 30.0  # seconds before it is cancelled again
 UNCLAIMED: Final = 660.0  # seconds that a requeued job may wait for its next attempt: longer than any backoff
-WORD: Final = 5.0  # seconds, plus the interval of looks: by then it is known why a worker was told to exit
+CAUSE_SECONDS: Final = 5.0  # seconds, plus the interval of looks: by then it is known why a worker was told to exit
 FRESH: Final = 3.0  # seconds after a hand-over in which looks are more frequent
 SOON: Final = 0.25  # seconds between two looks then
 LONG_AGO: Final = float("-inf")  # for a monotonic clock, which may have started a moment ago
@@ -40,7 +40,7 @@ _DOWN: Final = frozenset({"DOWN", "FAIL", "ERROR", "NOT_RESPONDING"})
 
 
 class SlurmAdapter:
-    """See `muster.engines.remote.Adapter`."""
+    """See `muster.engines.adapter.Adapter`."""
 
     kind = "slurm"
     abilities = (
@@ -71,7 +71,7 @@ class SlurmAdapter:
                     f"The folder {self._settings.root} can't be used: {error}.",
                     "Set `root` to a folder that the server and every node see.",
                 ) from error
-            self._slurm.gangs = {key: SlurmGang(key, kept) for key, kept in self._slurm.shared.gangs()}
+            self._slurm.gangs = {key: SlurmGang(key, record) for key, record in self._slurm.shared.gangs()}
             self._slurm.claims = self._slurm.shared.claims()
             self._slurm.cluster = cluster
         return f"cluster {self._slurm.cluster.name}, Slurm {self._slurm.cluster.version}"
@@ -88,7 +88,7 @@ class SlurmAdapter:
             infos = node_infos(self._slurm.machines, self._slurm.pools, self._settings.depth, self._settings.switch)
             self._nodes_at = time.monotonic()
         self._slurm.attribute()
-        self._press()
+        self._enforce_stops()
         self._handover.submit_held()
         workers: list[WorkerReport] = []
         waits: list[Wait] = []
@@ -103,14 +103,14 @@ class SlurmAdapter:
         if gang.held is not None:
             waits.append(Wait(*gang.key, "NotSubmitted", f"it is not in Slurm's queue yet: {gang.held_why}"))
             return gang.reports("pending")
-        if not gang.kept.slurm:
+        if not gang.record.slurm:
             return []  # the server was killed before Slurm had the job: it is handed over again
-        row = self._slurm.rows.get(gang.kept.slurm)
+        row = self._slurm.rows.get(gang.record.slurm)
         if row is None and gang.since > self._slurm.rows_at:
             return gang.reports("pending")  # it was handed over after this look
         if row is None:
             return self._end(gang, self._past_state(gang))
-        if row.restarts > gang.kept.restart and row.state != "COMPLETING":
+        if row.restarts > gang.record.restart and row.state != "COMPLETING":
             return self._end(gang, self._requeued_state(gang))
         if row.state in OVER:
             gang.raw = row.raw
@@ -118,9 +118,9 @@ class SlurmAdapter:
         if row.state in PENDING:
             waits.append(wait_of(*gang.key, row))
             return gang.reports("pending")
-        if row.state == "COMPLETING" and gang.kept.restart and not gang.nodes:
+        if row.state == "COMPLETING" and gang.record.restart and not gang.nodes:
             return gang.reports("pending")  # the previous start of the job is what completes
-        gang.raw, gang.nodes = row.raw, places(row.nodes, gang.kept.workers) or gang.nodes
+        gang.raw, gang.nodes = row.raw, worker_nodes(row.nodes, gang.record.workers) or gang.nodes
         return gang.reports("starting" if row.state == "CONFIGURING" else "running")
 
     def _end(self, gang: SlurmGang, state: str) -> list[WorkerReport]:
@@ -151,7 +151,7 @@ class SlurmAdapter:
         if self._slurm.cluster is None or not self._slurm.cluster.accounting:
             return "COMPLETED" if self._slurm.shared.exits(gang.key) else ""
         try:
-            rows = self._slurm.client.past(time.time() - 30 * 86400, [gang.kept.slurm])
+            rows = self._slurm.client.past(time.time() - 30 * 86400, [gang.record.slurm])
         except EngineError:
             return ""
         return rows[-1].state if rows else ""
@@ -159,7 +159,7 @@ class SlurmAdapter:
     def _requeued_state(self, gang: SlurmGang) -> str:
         """Finds the cause of a requeue. Slurm does not report it,
         so a node of the job that is down is taken as the cause."""
-        if self._slurm.shared.told(gang.key):
+        if self._slurm.shared.end_message(gang.key):
             return ""
         bad = {machine.name for machine in self._slurm.client.machines() if _DOWN & set(machine.states)}
         return "NODE_FAIL" if bad & set(gang.nodes) else "REQUEUED"
@@ -183,38 +183,38 @@ class SlurmAdapter:
             gang = self._slurm.gangs.get((order.job, order.attempt))
             if gang is None or gang.ended is not None or gang.order == (order.grace, order.reason):
                 continue
-            gang.order, gang.rung = (order.grace, order.reason), False
+            gang.order, gang.signalled = (order.grace, order.reason), False
             gang.kill_at = time.monotonic() + order.grace + LEEWAY
             self._slurm.shared.order(gang.key, order.grace, order.reason)
             if gang.held is not None:
                 gang.held = None
                 end_of(gang, self._slurm.shared, "CANCELLED")
 
-    def _press(self) -> None:
+    def _enforce_stops(self) -> None:
         """Executes the stop orders: cancels a pending job, signals a running one and cancels it after its grace. Leaves
         jobs that Slurm itself is ending alone, because Slurm's tools would wait for a minute, in vain."""
-        waiting, ring, cancel = [], [], []
+        waiting, unsignalled, cancel = [], [], []
         now = time.monotonic()
         for gang in self._slurm.gangs.values():
-            if gang.order is None or gang.ended is not None or not gang.kept.slurm:
+            if gang.order is None or gang.ended is not None or not gang.record.slurm:
                 continue
-            row = self._slurm.rows.get(gang.kept.slurm)
-            if row is not None and row.restarts != gang.kept.restart:
+            row = self._slurm.rows.get(gang.record.slurm)
+            if row is not None and row.restarts != gang.record.restart:
                 continue
             if row is None or row.state in PENDING:
-                waiting.append(gang.kept.slurm)
+                waiting.append(gang.record.slurm)
             elif row.state not in OVER and row.state != "COMPLETING":
-                if not gang.rung:
-                    ring.append(gang)
+                if not gang.signalled:
+                    unsignalled.append(gang)
                 if now >= gang.kill_at:
                     gang.kill_at = now + AGAIN
-                    cancel.append(gang.kept.slurm)
+                    cancel.append(gang.record.slurm)
         if waiting:
             self._slurm.client.cancel(waiting, pending=True)
-        if ring:
-            self._slurm.client.ring([gang.kept.slurm for gang in ring])
-            for gang in ring:
-                gang.rung = True
+        if unsignalled:
+            self._slurm.client.signal_scripts([gang.record.slurm for gang in unsignalled])
+            for gang in unsignalled:
+                gang.signalled = True
         if cancel:
             self._slurm.client.cancel(cancel)
 
@@ -224,12 +224,12 @@ class SlurmAdapter:
             gang = self._slurm.gangs.pop(key, None)
             if gang is None:
                 continue
-            row = self._slurm.rows.get(gang.kept.slurm)
-            mine = row is not None and row.restarts == gang.kept.restart  # otherwise the next attempt may own it
+            row = self._slurm.rows.get(gang.record.slurm)
+            mine = row is not None and row.restarts == gang.record.restart  # otherwise the next attempt may own it
             if gang.ended is None and mine and row is not None and row.state not in OVER:
-                gone.append(gang.kept.slurm)
+                gone.append(gang.record.slurm)
             if row is None or row.state in OVER:
-                raw = gang.raw or gang.kept.slurm
+                raw = gang.raw or gang.record.slurm
                 self._slurm.shared.drop_output(raw)
                 self._slurm.shared.drop_claims(raw)
             self._slurm.shared.remove(key)
@@ -252,7 +252,7 @@ class SlurmAdapter:
 
     def cause(self, job: str, attempt: int, worker: int) -> tuple[str, str] | None:
         """Waits for the batch script's note or for the next look, because a worker may exit before either is there."""
-        key, until = (job, attempt), time.monotonic() + WORD + self._settings.look_every
+        key, until = (job, attempt), time.monotonic() + CAUSE_SECONDS + self._settings.look_every
         while True:
             gang = self._slurm.gangs.get(key)
             found = cause_of(gang, key, worker, self._slurm.shared)
@@ -261,7 +261,7 @@ class SlurmAdapter:
             time.sleep(0.1)
 
     def usage(self, since: float) -> Iterable[Usage]:
-        return usages(self._slurm.client.past(since), self._slurm.shared.books(since))
+        return usages(self._slurm.client.past(since), self._slurm.shared.attempts_since(since))
 
     def diagnose(self) -> Iterable[Finding]:
         return diagnose(self._settings, self._slurm.home, self._slurm.client, self._slurm.shared, self._tools)

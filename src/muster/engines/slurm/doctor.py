@@ -116,18 +116,18 @@ def _node(settings: SlurmSettings, home: Home, tools: Tools) -> Iterator[Finding
     except (OSError, subprocess.TimeoutExpired) as error:
         yield Finding("warn", "a node", f"no probe could be run: {error}", "Try `srun hostname`.")
         return
-    told = next((line for line in done.stdout.splitlines() if line.startswith("muster-probe ")), "")
-    if not told:
+    answer = next((line for line in done.stdout.splitlines() if line.startswith("muster-probe ")), "")
+    if not answer:
         words = " ".join(done.stderr.split())[-300:] or f"it ended with {done.returncode}"
         busy = "allocate" in words or "busy" in words.lower()
         hint = "All nodes may be in use: try again later." if busy else "Set `python` to one that the nodes have."
         yield Finding("warn" if busy else "fail", "a node", f"the probe with {settings.python} failed: {words}", hint)
         return
-    yield from _seen(settings, told)
+    yield from _seen(settings, answer)
 
 
-def _seen(settings: SlurmSettings, told: str) -> Iterator[Finding]:
-    seen = json.loads(told.removeprefix("muster-probe "))
+def _seen(settings: SlurmSettings, answer: str) -> Iterator[Finding]:
+    seen = json.loads(answer.removeprefix("muster-probe "))
     version = ".".join(str(part) for part in seen["python"])
     if tuple(seen["python"]) >= (3, 11):
         yield Finding("ok", "python on a node", f"{settings.python} is Python {version}")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from muster.engines.base import WorkerReport, WorkerStatus
 from muster.engines.slurm.model import Submission
-from muster.engines.slurm.reasons import exit_of, state_told
+from muster.engines.slurm.reasons import exit_of, state_from_message
 from muster.engines.slurm.shared import AttemptRecord, Key, Shared
 from muster.wire import WorkerExit
 
@@ -16,12 +16,12 @@ from muster.wire import WorkerExit
 @dataclass(slots=True)
 class SlurmGang:
     key: Key
-    kept: AttemptRecord
+    record: AttemptRecord
     since: float = 0.0  # monotonic: when it became a Slurm job
     raw: str = ""  # SLURM_JOB_ID, once it runs
     nodes: tuple[str, ...] = ()  # in the order of its workers
     order: tuple[float, str] | None = None  # grace and reason of the current stop order
-    rung: bool = False  # its batch script was signalled to read the order
+    signalled: bool = False  # its batch script was signalled to read the order
     kill_at: float = 0.0  # monotonic: the end of the grace
     held: Submission | None = None  # a submission that Slurm did not take yet
     held_why: str = ""
@@ -30,8 +30,8 @@ class SlurmGang:
     recovery: subprocess.Popen[bytes] | None = None  # process that reports what the workers could not report
 
     def reports(self, status: WorkerStatus) -> list[WorkerReport]:
-        places = self.nodes if len(self.nodes) == self.kept.workers else ("",) * self.kept.workers
-        return [WorkerReport(*self.key, worker, status, node=place) for worker, place in enumerate(places)]
+        worker_nodes = self.nodes if len(self.nodes) == self.record.workers else ("",) * self.record.workers
+        return [WorkerReport(*self.key, worker, status, node=place) for worker, place in enumerate(worker_nodes)]
 
     def end(self, exits: Mapping[int, WorkerExit], otherwise: WorkerExit, sure: bool = True) -> list[WorkerReport]:
         """Ends the gang: each worker with its own exit status, or else with what Slurm says about the job."""
@@ -45,11 +45,11 @@ class SlurmGang:
 def end_of(gang: SlurmGang, shared: Shared, state: str, sure: bool = True) -> list[WorkerReport]:
     """The end of a gang whose job has ended, or was requeued, with this state."""
     started = bool(shared.owner(gang.key))
-    told = state_told(shared.told(gang.key))
-    if state in ("", "CANCELLED", "FAILED", "REQUEUED") and told:
-        state = told
-    about = f"Slurm job {gang.kept.slurm}"
-    printed = shared.output(gang.raw or gang.kept.slurm, 600) if not started else ""
+    message = state_from_message(shared.end_message(gang.key))
+    if state in ("", "CANCELLED", "FAILED", "REQUEUED") and message:
+        state = message
+    about = f"Slurm job {gang.record.slurm}"
+    printed = shared.output(gang.raw or gang.record.slurm, 600) if not started else ""
     otherwise = exit_of(state or "UNKNOWN", started, f"{about}; it printed: {printed}" if printed else about)
     ordered = shared.ordered(gang.key)
     if gang.order is not None or (ordered is not None and state in ("CANCELLED", "COMPLETED", "FAILED")):
@@ -65,16 +65,16 @@ def cause_of(gang: SlurmGang | None, key: Key, worker: int, shared: Shared) -> t
         ended = gang.ended[worker].exit
         return (ended.reason, ended.detail) if ended is not None else None
     ordered = shared.ordered(key)
-    told = shared.told(key)
+    message = shared.end_message(key)
     if gang is not None and gang.order is not None:
         return gang.order[1], "asked to stop"
-    if state := state_told(told):
-        found = exit_of(state, True, told)
+    if state := state_from_message(message):
+        found = exit_of(state, True, message)
         return found.reason, found.detail
     return (ordered.reason, "Slurm told the job to leave") if ordered is not None else None
 
 
-def places(names: Sequence[str], workers: int) -> tuple[str, ...]:
+def worker_nodes(names: Sequence[str], workers: int) -> tuple[str, ...]:
     return tuple(names) if len(names) == workers else ()
 
 

@@ -35,7 +35,7 @@ class Handover:
         ready: list[tuple[Key, Submission]] = []
         for gang in gangs:
             key = (gang.job, gang.attempt)
-            if key in self._slurm.gangs and (self._slurm.gangs[key].kept.slurm or self._slurm.gangs[key].held):
+            if key in self._slurm.gangs and (self._slurm.gangs[key].record.slurm or self._slurm.gangs[key].held):
                 continue
             try:
                 made = self._write(gang)
@@ -99,9 +99,9 @@ class Handover:
         launch = launch_of(gang, 0, "", self._slurm.home, checkpoints, None, str(shared.servers))
         launch = replace(launch, isolation=self._isolation(gang), pass_env=self._passed())
         more = {"scratch": settings.scratch, "port": 0, "address": settings.address, "linger": settings.linger}
-        kept = AttemptRecord(len(gang.seats), wanted.shape())
-        shared.write_gang(key, launch, more, kept)
-        self._slurm.gangs[key] = SlurmGang(key, kept)
+        record = AttemptRecord(len(gang.seats), wanted.shape())
+        shared.write_gang(key, launch, more, record)
+        self._slurm.gangs[key] = SlurmGang(key, record)
         return wanted
 
     def _isolation(self, gang: GangLaunch) -> Isolation | None:
@@ -139,7 +139,7 @@ class Handover:
                     continue
             self._slurm.claims[row.raw, row.restarts] = key
             self._slurm.shared.claim(row.raw, row.restarts, key)
-            self._slurm.become(self._slurm.gangs[key], id, row.restarts)
+            self._slurm.assign(self._slurm.gangs[key], id, row.restarts)
             return True
         return False
 
@@ -165,7 +165,7 @@ class Handover:
             point("slurm.after_submit")
             self._slurm.arrays[tag] = dict(enumerate(keys))
             for number, key in enumerate(keys):
-                self._slurm.become(self._slurm.gangs[key], f"{slurm}_{number}", 0)
+                self._slurm.assign(self._slurm.gangs[key], f"{slurm}_{number}", 0)
 
     def _submit_one(self, key: Key, wanted: Submission, refused: dict[Key, str]) -> None:
         gang = self._slurm.gangs[key]
@@ -178,4 +178,4 @@ class Handover:
             gang.held, gang.held_why = wanted, f"Slurm takes no further job of this user's for now ({error.message})"
         else:
             point("slurm.after_submit")
-            self._slurm.become(gang, slurm, 0)
+            self._slurm.assign(gang, slurm, 0)

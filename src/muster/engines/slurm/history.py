@@ -9,10 +9,10 @@ from muster.engines.slurm.model import PastRow
 from muster.engines.slurm.shared import Key
 
 
-def usages(past: Sequence[PastRow], books: Iterable[tuple[str, int, Key]]) -> list[Usage]:
+def usages(past: Sequence[PastRow], attempts: Iterable[tuple[str, int, Key]]) -> list[Usage]:
     """One entry for each run of a job that was an attempt of this Muster.
     A requeued job has one row per run, in order."""
-    whose = {(slurm, restart): key for slurm, restart, key in books}
+    whose = {(slurm, restart): key for slurm, restart, key in attempts}
     runs: dict[str, list[PastRow]] = {}
     for row in past:
         runs.setdefault(row.id, []).append(row)

@@ -31,7 +31,6 @@ class Cluster:
     name: str
     version: str
     max_array: int = 1001  # tasks of one array, plus one
-    kill_wait: float = 30.0  # seconds between SIGTERM and SIGKILL
     accounting: bool = False  # whether `sacct` returns anything
 
 
@@ -145,7 +144,7 @@ class SlurmClient(Protocol):
     def cancel(self, ids: Sequence[str], pending: bool = False) -> None:
         """Cancels jobs. `pending`: only jobs that have not started. Jobs that have ended are ignored."""
 
-    def ring(self, ids: Sequence[str]) -> None:
+    def signal_scripts(self, ids: Sequence[str]) -> None:
         """Sends SIGUSR1 to the batch scripts."""
 
     def limit(self, id: str, minutes: int) -> None:

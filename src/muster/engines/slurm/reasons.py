@@ -59,7 +59,7 @@ _ENDS: Final[dict[str, tuple[Outcome, str, str]]] = {
     "REVOKED": ("stopped", "preempted", "Slurm has moved it to another cluster"),
 }
 # Text in Slurm's message to the batch script → state.
-_TOLD: Final = (
+_STATE_MARKS: Final = (
     ("DUE TO PREEMPTION", "PREEMPTED"),
     ("DUE TO TIME LIMIT", "TIMEOUT"),
     ("DUE TO NODE FAIL", "NODE_FAIL"),
@@ -76,9 +76,9 @@ def wait_of(job: str, attempt: int, row: JobRow) -> Wait:
     return Wait(job, attempt, code, message, row.starts_at)
 
 
-def state_told(told: str) -> str:
+def state_from_message(message: str) -> str:
     """The state for a line such as `*** JOB 5 ON n1 CANCELLED AT ... DUE TO PREEMPTION ***`; "" if there is none."""
-    return next((state for mark, state in _TOLD if mark in told), "")
+    return next((state for mark, state in _STATE_MARKS if mark in message), "")
 
 
 def exit_of(state: str, started: bool, about: str) -> WorkerExit:

@@ -35,7 +35,7 @@ _TROUBLE: Final = re.compile(r"contact|timed out|communication|temporarily|conne
 
 
 class Rest:
-    """See `muster.engines.slurm.model.Client`."""
+    """See `muster.engines.slurm.model.SlurmClient`."""
 
     def __init__(self, settings: SlurmSettings, environment: Mapping[str, str], tools: Tools) -> None:
         self._settings, self._environment, self._tools = settings, environment, tools
@@ -43,13 +43,13 @@ class Rest:
 
     def describe(self) -> Cluster:
         """Describes the cluster. Settings that REST does not report have Slurm's defaults."""
-        told = self._call("GET", "slurm", "ping")
-        version = told.get("meta", {}).get("Slurm", {}).get("release", "?")
-        down = [ping for ping in told.get("pings", []) if ping.get("ping") != "UP"]
-        if down and len(down) == len(told["pings"]):
+        answer = self._call("GET", "slurm", "ping")
+        version = answer.get("meta", {}).get("Slurm", {}).get("release", "?")
+        down = [ping for ping in answer.get("pings", []) if ping.get("ping") != "UP"]
+        if down and len(down) == len(answer["pings"]):
             raise EngineError("slurmrestd answers, but slurmctld does not.", "Is slurmctld up?")
         # REST lists a pending array as one row without its tasks, so each job is submitted alone.
-        return Cluster("by slurmrestd", version, max_array=2, accounting=self._has_books())
+        return Cluster("by slurmrestd", version, max_array=2, accounting=self._has_accounting())
 
     def jobs(self) -> list[JobRow]:
         return [_job(raw) for raw in self._call("GET", "slurm", "jobs")["jobs"]]
@@ -74,15 +74,15 @@ class Rest:
             "job": _properties(wanted, self._environment),
         }
         try:
-            told = self._call("POST", "slurm", "job/submit", body, refusable=True)
+            answer = self._call("POST", "slurm", "job/submit", body, refusable=True)
         except SlurmRefused as error:
             # Slurm 22.05 accepts no signal for the batch script;
             # then a job only gets SIGTERM, KillWait seconds before the end.
             if "SIGNAL" not in error.message or "signal" not in body["job"]:
                 raise
             del body["job"]["signal"]
-            told = self._call("POST", "slurm", "job/submit", body, refusable=True)
-        return str(told["job_id"])
+            answer = self._call("POST", "slurm", "job/submit", body, refusable=True)
+        return str(answer["job_id"])
 
     def cancel(self, ids: Sequence[str], pending: bool = False) -> None:
         states = {row.id: row for row in self.jobs()} if pending else {}
@@ -91,7 +91,7 @@ class Rest:
             if not pending or (row is not None and row.state == "PENDING"):
                 self._call("DELETE", "slurm", f"job/{id}", gone=True)
 
-    def ring(self, ids: Sequence[str]) -> None:
+    def signal_scripts(self, ids: Sequence[str]) -> None:
         """Signals the job with SIGURG, because REST can't signal the batch script alone. Ranks ignore it, and launchers
         read their orders. A launcher that the signal does not reach learns of the order in the server's next answer."""
         for id in ids:
@@ -107,11 +107,11 @@ class Rest:
         self._tools.resume(node)
 
     def past(self, since: float, ids: Sequence[str] = ()) -> list[PastRow]:
-        told = self._call("GET", "slurmdb", f"jobs?start_time={int(since)}")
-        rows = [_past(raw) for raw in told["jobs"]]
+        answer = self._call("GET", "slurmdb", f"jobs?start_time={int(since)}")
+        rows = [_past(raw) for raw in answer["jobs"]]
         return [row for row in rows if not ids or row.id in ids]
 
-    def _has_books(self) -> bool:
+    def _has_accounting(self) -> bool:
         try:
             return bool(self._call("GET", "slurmdb", "clusters").get("clusters"))
         except EngineError:
@@ -123,14 +123,14 @@ class Rest:
         path = f"/{part}/{self._settings.rest_version}/{what}"
         try:
             answer = self._client().request(method, path, json=body, headers=self._headers())
-            told: dict[str, Any] = answer.json()
+            document: dict[str, Any] = answer.json()
         except httpx.HTTPError as error:
             raise EngineError(f"slurmrestd at {self._settings.rest}: {error}", "Is slurmrestd up?") from error
         except ValueError as error:
             raise EngineError(
                 f"slurmrestd answered {answer.status_code} to {method} {what}.", "Is `rest_version` one that it has?"
             ) from error
-        errors = [str(e.get("error") or e.get("description") or e) for e in told.get("errors", [])]
+        errors = [str(e.get("error") or e.get("description") or e) for e in document.get("errors", [])]
         errors = [words for words in errors if words not in ("No error", "")]
         if (errors or answer.status_code >= 400) and not gone:
             words = "; ".join(errors) or f"status {answer.status_code}"
@@ -139,7 +139,7 @@ class Rest:
             if refusable and not _TROUBLE.search(words):
                 raise SlurmRefused(f"Slurm refuses the job: {words}", "See `sinfo` and `sacctmgr show assoc`.")
             raise EngineError(f"slurmrestd: {words}", "See slurmrestd's log.")
-        return told
+        return document
 
     def _client(self) -> httpx.Client:
         if self._http is None:

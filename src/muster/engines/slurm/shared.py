@@ -72,16 +72,16 @@ class Shared:
         return self.root / self.name(key)
 
     # --- gangs -------------------------------------------------------------------------------------------------------
-    def write_gang(self, key: Key, launch: Launch, more: Mapping[str, Any], kept: AttemptRecord) -> None:
+    def write_gang(self, key: Key, launch: Launch, more: Mapping[str, Any], record: AttemptRecord) -> None:
         folder = self.folder(key)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         _write(folder / "gang.json", json.dumps({"launch": asdict(launch), **more}))
-        _write(folder / "slurm.json", json.dumps(asdict(kept)))
+        _write(folder / "slurm.json", json.dumps(asdict(record)))
 
-    def keep(self, key: Key, kept: AttemptRecord) -> None:
+    def keep(self, key: Key, record: AttemptRecord) -> None:
         """Records which Slurm job an attempt has become."""
-        _write(self.folder(key) / "slurm.json", json.dumps(asdict(kept)))
-        line = {"slurm": kept.slurm, "restart": kept.restart, "job": key[0], "attempt": key[1], "at": time.time()}
+        _write(self.folder(key) / "slurm.json", json.dumps(asdict(record)))
+        line = {"slurm": record.slurm, "restart": record.restart, "job": key[0], "attempt": key[1], "at": time.time()}
         with (self.root / "books" / time.strftime("%Y-%m.jsonl", time.gmtime())).open("a") as file:
             file.write(json.dumps(line) + "\n")
 
@@ -99,7 +99,7 @@ class Shared:
         """`JOB.RESTART` of the Slurm job that has started the attempt; "" before that."""
         return _read(self.folder(key) / "owner").strip()
 
-    def told(self, key: Key) -> str:
+    def end_message(self, key: Key) -> str:
         return _read(self.folder(key) / "told").strip()
 
     def exits(self, key: Key) -> dict[int, WorkerExit]:
@@ -155,7 +155,7 @@ class Shared:
     def drop_output(self, raw: str) -> None:
         (self.root / "out" / f"{raw}.out").unlink(missing_ok=True)
 
-    def books(self, since: float) -> Iterator[tuple[str, int, Key]]:
+    def attempts_since(self, since: float) -> Iterator[tuple[str, int, Key]]:
         """Slurm job, restart and attempt, oldest first."""
         first = time.strftime("%Y-%m", time.gmtime(since - 40 * 86400))  # the job may have waited for long
         for path in sorted((self.root / "books").glob("*.jsonl")):

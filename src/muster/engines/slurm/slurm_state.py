@@ -57,9 +57,9 @@ class SlurmState:
             if gang is None:
                 if row.state not in OVER:
                     self.gangs[key] = SlurmGang(key, AttemptRecord(row.num_nodes, "", row.id, row.restarts))
-            elif not gang.kept.slurm:
-                self.become(gang, row.id, row.restarts)
-            elif gang.kept.slurm != row.id and row.state not in OVER:
+            elif not gang.record.slurm:
+                self.assign(gang, row.id, row.restarts)
+            elif gang.record.slurm != row.id and row.state not in OVER:
                 self._settle_double(gang, row)
         self.orphans = {id: orphan for id, orphan in self.orphans.items() if id in seen}
 
@@ -75,14 +75,14 @@ class SlurmState:
             whose = self.key(row)
             if whose is not None and whose[0] == key[0] and whose[1] < key[1]:
                 gang = self.gangs.get(whose)
-                mine = gang is None or gang.kept.slurm == row.id
+                mine = gang is None or gang.record.slurm == row.id
                 if mine and row.state not in OVER and row.state not in PENDING:
                     return True
         return False
 
-    def become(self, gang: SlurmGang, slurm: str, restart: int) -> None:
-        gang.kept, gang.since = replace(gang.kept, slurm=slurm, restart=restart), time.monotonic()
-        self.shared.keep(gang.key, gang.kept)
+    def assign(self, gang: SlurmGang, slurm: str, restart: int) -> None:
+        gang.record, gang.since = replace(gang.record, slurm=slurm, restart=restart), time.monotonic()
+        self.shared.keep(gang.key, gang.record)
 
     def _first_key(self, row: JobRow) -> Key | None:
         words = row.comment.removeprefix(self.mark).split(":")
@@ -101,16 +101,16 @@ class SlurmState:
         last = self.claims.get((row.raw, row.restarts - 1)) or self._first_key(row)
         if last is not None and row.restarts:
             gang = self.gangs.get(last)
-            shape = gang.kept.shape if gang is not None else ""
+            shape = gang.record.shape if gang is not None else ""
             self.orphans[row.id] = Orphan(row, last[0], time.monotonic(), shape)
 
     def _settle_double(self, gang: SlurmGang, row: JobRow) -> None:
         """Resolves two jobs for one attempt: the one that has started it keeps it, else the first;
         the other is cancelled."""
         if self.shared.owner(gang.key) == f"{row.raw}.{row.restarts}":
-            other, mine = gang.kept.slurm, row.id
+            other, mine = gang.record.slurm, row.id
         else:
-            other, mine = row.id, gang.kept.slurm
-        if mine != gang.kept.slurm:
-            self.become(gang, mine, row.restarts)
+            other, mine = row.id, gang.record.slurm
+        if mine != gang.record.slurm:
+            self.assign(gang, mine, row.restarts)
         self.client.cancel([other])

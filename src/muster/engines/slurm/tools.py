@@ -61,12 +61,10 @@ class Tools:
         }
         version = config.get("SLURM_VERSION", "")
         array = config.get("MaxArraySize", "1001")
-        wait = re.match(r"\d+", config.get("KillWait", "30"))
         return Cluster(
             config.get("ClusterName", "?"),
             version,
             int(array) if array.isdigit() else 1001,
-            float(wait[0]) if wait else 30.0,
             config.get("AccountingStorageType", "").endswith("slurmdbd"),
         )
 
@@ -100,7 +98,7 @@ class Tools:
     def cancel(self, ids: Sequence[str], pending: bool = False) -> None:
         self._scancel(ids, *(["--state=PENDING"] if pending else []))
 
-    def ring(self, ids: Sequence[str]) -> None:
+    def signal_scripts(self, ids: Sequence[str]) -> None:
         self._scancel(ids, "--batch", "--signal=USR1")
 
     def limit(self, id: str, minutes: int) -> None:

@@ -52,7 +52,7 @@ class Group:
         self.cpu_each = self.memory_each = 0
         self.least_cpu = self.least_memory = inf  # per unit, of a node with everything free
 
-    def welcome(self, total: Resources, units: int) -> None:
+    def add_hardware(self, total: Resources, units: int) -> None:
         self.widen(units)
         if units:
             self.least_cpu = min(self.least_cpu, total.milli_cpus // units)
@@ -67,7 +67,7 @@ class Group:
             for cell in self.cells:
                 cell.masks += more
 
-    def modest(self, ask: Resources, need: int) -> bool:
+    def surely_fits(self, ask: Resources, need: int) -> bool:
         """Whether every node that is not odd and has `need` units free can hold the ask."""
         cpu, memory = ask.milli_cpus, ask.memory
         if cpu <= self.cpu_each * need and memory <= self.memory_each * need:
@@ -81,10 +81,10 @@ class Group:
             self.memory_each = int(min(self.least_memory, max(2 * self.memory_each, -(-memory // need))))
         for cell in self.cells:
             for slot in cell.slots:
-                self.judge(slot)
+                self.update_odd(slot)
         return cpu <= self.cpu_each * need and memory <= self.memory_each * need
 
-    def judge(self, slot: Slot) -> None:
+    def update_odd(self, slot: Slot) -> None:
         bucket = slot.bucket
         odd = slot.cpu < self.cpu_each * bucket or slot.memory < self.memory_each * bucket
         if odd != slot.odd:

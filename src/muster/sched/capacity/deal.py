@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import heapify, heappop, heapreplace
 from itertools import islice
+from operator import itemgetter
 
 from muster.core.seat import Seat
 from muster.sched.capacity.cells import Cell
@@ -44,7 +45,8 @@ def deal(view: View, gang: GangRequest, turn: Turn, rank: Rank) -> tuple[Seat, .
     """Seats in a required or, if possible, preferred domain; of several domains, the one with the lowest turn."""
     for labels in scopes(view.pool_index, gang):
         if labels:
-            found = [view.within(labels, domain) for _, domain in sorted(view.domains(labels, gang.nodes), key=_name)]
+            domains = sorted(view.domains(labels, gang.nodes), key=itemgetter(1))
+            found = [view.within(labels, domain) for _, domain in domains]
         else:
             found = [view.cells()] if view.enough(gang.nodes) else []
         if len(found) > 1:
@@ -76,7 +78,3 @@ def dealt(view: View, cells: Sequence[Cell], turn: Turn, rank: Rank, depth: int 
             branch.dealt += 1
             heapreplace(heap, (turn(branch), name, branch, slots))
             yield slot
-
-
-def _name(entry: tuple[int, tuple[str, ...]]) -> tuple[str, ...]:
-    return entry[1]

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from heapq import nlargest
 
 from muster.core.entities import Node
-from muster.core.job import Job
 from muster.core.resources import WHOLE, Resources
 
 Shape = tuple[Resources, int]  # what each worker asks for, and how many workers
@@ -34,12 +32,6 @@ def fragmentation(nodes: Iterable[Node], typical: Sequence[Shape]) -> Fragmentat
     free = sum(found.free for found in pools.values())
     usable = sum(found.usable * found.free for found in pools.values()) / free if free else 1.0
     return Fragmentation(usable, free, pools)
-
-
-def typical_gangs(jobs: Iterable[Job], most: int = 1000) -> list[Shape]:
-    """The shapes of the newest jobs that ask for accelerators, each as often as it occurs."""
-    asking = (job for job in jobs if job.ask.accelerators)
-    return [(job.ask, job.spec.num_nodes) for job in nlargest(most, asking, key=lambda job: job.number)]
 
 
 def _of_pool(nodes: list[Node], shapes: Counter[Shape]) -> Fragmentation:

@@ -15,7 +15,7 @@ from muster.core.resources import WHOLE, Resources
 from muster.core.rules import PoolRules
 from muster.core.seat import Seat
 from muster.sched.capacity.pool_index import PoolIndex
-from muster.sched.capacity.slot import Saved, Slot, parcel
+from muster.sched.capacity.slot import Saved, Slot, round_to_slice
 from muster.sched.place import GangRequest
 
 # `set` is a method below.
@@ -42,7 +42,7 @@ class Free:
         if pool_index is None:
             pool_index = self.pool_indexes[node.pool] = PoolIndex(node.pool, rules)
         elif pool_index.rules is not rules:
-            pool_index.follow(rules)
+            pool_index.set_rules(rules)
         if slot is None:
             slot = self.slots[node.name] = Slot(node)
             slot.update(node, closes)
@@ -132,7 +132,7 @@ class Free:
 
     def _could(self, gang: GangRequest, pool_index: PoolIndex) -> bool:
         wanted, missing = pool_index.wanted(gang.ask), gang.nodes
-        share = parcel(gang.ask.share, pool_index.rules.slices) if gang.ask.share < WHOLE else WHOLE
+        share = round_to_slice(gang.ask.share, pool_index.rules.slices) if gang.ask.share < WHOLE else WHOLE
         for group, need in wanted:
             missing -= sum(group.counts[need:])
             if share < WHOLE:
@@ -143,7 +143,7 @@ class Free:
             return True
         if gang.require == "node":
             return gang.nodes == 1
-        if not pool_index.know(gang.require):
+        if not pool_index.index_label(gang.require):
             return False
         return share < WHOLE or pool_index.tally(pool_index.wanted(gang.ask), (gang.require,)).most() >= gang.nodes
 

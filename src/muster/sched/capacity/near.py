@@ -48,11 +48,11 @@ def _one(view: View, scores: Scores) -> Iterator[Slot]:
 
 def _scope(view: View, gang: GangRequest, labels: tuple[str, ...], scores: Scores) -> Sequence[Cell]:
     """The domain that holds the gang and has the highest total score; of several, the tightest one."""
-    worth: dict[tuple[str, ...], int] = {}
+    totals: dict[tuple[str, ...], int] = {}
     for slot, score in scores.items():
         domain = tuple(slot.labels.get(label, "") for label in labels)
-        worth[domain] = worth.get(domain, 0) + score
-    found = [(-worth.get(domain, 0), count, domain) for count, domain in view.domains(labels, gang.nodes)]
+        totals[domain] = totals.get(domain, 0) + score
+    found = [(-totals.get(domain, 0), count, domain) for count, domain in view.domains(labels, gang.nodes)]
     return view.within(labels, min(found)[2]) if found else ()
 
 

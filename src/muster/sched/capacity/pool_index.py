@@ -10,11 +10,12 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import Counter
 from math import inf
+from operator import attrgetter
 
 from muster.core.resources import WHOLE, Resources
 from muster.core.rules import PoolRules
 from muster.sched.capacity.cells import Cell, Group, Kind, Wanted, kind_of, least_bucket, suits
-from muster.sched.capacity.slot import Key, Slot
+from muster.sched.capacity.slot import Slot
 from muster.sched.capacity.tally import Tally
 
 _LOG = 4096  # changed cells that are logged for the tallies
@@ -36,13 +37,13 @@ class PoolIndex:
         self.grew = 0
         self._clear()
 
-    def follow(self, rules: PoolRules) -> None:
+    def set_rules(self, rules: PoolRules) -> None:
         self.rules = rules
         if self.levels != _levels(rules):
             self.levels = _levels(rules)
             self._rebuild(self.levels)
 
-    def know(self, label: str) -> bool:
+    def index_label(self, label: str) -> bool:
         """Whether any node carries the label. If so, cells are separated by it from now on."""
         if not self.labelled[label]:
             return False
@@ -93,7 +94,7 @@ class PoolIndex:
         if bucket != slot.bucket:
             self._move(slot, cell, bucket)
         if slot.odd or slot.cpu < group.cpu_each * bucket or slot.memory < group.memory_each * bucket:
-            group.judge(slot)
+            group.update_odd(slot)
         if slot.devices:
             room = bucket * WHOLE if bucket > 0 else 0
             if slot.parts or slot.shared:
@@ -153,7 +154,7 @@ class PoolIndex:
             group = self.groups[kind] = Group(kind)
             self.wants.clear()
             self.tallies.clear()
-        group.welcome(slot.total, units)
+        group.add_hardware(slot.total, units)
         where = tuple([slot.labels.get(name, "") for name in self.names])
         cell = self.cells.get((kind, where))
         if cell is None:
@@ -202,7 +203,7 @@ class PoolIndex:
     def _tidy(self) -> None:
         """Sorts the nodes of cells again to which nodes were added or from which nodes were removed."""
         for cell in self.stale:
-            cell.slots.sort(key=_key)
+            cell.slots.sort(key=attrgetter("key"))
             cell.masks = [0] * cell.group.buckets
             for index, slot in enumerate(cell.slots):
                 slot.bit = 1 << index
@@ -214,7 +215,3 @@ class PoolIndex:
 def _levels(rules: PoolRules) -> tuple[str, ...]:
     # A level named "node" is the node itself, which holds one worker of a gang, so it is not used as a domain.
     return tuple(name for name in rules.levels if name != "node")
-
-
-def _key(slot: Slot) -> Key:
-    return slot.key

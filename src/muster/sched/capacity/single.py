@@ -23,7 +23,7 @@ def single(gang: GangRequest, free: Free, order: Order) -> tuple[Seat, ...] | No
     require = gang.require if gang.require != "node" else None
     for pool in gang.pools:
         pool_index = free.pool_indexes.get(pool)
-        if pool_index is None or (require is not None and not pool_index.know(require)):
+        if pool_index is None or (require is not None and not pool_index.index_label(require)):
             continue
         wanted = pool_index.wanted(gang.ask)
         view = View(pool_index, gang, wanted)

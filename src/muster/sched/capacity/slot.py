@@ -33,10 +33,10 @@ class Slot:
     def __init__(self, node: Node) -> None:
         self.name, self.pool, self.total = node.name, node.pool, node.total
         self.labels = dict(node.labels)
-        self.key: Key = natural(node.name)
+        self.key: Key = natural_key(node.name)
         self.devices = node.total.accelerators
         self.links = groups(node.labels.get("links", ""))
-        self.holds = words(node.labels.get("holds", ""))
+        self.holds = split_words(node.labels.get("holds", ""))
         self.size = node.total.accelerators * WHOLE or node.total.milli_cpus
         self.room = 0  # how much of `size` is free
         self.bit, self.bucket, self.odd = 0, -1, False
@@ -109,12 +109,12 @@ class Slot:
 _NOTHING: dict[int, int] = {}
 
 
-def natural(name: str) -> Key:
+def natural_key(name: str) -> Key:
     return tuple(int(word) if word.isdigit() else word for word in re.split(r"([0-9]+)", name)), name
 
 
 @lru_cache(maxsize=1024)
-def parcel(share: int, slices: int) -> int:
+def round_to_slice(share: int, slices: int) -> int:
     """Thousandths of an accelerator that are allocated for `share` where it is divided into `slices` equal parts.
 
     The fewest parts that make up the share to the nearest thousandth. Rounded down, so that all parts fit on a device.
@@ -143,7 +143,7 @@ def mask_of(devices: tuple[int, ...]) -> int:
 
 
 @lru_cache(maxsize=256)
-def words(listed: str) -> frozenset[str]:
+def split_words(listed: str) -> frozenset[str]:
     return frozenset(word.strip() for word in listed.split(",") if word.strip())
 
 

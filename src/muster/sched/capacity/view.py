@@ -6,13 +6,14 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from heapq import merge
 from itertools import islice
+from operator import attrgetter
 
 from muster.core.resources import WHOLE
 from muster.core.seat import Seat
 from muster.sched.capacity.cells import Cell, Group, Wanted
 from muster.sched.capacity.free import Free
 from muster.sched.capacity.pool_index import PoolIndex
-from muster.sched.capacity.slot import Key, Slot, parcel, pick_devices
+from muster.sched.capacity.slot import Slot, pick_devices, round_to_slice
 from muster.sched.capacity.tally import Domain
 from muster.sched.place import GangRequest
 
@@ -25,7 +26,7 @@ class View:
     def __init__(self, pool_index: PoolIndex, gang: GangRequest, wanted: Wanted) -> None:
         self.pool_index, self.gang, self.wanted = pool_index, gang, wanted
         self.needs: dict[Group, int] = dict(wanted)
-        self.share = WHOLE if gang.ask.share >= WHOLE else parcel(gang.ask.share, pool_index.rules.slices)
+        self.share = WHOLE if gang.ask.share >= WHOLE else round_to_slice(gang.ask.share, pool_index.rules.slices)
         self.out: dict[Cell, int] = {}  # nodes with enough free units that still can't hold a worker, as bits
         self.late: dict[Cell, int] = {}  # nodes to use last, as bits
         self._masks: dict[Cell, int] = {}
@@ -95,7 +96,7 @@ class View:
 
     def seats(self, slots: list[Slot]) -> tuple[Seat, ...]:
         """One seat on each node, sorted along the topology, so that ranks with close numbers are close together."""
-        slots.sort(key=_place)
+        slots.sort(key=attrgetter("place"))
         count = self.gang.ask.accelerators
         if count and self.share == WHOLE:
             return tuple([Seat(slot.name, pick_devices(slot.mask, count, slot.links)) for slot in slots])
@@ -131,7 +132,7 @@ class View:
             if share < WHOLE:
                 for _, _, _, slot in group.parts[bisect_left(group.parts, (share,)) :]:
                     self.sharers[slot.cell] = self.sharers.get(slot.cell, 0) | slot.bit
-            if share == WHOLE and group.modest(gang.ask, need):
+            if share == WHOLE and group.surely_fits(gang.ask, need):
                 doubtful: Iterator[Slot] = iter(group.odd | group.closing)
             else:
                 doubtful = (slot for cell in group.cells for slot in cell.members(self.mask(cell)))
@@ -174,7 +175,7 @@ class View:
             if len(there) == 1:
                 yield from there[0][0].members(there[0][1])
             elif there:
-                yield from merge(*[cell.members(mask) for cell, mask in there], key=_key)
+                yield from merge(*[cell.members(mask) for cell, mask in there], key=attrgetter("key"))
 
 
 def views(gang: GangRequest, free: Free) -> Iterator[View]:
@@ -189,7 +190,7 @@ def views(gang: GangRequest, free: Free) -> Iterator[View]:
         pool_index = free.pool_indexes.get(pool)
         if pool_index is None:
             continue
-        known = {label for label in labels if pool_index.know(label)}
+        known = {label for label in labels if pool_index.index_label(label)}
         if gang.require in labels and gang.require not in known:
             continue
         wanted = pool_index.wanted(gang.ask)
@@ -203,11 +204,3 @@ def _with_and_without_late(view: View) -> Iterator[View]:
     if view.late:
         yield view.without_late()
     yield view
-
-
-def _key(slot: Slot) -> Key:
-    return slot.key
-
-
-def _place(slot: Slot) -> tuple[tuple[str, ...], Key]:
-    return slot.place

@@ -16,7 +16,7 @@ EXACT = 1 + 1e-12  # makes up for rounding in the multiplication
 
 class Attained:
     name = "attained"
-    words = "higher priority first, then who has had the least service so far"
+    description = "higher priority first, then who has had the least service so far"
     values = True
     learns = False
 
@@ -33,7 +33,7 @@ class Attained:
         assert isinstance(band, tuple)
         return (-band[0], band[1], *key)
 
-    def worth(self, band: Hashable, history: History) -> float:
+    def value(self, band: Hashable, history: History) -> float:
         assert isinstance(band, tuple)
         priority, level = band
         return float(10.0 ** (priority * 0.3 - 3.0 * level))

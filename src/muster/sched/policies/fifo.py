@@ -12,7 +12,7 @@ from muster.sched.order import Key, Standing
 
 class Fifo:
     name = "fifo"
-    words = "first come, first served"
+    description = "first come, first served"
     values = False
     learns = False
 
@@ -22,5 +22,5 @@ class Fifo:
     def rank(self, band: Hashable, key: Key, history: History) -> Key:
         return key
 
-    def worth(self, band: Hashable, history: History) -> float:
+    def value(self, band: Hashable, history: History) -> float:
         return 0.0

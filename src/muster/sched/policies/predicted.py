@@ -1,7 +1,7 @@
 """Predicted run times: the job with the lowest expected cost to finish goes first, estimated from finished jobs.
 
 Higher priority first. Within a priority, jobs are ranked by their value: the best rate of completions per second that
-running the job gives (the Gittins index, see `History.worth`), divided by the accelerators that it takes. The estimate
+running the job gives (the Gittins index, see `History.value`), divided by the accelerators that it takes. The estimate
 uses how long the user's jobs of that size ran, how long this job has run, and its declared `max_duration`. A job that
 was expected to be short and is not falls back as its run time grows. The value doubles each time a job has waited for
 the wait target of its class of work. A waiting job may preempt running jobs whose total value is below its own by the
@@ -29,7 +29,7 @@ class Band(NamedTuple):
     priority: float
     groups: tuple[Group, ...]  # history groups: user, size and name
     step: int  # age bin of the time it has run
-    owed: float  # seconds that its restart takes
+    restart_cost: float  # seconds that its restart takes
     share: float  # accelerators, or workers where there are none; see `width`
     limit: float  # maximum run time in seconds; inf without a limit
     late: int  # how many times it has waited for its wait target
@@ -37,7 +37,7 @@ class Band(NamedTuple):
 
 class Predicted:
     name = "predicted"
-    words = "higher priority first, then who is expected to be done at the least cost"
+    description = "higher priority first, then who is expected to be done at the least cost"
     values = True
     learns = True
 
@@ -45,14 +45,14 @@ class Predicted:
         priority, until = priority_now(job, queue, now)
         age, since = attained(job, now), runs_since(job)
         step = age_bin(age + 1e-6)
-        owed = 0.0
+        restart_cost = 0.0
         if since is None:
-            owed = rules.preemption.restart_cost if job.ran else 0.0
+            restart_cost = rules.preemption.restart_cost if job.ran else 0.0
         elif step + 1 < len(EDGES) - 1:
             until = min(until, since + EDGES[step + 1])
         late, later = _lateness(job, rules, int(priority), now)
         limit = job.spec.max_duration or inf
-        band = Band(priority, groups_of(job.user, job.spec), step, owed, width(job), limit, late)
+        band = Band(priority, groups_of(job.user, job.spec), step, restart_cost, width(job), limit, late)
         until = min(until, later)
         return Standing(band, (job.number,), until if until > now else inf)
 
@@ -60,16 +60,16 @@ class Predicted:
         assert isinstance(band, Band)
         return (-band.priority, -_ends(band, history) / band.share, *key)
 
-    def worth(self, band: Hashable, history: History) -> float:
+    def value(self, band: Hashable, history: History) -> float:
         assert isinstance(band, Band)
         return float(_ends(band, history) * 2.0 ** ((band.priority - 50.0) / STEP))
 
 
 def _ends(band: Band, history: History) -> float:
     """Completions per second, doubled for each wait target that has passed."""
-    known = history.worth(band.groups, band.step, band.owed) if history.known else UNKNOWN
+    known = history.value(band.groups, band.step, band.restart_cost) if history.known else UNKNOWN
     if band.limit < inf:  # it ends by then in any case
-        known = max(known, 1.0 / max(band.limit - EDGES[band.step] + band.owed, 1.0))
+        known = max(known, 1.0 / max(band.limit - EDGES[band.step] + band.restart_cost, 1.0))
     return float(known * 2.0**band.late)
 
 

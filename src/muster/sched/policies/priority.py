@@ -14,7 +14,7 @@ CLASS = 25.0  # points between two named priorities; a wait of `ageing` seconds 
 
 class Priority:
     name = "priority"
-    words = "higher priority first"
+    description = "higher priority first"
     values = True
     learns = False
 
@@ -29,7 +29,7 @@ class Priority:
     def rank(self, band: Hashable, key: Key, history: History) -> Key:
         return key
 
-    def worth(self, band: Hashable, history: History) -> float:
+    def value(self, band: Hashable, history: History) -> float:
         assert isinstance(band, float)
         # Ten points of priority multiply the value by 1000: many jobs of a lower priority together still have less.
         return float(10.0 ** (band * 0.3))

@@ -12,7 +12,7 @@ from muster.sched.order import Key, Standing, expected, priority_now
 
 class Shortest:
     name = "shortest"
-    words = "higher priority first, then the shortest expected run time"
+    description = "higher priority first, then the shortest expected run time"
     values = False
     learns = False
 
@@ -23,5 +23,5 @@ class Shortest:
     def rank(self, band: Hashable, key: Key, history: History) -> Key:
         return key
 
-    def worth(self, band: Hashable, history: History) -> float:
+    def value(self, band: Hashable, history: History) -> float:
         return 0.0

@@ -12,7 +12,7 @@ from muster.sched.order import Key, Standing
 
 class Turns:
     name = "turns"
-    words = "in turns, who has waited longest since its last one first"
+    description = "in turns, who has waited longest since its last one first"
     values = False
     learns = False
 
@@ -22,5 +22,5 @@ class Turns:
     def rank(self, band: Hashable, key: Key, history: History) -> Key:
         return key
 
-    def worth(self, band: Hashable, history: History) -> float:
+    def value(self, band: Hashable, history: History) -> float:
         return 0.0

@@ -23,11 +23,11 @@ from muster.server.mlflow.asker import context_for, leader_of, need_member, need
 from muster.server.mlflow.audit import event_for
 from muster.server.mlflow.rights import right_for
 from muster.server.service import Service
+from muster.track.mlflow.addresses import check_addresses
 from muster.track.mlflow.calls import CALLS, Call, needs_mlflow
 from muster.track.mlflow.context import CURRENT, MlflowContext
 from muster.track.mlflow.faults import Fault, fault_of
 from muster.track.mlflow.limits import BATCH_BYTES
-from muster.track.mlflow.places import check_places
 
 log = logging.getLogger("muster.server")
 
@@ -98,7 +98,7 @@ class Gate:
             return None
         given = _query(request, call) if request.method == "GET" else await _body(request, name)
         if needs_mlflow(name, given):
-            await to_thread.run_sync(check_places, path, given)
+            await to_thread.run_sync(check_addresses, path, given)
             return None
         return Response(
             await to_thread.run_sync(call.run, context, given), media_type="application/json", headers=_HEADERS
@@ -135,14 +135,14 @@ def _path(scope: Scope) -> str:
 
 async def _check_forwarded(request: Request, path: str) -> None:
     """Refuses requests with an address that is not Muster's, in the query or the body, before they are forwarded."""
-    check_places(path, parse_qs(request.url.query, keep_blank_values=True))
+    check_addresses(path, parse_qs(request.url.query, keep_blank_values=True))
     if _RAW.fullmatch(path):
         return
     if path == spans.PATH:
         await _unpack_spans(request)
     elif body := await request.body():  # also of a GET: MLflow reads it if there is no query
         _check_json(request)
-        await to_thread.run_sync(lambda: check_places(path, _json(body)))
+        await to_thread.run_sync(lambda: check_addresses(path, _json(body)))
 
 
 async def _unpack_spans(request: Request) -> None:
@@ -174,7 +174,7 @@ async def _body(request: Request, name: str) -> dict[str, Any]:
     text = await request.body()
     found = await to_thread.run_sync(_json, text or b"{}")
     if name.startswith("experiments/"):
-        await to_thread.run_sync(check_places, name, found)
+        await to_thread.run_sync(check_addresses, name, found)
     if not isinstance(found, dict):
         raise Fault("The request's body must be a JSON object.", "BAD_REQUEST")
     if name == "runs/log-batch" and len(text) > BATCH_BYTES:

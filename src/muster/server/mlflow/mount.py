@@ -13,7 +13,7 @@ from typing import Any, Final
 from sqlalchemy import select, text
 from starlette.types import ASGIApp
 
-from muster.server.mlflow.sealing import seal_anew, seal_with
+from muster.server.mlflow.encryption import reencrypt, set_passphrase
 from muster.store.record_tables import experiments
 from muster.track.mlflow.faults import Fault
 from muster.track.tracking import Tracking
@@ -59,7 +59,7 @@ def load(track: Tracking, passphrase: str) -> ASGIApp:
         if _LOADED.app is None:
             _LOADED.app = _import()
         if _LOADED.url != url:
-            _make_place(track)
+            _create_database(track)
             _set_up(url, passphrase)
         _mirror(track)
         return _LOADED.app
@@ -74,7 +74,7 @@ def database_url(track: Tracking) -> str:
     return url.render_as_string(hide_password=False)
 
 
-def _make_place(track: Tracking) -> None:
+def _create_database(track: Tracking) -> None:
     """Creates the schema, or a file that only its owner can read. SQLite gives its side files the same mode."""
     database = track.db.database
     if database.kind == "sqlite":
@@ -114,13 +114,13 @@ def _set_up(url: str, passphrase: str) -> None:
     handlers: Any = importlib.import_module("mlflow.server.handlers")
     plugin: Any = importlib.import_module("muster.track.mlflow.plugin")
     registry: Any = importlib.import_module("muster.track.mlflow.registry")
-    seal_with(passphrase)
+    set_passphrase(passphrase)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         _LOADED.store = plugin.MusterStore(url, "mlflow-artifacts:/")
         handlers._tracking_store = _LOADED.store
         handlers._model_registry_store = registry.MusterRegistry(url)
-        seal_anew(_LOADED.store)
+        reencrypt(_LOADED.store)
     handlers._job_store = None
     _LOADED.url, _LOADED.mirrored = url, {}
 

@@ -71,7 +71,7 @@ async def _download(
 
 
 async def _upload(request: Request, context: MlflowContext, path: str) -> Response:
-    where = await to_thread.run_sync(files.place_for, context, path)
+    where = await to_thread.run_sync(files.locate_for_write, context, path)
     declared = request.headers.get("content-length", "")
     room = int(declared) if declared.isascii() and declared.isdigit() else 0
     await to_thread.run_sync(context.track.artifacts.usage.check, where.project, room)

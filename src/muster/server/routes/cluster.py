@@ -85,7 +85,7 @@ def queue_line(
         if queue is None or not _sees(caller, state, queue):
             raise NotFound(f"There is no queue {name!r} that you can see.", "See `muster queue`.")
         explainer = explainer_for(leader, caller, state)
-        line = (queued.job for queued in explainer.line.in_order(name, resting=True))
+        line = (queued.job for queued in explainer.positions.in_order(name, include_held=True))
         return [job.id for job in islice((job for job in line if explainer.sees(job)), limit)]
 
     jobs = [leader.store.job(job_id) for job_id in leader.look(look)]

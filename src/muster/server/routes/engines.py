@@ -60,7 +60,7 @@ def usage(name: EngineName, leader: Leading, caller: Caller, since: Since = _WEE
     """What attempts used, according to the engine's own accounting."""
     caller.need_superuser()
     now = leader.clock.now()
-    found = [cast(UsageView, asdict(one)) for one in books(leader, name, now - since)]
+    found = [cast(UsageView, asdict(one)) for one in engine_usage(leader, name, now - since)]
     return {"engine": name, "since": now - since, "usage": found}
 
 
@@ -69,13 +69,13 @@ def reconcile(name: EngineName, leader: Leading, caller: Caller, since: Since = 
     """Where the engine's accounting and Muster's record differ by more than the tolerance."""
     caller.need_superuser()
     began = leader.clock.now() - since
-    theirs = list(books(leader, name, began))
+    theirs = list(engine_usage(leader, name, began))
     ours = list(_kept(leader, name, began, {one.job for one in theirs}))
     found = [cast(UsageDifference, asdict(one)) for one in compare(ours, theirs)]
     return {"engine": name, "since": began, "attempts": len(ours), "records": len(theirs), "differences": found}
 
 
-def books(leader: Leader, name: str, since: float) -> Iterable[Usage]:
+def engine_usage(leader: Leader, name: str, since: float) -> Iterable[Usage]:
     member: object = leader.engine.member(name)
     if not isinstance(member, Accounting):
         raise Invalid(f"The engine {name!r} keeps no books of its own.", "See `muster cost` for Muster's.")
@@ -89,7 +89,7 @@ def _kept(leader: Leader, engine: str, since: float, named: set[str]) -> Iterato
         for one in leader.store.attempts(job.id):
             if one.pool not in pools or one.running_at is None or (one.ended_at or since) < since:
                 continue
-            nodes = tuple(dict.fromkeys(leader.engine.called(worker.node) for worker in one.workers))
+            nodes = tuple(dict.fromkeys(leader.engine.own_name(worker.node) for worker in one.workers))
             accelerators = job.ask.accelerators * len(one.workers)
             yield Attempted(job.id, one.number, nodes, one.running_at, one.ended_at, accelerators)
 

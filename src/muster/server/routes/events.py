@@ -65,7 +65,7 @@ def stream_events(
         found = leader.store.events(_want(leader, caller, project, wanted, actor, kind, at[0], False, 500))
         if found:
             at[0] = found[-1].seq
-            service.hub.tell([topic] if job else [])  # there may be more
+            service.hub.notify([topic] if job else [])  # there may be more
         return [frame("event", event_view(event), event.seq) for event in found], False
 
     return service.streams.follow(watching, topic, look)

@@ -11,7 +11,7 @@ from muster.api.why import Calibration, ForecastList, JobForecast, QueuedForecas
 from muster.control.score import calibration
 from muster.core.errors import NotFound
 from muster.core.state import State
-from muster.sched.forecast import foretell
+from muster.sched.forecast import forecast_snapshot
 from muster.sched.offers import offers
 from muster.sched.snapshot import Snapshot, take
 from muster.server.auth import Identity
@@ -30,13 +30,13 @@ def forecasts(
     leader: Leading, caller: Caller, queue: QueueName = None, limit: Annotated[int, Query(ge=1, le=200)] = 20
 ) -> ForecastList:
     """When the next queued jobs will start, in the order in which they are served."""
-    shot, names = leader.look(lambda state: _next(leader, caller, state, queue, limit))
-    found = foretell(shot, names)
-    known = {job.id: job for job in shot.jobs}
+    snapshot, names = leader.look(lambda state: _next(leader, caller, state, queue, limit))
+    found = forecast_snapshot(snapshot, names)
+    known = {job.id: job for job in snapshot.jobs}
     jobs: list[QueuedForecast] = [
         {**found[name].to_dict(), "queue": known[name].queue, "user": known[name].user} for name in names
     ]
-    return {"now": shot.now, "jobs": jobs}
+    return {"now": snapshot.now, "jobs": jobs}
 
 
 @router.get("/forecast/calibration", dependencies=HEAVY, openapi_extra=needs("anyone"))
@@ -56,7 +56,7 @@ def scores(
 def job_forecast(ref: Ref, leader: Leading, caller: Caller) -> JobForecast:
     """When a queued job will start; `forecast` is null for a job that does not wait."""
     job = find_job(leader, caller, ref)
-    shot = leader.look(lambda state: _shot(leader, state, job.id))
+    snapshot = leader.look(lambda state: _snapshot(leader, state, job.id))
     answer: JobForecast = {
         "id": job.id,
         "phase": job.phase,
@@ -64,16 +64,16 @@ def job_forecast(ref: Ref, leader: Leading, caller: Caller) -> JobForecast:
         "forecast": None,
         "offers": [],
     }
-    if shot is not None:
-        live = next(one for one in shot.jobs if one.id == job.id)
-        answer["forecast"] = foretell(shot, [job.id])[job.id].to_dict()
-        answer["offers"] = [one.to_dict() for one in offers(shot, live)]
+    if snapshot is not None:
+        live = next(one for one in snapshot.jobs if one.id == job.id)
+        answer["forecast"] = forecast_snapshot(snapshot, [job.id])[job.id].to_dict()
+        answer["offers"] = [one.to_dict() for one in offers(snapshot, live)]
     elif job.reason is not None and job.phase == "starting":
         answer["engine_estimate"] = job.reason.data.get("starts_at")
     return answer
 
 
-def _shot(leader: Leader, state: State, name: str) -> Snapshot | None:
+def _snapshot(leader: Leader, state: State, name: str) -> Snapshot | None:
     live = state.jobs.get(name)
     if live is None or live.phase != "queued":
         return None
@@ -86,7 +86,7 @@ def _next(leader: Leader, caller: Identity, state: State, queue: str | None, lim
     if queue is not None and (known is None or not _open(visible, known.project, known.name)):
         raise NotFound(f"There is no queue {queue!r} that you can see.", "See `muster queue`.")
     explainer = explainer_for(leader, caller, state)
-    line = (queued.job for queued in explainer.line.in_order(queue, resting=True))
+    line = (queued.job for queued in explainer.positions.in_order(queue, include_held=True))
     names = [job.id for job in islice((job for job in line if explainer.sees(job)), limit)]
     return take(state, explainer.board, explainer.now, names), names
 

@@ -105,7 +105,7 @@ def logs_stream(
         if over:
             parts.append(frame("end", view))
         elif not complete:
-            service.hub.tell([job.id])
+            service.hub.notify([job.id])
         return parts, over
 
     return service.streams.follow(watching, job.id, look)

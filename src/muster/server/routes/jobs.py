@@ -26,7 +26,7 @@ from muster.api.jobs import (
 from muster.api.why import WhatIfView
 from muster.api.words import PHASES, Phase
 from muster.control.admission import Files, Site
-from muster.control.admission.files import NOTHING_AMISS
+from muster.control.admission.files import NO_FINDINGS
 from muster.control.submit import Submission, admit, context, earlier, peek, resume, stop, submit
 from muster.core.errors import Conflict, Invalid, MusterError
 from muster.core.event import Event
@@ -37,7 +37,7 @@ from muster.core.reasons import Reason
 from muster.core.spec import JobSpec, dump_job
 from muster.core.state import State
 from muster.sched.snapshot import Snapshot, take
-from muster.sched.whatif import newcomer, what_if
+from muster.sched.whatif import unsubmitted_job, what_if
 from muster.server.auth import Identity
 from muster.server.context import HEAVY, Caller, Leading, Ref, find_job, job_views, sees, view_of, waits_of
 from muster.server.leader import Leader
@@ -278,15 +278,15 @@ def _submit(leader: Leader, caller: Identity, proposal: Proposal) -> JobView | N
 def _dry(leader: Leader, caller: Identity, submission: Submission, site: Site) -> WhatIfView:
     """Raises Refused, or predicts what would happen to the job. Computed in this thread, not between two commits."""
     now = leader.clock.now()
-    sight = Files().look(submission.spec, submission.python) if leader.local else NOTHING_AMISS
+    file_findings = Files().look(submission.spec, submission.python) if leader.local else NO_FINDINGS
 
     def look(state: State) -> tuple[Snapshot, Job, Callable[[Job], bool]]:
-        admit(submission, context(leader.store, state, caller.user, leader.local, sight, **site))
-        job = newcomer(state, submission.spec, caller.user, now)
+        admit(submission, context(leader.store, state, caller.user, leader.local, file_findings, **site))
+        job = unsubmitted_job(state, submission.spec, caller.user, now)
         return take(state, leader.controller.board, now, users=[job]), job, sees(caller, state)
 
-    shot, job, may_see = leader.look(look)
-    return what_if(shot, job, may_see).to_dict()
+    snapshot, job, may_see = leader.look(look)
+    return what_if(snapshot, job, may_see).to_dict()
 
 
 def _known(leader: Leader, submission: Submission) -> bool:

@@ -16,7 +16,7 @@ from muster.core.job import Job
 from muster.core.reasons import Reason, reason
 from muster.core.state import State
 from muster.sched.explain import Explainer
-from muster.sched.forecast import foretell
+from muster.sched.forecast import forecast_snapshot
 from muster.sched.offers import offers
 from muster.sched.snapshot import Snapshot, take
 from muster.sched.unblock import unblock
@@ -38,7 +38,7 @@ def why(
 ) -> WhyView:
     """Why a job waits: the main reason and others, the jobs ahead, what would unblock it, its start and timeline."""
     job = find_job(leader, caller, ref)
-    found, shot, explainer = leader.look(lambda state: _look(leader, caller, state, job, forecast))
+    found, snapshot, explainer = leader.look(lambda state: _look(leader, caller, state, job, forecast))
     view = job_views(leader, caller, [job])[0]
     causes = found.causes
     answer: WhyView = {
@@ -52,13 +52,13 @@ def why(
         "offers": [],
         "timeline": _timeline(leader, job),
     }
-    if shot is not None:
+    if snapshot is not None:
         # Computed on a copy in this thread, so that no commit waits for it.
-        there = Explainer.of(shot.world(), shot.now, sees=explainer.sees)
+        there = Explainer.of(snapshot.new_state(), snapshot.now, sees=explainer.sees)
         answer["unblock"] = [one.to_dict() for one in unblock(there, there.board.waiting.queued[job.id])]
-        answer["forecast"] = foretell(shot, [job.id])[job.id].to_dict()
-        live = next(one for one in shot.jobs if one.id == job.id)
-        answer["offers"] = [one.to_dict() for one in offers(shot, live)]
+        answer["forecast"] = forecast_snapshot(snapshot, [job.id])[job.id].to_dict()
+        live = next(one for one in snapshot.jobs if one.id == job.id)
+        answer["offers"] = [one.to_dict() for one in offers(snapshot, live)]
     return answer
 
 
@@ -80,8 +80,8 @@ def _look(
         if cause is None and live is not None and live.seatless:
             cause = reason("no_nodes_needed")
         return _Found([cause] if cause else []), None, explainer
-    place = explainer.line.ahead_of(live.id)
-    first = (queued.job for queued in islice(explainer.line.in_order(live.queue), min(place, _SHOWN_AHEAD)))
+    place = explainer.positions.ahead_of(live.id)
+    first = (queued.job for queued in islice(explainer.positions.in_order(live.queue), min(place, _SHOWN_AHEAD)))
     ahead: list[JobAhead] = [
         {
             "id": explainer.named(one),
@@ -92,8 +92,8 @@ def _look(
         for one in first
         if one.id != live.id
     ]
-    shot = take(state, explainer.board, explainer.now, [live.id]) if forecast else None
-    return _Found(explainer.explain(live), place + 1, ahead), shot, explainer
+    snapshot = take(state, explainer.board, explainer.now, [live.id]) if forecast else None
+    return _Found(explainer.explain(live), place + 1, ahead), snapshot, explainer
 
 
 def _timeline(leader: Leader, job: Job) -> list[TimelineStep]:

@@ -75,7 +75,7 @@ async def ingest(
     except NotFound as error:
         return JsonAnswer(error.message, status_code=410, media_type="text/plain")
     if batch.pieces:
-        service.hub.tell([job])
+        service.hub.notify([job])
     return JsonAnswer(reply.to_json())
 
 

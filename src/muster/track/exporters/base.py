@@ -12,6 +12,9 @@ from urllib.parse import quote
 import numpy as np
 from numpy.typing import NDArray
 
+FACTS: Final = (
+    "id", "project", "name", "user", "kind", "source", "phase", "purpose", "created_at", "started_at", "ended_at",
+)  # fmt: skip
 _LONGEST_NAME: Final = 200  # bytes of a file name that come from a run or metric
 
 
@@ -117,20 +120,7 @@ def hash_of(text: str) -> int:
 
 def columns_of(facts: Facts) -> dict[str, Any]:
     """One row of a table of runs, with the column names of MLflow."""
-    own = (
-        "id",
-        "project",
-        "name",
-        "user",
-        "kind",
-        "source",
-        "phase",
-        "purpose",
-        "created_at",
-        "started_at",
-        "ended_at",
-    )
-    row: dict[str, Any] = {name: getattr(facts, name) for name in own}
+    row: dict[str, Any] = {name: getattr(facts, name) for name in FACTS}
     row |= {f"params.{key}": value for key, value in sorted(facts.params.items())}
     row |= {f"metrics.{key}": value for key, value in sorted(facts.metrics.items())}
     return row | {f"tags.{key}": value for key, value in sorted(facts.tags.items())}

@@ -19,8 +19,8 @@ from muster.foreign.crc32c import masked
 from muster.foreign.protobuf import bytes_field, text_field
 from muster.foreign.tfrecord import FOOT, HEAD, framed, length_crc
 from muster.track.exporters.base import ExportedRun, Facts, Medium, Series, Written, file_name
+from muster.track.exporters.crc32c_batch import crc32c_long, crc32c_rows, masked_rows
 from muster.track.exporters.files import whole_file
-from muster.track.exporters.lanes import crc32c_long, crc32c_rows, masked_rows
 
 _CHUNK: Final = 32_768  # points encoded at a time
 _MOST_ROWS: Final = 200  # of a table that is shown as text

@@ -19,7 +19,7 @@ _CHUNK: Final = 1 << 20  # bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundRun:
     """One run. `key` identifies it permanently, even if its files are moved."""
 
     key: str
@@ -62,7 +62,7 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ImportedMedium:
     """A histogram, image, table, text or other medium at a step. Large or non-JSON data is in `content`."""
 
     name: str
@@ -76,7 +76,7 @@ class Shown:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class ImportedFile:
     """A file of the run, with its path in the run's folder."""
 
     path: str
@@ -97,17 +97,17 @@ class LeftOut:
     what: str
 
 
-Item = Rows | Facts | Shown | Kept | Ended | LeftOut | Damage
+Item = Rows | Facts | ImportedMedium | ImportedFile | Ended | LeftOut | Damage
 
 
 class Importer(Protocol):
     about: str  # shown to users: what it reads
 
-    def find(self, path: Path) -> list[Found]:
+    def find(self, path: Path) -> list[FoundRun]:
         """All runs at or below this path, oldest first. Empty if it isn't of this tool."""
         ...
 
-    def read(self, found: Found) -> Iterator[Item]: ...
+    def read(self, found: FoundRun) -> Iterator[Item]: ...
 
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -18,7 +18,7 @@ import numpy as np
 
 from muster import wire
 from muster.foreign.tfrecord import Damage
-from muster.track.importers.base import Ended, Facts, Item, Kept, LeftOut, Rows, Shown
+from muster.track.importers.base import Ended, Facts, ImportedFile, ImportedMedium, Item, LeftOut, Rows
 
 _INLINE: Final = 200_000  # bytes of JSON inside a document; larger data is uploaded as a blob
 _CHUNK: Final = 1 << 20  # bytes
@@ -63,9 +63,9 @@ class Encoder:
                 yield from self._rows(item)
             elif isinstance(item, Facts):
                 yield from self._facts(item)
-            elif isinstance(item, Shown):
+            elif isinstance(item, ImportedMedium):
                 yield from self._shown(item)
-            elif isinstance(item, Kept):
+            elif isinstance(item, ImportedFile):
                 yield from self._kept(item)
             elif isinstance(item, Ended):
                 self.ended = item
@@ -117,7 +117,7 @@ class Encoder:
         if facts.environment is not None:
             yield self._document("environment", **_plain(dict(facts.environment)))
 
-    def _shown(self, shown: Shown) -> Iterator[Piece]:
+    def _shown(self, shown: ImportedMedium) -> Iterator[Piece]:
         if not self._fits(shown.name):
             return
         self.count += 1
@@ -139,7 +139,7 @@ class Encoder:
         piece = self._document("media", time=shown.time, digest=made.digest, bytes=made.size, **fields)
         yield Piece(piece.data, contents=(made,))
 
-    def _kept(self, kept: Kept) -> Iterator[Piece]:
+    def _kept(self, kept: ImportedFile) -> Iterator[Piece]:
         self.count += 1
         digest, size = hashlib.sha256(), 0
         with kept.file.open("rb") as file:

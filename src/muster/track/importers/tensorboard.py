@@ -15,8 +15,8 @@ import numpy as np
 from muster.foreign import tfrecord
 from muster.foreign.protobuf import Malformed, double, fields, raw, text, whole
 from muster.foreign.tfrecord import Damage
-from muster.track.importers.base import Ended, Facts, Found, Item, LeftOut, Rows, Shown
-from muster.track.importers.tbread import Event, Tensor, Value, events, tensor_of
+from muster.track.importers.base import Ended, Facts, FoundRun, ImportedMedium, Item, LeftOut, Rows
+from muster.track.importers.tensorboard_reader import Event, Tensor, Value, events, tensor_of
 
 _MARK: Final = "tfevents"
 _TOGETHER: Final = 4096  # points of a tag in one item
@@ -28,7 +28,7 @@ _SILENT: Final = ("hparams",)  # plug-ins whose values are not reported as left 
 class TensorBoardImporter:
     about = "folders of TensorBoard's event files (*tfevents*)"
 
-    def find(self, path: Path) -> list[Found]:
+    def find(self, path: Path) -> list[FoundRun]:
         if path.is_file():
             folders = {path.parent: [path]} if _MARK in path.name else {}
         else:
@@ -39,7 +39,7 @@ class TensorBoardImporter:
         found = [one for folder, files in folders.items() if (one := _found(path, folder, files)) is not None]
         return sorted(found, key=lambda one: (one.created_at, one.key))
 
-    def read(self, found: Found) -> Iterator[Item]:
+    def read(self, found: FoundRun) -> Iterator[Item]:
         yield Facts(tags={"tensorboard.run": found.name})
         reading = _Reading()
         for path in found.files:
@@ -51,7 +51,7 @@ class TensorBoardImporter:
         yield from reading.rest()
 
 
-def _found(root: Path, folder: Path, files: list[Path]) -> Found | None:
+def _found(root: Path, folder: Path, files: list[Path]) -> FoundRun | None:
     """The run of a folder; None if its files have no records yet."""
     first: bytes | None = None
     created = math.inf
@@ -67,7 +67,7 @@ def _found(root: Path, folder: Path, files: list[Path]) -> Found | None:
     name = f"{root.resolve().name}/{inside}" if inside.parts else folder.resolve().name
     # The file name contains time, host and process of its creation: together with its first bytes it is unique.
     key = f"tensorboard:{hashlib.sha256(first).hexdigest()[:32]}"
-    return Found(key, "tensorboard", name, folder, tuple(files), created if math.isfinite(created) else 0.0)
+    return FoundRun(key, "tensorboard", name, folder, tuple(files), created if math.isfinite(created) else 0.0)
 
 
 def _time(record: bytes) -> float:
@@ -110,7 +110,7 @@ class _Reading:
         if value.scalar is not None:
             yield from self._point(value.tag, step, time, value.scalar)
         elif value.histogram is not None:
-            yield Shown(value.tag, "histogram", step, time, _old_histogram(value.histogram))
+            yield ImportedMedium(value.tag, "histogram", step, time, _old_histogram(value.histogram))
         elif value.image is not None:
             yield _old_image(value.tag, value.image, step, time)
         elif value.audio is not None:
@@ -125,16 +125,18 @@ class _Reading:
         if plugin in ("scalars", "") and numbers is not None and numbers.size == 1:
             yield from self._point(tag, step, time, float(numbers.astype(np.float64)[0]))
         elif plugin == "histograms" and numbers is not None and numbers.size and numbers.size % 3 == 0:
-            yield Shown(tag, "histogram", step, time, _new_histogram(numbers.astype(np.float64).reshape(-1, 3)))
+            yield ImportedMedium(
+                tag, "histogram", step, time, _new_histogram(numbers.astype(np.float64).reshape(-1, 3))
+            )
         elif plugin == "images" and len(tensor.texts) > 2:
             for place, content in enumerate(tensor.texts[2:]):  # after width and height
                 name = tag if len(tensor.texts) == 3 else f"{tag}/{place}"
-                yield Shown(name, "image", step, time, content=content, mime=_mime(content))
+                yield ImportedMedium(name, "image", step, time, content=content, mime=_mime(content))
         elif plugin == "text" and tensor.texts:
             words = "\n".join(each.decode("utf-8", "replace") for each in tensor.texts)
-            yield Shown(tag, "text", step, time, {"text": words.replace("\0", "�")})
+            yield ImportedMedium(tag, "text", step, time, {"text": words.replace("\0", "�")})
         elif plugin == "audio" and tensor.texts:
-            yield Shown(tag, "audio", step, time, content=tensor.texts[0], mime="audio/wav")
+            yield ImportedMedium(tag, "audio", step, time, content=tensor.texts[0], mime="audio/wav")
         elif plugin not in _SILENT:
             self.left_out[f"values of the plug-in {plugin or 'that is not named'!r}"] += 1
 
@@ -211,17 +213,17 @@ def _buckets(edges: np.ndarray[Any, np.dtype[np.float64]], counts: np.ndarray[An
     return {"edges": np.maximum.accumulate(edges).tolist(), "counts": counts.tolist()}
 
 
-def _old_image(tag: str, message: bytes, step: int, time: float) -> Shown:
+def _old_image(tag: str, message: bytes, step: int, time: float) -> ImportedMedium:
     parts = dict(fields(message))
     content = raw(parts.get(4, b""))
     about = {"height": whole(parts.get(1, 0)), "width": whole(parts.get(2, 0))}
-    return Shown(tag, "image", step, time, content=content, mime=_mime(content), about=about)
+    return ImportedMedium(tag, "image", step, time, content=content, mime=_mime(content), about=about)
 
 
-def _old_audio(tag: str, message: bytes, step: int, time: float) -> Shown:
+def _old_audio(tag: str, message: bytes, step: int, time: float) -> ImportedMedium:
     parts = dict(fields(message))
     mime = text(parts[5]) if 5 in parts else "audio/wav"
-    return Shown(tag, "audio", step, time, content=raw(parts.get(4, b"")), mime=mime)
+    return ImportedMedium(tag, "audio", step, time, content=raw(parts.get(4, b"")), mime=mime)
 
 
 def _mime(content: bytes) -> str:

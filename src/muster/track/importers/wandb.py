@@ -13,9 +13,9 @@ from typing import Any, Final
 from muster.foreign import blocklog
 from muster.foreign.protobuf import Malformed
 from muster.foreign.tfrecord import Damage
-from muster.track.importers import wbread
-from muster.track.importers.base import Ended, Facts, Found, Item, Kept, LeftOut, Rows, flat
-from muster.track.importers.wbmedia import shown
+from muster.track.importers import wandb_reader
+from muster.track.importers.base import Ended, Facts, FoundRun, ImportedFile, Item, LeftOut, Rows, flat
+from muster.track.importers.wandb_media import shown
 
 _ENDING: Final = ".wandb"
 _EARLY: Final = 64  # records among which the run's own record must be
@@ -25,19 +25,19 @@ _INTERNAL: Final = ("_timestamp", "_runtime", "_wandb")
 class WandbImporter:
     about = "W&B's offline run folders (wandb/offline-run-*)"
 
-    def find(self, path: Path) -> list[Found]:
+    def find(self, path: Path) -> list[FoundRun]:
         if path.is_file():
             logs = [path] if path.suffix == _ENDING else []
         else:
             logs = sorted(log for log in path.rglob(f"*{_ENDING}") if log.is_file())
-        seen: dict[Path, Found] = {}
+        seen: dict[Path, FoundRun] = {}
         for log in logs:
             found = _found(log)
             if found is not None:
                 seen.setdefault(log.resolve(), found)  # `latest-run` is a link to another folder
         return sorted(seen.values(), key=lambda one: (one.created_at, one.key))
 
-    def read(self, found: Found) -> Iterator[Item]:
+    def read(self, found: FoundRun) -> Iterator[Item]:
         folder = found.path / "files"
         reading = _Reading(folder, found.created_at)
         for record in blocklog.records(found.files[0]):
@@ -45,13 +45,13 @@ class WandbImporter:
                 yield record
                 continue
             try:
-                yield from reading.take(*wbread.kind_of(record))
+                yield from reading.take(*wandb_reader.kind_of(record))
             except Malformed as error:
                 reading.left_out[f"records that can't be read ({error})"] += 1
         yield from reading.rest()
 
 
-def _found(log: Path) -> Found | None:
+def _found(log: Path) -> FoundRun | None:
     """The run of a log; None if the file isn't a log or doesn't name its run."""
     try:
         if not blocklog.is_log(log):
@@ -59,20 +59,20 @@ def _found(log: Path) -> Found | None:
         for record in islice(blocklog.records(log), _EARLY):
             if isinstance(record, Damage):
                 continue
-            kind, message = wbread.kind_of(record)
-            if kind == wbread.RUN:
-                return _named(log, wbread.run_of(message))
+            kind, message = wandb_reader.kind_of(record)
+            if kind == wandb_reader.RUN:
+                return _named(log, wandb_reader.run_of(message))
     except (Malformed, ValueError):
         return None
     return None
 
 
-def _named(log: Path, run: wbread.RunRecord) -> Found:
+def _named(log: Path, run: wandb_reader.RunRecord) -> FoundRun:
     # An id may be resumed: each time there is a new log, which becomes a run of its own with its own start.
     key = f"wandb:{run.entity}/{run.project}/{run.id}@{run.started_at:.3f}"
     name = run.name or run.id
     beside = sorted(path for path in (log.parent / "files").rglob("*") if path.is_file())
-    return Found(key, "wandb", name, log.parent, (log, *beside), run.started_at, run.notes)
+    return FoundRun(key, "wandb", name, log.parent, (log, *beside), run.started_at, run.notes)
 
 
 @dataclass(slots=True)
@@ -90,29 +90,29 @@ class _Reading:
     ended: Ended | None = None
 
     def take(self, kind: int, message: bytes) -> Iterator[Item]:
-        if kind == wbread.HISTORY:
-            yield from self._history(wbread.history_of(message))
-        elif kind == wbread.RUN:
-            yield from self._run(wbread.run_of(message))
-        elif kind == wbread.CONFIG:
-            yield from self._config(wbread.update_of(message))
-        elif kind == wbread.SUMMARY:
-            update = wbread.update_of(message)
-            self.summary |= dict(wbread.leaves(update.values))
+        if kind == wandb_reader.HISTORY:
+            yield from self._history(wandb_reader.history_of(message))
+        elif kind == wandb_reader.RUN:
+            yield from self._run(wandb_reader.run_of(message))
+        elif kind == wandb_reader.CONFIG:
+            yield from self._config(wandb_reader.update_of(message))
+        elif kind == wandb_reader.SUMMARY:
+            update = wandb_reader.update_of(message)
+            self.summary |= dict(wandb_reader.leaves(update.values))
             for name in update.removed:
                 self.summary.pop(name, None)
-        elif kind == wbread.STATS:
-            yield from self._stats(wbread.stats_of(message))
-        elif kind == wbread.FILES:
-            self.files |= dict.fromkeys(wbread.files_of(message))
-        elif kind == wbread.ENVIRONMENT:
-            self.environment |= wbread.environment_of(message)
-            if commit := wbread.commit_of(message):
+        elif kind == wandb_reader.STATS:
+            yield from self._stats(wandb_reader.stats_of(message))
+        elif kind == wandb_reader.FILES:
+            self.files |= dict.fromkeys(wandb_reader.files_of(message))
+        elif kind == wandb_reader.ENVIRONMENT:
+            self.environment |= wandb_reader.environment_of(message)
+            if commit := wandb_reader.commit_of(message):
                 yield Facts(tags={"git.commit": commit})
-        elif kind == wbread.EXIT:
-            code = wbread.exit_code(message)
+        elif kind == wandb_reader.EXIT:
+            code = wandb_reader.exit_code(message)
             self.ended = Ended("failed" if code else "succeeded", self.time, f"exit code {code}")
-        elif (unknown := wbread.other(kind)) is not None:
+        elif (unknown := wandb_reader.other(kind)) is not None:
             self.left_out[unknown] += 1
 
     def rest(self) -> Iterator[Item]:
@@ -128,7 +128,7 @@ class _Reading:
         # W&B writes an exit record when the script exits: without one the script was killed, or is still running.
         yield self.ended or Ended("stopped", end, "its log has no end: it was killed, or was still running")
 
-    def _run(self, run: wbread.RunRecord) -> Iterator[Item]:
+    def _run(self, run: wandb_reader.RunRecord) -> Iterator[Item]:
         self.time = max(self.time, run.started_at)
         tags = {f"wandb.{name}": getattr(run, name) for name in ("id", "entity", "project", "group", "sweep")}
         tags |= {"job_type": run.job_type, "git.commit": run.commit, "git.remote": run.remote}
@@ -145,18 +145,18 @@ class _Reading:
         pairs = (line.partition("==") for line in lines)
         return {name.strip(): version.strip() for name, _, version in pairs if version}
 
-    def _config(self, update: wbread.Update) -> Iterator[Item]:
+    def _config(self, update: wandb_reader.Update) -> Iterator[Item]:
         update.values.pop("_wandb", None)
         if update.values:
             yield Facts(params=flat(update.values))
 
-    def _history(self, history: wbread.History) -> Iterator[Item]:
+    def _history(self, history: wandb_reader.History) -> Iterator[Item]:
         self.step = history.step
         time = history.values.get("_timestamp")
         if isinstance(time, int | float) and math.isfinite(time):
             self.time = float(time)
         numbers: dict[str, float] = {}
-        for name, value in sorted(wbread.leaves(history.values), key=lambda leaf: leaf[0]):  # W&B shuffles them
+        for name, value in sorted(wandb_reader.leaves(history.values), key=lambda leaf: leaf[0]):  # W&B shuffles them
             if name.split(".")[0] in _INTERNAL:
                 continue
             self.seen.add(name)
@@ -175,7 +175,7 @@ class _Reading:
         self.taken |= {each.about["path"] for each in made if "path" in each.about}
         yield from made
 
-    def _stats(self, stats: wbread.Stats) -> Iterator[Item]:
+    def _stats(self, stats: wandb_reader.Stats) -> Iterator[Item]:
         """System metrics beside those that Muster measures; the step is whole seconds since the start."""
         found = {f"system/{name}": _number(value) for name, value in stats.values.items() if _is_number(value)}
         if found:
@@ -207,7 +207,7 @@ class _Reading:
             elif not path.is_file():
                 self.left_out[f"files that are not there ({name})"] += 1
             else:
-                yield Kept(name, path)
+                yield ImportedFile(name, path)
 
 
 def _is_number(value: Any) -> bool:

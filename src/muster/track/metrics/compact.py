@@ -99,7 +99,9 @@ class Compaction:
                 found = {key: [] for key, one in opened.items() if len(one.blocks) > 1}
             if not found:
                 return None
-            merged = {key: _mates(opened.get(key), sum(map(len, runs)), settle) for key, runs in found.items()}
+            merged = {
+                key: _blocks_to_merge(opened.get(key), sum(map(len, runs)), settle) for key, runs in found.items()
+            }
             plan.replaced = [id_ for ids in merged.values() for id_ in ids]
             old = source.blobs(connection, plan.replaced, "data")
         for key, runs in found.items():
@@ -145,7 +147,7 @@ def _open_blocks(connection: Connection, run: str) -> dict[Key, _Open]:
     return found
 
 
-def _mates(opened: _Open | None, points: int, settle: bool) -> list[int]:
+def _blocks_to_merge(opened: _Open | None, points: int, settle: bool) -> list[int]:
     """Ids of the blocks to merge the new points with, oldest first: always the newest blocks of the series."""
     ids: list[int] = []
     for id_, size in reversed(opened.blocks if opened is not None else []):

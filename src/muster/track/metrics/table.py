@@ -43,7 +43,7 @@ def slices(db: RecordDb, asked: TableQuery, cells: int = CELLS) -> Iterator[Tabl
         spans = _spans(connection, asked)
     for attempt in sorted(spans):
         stop = _least(asked.stop, cut.of(attempt))
-        for low, high in cuttings(spans[attempt], rows):
+        for low, high in step_ranges(spans[attempt], rows):
             begin, end = _most(asked.start, low), _least(stop, high)
             if begin is None or end is None or begin < end:
                 with db.reading() as connection:
@@ -69,7 +69,7 @@ def joined(names: Sequence[str], tables: Sequence[Table]) -> Table:
     )
 
 
-def cuttings(extents: Sequence[Extent], rows: int) -> list[tuple[int | None, int | None]]:
+def step_ranges(extents: Sequence[Extent], rows: int) -> list[tuple[int | None, int | None]]:
     """Ranges that cover all steps, each with about `rows` points of the densest series, where possible."""
     edges: list[int] = []
     held = 0

@@ -22,13 +22,13 @@ Answer = Callable[[MlflowContext, dict[str, Any]], Any]
 def ask(call: Answer, **request: Any) -> Any:
     """Makes one of Muster's own calls for the current caller. Arguments that are None are left out."""
     given = {name: value for name, value in request.items() if value is not None}
-    with told():
+    with mlflow_errors():
         answer = call(current(), given)
         return json.loads(answer) if isinstance(answer, str) else answer
 
 
 @contextmanager
-def told() -> Iterator[None]:
+def mlflow_errors() -> Iterator[None]:
     """Context manager that turns Muster's errors into MLflow's."""
     try:
         yield

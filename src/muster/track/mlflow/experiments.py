@@ -7,13 +7,13 @@ from typing import Any, Final
 from muster.core.errors import Conflict
 from muster.store.codec import loads
 from muster.track.experiments import Experiment
+from muster.track.mlflow.addresses import check_address
 from muster.track.mlflow.context import MlflowContext
 from muster.track.mlflow.faults import Fault, missing
 from muster.track.mlflow.filters import EXPERIMENTS, parse_filter, parse_orders
 from muster.track.mlflow.find_experiments import page_offset, page_token, search_experiments
 from muster.track.mlflow.limits import EXPERIMENT_NAME_MAX, check_experiment_tag, check_length, page_size
 from muster.track.mlflow.names import VIEWS, pairs
-from muster.track.mlflow.places import check_place
 from muster.track.mlflow.views import experiment_view
 
 Request = dict[str, Any]
@@ -154,9 +154,9 @@ def _home(context: MlflowContext, name: str) -> tuple[str, str]:
 
 
 def _location(request: Request) -> str:
-    """A location in Muster's own store; empty: the default. Other locations are refused: see `check_place`."""
+    """A location in Muster's own store; empty: the default. Other locations are refused: see `check_address`."""
     given = str(request.get("artifact_location") or "")
-    check_place("artifact_location", given)
+    check_address("artifact_location", given)
     if "#" in given or ".." in given.split("/"):
         raise Fault(f"Invalid artifact location: '{given}'")
     if len(given) > _LOCATION_MAX:

@@ -14,7 +14,7 @@ import yaml
 
 from muster.core.errors import Invalid, Unavailable
 from muster.track.exporters.base import ExportedRun, Facts, Medium, Series, Written, file_name
-from muster.track.mlflow.names import RUN_NAME, STATUS
+from muster.track.mlflow.names import RUN_NAME, STATUS, double
 
 _NUMBERS: Final = {"RUNNING": 1, "SCHEDULED": 2, "FINISHED": 3, "FAILED": 4, "KILLED": 5}
 _BATCH: Final = 1000
@@ -31,8 +31,8 @@ class MlrunsExporter:
         name = folder.absolute().name
         if not _NAME.fullmatch(name):
             raise Invalid(f"{folder} can't be an experiment of MLflow's.", "Name it as in mlruns/NAME, without signs.")
-        place = folder.absolute().as_uri()
-        meta = {"artifact_location": place, "experiment_id": name, "lifecycle_stage": "active", "name": name}
+        location = folder.absolute().as_uri()
+        meta = {"artifact_location": location, "experiment_id": name, "lifecycle_stage": "active", "name": name}
         for run in runs:
             yield _write_run(run, folder, name, superseded)
             _write_yaml(folder / "meta.yaml", meta)
@@ -67,7 +67,7 @@ def _send(http: httpx.Client, run: str, given: ExportedRun) -> None:
     for series in given.series():
         name = _metric_name(series)
         points = [
-            {"key": name, "timestamp": round(time * 1000), "step": step, "value": _double(value)}
+            {"key": name, "timestamp": round(time * 1000), "step": step, "value": double(value)}
             for step, time, value in _points(series)
         ]
         for at in range(0, len(points), _BATCH):
@@ -169,12 +169,6 @@ def _write_yaml(path: Path, values: Mapping[str, Any]) -> None:
 
 def _millis(facts: Facts) -> int:
     return round((facts.started_at or facts.created_at) * 1000)
-
-
-def _double(value: float) -> float | str:
-    if value != value:
-        return "NaN"
-    return value if value not in (float("inf"), float("-inf")) else "Infinity" if value > 0 else "-Infinity"
 
 
 def _experiment(http: httpx.Client, name: str) -> str:

@@ -26,7 +26,7 @@ _QUOTED: Final = 8  # times that a path may be quoted: each takes a pass over it
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ArtifactLocation:
     """The owner of an artifact (a run, or a logged model or trace of an experiment), and the path under it."""
 
     owner: str
@@ -34,18 +34,18 @@ class Place:
     project: str = ""
 
 
-def place(context: MlflowContext, path: str, role: Role = "viewer") -> Place:
+def locate(context: MlflowContext, path: str, role: Role = "viewer") -> ArtifactLocation:
     """Resolves `EXPERIMENT/RUN/artifacts/PATH`. Raises Fault if the caller may not see it."""
     parts = safe_path(path).split("/")
     if len(parts) >= 4 and parts[1] in _BESIDE and parts[3] == _ARTIFACTS:
         found = context.experiment(parts[0], role)
-        return Place(f"{BESIDE_RUNS}{found.id}/{parts[1]}/{parts[2]}", "/".join(parts[4:]), found.project)
+        return ArtifactLocation(f"{BESIDE_RUNS}{found.id}/{parts[1]}/{parts[2]}", "/".join(parts[4:]), found.project)
     if len(parts) >= 3 and parts[2] == _ARTIFACTS:
         path = "/".join(parts[3:])
         if role == "viewer":
-            return Place(context.row(parts[1]).id, path)
+            return ArtifactLocation(context.row(parts[1]).id, path)
         target = context.target(parts[1])
-        return Place(target.run, path, target.project)
+        return ArtifactLocation(target.run, path, target.project)
     raise missing(f"There are no artifacts at '{path}': paths are EXPERIMENT/RUN/artifacts/PATH.")
 
 
@@ -53,33 +53,33 @@ def list_run(context: MlflowContext, request: Request) -> dict[str, Any]:
     path = request.get("path")
     row = context.row(run_id(request))
     _check_ours(row.artifacts)
-    files = _level(context, Place(row.id, safe_path(path) if path else ""))
+    files = _level(context, ArtifactLocation(row.id, safe_path(path) if path else ""))
     answer: dict[str, Any] = {"root_uri": artifact_uri(row.experiment, row.artifacts or "", row.id)}
     return {**answer, "files": files} if files else answer
 
 
 def list_path(context: MlflowContext, request: Request) -> dict[str, Any]:
     """Lists for the service `mlflow-artifacts`: names come without the requested path."""
-    files = _level(context, place(context, str(request.get("path") or "")))
+    files = _level(context, locate(context, str(request.get("path") or "")))
     return {"files": [{**file, "path": posixpath.basename(file["path"])} for file in files]}
 
 
 def find(context: MlflowContext, path: str) -> Artifact:
-    where = place(context, path)
+    where = locate(context, path)
     return _file(context, where)
 
 
 def find_of_run(context: MlflowContext, request: Request) -> Artifact:
     row = context.row(run_id(request))
     _check_ours(row.artifacts)
-    return _file(context, Place(row.id, safe_path(str(request.get("path") or ""))))
+    return _file(context, ArtifactLocation(row.id, safe_path(str(request.get("path") or ""))))
 
 
 def read(context: MlflowContext, one: Artifact, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
     return context.track.artifacts.open(one, start, stop)
 
 
-def name(context: MlflowContext, where: Place, digest: str, size: int) -> None:
+def name(context: MlflowContext, where: ArtifactLocation, digest: str, size: int) -> None:
     """Adds an artifact for a blob that exists. A file of a logged model has the kind `model`."""
     kind = "model" if where.owner.startswith(BESIDE_RUNS) and "/models/" in where.owner else "file"
     try:
@@ -90,9 +90,9 @@ def name(context: MlflowContext, where: Place, digest: str, size: int) -> None:
         raise Fault(str(error)) from error
 
 
-def place_for(context: MlflowContext, path: str) -> Place:
+def locate_for_write(context: MlflowContext, path: str) -> ArtifactLocation:
     """The place of a path that the caller may write."""
-    where = place(context, path, "member")
+    where = locate(context, path, "member")
     try:
         check_path(where.path)
     except Invalid as error:
@@ -101,7 +101,7 @@ def place_for(context: MlflowContext, path: str) -> Place:
 
 
 def remove(context: MlflowContext, path: str) -> None:
-    where = place(context, path, "member")
+    where = locate(context, path, "member")
     if not where.path:
         raise Fault("Invalid path. Name a file or a folder of a run.")
     try:
@@ -110,7 +110,7 @@ def remove(context: MlflowContext, path: str) -> None:
         raise missing(str(error)) from error
 
 
-def _told(context: MlflowContext, data: Audit, where: Place) -> Event:
+def _told(context: MlflowContext, data: Audit, where: ArtifactLocation) -> Event:
     return context.track.db.event(data, context.asker.user, where.project, where.owner)
 
 
@@ -127,14 +127,14 @@ def safe_path(path: str) -> str:
     return posixpath.normpath(path) if path else ""
 
 
-def _file(context: MlflowContext, where: Place) -> Artifact:
+def _file(context: MlflowContext, where: ArtifactLocation) -> Artifact:
     found = context.track.artifacts.get(where.owner, where.path)
     if found is None:
         raise missing(f"No such artifact: '{where.path}'")
     return found
 
 
-def _level(context: MlflowContext, where: Place) -> list[dict[str, Any]]:
+def _level(context: MlflowContext, where: ArtifactLocation) -> list[dict[str, Any]]:
     try:
         found = context.track.artifacts.children(where.owner, where.path)
     except Invalid as error:

@@ -19,25 +19,21 @@ from sqlalchemy import (
     or_,
     select,
 )
-from sqlalchemy.dialects.postgresql import JSONB
 
 from muster.store.record_tables import experiments, links, metric_series, run_params, run_tags, runs
 from muster.track.facts import number_of
 from muster.track.mlflow.faults import Fault
 from muster.track.mlflow.filters import Clause, Order
 from muster.track.mlflow.names import OURS, RUN_NAME, STATUS
+from muster.track.query.functions import Dialect
+from muster.track.query.sql import SHAPES
 
 WRITER: Final = 0  # the rank whose series are the run's
 Condition = ColumnElement[bool]
 _STARTED: Final = func.coalesce(runs.c.started_at, runs.c.created_at)
 _STATUS: Final = case(STATUS, value=runs.c.phase, else_="RUNNING")
 COMPARE: Final[dict[str, Callable[[Any, Any], Condition]]] = {
-    "=": lambda column, value: column == value,
-    "!=": lambda column, value: column != value,
-    "<": lambda column, value: column < value,
-    "<=": lambda column, value: column <= value,
-    ">": lambda column, value: column > value,
-    ">=": lambda column, value: column >= value,
+    **SHAPES,
     "IN": lambda column, value: column.in_(value),
     "NOT IN": lambda column, value: column.not_in(value),
 }
@@ -91,13 +87,6 @@ def search_runs(want: RunQuery, kind: str) -> Select[Any]:
     return statement.order_by(*ordering, runs.c.id).limit(want.limit + 1).offset(want.offset)
 
 
-def json_text(column: ColumnElement[Any], kind: str, *path: str) -> ColumnElement[Any]:
-    """A text from a JSON document."""
-    if kind == "sqlite":
-        return func.json_extract(column, "$." + ".".join(f'"{part}"' for part in path))
-    return func.jsonb_extract_path_text(cast(column, JSONB), *path)
-
-
 def _rows() -> Select[Any]:
     return select(*INFO).join_from(runs, experiments, experiments.c.id == runs.c.experiment, isouter=True)
 
@@ -146,7 +135,7 @@ def _attribute(clause: Clause, kind: str) -> Condition:
 def _column(key: str, kind: str) -> tuple[ColumnElement[Any], int]:
     """The column of an attribute, and its factor."""
     if key == "user_id":
-        return func.coalesce(json_text(INFO[12], kind, "mlflow", "user_id"), runs.c.user), 1
+        return func.coalesce(Dialect(kind).json(INFO[12], "mlflow", "user_id"), runs.c.user), 1
     if key == "artifact_uri":
         ours = literal(f"{OURS}/") + cast(runs.c.experiment, String)
         root = case((experiments.c.artifacts == "", ours), else_=experiments.c.artifacts)
@@ -162,11 +151,13 @@ def _column(key: str, kind: str) -> tuple[ColumnElement[Any], int]:
 
 
 def _dataset(clause: Clause, kind: str) -> Condition:
-    doc = links.c.doc
+    name, digest, version, context = (
+        Dialect(kind).json(links.c.doc, key) for key in ("name", "digest", "version", "context")
+    )
     columns = {
-        "name": func.coalesce(json_text(doc, kind, "name"), func.substr(links.c.source, 6)),
-        "digest": func.coalesce(json_text(doc, kind, "digest"), json_text(doc, kind, "version")),
-        "context": json_text(doc, kind, "context"),
+        "name": func.coalesce(name, func.substr(links.c.source, 6)),
+        "digest": func.coalesce(digest, version),
+        "context": context,
     }
     return exists().where(
         links.c.target == literal("run:") + runs.c.id,
@@ -177,15 +168,9 @@ def _dataset(clause: Clause, kind: str) -> Condition:
 
 
 def compared(column: ColumnElement[Any], op: str, value: Any, kind: str) -> Condition:
-    if op == "ILIKE":
-        return func.lower(column).like(func.lower(value), escape="\x01")
-    if op != "LIKE":
-        return COMPARE[op](column, value)
-    if kind != "sqlite":
-        return column.like(value, escape="\x01")
-    # SQLite's LIKE ignores case. GLOB doesn't; it has other wildcards.
-    glob = "".join({"%": "*", "_": "?", "*": "[*]", "?": "[?]", "[": "[[]"}.get(sign, sign) for sign in str(value))
-    return column.op("GLOB", is_comparison=True)(glob)
+    if op in ("LIKE", "ILIKE"):
+        return Dialect(kind).like(column, str(value), op == "ILIKE")
+    return COMPARE[op](column, value)
 
 
 def _ordered(

@@ -13,7 +13,8 @@ from sqlalchemy import Select, func, select
 from muster.store.record_tables import experiments
 from muster.track.mlflow.faults import Fault
 from muster.track.mlflow.filters import Clause, Order
-from muster.track.mlflow.find import COMPARE, Condition, compared, json_text
+from muster.track.mlflow.find import COMPARE, Condition, compared
+from muster.track.query.functions import Dialect
 
 
 def search_experiments(
@@ -61,7 +62,7 @@ def page_offset(token: str | None) -> int:
 def _experiment_condition(clause: Clause, kind: str) -> Condition:
     table = experiments.c
     if clause.kind == "tag":
-        found = json_text(table.tags, kind, clause.key)
+        found = Dialect(kind).json(table.tags, clause.key)
         if clause.op in ("IS NULL", "IS NOT NULL"):
             return found.is_(None) if clause.op == "IS NULL" else found.is_not(None)
         return compared(found, clause.op, clause.value, kind)

@@ -14,6 +14,7 @@ from urllib.parse import quote
 from muster.core.errors import Conflict, MusterError, NotFound
 from muster.track.lineage import run_in
 from muster.track.mlflow.muster_server import Muster
+from muster.track.mlflow.names import double
 from muster.track.mlflow.sources import Point, Source, View, fingerprint, open_source
 from muster.track.model_rows import source_ref
 
@@ -43,8 +44,8 @@ def import_all(
 
 
 class _Import:
-    def __init__(self, to: Muster, source: Source, project: str, place: str, tell: Tell) -> None:
-        self._to, self._source, self._project, self._place, self._tell = to, source, project, place, tell
+    def __init__(self, to: Muster, source: Source, project: str, location: str, tell: Tell) -> None:
+        self._to, self._source, self._project, self._location, self._tell = to, source, project, location, tell
         self.counts = dict.fromkeys(
             ("experiments", "runs", "unchanged", "points", "artifacts", "models", "versions"), 0
         )
@@ -117,7 +118,7 @@ class _Import:
             "run_name": info.get("run_name") or _values(data.get("tags")).get("mlflow.runName"),
             "user_id": info.get("user_id") or None,
             "muster_id": info["run_id"],
-            "muster_origin": {"place": self._place, "key": info["run_id"]},
+            "muster_origin": {"place": self._location, "key": info["run_id"]},
         }
         try:
             return _view(self._call("POST", "runs/create", body)["run"])
@@ -133,7 +134,7 @@ class _Import:
     def _points(self, run: str, key: str, points: Sequence[Point], name: str) -> None:
         for part in _parts(points, _METRICS):
             metrics = [
-                {"key": key, "timestamp": stamp, "step": step, "value": _double(value)} for stamp, step, value in part
+                {"key": key, "timestamp": stamp, "step": step, "value": double(value)} for stamp, step, value in part
             ]
             self._call("POST", "runs/log-batch", {"run_id": run, "metrics": metrics})
             self.counts["points"] += len(part)
@@ -146,8 +147,8 @@ class _Import:
         }
         for path, content in self._source.artifacts(run):
             if path not in known:
-                place = f"{here['info']['experiment_id']}/{number}/artifacts/{path}"
-                self._to.upload(_FILES + quote(place), content, mimetypes.guess_type(path)[0] or "")
+                location = f"{here['info']['experiment_id']}/{number}/artifacts/{path}"
+                self._to.upload(_FILES + quote(location), content, mimetypes.guess_type(path)[0] or "")
                 size = content.stat().st_size if isinstance(content, Path) else len(content)
                 self._tell(name, size)
             self.counts["artifacts"] += 1
@@ -179,7 +180,7 @@ class _Import:
         made = self._to.call("POST", path, body)
         stage = str(version.get("current_stage") or "None").lower()
         if stage != "none":
-            why = f"It was there when it was imported from {self._place}."
+            why = f"It was there when it was imported from {self._location}."
             self._to.call("POST", f"{path}/{made['version']}/stage", {"stage": stage, "why": why, "force": True})
 
     def _origin(self, source: str) -> str:
@@ -218,13 +219,6 @@ def _values(items: Any) -> dict[str, str]:
 def _view(found: Any) -> View:
     view: View = found
     return view
-
-
-def _double(value: float) -> float | str:
-    """The value in protobuf's JSON, which has texts for NaN and infinities."""
-    if value != value:
-        return "NaN"
-    return value if value not in (float("inf"), float("-inf")) else "Infinity" if value > 0 else "-Infinity"
 
 
 def _parts(items: Sequence[T], size: int) -> Iterator[list[T]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from sqlalchemy import select
 
@@ -25,7 +25,6 @@ from muster.track.rows import patch_run
 from muster.track.values import params_record, tags_record
 
 Point = tuple[int, float, float]  # step, time in seconds, value
-_NAN: Final = float("nan")
 
 
 def log_metric(context: MlflowContext, request: Request) -> dict[str, Any]:
@@ -46,7 +45,11 @@ def log_param(context: MlflowContext, request: Request) -> dict[str, Any]:
                 f"Changing param values is not allowed. Param with key='{key}' was already logged with "
                 f"value='{known[key]}' for run ID='{target.run}'. Attempted logging new value '{value}'."
             )
-        _write(context, _params(context, target, {key: value} if key not in known else {}), _judged(context, target))
+        _write(
+            context,
+            _params(context, target, {key: value} if key not in known else {}),
+            _recheck_required(context, target),
+        )
     return {}
 
 
@@ -55,7 +58,7 @@ def set_tag(context: MlflowContext, request: Request) -> dict[str, Any]:
     target = context.target(run_id(request))
     with context.track.db.holding(target.run):
         told = context.track.db.event(named(RunTags, [key]), context.asker.user, target.project, target.run)
-        _write(context, _tags(context, target, {key: value}), _judged(context, target), told=told)
+        _write(context, _tags(context, target, {key: value}), _recheck_required(context, target), told=told)
     return {}
 
 
@@ -73,13 +76,13 @@ def log_batch(context: MlflowContext, request: Request) -> dict[str, Any]:
     target = context.target(run)
     with context.track.db.holding(run):
         fresh = _new_params(context, run, dict(values))
-        judged = _judged(context, target) if values or labels else []
+        rechecked = _recheck_required(context, target) if values or labels else []
         _write(
             context,
             _params(context, target, fresh),
             _metrics(context, target, points),
             _tags(context, target, dict(labels)),
-            judged,
+            rechecked,
         )
     return {}
 
@@ -91,9 +94,9 @@ def _write(context: MlflowContext, *records: Iterable[Record], told: Event | Non
         context.track.db.write(*found, events=[told] if told is not None else [])
 
 
-def _judged(context: MlflowContext, target: Target) -> list[Record]:
+def _recheck_required(context: MlflowContext, target: Target) -> list[Record]:
     """Checks required fields again if some were missing: the call may have set them."""
-    return [] if target.valid else [context.track.runs.judge(target.run, target.project)]
+    return [] if target.valid else [context.track.runs.check_required(target.run, target.project)]
 
 
 def _metrics(context: MlflowContext, target: Target, metrics: Sequence[tuple[str, float, int, int]]) -> list[Record]:

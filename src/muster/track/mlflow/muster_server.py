@@ -11,7 +11,7 @@ import httpx
 from muster.core.errors import Conflict, Invalid, MusterError, NotAllowed, NotFound, Unavailable
 
 _BLOCK: Final = 1 << 20  # bytes
-_PATIENCE: Final = 120.0  # seconds to wait for an answer
+_TIMEOUT: Final = 120.0  # seconds to wait for an answer
 _ERRORS: Final[dict[int, type[MusterError]]] = {400: Invalid, 403: NotAllowed, 404: NotFound, 409: Conflict}
 
 
@@ -33,7 +33,7 @@ class Muster:
         given = {**(headers or {}), "Authorization": f"Bearer {target.token}"}
         try:
             answer: httpx.Response = self._transport._http.request(
-                method, f"{target.urls[0]}{path}", headers=given, timeout=_PATIENCE, **parts
+                method, f"{target.urls[0]}{path}", headers=given, timeout=_TIMEOUT, **parts
             )
         except httpx.TransportError as error:
             raise Unavailable(f"The server at {target.urls[0]} went away ({error}).", "Import it again.") from error
@@ -47,10 +47,10 @@ def _error(answer: httpx.Response) -> MusterError:
         found = answer.json()
     except ValueError:
         return Unavailable(f"The server answered HTTP {answer.status_code}: {answer.text[:200]}", "See its log.")
-    told = found.get("error") or found
+    error = found.get("error") or found
     if found.get("error_code") == "RESOURCE_ALREADY_EXISTS":
         return Conflict(str(found["message"]))
-    return _ERRORS.get(answer.status_code, Unavailable)(str(told.get("message")), str(told.get("hint") or ""))
+    return _ERRORS.get(answer.status_code, Unavailable)(str(error.get("message")), str(error.get("hint") or ""))
 
 
 def _blocks(path: Path) -> Iterator[bytes]:

@@ -50,3 +50,10 @@ def millis(seconds: float | None) -> int | None:
 def pairs(items: Any) -> dict[str, Any]:
     """A mapping from a list of {key, value}, as MLflow writes it."""
     return {str(item.get("key")): item.get("value") for item in items or ()}
+
+
+def double(value: float) -> float | str:
+    """The value in protobuf's JSON, which has texts for NaN and infinities."""
+    if value != value:
+        return "NaN"
+    return value if value not in (float("inf"), float("-inf")) else "Infinity" if value > 0 else "-Infinity"

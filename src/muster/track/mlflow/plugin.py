@@ -24,7 +24,7 @@ from muster.core.json_text import parse
 from muster.track.mlflow import experiments, history, log_calls, run_calls
 from muster.track.mlflow.context import current
 from muster.track.mlflow.data_calls import summaries
-from muster.track.mlflow.entities import ask, experiment_of, run_of, tags_of, told
+from muster.track.mlflow.entities import ask, experiment_of, mlflow_errors, run_of, tags_of
 from muster.track.mlflow.names import LOGGED_MODELS
 
 _VIEWS: Final = {ViewType.ACTIVE_ONLY: "ACTIVE_ONLY", ViewType.DELETED_ONLY: "DELETED_ONLY", ViewType.ALL: "ALL"}
@@ -199,7 +199,7 @@ class MusterStore(SqlAlchemyStore):  # type: ignore[misc]
     def _with_workspace_field(self, instance: Any) -> Any:
         """Sets MLflow's workspace to the project, for objects that belong to no experiment."""
         if hasattr(instance, "workspace") and not isinstance(instance, SqlExperiment):
-            with told():
+            with mlflow_errors():
                 instance.workspace = current().asker.default_project()
         return super()._with_workspace_field(instance)
 
@@ -232,7 +232,7 @@ class MusterStore(SqlAlchemyStore):  # type: ignore[misc]
         return [one for one in entity_ids if one in seen or one not in there]  # a trace may be linked before it arrives
 
     def _validate_run_accessible(self, session: Any, run_id: str) -> None:
-        with told():
+        with mlflow_errors():
             current().row(run_id)
 
     def _validate_trace_accessible(self, session: Any, trace_id: str) -> None:
@@ -257,7 +257,7 @@ class MusterStore(SqlAlchemyStore):  # type: ignore[misc]
 
     def _mirror_run(self, run_id: str) -> int:
         """Mirrors a run that MLflow's tables refer to. Returns its experiment."""
-        with told():
+        with mlflow_errors():
             row = current().row(run_id)
         with self.ManagedSessionMaker(read_only=False) as session:
             session.merge(SqlRun(run_uuid=row.id, experiment_id=row.experiment, name=row.name, status="RUNNING"))

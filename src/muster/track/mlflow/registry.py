@@ -36,7 +36,7 @@ from muster.core.errors import Conflict
 from muster.track.lineage import run_in
 from muster.track.mlflow import files
 from muster.track.mlflow.context import current
-from muster.track.mlflow.entities import told
+from muster.track.mlflow.entities import mlflow_errors
 from muster.track.mlflow.model_views import LONG, model_of, split_tags, version_of
 from muster.track.mlflow.names import OURS
 from muster.track.model_rows import source_ref
@@ -59,7 +59,7 @@ class MusterRegistry(SqlAlchemyStore):  # type: ignore[misc]
         for tag in tags or ():
             _validate_registered_model_tag(tag.key, tag.value)
         given, context = {tag.key: tag.value or "" for tag in tags or ()}, current()
-        with told():
+        with mlflow_errors():
             project = context.asker.default_project()
             context.asker.need(project, "member")
             try:
@@ -79,13 +79,13 @@ class MusterRegistry(SqlAlchemyStore):  # type: ignore[misc]
         self, name: str, description: str | None, deployment_job_id: str | None = None
     ) -> RegisteredModel:
         self._model(name, "member")
-        with told():
+        with mlflow_errors():
             return self._entity(_models().change(name, description=description or "", actor=_user()))
 
     def rename_registered_model(self, name: str, new_name: str) -> RegisteredModel:
         _validate_model_renaming(new_name)
         self._model(name, "member")
-        with told():
+        with mlflow_errors():
             try:
                 return self._entity(_models().change(name, new=new_name, actor=_user()))
             except Conflict:
@@ -95,7 +95,7 @@ class MusterRegistry(SqlAlchemyStore):  # type: ignore[misc]
 
     def delete_registered_model(self, name: str) -> None:
         self._model(name, "admin")
-        with told():
+        with mlflow_errors():
             _models().delete(name, _user())
 
     def get_registered_model(self, name: str) -> RegisteredModel:
@@ -122,13 +122,13 @@ class MusterRegistry(SqlAlchemyStore):  # type: ignore[misc]
     def set_registered_model_tag(self, name: str, tag: Any) -> None:
         _validate_registered_model_tag(tag.key, tag.value)
         self._model(name, "member")
-        with told():
+        with mlflow_errors():
             _models().change(name, tags={tag.key: tag.value or ""}, actor=_user())
 
     def delete_registered_model_tag(self, name: str, key: str) -> None:
         _validate_tag_name(key)
         self._model(name, "member")
-        with told():
+        with mlflow_errors():
             _models().change(name, tags={key: None}, actor=_user())
 
     # --- versions ---------------------------------------------------------------------------------------------------
@@ -147,11 +147,11 @@ class MusterRegistry(SqlAlchemyStore):  # type: ignore[misc]
         self._model(name, "member")
         for tag in tags or ():
             _validate_model_version_tag(tag.key, tag.value)
-        place, run_id = self._resolved(source, run_id, model_id)
+        location, run_id = self._resolved(source, run_id, model_id)
         short, long = split_tags({tag.key: tag.value or "" for tag in tags or ()})
-        doc = {"run_link": run_link, "place": place, "model_id": model_id, LONG: long}
+        doc = {"run_link": run_link, "place": location, "model_id": model_id, LONG: long}
         context = current()
-        with told():
+        with mlflow_errors():
             made = context.track.models.register(
                 name,
                 user=context.asker.user,
@@ -165,7 +165,7 @@ class MusterRegistry(SqlAlchemyStore):  # type: ignore[misc]
 
     def update_model_version(self, name: str, version: Any, description: str | None = None) -> ModelVersion:
         found = self._version(name, version, "member")
-        with told():
+        with mlflow_errors():
             changed = _models().change_version(name, found.version, description=description or "", actor=_user())
             return self._version_entity(changed)
 
@@ -181,7 +181,7 @@ class MusterRegistry(SqlAlchemyStore):  # type: ignore[misc]
             )
         found, context = self._version(name, version, "member"), current()
         made_by = context.track.runs.get(found.run) if found.run else None
-        with told():
+        with mlflow_errors():
             context.track.models.promote(
                 name,
                 found.version,
@@ -196,7 +196,7 @@ class MusterRegistry(SqlAlchemyStore):  # type: ignore[misc]
 
     def delete_model_version(self, name: str, version: Any) -> None:
         found = self._version(name, version, "admin")
-        with told():
+        with mlflow_errors():
             _models().delete_version(name, found.version, _user())
 
     def get_model_version(self, name: str, version: Any) -> ModelVersion:
@@ -234,13 +234,13 @@ class MusterRegistry(SqlAlchemyStore):  # type: ignore[misc]
         _validate_model_alias_name(alias)
         _validate_model_alias_name_reserved(alias)
         found = self._version(name, version, "member")
-        with told():
+        with mlflow_errors():
             _models().set_alias(name, alias, found.version, _user())
 
     def delete_registered_model_alias(self, name: str, alias: str) -> None:
         _validate_model_alias_name(alias)
         self._model(name, "member")
-        with told():
+        with mlflow_errors():
             _models().delete_alias(name, alias, _user())
 
     def get_model_version_by_alias(self, name: str, alias: str) -> ModelVersion:
@@ -261,7 +261,7 @@ class MusterRegistry(SqlAlchemyStore):  # type: ignore[misc]
         asker, found = current().asker, _models().get(name)
         if found is None or not asker.sees(found.project):
             raise MlflowException(f"Registered Model with name={name} not found", RESOURCE_DOES_NOT_EXIST)
-        with told():
+        with mlflow_errors():
             asker.need(found.project, role)
         return found
 
@@ -284,36 +284,36 @@ class MusterRegistry(SqlAlchemyStore):  # type: ignore[misc]
         long: Mapping[str, str] = found.doc.get(LONG) or {}
         short, longer = split_tags({key: value} if value is not None else {})
         rest = {other: text for other, text in long.items() if other != key}
-        with told():
+        with mlflow_errors():
             doc = {LONG: {**rest, **longer}} if rest != long or longer else None
             _models().change_version(name, found.version, tags=short or {key: None}, doc=doc, actor=_user())
 
     def _resolved(self, source: str, run_id: str | None, model_id: str | None) -> tuple[str, str | None]:
         """The location of a version's files, and the run that made it."""
         tracking = importlib.import_module("mlflow.server.handlers")._get_tracking_store()
-        place = source
+        location = source
         self._check_seen(source, run_id)
         if urlsplit(source).scheme == "models":
             parsed = _parse_model_uri(source)
             if parsed.model_id is None:
                 return self.get_model_version_download_uri(parsed.name, parsed.version), run_id
             model = tracking.get_logged_model(parsed.model_id)
-            place, run_id = model.artifact_location, run_id or model.source_run_id
+            location, run_id = model.artifact_location, run_id or model.source_run_id
         if not run_id and model_id:
             run_id = tracking.get_logged_model(model_id).source_run_id
         self._check_seen("", run_id)
-        return place, run_id
+        return location, run_id
 
     def _check_seen(self, source: str, run_id: str | None) -> None:
         """Raises if the caller may not see the runs and files that a version refers to."""
         context = current()
-        with told():
+        with mlflow_errors():
             if run_id:
                 context.row(run_id)
             if ref := source_ref(source):
                 context.row(run_in(ref) or "")
             if source.startswith(OURS):
-                files.place(context, urlsplit(source).path.lstrip("/"))
+                files.locate(context, urlsplit(source).path.lstrip("/"))
 
 
 def _models() -> Models:

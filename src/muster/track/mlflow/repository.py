@@ -14,19 +14,19 @@ from mlflow.store.artifact.artifact_repository_registry import _artifact_reposit
 
 from muster.track.mlflow import files
 from muster.track.mlflow.context import current
-from muster.track.mlflow.entities import ask, told
+from muster.track.mlflow.entities import ask, mlflow_errors
 
 SCHEME: Final = "muster-record"
 
 
 class RecordRepository(ArtifactRepository):  # type: ignore[misc]
-    """Paths are those of the scheme `mlflow-artifacts:`; see `files.place`."""
+    """Paths are those of the scheme `mlflow-artifacts:`; see `files.locate`."""
 
     def log_artifact(self, local_file: str, artifact_path: str | None = None) -> None:
         name = posixpath.join(artifact_path or "", Path(local_file).name)
         context = current()
-        with told(), Path(local_file).open("rb") as stream:
-            where = files.place_for(context, name)
+        with mlflow_errors(), Path(local_file).open("rb") as stream:
+            where = files.locate_for_write(context, name)
             files.name(context, where, *context.track.blobs.put(stream))
 
     def log_artifacts(self, local_dir: str, artifact_path: str | None = None) -> None:
@@ -41,7 +41,7 @@ class RecordRepository(ArtifactRepository):  # type: ignore[misc]
 
     def _download_file(self, remote_file_path: str, local_path: str) -> None:
         context = current()
-        with told(), Path(local_path).open("wb") as target:
+        with mlflow_errors(), Path(local_path).open("wb") as target:
             for data in files.read(context, files.find(context, remote_file_path)):
                 target.write(data)
 
@@ -57,7 +57,7 @@ class RecordRepository(ArtifactRepository):  # type: ignore[misc]
         return str(target)
 
     def delete_artifacts(self, artifact_path: str | None = None) -> None:
-        with told():
+        with mlflow_errors():
             files.remove(current(), artifact_path or "")
 
 

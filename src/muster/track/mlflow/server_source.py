@@ -14,7 +14,7 @@ from muster.core.errors import Unavailable
 View = dict[str, Any]
 Point = tuple[int, int, float]  # time in milliseconds, step, value
 _PAGE: Final = 1000
-_PATIENCE: Final = 60.0  # seconds to wait for an answer
+_TIMEOUT: Final = 60.0  # seconds to wait for an answer
 
 
 class ServerSource:
@@ -85,4 +85,4 @@ class ServerSource:
         token, user = os.environ.get("MLFLOW_TRACKING_TOKEN"), os.environ.get("MLFLOW_TRACKING_USERNAME")
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         auth = (user, os.environ.get("MLFLOW_TRACKING_PASSWORD", "")) if user and not token else None
-        return httpx.Client(headers=headers, auth=auth, timeout=_PATIENCE)
+        return httpx.Client(headers=headers, auth=auth, timeout=_TIMEOUT)

@@ -60,8 +60,8 @@ class FolderSource:
 
     def experiments(self) -> list[View]:
         found = []
-        for place in (self.folder, self.folder / ".trash"):
-            for path in sorted(place.glob(f"{self._which}/meta.yaml")):
+        for folder in (self.folder, self.folder / ".trash"):
+            for path in sorted(folder.glob(f"{self._which}/meta.yaml")):
                 meta = _yaml(path)
                 if "experiment_id" in meta:
                     found.append(
@@ -72,8 +72,8 @@ class FolderSource:
         return found
 
     def runs(self, experiment: str) -> Iterator[View]:
-        for place in (self.folder, self.folder / ".trash"):
-            for path in sorted(place.glob(f"{experiment}/*/meta.yaml")):
+        for folder in (self.folder, self.folder / ".trash"):
+            for path in sorted(folder.glob(f"{experiment}/*/meta.yaml")):
                 meta = _yaml(path)
                 if "run_id" in meta or "run_uuid" in meta:
                     yield self._run(path.parent, meta)
@@ -207,8 +207,8 @@ def _local(uri: str) -> Path | None:
 def _model(path: Path) -> View:
     meta = _yaml(path)
     versions = [_yaml(each) for each in path.parent.glob("version-*/meta.yaml")]
-    for each, place in zip(versions, path.parent.glob("version-*"), strict=False):
-        each["tags"] = _entries(place, "tags")
+    for each, folder in zip(versions, path.parent.glob("version-*"), strict=False):
+        each["tags"] = _entries(folder, "tags")
     kept = [each for each in versions if each.get("current_stage") != "Deleted_Internal"]
     aliases = [{"alias": one["key"], "version": one["value"]} for one in _entries(path.parent, "aliases")]
     return {

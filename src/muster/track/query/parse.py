@@ -136,9 +136,9 @@ class _Reader:
             if field.kind == "flag":
                 return Compare(field, "=", (True,))
             raise self._error(after, f"nothing is asked of {token.text}.", _EXPECTED)
-        return self._asked(field, token)
+        return self._after_field(field, token)
 
-    def _asked(self, field: Field, token: Token) -> Node:
+    def _after_field(self, field: Field, token: Token) -> Node:
         """The condition that follows a field."""
         sign = self._take()
         if sign.kind == "operator":

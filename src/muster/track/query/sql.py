@@ -97,35 +97,39 @@ class Compiler:
         plain = field.kind in ("column", "commit", "env", "version", "phase")
         return and_(value.is_not(None), value != "") if plain else value.is_not(None)
 
-    def _compare(self, asked: Compare) -> Condition:
-        positive = _NEGATIVE.get(asked.operator)
-        if asked.field.kind == "metric":
-            return self._metric(asked)
-        if asked.field.kind in ("param", "tag"):
-            return self._among(_keyed(asked.field).where(self._loose(asked)))
+    def _compare(self, comparison: Compare) -> Condition:
+        positive = _NEGATIVE.get(comparison.operator)
+        if comparison.field.kind == "metric":
+            return self._metric(comparison)
+        if comparison.field.kind in ("param", "tag"):
+            return self._among(_keyed(comparison.field).where(self._loose(comparison)))
         if positive is not None:
-            same = self._compare(Compare(asked.field, positive, asked.operands))
-            return and_(self._has(asked.field), ~same)
-        if asked.field.kind == "data":
-            return or_(false(), *(self._data(self._data_is(asked.operator, str(one))) for one in asked.operands))
-        if asked.field.kind == "note":
-            texts = [self._note(asked.operator, str(one)) for one in asked.operands]
+            same = self._compare(Compare(comparison.field, positive, comparison.operands))
+            return and_(self._has(comparison.field), ~same)
+        if comparison.field.kind == "data":
+            return or_(
+                false(), *(self._data(self._data_is(comparison.operator, str(one))) for one in comparison.operands)
+            )
+        if comparison.field.kind == "note":
+            texts = [self._note(comparison.operator, str(one)) for one in comparison.operands]
             return self._among(select(notes.c.run).where(notes.c.run != "", or_(false(), *texts)))
-        value = self._own(asked.field)
-        return and_(value.is_not(None), or_(false(), *(self._one(asked, value, one) for one in asked.operands)))
+        value = self._own(comparison.field)
+        return and_(
+            value.is_not(None), or_(false(), *(self._one(comparison, value, one) for one in comparison.operands))
+        )
 
-    def _one(self, asked: Compare, value: ColumnElement[Any], operand: Operand) -> Condition:
+    def _one(self, comparison: Compare, value: ColumnElement[Any], operand: Operand) -> Condition:
         """Compares one operand with a column of the run itself."""
-        sign: Operator = "=" if asked.operator == "in" else asked.operator
+        sign: Operator = "=" if comparison.operator == "in" else comparison.operator
         if isinstance(operand, Span):
             return _in_time(value, sign, operand)
         if sign in ("~", "like", "ilike"):
             return self._text(value, sign, str(operand))
-        if asked.field.kind == "commit":
+        if comparison.field.kind == "commit":
             return value.ilike(f"{escaped(str(operand))}%", escape="\\")
-        if asked.field.kind == "version":
+        if comparison.field.kind == "version":
             return self._version(value, sign, str(operand))
-        if asked.field.kind == "experiment":
+        if comparison.field.kind == "experiment":
             return self._experiment(str(operand))
         found: Condition = SHAPES[sign](self.words.collated(value) if isinstance(operand, str) else value, operand)
         return found
@@ -133,28 +137,28 @@ class Compiler:
     def _text(self, value: ColumnElement[Any], sign: str, text: str) -> Condition:
         return self.words.matches(value, text) if sign == "~" else self.words.like(value, text, sign == "ilike")
 
-    def _metric(self, asked: Compare) -> Condition:
+    def _metric(self, comparison: Compare) -> Condition:
         """Uses the run's series of the lowest rank for this name: almost always rank 0, which has an index."""
         series = metric_series
         lower = series.alias()
         is_lowest = ~exists().where(
             lower.c.run == series.c.run, lower.c.name == series.c.name, lower.c.rank < series.c.rank
         )
-        column = series.c[METRIC_COLUMNS[asked.field.part]]
-        test = _number_test(column, asked, series.c.last_nan if asked.field.part == "last" else None)
-        ranked = select(series.c.run).where(series.c.name == asked.field.name, test)
+        column = series.c[METRIC_COLUMNS[comparison.field.part]]
+        test = _number_test(column, comparison, series.c.last_nan if comparison.field.part == "last" else None)
+        ranked = select(series.c.run).where(series.c.name == comparison.field.name, test)
         first = self._among(ranked.where(series.c.rank == 0))
         return or_(first, self._among(ranked.where(series.c.rank > 0, is_lowest)))
 
-    def _loose(self, asked: Compare) -> Condition:
+    def _loose(self, comparison: Compare) -> Condition:
         """Compares with a parameter or tag: as numbers if both are numbers, else as texts."""
-        table = run_params if asked.field.kind == "param" else run_tags
+        table = run_params if comparison.field.kind == "param" else run_tags
         value = table.c.value
-        number = run_params.c.number if asked.field.kind == "param" else self.words.number(value)
-        positive = _NEGATIVE.get(asked.operator, asked.operator)
+        number = run_params.c.number if comparison.field.kind == "param" else self.words.number(value)
+        positive = _NEGATIVE.get(comparison.operator, comparison.operator)
         sign: Operator = "=" if positive == "in" else positive
         tests: list[Condition] = []
-        for operand in asked.operands:
+        for operand in comparison.operands:
             if sign in ("~", "like", "ilike"):
                 tests.append(self._text(value, sign, str(operand)))
             elif isinstance(operand, bool):
@@ -164,7 +168,7 @@ class Compiler:
             else:
                 tests.append(SHAPES[sign](self.words.collated(value), operand))
         found = or_(false(), *tests)
-        return ~found if asked.operator in _NEGATIVE else found
+        return ~found if comparison.operator in _NEGATIVE else found
 
     def _data(self, test: Condition) -> Condition:
         reads = and_(links.c.role == "reads", links.c.source.startswith(_DATA), test)
@@ -235,18 +239,18 @@ def _value_of(table: Table, key: str, column: str) -> ColumnElement[Any]:
     return select(table.c[column]).where(table.c.run == runs.c.id, table.c.key == key).scalar_subquery()
 
 
-def _number_test(column: ColumnElement[Any], asked: Compare, nan: ColumnElement[bool] | None) -> Condition:
+def _number_test(column: ColumnElement[Any], comparison: Compare, nan: ColumnElement[bool] | None) -> Condition:
     """A NaN is stored as NULL with `nan` set: it equals only `nan`, and is neither above nor below any number."""
-    positive = _NEGATIVE.get(asked.operator, asked.operator)
+    positive = _NEGATIVE.get(comparison.operator, comparison.operator)
     sign = "=" if positive == "in" else positive
     tests: list[Condition] = []
-    for operand in asked.operands:
+    for operand in comparison.operands:
         if isinstance(operand, float) and math.isnan(operand):
             tests.append(nan if nan is not None and sign == "=" else false())
         else:
             tests.append(and_(column.is_not(None), SHAPES[sign](column, operand)))
     found = or_(false(), *tests)
-    return ~found if asked.operator in _NEGATIVE else found
+    return ~found if comparison.operator in _NEGATIVE else found
 
 
 def _in_time(value: ColumnElement[Any], sign: str, span: Span) -> Condition:

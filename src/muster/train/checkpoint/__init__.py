@@ -1,4 +1,4 @@
-"""Checkpoints of training: snapshot in, files beside training, committed whole or not at all, loaded into any layout.
+"""Checkpoints of training: written in the background, committed atomically, loaded into any layout.
 
     from muster.train import checkpoint
 
@@ -7,16 +7,16 @@
         if found is not None:
             restored = checkpoint.restore(found, snapshot)             # tensors in place; restored.shared, .extra
         ...
-        saver.save(snapshot)                                           # stops the caller for the copy alone
-        saver.save(snapshot, wait=True)                                # and now until it is committed
+        saver.save(snapshot)                                           # blocks the caller only for the copy
+        saver.save(snapshot, wait=True)                                # blocks until it is committed
     checkpoint.export(checkpoint.newest("checkpoints"), "model.safetensors")   # one process, no process group
 
 A checkpoint is a folder (a prefix in S3) with these files:
 
     manifest.json      written last: step, serial, size and CRC-32 of every other file
-    index.json         every tensor: its dtype, shape, and where each of its chunks lies
+    index.json         every tensor: its dtype, shape, and the position of each of its chunks
     shared.pt          what all ranks share: step, schedule, ledger, layout
-    rank-00000.pt      what one rank alone has: its random numbers
+    rank-00000.pt      the state of one rank: its random number generators
     rank-00000-0.bin   tensors that this rank wrote, byte for byte
 """
 

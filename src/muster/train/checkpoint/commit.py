@@ -1,4 +1,4 @@
-"""From an image in memory to a committed checkpoint: every rank writes its files, rank 0 makes them one thing."""
+"""Writes and commits a checkpoint from an image in memory: every rank writes its files, rank 0 commits them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Draft:
     stage: Stage
     shared: bytes
     extra: bytes
-    ready: Callable[[], None]  # returns when the stage holds the snapshot
+    ready: Callable[[], None]  # returns when the stage contains the snapshot
     values: dict[str, Any]  # plain values of the state of model and optimizer
 
     def failure(self, error: BaseException, where: str = "", room: str = "") -> str:
@@ -46,7 +46,7 @@ class Draft:
 
 
 def write(draft: Draft, store: Store, gang: SaveGroup, hold: Hold | None, keep: tuple[int, int]) -> tuple[str, int]:
-    """Returns where it is and its size in bytes. All ranks call it together, and all raise if one fails."""
+    """Returns the checkpoint's location and its size in bytes. All ranks call it together; if one fails, all raise."""
     begun: list[str] = []
 
     def begin() -> str:
@@ -68,13 +68,13 @@ def write(draft: Draft, store: Store, gang: SaveGroup, hold: Hold | None, keep: 
         kind = type(error) if isinstance(error, CheckpointError) else CheckpointError
         raise kind(text + full) from error
     if gang.rank == 0:
-        with suppress(CheckpointError, OSError):  # the checkpoint is there; what is too much goes after the next one
+        with suppress(CheckpointError, OSError):  # committed; old ones are removed after the next save
             prune(store, *keep)
     return f"{store.where}/{final}", total
 
 
 def prune(store: Store, keep: int, keep_every: int) -> None:
-    """Removes what retention lets go."""
+    """Removes the checkpoints that retention no longer keeps."""
     found = []
     for each in store.committed():
         good = each.manifest is not None and wrong_sizes(store, each) is None

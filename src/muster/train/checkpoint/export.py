@@ -1,4 +1,4 @@
-"""Hands a model over: the weights of a checkpoint in a single safetensors file."""
+"""Exports a model: writes the weights of a checkpoint to a single safetensors file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from muster.train.models import safetensors
 
 
 def export(found: Found, file: str | Path, *, dtype: torch.dtype | None = None) -> Path:
-    """Writes the model's whole tensors, by their full names. One process does it, without a process group.
+    """Writes the model's full tensors under their full names. Runs in one process, without a process group.
 
     `dtype` converts floating-point weights. The file appears when it is complete.
     """

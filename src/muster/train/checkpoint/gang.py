@@ -1,4 +1,4 @@
-"""How ranks agree while they save and load: small collectives that fail on all ranks when they fail on one."""
+"""Collectives for saving and loading: small messages between ranks; a failure on one rank raises on all."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from muster.train.errors import CheckpointError, CheckpointFull
 T = TypeVar("T")
 R = TypeVar("R")
 
-PATIENCE: Final = timedelta(hours=2)  # a rank that died is noticed at once; this bounds the slowest rank's write
+PATIENCE: Final = timedelta(hours=2)  # a dead rank is detected at once; this limits the slowest rank's write
 FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 @dataclass(frozen=True, slots=True)
 class SaveGroup:
-    """All ranks of the run, over a process group that works on the host; or this process alone."""
+    """All ranks of the run, over a process group for CPU tensors; or a single process."""
 
     group: Any = None  # a gloo process group
     rank: int = 0
     world: int = 1
 
     def gather(self, make: Callable[[], T]) -> list[T]:
-        """What `make` gave on each rank, on all of them."""
+        """Returns to all ranks the results of `make` on each rank."""
         mine = _attempt(make, self.rank)
         found: list[Any] = [mine]
         if self.world > 1:
@@ -37,20 +37,20 @@ class SaveGroup:
         return _sound(found)
 
     def together(self, make: Callable[[], T]) -> T:
-        """What `make` gave on this rank, once it has succeeded on all."""
+        """Returns this rank's result of `make`, once it has succeeded on all ranks."""
         mine = _attempt(make, self.rank)
         self.gather(lambda: mine if isinstance(mine, Failure) else None)
         return cast(T, _sound([mine])[0])
 
     def lead(self, make: Callable[[], T]) -> T:
-        """What `make` gave on rank 0, where alone it is called."""
+        """Calls `make` on rank 0 only, and returns the result to all ranks."""
         found: list[Any] = [_attempt(make, 0) if self.rank == 0 else None]
         if self.world > 1:
             dist.broadcast_object_list(found, group=self.group, group_src=0)
         return cast(T, _sound(found)[0])
 
     def divide(self, make: Callable[[], T], share: Callable[[list[T]], Sequence[R]]) -> R:
-        """Each rank's part of what rank 0 makes out of what all ranks gave."""
+        """Gathers values on rank 0, which computes one result per rank; returns this rank's result."""
         mine = _attempt(make, self.rank)
         if self.world == 1:
             return share(_sound([mine]))[0]
@@ -67,7 +67,7 @@ class SaveGroup:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What went wrong on a rank, in words that travel."""
+    """An error on a rank, as text that can be sent to other ranks."""
 
     rank: int
     text: str
@@ -75,7 +75,7 @@ class Failure:
 
 
 def own_gang() -> SaveGroup:
-    """With a process group of its own, so that a thread can use it beside training. All ranks call it together."""
+    """Creates a separate process group, so that a background thread can use it. All ranks call it together."""
     if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
         return SaveGroup()
     group = dist.new_group(backend="gloo", timeout=PATIENCE)
@@ -83,7 +83,7 @@ def own_gang() -> SaveGroup:
 
 
 def shared_gang() -> SaveGroup:
-    """For the caller's own thread: training's process group where that works on the host."""
+    """For the caller's thread: uses training's process group if it supports CPU tensors."""
     if not (dist.is_available() and dist.is_initialized()) or dist.get_backend() != "gloo":
         return own_gang()
     return SaveGroup(dist.group.WORLD, dist.get_rank(), dist.get_world_size())
@@ -101,7 +101,7 @@ def _attempt(make: Callable[[], T], rank: int) -> T | Failure:
 
 
 def _sound(found: list[Any]) -> list[Any]:
-    """Raises what the first rank that failed had to say."""
+    """Raises the error of the first rank that failed."""
     failed = [each for each in found if isinstance(each, Failure)]
     if not failed:
         return found

@@ -1,4 +1,4 @@
-"""The index of a checkpoint: each tensor's dtype and shape, and the file and place of each of its chunks."""
+"""The index of a checkpoint: each tensor's dtype and shape, and the file and offset of each of its chunks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DTYPES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A box of a tensor: `sizes` elements from `offsets` on, row by row from byte `at` of a file."""
+    """A rectangular part of a tensor: `sizes` elements from `offsets` on, row by row from byte `at` of a file."""
 
     offsets: tuple[int, ...]
     sizes: tuple[int, ...]

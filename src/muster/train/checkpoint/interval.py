@@ -1,4 +1,4 @@
-"""How often to save: the interval of Young and Daly from what saving costs and how often machines fail."""
+"""The save interval by Young and Daly, from the cost of a save and the failure rate of the machines."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from typing import Final
 
 DEVICE_HOURS: Final = 50_000.0  # between failures of one accelerator with its share of the node, before any was seen:
 # 466 interruptions of 16,384 H100s in 54 days (Llama 3, 2024, table 5) make 45,600 hours, planned ones left out 50,700.
-SHORTEST: Final = 10.0  # seconds: below this, saving would be all that a run does
-LONGEST: Final = 6 * 3600.0  # seconds: what a run may lose at most, however rarely its machines fail
-ROOM: Final = 1.25  # a save must be written before the next begins, with this much to spare
+SHORTEST: Final = 10.0  # seconds: below this, a run would spend its time on saving
+LONGEST: Final = 6 * 3600.0  # seconds: the maximum loss, however rarely machines fail
+ROOM: Final = 1.25  # a save must be written before the next one begins, with this margin
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """An interval between saves, and why."""
+    """An interval between saves, and the reason for it."""
 
     seconds: float
     why: str  # a sentence
 
     def steps(self, step_seconds: float) -> int:
-        """The same in steps that take so long each."""
+        """The interval in steps of this duration."""
         return max(1, round(self.seconds / max(step_seconds, 1e-9)))
 
 
 def failures_per_second(devices: int, failures: int = 0, seconds: float = 0.0) -> float:
-    """Of the whole gang: what is usual for so many devices, corrected by what this run has seen in its time.
+    """Failure rate of the whole gang: the typical rate for this many devices, corrected by this run's failures so far.
 
-    The usual rate counts as one failure in DEVICE_HOURS device hours, so that many hours without a failure lower it,
-    and several failures in a short time raise it at once.
+    The typical rate counts as one failure in DEVICE_HOURS device hours. Many hours without a failure lower it, and
+    several failures in a short time raise it at once.
     """
     seen_hours = max(0, devices) * seconds / 3600
     per_device_hour = (1 + failures) / (DEVICE_HOURS + seen_hours)
@@ -37,8 +37,8 @@ def failures_per_second(devices: int, failures: int = 0, seconds: float = 0.0) -
 
 
 def choose(stall: float, write: float, size: int, rate: float) -> Choice:
-    """The interval for saves that stop training for `stall` seconds, are committed after `write` seconds beside it, and
-    have `size` bytes, in a gang that fails `rate` times a second.
+    """The interval for saves of `size` bytes that block training for `stall` seconds and are committed after `write`
+    seconds in the background, in a gang that fails `rate` times per second.
     """
     if min(stall, write, size, rate) < 0 or not all(map(math.isfinite, (stall, write, rate))):
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Finds the newest checkpoint that verifies; ranks share the work of reading it."""
+"""Finds the newest valid checkpoint. The ranks divide the work of reading it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from muster.runtime import place, reporter
+from muster.runtime import rank_info, reporter
 from muster.runtime.manifest import MANIFEST, Manifest
 from muster.train.checkpoint import index, plain
 from muster.train.checkpoint.gang import SaveGroup, shared_gang
@@ -25,10 +25,10 @@ THREADS: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A checkpoint that verified."""
+    """A valid checkpoint."""
 
     step: int
-    path: str  # for people: a folder, or s3://bucket/prefix/step-...
+    path: str  # for display: a folder, or s3://bucket/prefix/step-...
     folder: str
     manifest: Manifest = field(repr=False)
     store: Store = field(repr=False)
@@ -42,7 +42,7 @@ class Found:
 
     @property
     def world(self) -> int:
-        """How many ranks saved it."""
+        """The number of ranks that saved it."""
         return self.index().world
 
     def index(self) -> Index:
@@ -63,10 +63,10 @@ class Found:
 
 
 def newest(where: str | Path, *, checksums: bool = True) -> Found | None:
-    """The newest checkpoint in a place that verifies, or None. Damaged ones are noted and skipped.
+    """The newest valid checkpoint of a store, or None. Damaged ones are logged and skipped.
 
-    With a process group all ranks call it together, and each reads a share of the files. `checksums=False` looks at
-    sizes alone.
+    With a process group all ranks call it together, and each reads a share of the files. `checksums=False` checks
+    only the sizes.
     """
     return find(open_store(where), shared_gang(), checksums)
 
@@ -97,7 +97,7 @@ def find(store: Store, gang: SaveGroup, checksums: bool = True) -> Found | None:
 
 
 def wrong_sizes(store: Store, candidate: Committed) -> str | None:
-    """What is wrong with a checkpoint as far as names and sizes tell."""
+    """Problems of a checkpoint that its file names and sizes show."""
     if candidate.manifest is None:
         return candidate.damage
     there = store.files(candidate.folder)
@@ -112,7 +112,7 @@ def extra_name(rank: int) -> str:
 
 
 def _told(found: Sequence[Committed], where: str) -> list[Committed]:
-    """Those with a manifest; the others are only talked about."""
+    """Checkpoints with a manifest. The others are only logged."""
     for each in found:
         if each.manifest is None:
             _tell(f"{where}/{each.folder}", each.damage or f"it has no {MANIFEST}")
@@ -121,12 +121,12 @@ def _told(found: Sequence[Committed], where: str) -> list[Committed]:
 
 def _tell(path: str, what: str) -> None:
     text = f"checkpoint {path} is damaged and is not used: {what}"
-    place.warn(f"{text}.")
+    rank_info.warn(f"{text}.")
     reporter.note(text)
 
 
 def _share(manifest: Manifest, gang: SaveGroup) -> list[str]:
-    """The files that this rank verifies: about as many bytes as every other rank."""
+    """The files that this rank verifies; all ranks get about the same number of bytes."""
     loads = [(0, rank) for rank in range(gang.world)]
     mine = []
     for name, (size, _) in sorted(manifest.files.items(), key=lambda item: (-item[1][0], item[0])):

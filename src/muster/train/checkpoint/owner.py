@@ -1,4 +1,4 @@
-"""One run at a time writes checkpoints into a place: a lock on a disk, a lease in object storage."""
+"""Only one run at a time may write checkpoints to a store: a file lock on a disk, a lease in object storage."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from muster.runtime import place
+from muster.runtime import rank_info
 from muster.train.errors import CheckpointError, CheckpointHeld
 
 OWNER: Final = ".owner"
-LEASE: Final = 60.0  # seconds for which a holder that is not heard of keeps others out
-RENEWALS: Final = 3  # times in a lease that its holder renews it
+LEASE: Final = 60.0  # seconds after the last renewal until another run may take the lease
+RENEWALS: Final = 3  # renewals within the lifetime of a lease
 
 
 class Hold(Protocol):
-    """Keeps other runs out of a place."""
+    """Exclusive ownership of a store."""
 
     def take(self) -> None:
-        """Raises CheckpointHeld, with who holds it."""
+        """Takes the ownership. Raises CheckpointHeld, with the current holder."""
 
     def check(self) -> None:
-        """Raises CheckpointHeld if another run has taken the place meanwhile."""
+        """Raises CheckpointHeld if another run has taken the ownership meanwhile."""
 
     def release(self) -> None: ...
 
 
 @dataclass
 class FileHold:
-    """A locked file with the holder's name in it. The lock goes with the process, however it ends."""
+    """A locked file that contains the holder's name. The operating system releases the lock when the process ends."""
 
     folder: Path
     _fd: int = -1
@@ -58,15 +58,15 @@ class FileHold:
         os.ftruncate(fd, 0)
         os.pwrite(fd, _identity(), 0)
         self._fd = fd
-        os.register_at_fork(after_in_child=self._forget)  # a data loader that outlives the run must not hold it
+        os.register_at_fork(after_in_child=self._forget)  # a data loader that outlives the run must not keep it
 
     def check(self) -> None:
-        """Nobody takes a lock away."""
+        """Does nothing: a file lock can't be taken by another process."""
 
     def release(self) -> None:
         if self._fd >= 0:
             os.ftruncate(self._fd, 0)
-            fcntl.flock(self._fd, fcntl.LOCK_UN)  # also for a child that is being forked just now
+            fcntl.flock(self._fd, fcntl.LOCK_UN)  # also effective for a child that is being forked now
         self._forget()
 
     def _forget(self) -> None:
@@ -85,19 +85,19 @@ class Seen:
 
 
 class Register(Protocol):
-    """What a lease needs of an object store."""
+    """The object store operations that a lease needs."""
 
     def peek(self, name: str) -> Seen | None: ...
 
     def swap(self, name: str, data: bytes, tag: str | None) -> str | None:
-        """Writes if what is there has this tag (None: if nothing is there); the new tag, or None if it was not so."""
+        """Writes only if the object has this tag (None: only if there is no object). Returns the new tag, or None."""
 
     def drop(self, name: str) -> None: ...
 
 
 @dataclass
 class LeaseHold:
-    """An object that its holder renews; one that is not renewed for a lease's time may be taken by another run."""
+    """A lease object that its holder renews. Another run may take a lease that was not renewed during its lifetime."""
 
     register: Register
     where: str
@@ -118,7 +118,7 @@ class LeaseHold:
         self._tag = self.register.swap(OWNER, self._mine, seen.tag if seen else None)
         if self._tag is None:
             now = self.register.peek(OWNER)
-            if now is None or now.data != self._mine:  # else a retried request met its own first try
+            if now is None or now.data != self._mine:  # otherwise a retry has found its own first try
                 raise CheckpointHeld(_refusal(self.where, _parse(now.data if now else b""), "It came first just now."))
             self._tag = now.tag
         self._thread = threading.Thread(target=self._keep, name="muster-lease", daemon=True)
@@ -141,7 +141,7 @@ class LeaseHold:
 
     def _keep(self) -> None:
         while not self._leave.wait(self.seconds / RENEWALS):
-            with self._lock, suppress(OSError, CheckpointError):  # the next check says so where it matters
+            with self._lock, suppress(OSError, CheckpointError):  # the next `check` reports it
                 self._renew()
 
     def _renew(self) -> None:
@@ -161,8 +161,8 @@ def _identity() -> bytes:
         "host": socket.gethostname(),
         "pid": os.getpid(),
         "space": _process_space(),
-        "job": place.job(),
-        "attempt": place.attempt(),
+        "job": rank_info.job(),
+        "attempt": rank_info.attempt(),
         "since": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()),
         "id": os.urandom(8).hex(),
     }
@@ -178,9 +178,9 @@ def _parse(text: bytes) -> dict[str, Any]:
 
 
 def _gone(who: dict[str, Any]) -> bool:
-    """A holder that surely is no more: an earlier attempt of this job, or a dead process of this host."""
-    if who.get("job") is not None and who.get("job") == place.job():
-        return int(who.get("attempt", 0)) < place.attempt()
+    """Whether the holder certainly no longer exists: an earlier attempt of this job, or a dead process of this host."""
+    if who.get("job") is not None and who.get("job") == rank_info.job():
+        return int(who.get("attempt", 0)) < rank_info.attempt()
     here = who.get("host") == socket.gethostname() and who.get("space") == _process_space()
     if not here or not isinstance(who.get("pid"), int):
         return False
@@ -188,7 +188,7 @@ def _gone(who: dict[str, Any]) -> bool:
 
 
 def _process_space() -> str:
-    """Two containers may share a host's name, but then a process's number in one says nothing in the other."""
+    """An id of the PID namespace: containers with the same host name may have different PID namespaces."""
     try:
         return str(Path("/proc/self/ns/pid").readlink())
     except OSError:

@@ -1,4 +1,4 @@
-"""Small state as bytes: plain values and tensors, which load without running code."""
+"""Serialization of small state: plain values and tensors, loaded without running code."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from muster.train.errors import CheckpointError
 
 
 def dump(value: Any, what: str) -> bytes:
-    """Refuses now what could not be loaded later."""
+    """Serializes plain values. Raises for a value that could not be loaded later."""
     buffer = io.BytesIO()
     try:
         torch.save(value, buffer)

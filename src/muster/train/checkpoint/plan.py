@@ -1,7 +1,7 @@
-"""Who writes what: planned by torch.distributed.checkpoint once for a layout, then used for every save of it.
+"""The write plan of a checkpoint: made once per layout by torch.distributed.checkpoint, used for every save.
 
-A tensor that several ranks hold is written by one of them, the one with least to write. What a rank writes is laid out
-as an image of its files, so that the snapshot is copied straight into what will be written.
+A tensor that several ranks hold is written by the one with the fewest bytes to write. A rank's data is laid out as an
+image of its files, so that the snapshot is copied directly into the buffers that are written.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from muster.train.checkpoint.gang import SaveGroup
 from muster.train.checkpoint.index import Chunk, Index, TensorIndexEntry, byte_size
 from muster.train.errors import CheckpointError
 
-ALIGN: Final = 64  # bytes: where an item may begin, so that any dtype can be viewed in place
+ALIGN: Final = 64  # bytes: alignment of items, so that any dtype can be viewed in place
 FILE_BYTES: Final = 256 << 20  # a rank's image is split into files of about this size, written and verified in parallel
 FILES_MAX: Final = 16
 
@@ -28,7 +28,7 @@ Signature = tuple[tuple[str, torch.dtype, tuple[int, ...], tuple[int, ...], str]
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A tensor's part that this rank writes, and where it lies in the rank's image."""
+    """A part of a tensor that this rank writes, and its position in the rank's image."""
 
     key: str
     dtype: torch.dtype
@@ -48,7 +48,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What this rank writes."""
+    """The plan of one rank."""
 
     items: list[Item]
     parts: list[Part]
@@ -57,7 +57,7 @@ class Plan:
 
 
 def signature(tensors: dict[str, Tensor]) -> Signature:
-    """Changes when a plan made for other tensors can't be used for these."""
+    """A key of the tensors' layout: a plan can be reused only for tensors with the same signature."""
     found = []
     for key, value in tensors.items():
         held = local(value)
@@ -69,12 +69,12 @@ def signature(tensors: dict[str, Tensor]) -> Signature:
 
 
 def local(value: Tensor) -> Tensor:
-    """What this rank holds of a tensor."""
+    """The local part of a tensor."""
     return value.to_local() if isinstance(value, DTensor) else value
 
 
 def make_plan(tensors: dict[str, Tensor], gang: SaveGroup) -> Plan:
-    """All ranks call it together. Raises on all of them when the parts don't make up whole tensors."""
+    """All ranks call it together. Raises on all ranks if the parts don't cover the whole tensors."""
     planner = DefaultSavePlanner(flatten_state_dict=False, flatten_sharded_tensors=False)
 
     def mine() -> SavePlan:
@@ -92,7 +92,7 @@ def make_plan(tensors: dict[str, Tensor], gang: SaveGroup) -> Plan:
 
 
 def _check_alike(plans: list[SavePlan]) -> None:
-    """A key stands for one tensor: a part that two ranks hold must be the same kind of part on both."""
+    """Checks that each key is one tensor: a part that two ranks hold must have the same kind on both."""
     seen: dict[str, tuple[int, tuple[int, ...], torch.dtype]] = {}
     for rank, plan in enumerate(plans):
         for item in plan.items:
@@ -120,7 +120,7 @@ def _lay_out(items: list[WriteItem], rank: int) -> Plan:
 
 
 def _split(items: list[Item], size: int, rank: int) -> list[Part]:
-    """Files of about the same size, each beginning with an item."""
+    """Splits the image into files of about the same size; each begins with an item."""
     count = max(1, min(FILES_MAX, -(-size // FILE_BYTES)))
     begins = [0]
     for item in items:

@@ -1,4 +1,4 @@
-"""Reads chunks of tensors out of a checkpoint, for torch.distributed.checkpoint's planner to reshard."""
+"""Reads chunks of tensors from a checkpoint, for resharding by torch.distributed.checkpoint's planner."""
 
 from __future__ import annotations
 
@@ -24,37 +24,37 @@ from muster.train.checkpoint.index import Chunk, Index, TensorIndexEntry, byte_s
 from muster.train.checkpoint.store import Store
 
 THREADS: Final = 8
-SPAN: Final = 8 << 20  # bytes up to which neighbouring reads are made one
-GAP: Final = 64 << 10  # bytes between two reads that are rather read than skipped
+SPAN: Final = 8 << 20  # maximum bytes of merged neighbouring reads
+GAP: Final = 64 << 10  # a gap of at most this many bytes is read, not skipped
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Rows of a chunk, as they lie in a file, and the tensor that takes (part of) them."""
+    """Rows of a chunk in a file, and the tensor that gets them or a part of them."""
 
     item: ReadItem
     dtype: torch.dtype
-    sizes: tuple[int, ...]  # of the rows read; a part of the other dimensions may be left out afterwards
+    sizes: tuple[int, ...]  # of the rows read; other dimensions may be cut afterwards
     file: str
     at: int
     bytes: int
 
 
 class Reader(StorageReader):
-    """Also good for `torch.distributed.checkpoint.load(state, storage_reader=found.reader())`."""
+    """Can also be used as `torch.distributed.checkpoint.load(state, storage_reader=found.reader())`."""
 
     def __init__(self, store: Store, folder: str, index: Index) -> None:
         self.store, self.folder, self.index = store, folder, index
         self._chunks = {(key, chunk.offsets): chunk for key, entry in index.entries.items() for chunk in entry.chunks}
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
-        """A reader is of one checkpoint."""
+        """Does nothing: a reader belongs to one checkpoint."""
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
         return Metadata({key: _metadata(entry) for key, entry in self.index.entries.items()})
 
     def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
-        """The index says all."""
+        """Does nothing: the index contains everything."""
 
     def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
         return plan
@@ -108,7 +108,7 @@ def _metadata(entry: TensorIndexEntry) -> TensorStorageMetadata:
 
 
 def _spans(reads: list[Read]) -> Iterator[list[Read]]:
-    """Neighbours in a file together, so that a thousand scalars are one request."""
+    """Merges neighbouring reads of a file, so that a thousand scalars need one request."""
     span: list[Read] = []
     end = 0
     for read in reads:
@@ -123,7 +123,7 @@ def _spans(reads: list[Read]) -> Iterator[list[Read]]:
 
 
 def _direct(read: Read, target: Tensor) -> bool:
-    """The bytes of the file are the bytes of the tensor."""
+    """Reads the file's bytes directly into the tensor."""
     same = target.device.type == "cpu" and target.dtype == read.dtype and target.is_contiguous()
     return same and tuple(target.shape) == read.sizes
 

@@ -20,19 +20,19 @@ SHOWN: Final = 5  # names of each kind in an error
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What came with the tensors."""
+    """The state that was saved with the tensors."""
 
     step: int
     shared: dict[str, Any]
-    extra: dict[str, Any] | None  # this rank's own, when as many ranks saved as load; else None
+    extra: dict[str, Any] | None  # this rank's own state, if the number of ranks is unchanged; else None
     world: int  # how many ranks saved it
 
 
 def restore(found: Found, snapshot: Snapshot, *, optim: bool = True) -> Restored:
     """Fills the tensors of `snapshot.model` and `snapshot.optim` in place, and sets plain values in both.
 
-    All ranks call it together. Layouts need not be the same as when it was saved. Raises CheckpointMismatch, on all
-    ranks and before any tensor is touched, for a checkpoint of another model, with the first few names that are
+    All ranks call it together. The layout may differ from the saved one. Raises CheckpointMismatch, on all
+    ranks and before any tensor is changed, for a checkpoint of another model, with the first few names that are
     missing, unexpected or differently shaped. `optim=False` loads the model alone.
     """
     gang = found.gang
@@ -53,7 +53,7 @@ def restore(found: Found, snapshot: Snapshot, *, optim: bool = True) -> Restored
 
 
 def _read(reader: Reader, tensors: dict[str, Tensor]) -> None:
-    """Each rank plans and reads for itself: torch's own loading would gather the plans only to give them back."""
+    """Each rank plans and reads on its own: torch's loading would gather all plans and return them unchanged."""
     planner = DefaultLoadPlanner(flatten_state_dict=False, flatten_sharded_tensors=False)
     planner.set_up_planner(tensors, reader.read_metadata(), False)
     reader.read_data(planner.finish_plan(planner.create_local_plan()), planner).wait()

@@ -1,4 +1,4 @@
-"""Which checkpoints may go: a pure function of what is there."""
+"""Which checkpoints may be deleted: a pure function of the existing ones."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Kept(NamedTuple):
-    """A checkpoint as retention sees it."""
+    """The properties of a checkpoint that retention uses."""
 
     folder: str
     step: int
@@ -15,10 +15,10 @@ class Kept(NamedTuple):
 
 
 def doomed(found: Sequence[Kept], keep: int, keep_every: int) -> list[str]:
-    """The folders that may go, out of all, which come newest commit first.
+    """The folders that may be deleted. `all` must be sorted by commit, newest first.
 
-    The newest `keep` good ones stay, and good ones whose step divides by `keep_every`. Damaged ones don't count and go
-    once `keep` newer good ones are there. So as long as there is a good one, one stays.
+    The newest `keep` valid checkpoints stay, and valid ones whose step is a multiple of `keep_every`. Damaged ones
+    don't count, and are deleted once there are `keep` newer valid ones. So at least one valid checkpoint always stays.
     """
     gone: list[str] = []
     good = 0

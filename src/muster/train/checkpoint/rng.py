@@ -1,4 +1,4 @@
-"""The random numbers of one rank: Python's, NumPy's and torch's, on the host and on its accelerators."""
+"""The random number generators of one rank: Python's, NumPy's and torch's, on the host and on its accelerators."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 
 def rng_state() -> dict[str, Any]:
-    """What `Snapshot.extra` should hold, so that a resumed rank draws the numbers that it would have drawn."""
+    """The generators' state, for `Snapshot.extra`: a resumed rank continues the same random sequence."""
     kind, keys, position, has_gauss, gauss = np.random.get_state(legacy=True)
     state: dict[str, Any] = {
         "python": random.getstate(),
@@ -23,7 +23,7 @@ def rng_state() -> dict[str, Any]:
 
 
 def set_rng_state(state: dict[str, Any]) -> None:
-    """Puts back what `rng_state` gave."""
+    """Restores a state from `rng_state`."""
     random.setstate(state["python"])
     kind, keys, position, has_gauss, gauss = state["numpy"]
     np.random.set_state((kind, keys.numpy(), position, has_gauss, gauss))

@@ -1,4 +1,4 @@
-"""Checkpoints in S3-compatible object storage: one is committed when its manifest, the last object, is there."""
+"""Checkpoints in S3-compatible object storage. A checkpoint is committed by writing its manifest, the last object."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from muster.train.checkpoint.s3_client import CheckpointS3, client
 from muster.train.checkpoint.store import BLOCK, Committed, checksum
 from muster.train.errors import CheckpointDamaged, CheckpointError
 
-PART_BYTES: Final = 32 << 20  # of a multipart upload; 5 MB at least, but for the last
+PART_BYTES: Final = 32 << 20  # of a multipart upload; at least 5 MB, except the last
 PARTS_MAX: Final = 10_000
 THREADS: Final = 8
 _NAMESPACE: Final = re.compile(rb' xmlns="[^"]*"')
@@ -25,7 +25,7 @@ _NAMESPACE: Final = re.compile(rb' xmlns="[^"]*"')
 
 @dataclass
 class S3:
-    """A prefix in a bucket, with the names that a folder on a disk has."""
+    """A prefix in a bucket, with the same names as a folder on a disk."""
 
     client: CheckpointS3
     prefix: str  # empty, or ending with a slash
@@ -71,7 +71,7 @@ class S3:
         return sorted(found, key=lambda each: each.manifest.serial if each.manifest else -1, reverse=True)
 
     def begin(self, step: int) -> str:
-        """Its own name from the start: without a manifest nobody takes it for a checkpoint."""
+        """Uses the final name at once: without a manifest it doesn't count as a checkpoint."""
         suffixes = [
             int(found[2] or 0) for found in map(COMMITTED.fullmatch, self._folders()) if found and int(found[1]) == step
         ]
@@ -121,7 +121,7 @@ class S3:
         self.client.request("DELETE", self.prefix + name, accept=(404,))
 
     def _multipart(self, key: str, data: memoryview) -> int:
-        """Parts go up in parallel; the object is there when the last request says so, or not at all."""
+        """Uploads the parts in parallel. The last request creates the object, completely or not at all."""
         upload = _text(self.client.request("POST", key, {"uploads": ""}).body, "UploadId")
         size = max(self.part_bytes, -(-len(data) // PARTS_MAX))
         pieces = [data[at : at + size] for at in range(0, len(data), size)]
@@ -136,7 +136,7 @@ class S3:
             )
             body = f"<CompleteMultipartUpload>{listed}</CompleteMultipartUpload>".encode()
             reply = self.client.request("POST", key, {"uploadId": upload}, body=body, accept=(404,))
-            # A second try may find no upload, because the first had joined it; and a refusal may come with a 200.
+            # A retry may find no upload because the first try completed it. An error may come with status 200.
             joined = reply.status == 404 and self._size_of(key) == len(data)
             if b"<Error>" in reply.body and not joined:
                 raise CheckpointError(f"s3://{self.client.bucket}/{key}: {reply.body[:300].decode(errors='replace')}")
@@ -183,7 +183,7 @@ class S3:
 
 
 def open_s3(where: str) -> S3:
-    """From s3://bucket/prefix."""
+    """Opens s3://bucket/prefix."""
     bucket, _, prefix = where.removeprefix("s3://").partition("/")
     if not bucket:
         raise CheckpointError(f"{where!r}: expected s3://bucket/prefix.")

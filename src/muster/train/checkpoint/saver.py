@@ -1,4 +1,4 @@
-"""Saves snapshots beside training: the caller stops for the copy, a thread writes, one atomic step commits."""
+"""Asynchronous saves: the caller blocks for a copy of the snapshot, a thread writes it, one atomic step commits it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 
 from torch import Tensor
 
-from muster.runtime import place, reporter
+from muster.runtime import rank_info, reporter
 from muster.train.checkpoint import load, plain
 from muster.train.checkpoint.commit import Draft, write
 from muster.train.checkpoint.gang import SaveGroup, own_gang
@@ -34,10 +34,10 @@ LOAD: Final = (
 
 @dataclass(slots=True)
 class Saving:
-    """One save: under way, committed (`path` is set) or failed (`error` is set)."""
+    """One save: in progress, committed (`path` is set) or failed (`error` is set)."""
 
     step: int
-    stall_seconds: float = 0.0  # how long `save` stopped its caller, and then the copy its device
+    stall_seconds: float = 0.0  # how long `save` blocked its caller, then how long the copy blocked the device
     seconds: float = 0.0  # from the call until it was committed
     bytes: int = 0  # of the whole checkpoint
     path: str | None = None
@@ -49,22 +49,22 @@ class Saving:
         return self._end.is_set()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """True once it is committed or has failed, which it says in `path` and `error`; False when time is up."""
+        """True once it is committed (`path`) or has failed (`error`); False on timeout."""
         return self._end.wait(timeout)
 
 
 @dataclass
 class Saver:
-    """Saves the snapshots of one run into one place, which no other run may use meanwhile.
+    """Saves the snapshots of one run to one store, which no other run may use meanwhile.
 
-    Every method but `poll` is called by all ranks together, in the same order. A world of one needs no process group.
+    All ranks must call every method except `poll` together, in the same order. One process needs no process group.
     """
 
     where: str | Path  # a folder that all ranks see, or s3://bucket/prefix
-    keep: int = 3  # newest checkpoints that stay
-    keep_every: int = 0  # steps: those whose step divides by it stay for ever; 0: none
-    busy: Literal["wait", "skip"] = "wait"  # what a save does that finds one under way
-    tolerate: int = 0  # failed saves in a row that are noted only; one more raises
+    keep: int = 3  # number of newest checkpoints to keep
+    keep_every: int = 0  # checkpoints at multiples of this step are kept forever; 0: none
+    busy: Literal["wait", "skip"] = "wait"  # what `save` does while another save is in progress
+    tolerate: int = 0  # consecutive failed saves that are only logged; one more raises
     _store: Store | None = field(default=None, repr=False)
     _hold: Hold | None = field(default=None, repr=False)
     _control: SaveGroup = field(default_factory=SaveGroup, repr=False)  # for the caller's thread
@@ -72,11 +72,11 @@ class Saver:
     _plan: tuple[Signature, Plan] | None = field(default=None, repr=False)
     _stage: Stage = field(default_factory=Stage, repr=False)
     _last: Saving | None = field(default=None, repr=False)
-    _judged: bool = field(default=True, repr=False)  # whether the last save's end was looked at
-    _failed: int = field(default=0, repr=False)  # saves in a row
+    _judged: bool = field(default=True, repr=False)  # whether the result of the last save was checked
+    _failed: int = field(default=0, repr=False)  # consecutive failed saves
 
     def open(self) -> Saver:
-        """Takes hold of the place (CheckpointHeld says who has it), and removes what dead processes left."""
+        """Takes the store and removes what dead processes left. Raises CheckpointHeld, with the holder."""
         if self.keep < 1 or self.keep_every < 0:
             raise ValueError(f"Saver: keep {self.keep}, keep_every {self.keep_every}; expected 1 or more, 0 or more.")
         self._control, self._writer = own_gang(), own_gang()
@@ -98,15 +98,14 @@ class Saver:
         return self
 
     def newest(self, *, checksums: bool = True) -> Found | None:
-        """The newest checkpoint in the place that verifies, or None. Damaged ones are noted and skipped."""
+        """The newest valid checkpoint of the store, or None. Damaged ones are logged and skipped."""
         return load.find(self._opened(), self._control, checksums)
 
     def save(self, snapshot: Snapshot, wait: bool = False) -> Saving | None:
         """Copies the snapshot and writes it in the background; with `wait`, returns when it is committed.
 
-        None when one is under way and `busy` is "skip" (never with `wait`). Raises CheckpointError, with its step, for
-        an earlier save that failed (or this one, with `wait`) once more than `tolerate` in a row have: the same on all
-        ranks. Older checkpoints are intact whatever happens.
+        Returns None if another save is in progress and `busy` is "skip" (never with `wait`). Raises CheckpointError,
+        on all ranks, once more than `tolerate` saves in a row have failed. Older checkpoints always stay intact.
         """
         started = time.monotonic()
         store = self._opened()
@@ -124,7 +123,7 @@ class Saver:
         saving = self._last = Saving(snapshot.step)
         self._judged = False
         work = _Work(saving, draft, store, self._writer, self._hold, (self.keep, self.keep_every), started)
-        # Not a daemon: an interpreter that ends waits for a checkpoint that is nearly there.
+        # Not a daemon: the interpreter's exit waits for a save in progress.
         saving.stall_seconds = time.monotonic() - started
         threading.Thread(target=work.run, name=f"muster-save-{saving.step}").start()
         if wait:
@@ -132,16 +131,16 @@ class Saver:
         return saving
 
     def poll(self) -> Saving | None:
-        """The last save, done or not. Local and free: call it every step, on any rank."""
+        """The last save, finished or not. Makes no communication: it may be called every step, on any rank."""
         return self._last
 
     def wait(self) -> Saving | None:
-        """Waits for the save under way, if any, and raises as `save` does."""
+        """Waits for the save in progress, if any. Raises like `save`."""
         self._join()
         return self._last
 
     def close(self) -> None:
-        """Waits for the save under way, raises as `save` does, and lets go of the place."""
+        """Waits for the save in progress and releases the store. Raises like `save`."""
         try:
             self._join()
         finally:
@@ -170,7 +169,7 @@ class Saver:
         return self._store
 
     def _join(self) -> None:
-        """Waits for the last save and judges it once. All ranks see the same failures, so all raise at one call."""
+        """Waits for the last save and counts its result once. All ranks see the same failures and raise together."""
         if self._last is None:
             return
         self._last.wait()
@@ -183,7 +182,7 @@ class Saver:
             raise error
 
     def _tell_gang(self, snapshot: Snapshot, tensors: dict[str, Tensor], mine: _Mine) -> tuple[int, bool, bool]:
-        """What all must know before any begins: this rank's step, whether it still writes, whether tensors changed."""
+        """Exchanges each rank's step, whether it still writes, and whether its tensors have changed."""
         mine.signature = signature(tensors)
         mine.shared = plain.dump(snapshot.shared, "Snapshot.shared")
         mine.extra = plain.dump(snapshot.extra, "Snapshot.extra")
@@ -193,7 +192,7 @@ class Saver:
         return snapshot.step, running, self._plan is None or self._plan[0] != mine.signature
 
     def _copy(self, plan: Plan, tensors: dict[str, Tensor]) -> Callable[[], None]:
-        """A rank that can't copy says so where all ranks meet; raising here would leave the others waiting for it."""
+        """Copies the snapshot. Errors are reported at the next collective: raising here would block other ranks."""
         try:
             return self._stage.copy(plan, tensors)
         except Exception as error:
@@ -202,7 +201,7 @@ class Saver:
 
 @dataclass(slots=True)
 class _Mine:
-    """What a rank prepares for one save."""
+    """The data that a rank prepares for one save."""
 
     signature: Signature = ()
     shared: bytes = b""
@@ -212,7 +211,7 @@ class _Mine:
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """What the thread does."""
+    """The work of the background thread."""
 
     saving: Saving
     draft: Draft
@@ -238,7 +237,7 @@ class _Work:
     def _tell(self) -> None:
         saving = self.saving
         if saving.error is not None:
-            place.warn(str(saving.error))
+            rank_info.warn(str(saving.error))
             reporter.note(str(saving.error))
             return
         reporter.document(

@@ -1,4 +1,4 @@
-"""Host memory for snapshots: the copy that stops the caller, into one image that is used again for every save."""
+"""Host memory for snapshots: one image, reused for every save, into which a snapshot is copied."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from muster.train.checkpoint.plan import Plan, local
 
 @dataclass
 class Stage:
-    """One image. On a GPU the copies are queued behind the step's work, and the caller doesn't wait for them."""
+    """One image. On a GPU the copies are queued after the step's kernels, and the caller doesn't wait for them."""
 
     image: Tensor | None = None  # u8[size]
     pinned: bool = False
-    device_seconds: float = 0.0  # for which the last copy kept the device from training; known once it is complete
+    device_seconds: float = 0.0  # seconds for which the last copy blocked the device; known once it is complete
 
     def copy(self, plan: Plan, tensors: dict[str, Tensor]) -> Callable[[], None]:
-        """Starts the copy of what this rank writes; what it returns blocks until the image is complete."""
+        """Starts to copy this rank's data. The returned function blocks until the image is complete."""
         parts = {item.key: local(tensors[item.key]).detach() for item in plan.items}
         cuda = any(part.is_cuda for part in parts.values())
         if self.image is None or self.image.numel() != plan.size or (cuda and not self.pinned):
@@ -38,7 +38,7 @@ class Stage:
         return partial(self._finish, begun, _mark()) if cuda else _ready
 
     def bytes(self) -> memoryview:
-        """The image as it will be written."""
+        """The bytes of the image."""
         assert self.image is not None
         return memoryview(self.image.numpy())  # type: ignore[arg-type]
 
@@ -53,18 +53,18 @@ class Stage:
 
 
 def _ready() -> None:
-    """Copies between host tensors are complete when they return."""
+    """Does nothing: copies between host tensors are synchronous."""
 
 
 def _mark() -> Any:
-    """A point in the device's queue of work."""
+    """Records an event in the device's stream."""
     event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
     event.record()
     return event
 
 
 def _pin(image: Tensor) -> bool:
-    """Locks the pages, as torch's allocator would, but without rounding 10 GB up to 16."""
+    """Pins the memory. Unlike torch's allocator, it doesn't round 10 GB up to 16 GB."""
     if image.numel() == 0:
         return False
     return int(_cudart().cudaHostRegister(image.data_ptr(), image.numel(), 0)) == 0

@@ -1,4 +1,4 @@
-"""Where checkpoints lie: one small interface, and folders on a disk that all ranks see."""
+"""Checkpoint stores: the interface, and its implementation for folders on a shared disk."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
 
-from muster.runtime import checkpoints, manifest, place
+from muster.runtime import checkpoints, manifest, rank_info
 from muster.runtime.manifest import Manifest
 from muster.train.checkpoint.owner import FileHold, Hold
 from muster.train.errors import CheckpointDamaged, CheckpointError
 
-BLOCK: Final = 8 << 20  # bytes that are checksummed and written, or read, at once
+BLOCK: Final = 8 << 20  # block size in bytes for checksums, writes and reads
 
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """A checkpoint that was committed; whether its files are sound is another question."""
+    """A committed checkpoint. Its files may still be damaged."""
 
     folder: str
     manifest: Manifest | None
@@ -28,50 +28,50 @@ class Committed:
 
 
 class Store(Protocol):
-    """A place for checkpoints. Names are relative to it, with slashes. Only rank 0 changes what is committed."""
+    """A store of checkpoints. Names are relative to it, with slashes. Only rank 0 commits and deletes."""
 
     @property
     def where(self) -> str: ...
 
     def put(self, name: str, data: memoryview) -> int:
-        """Writes a file, durably, and returns the CRC-32 of what was given."""
+        """Writes a file durably and returns the CRC-32 of the data."""
 
     def get(self, name: str) -> bytes: ...
 
     def read(self, name: str, at: int, into: memoryview) -> None:
-        """Fills `into` from byte `at` on; CheckpointDamaged when there are fewer bytes."""
+        """Fills `into` from byte `at` on. Raises CheckpointDamaged if the file is too short."""
 
     def files(self, folder: str) -> dict[str, int]:
         """The files of a checkpoint by name relative to its folder, with their sizes."""
 
     def committed(self) -> list[Committed]:
-        """Every checkpoint, the newest commit first, those without a readable manifest last."""
+        """All checkpoints, newest commit first; those without a readable manifest last."""
 
     def begin(self, step: int) -> str:
-        """A new folder for the files of a checkpoint, which nobody takes for one yet."""
+        """Creates a folder for a checkpoint's files; it doesn't count as a checkpoint yet."""
 
     def commit(self, folder: str, step: int, encoded: bytes) -> str:
-        """Makes it a checkpoint, in one step that happens or doesn't; returns its folder's name from now on."""
+        """Commits the folder atomically as a checkpoint and returns its final name."""
 
     def abandon(self, folder: str) -> None:
-        """Removes what was begun. Raises nothing."""
+        """Removes an uncommitted folder. Never raises."""
 
     def delete(self, folder: str) -> None:
-        """Removes a checkpoint; whoever looks meanwhile sees all of it or none. Raises nothing."""
+        """Removes a checkpoint; readers see all of it or none of it. Never raises."""
 
     def clean(self) -> None:
-        """Removes what dead processes left half done."""
+        """Removes incomplete folders of dead processes."""
 
     def hold(self) -> Hold:
-        """What keeps other runs out of this place."""
+        """The ownership of this store; see `owner`."""
 
     def room(self) -> str:
-        """How much room is left, in words."""
+        """The free space, as text."""
 
 
 @dataclass
 class Local:
-    """Folders on a disk, laid out as `muster.runtime.checkpoints` says."""
+    """Folders on a disk, in the format of `muster.runtime.checkpoints`."""
 
     root: Path
     _saving: ExitStack = field(default_factory=ExitStack, repr=False)
@@ -117,7 +117,7 @@ class Local:
 
     def begin(self, step: int) -> str:
         self.root.mkdir(parents=True, exist_ok=True)
-        name = f".saving-{place.attempt()}-{step:09d}-{os.urandom(4).hex()}"
+        name = f".saving-{rank_info.attempt()}-{step:09d}-{os.urandom(4).hex()}"
         self._saving.enter_context(checkpoints.cleaned(self.root))
         try:
             (self.root / name).mkdir()
@@ -157,7 +157,7 @@ def checksum(data: bytes | memoryview, crc: int = 0) -> int:
 
 
 def _write(fd: int, data: memoryview) -> int:
-    """Checksums what it writes, a block at a time while that is in the processor's cache."""
+    """Writes and checksums block by block, while a block is in the processor's cache."""
     crc = 0
     while len(data):
         count = os.write(fd, data[:BLOCK])

@@ -1,4 +1,4 @@
-"""Models of the paved road: a decoder for language, a small image model, and what reads and writes their weights."""
+"""The built-in models: a language decoder and a small image model, with readers and writers of their weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A decoder for language: GPT-2's and Llama's shapes, and those between, from one configuration."""
+"""A language decoder: one configuration for GPT-2, Llama and shapes between them."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class DecoderConfig:
 class Decoder(nn.Module):
     """`forward(tokens i64[batch, seq]) -> logits [batch, seq, vocab]`.
 
-    As a pipeline stage it takes and gives the stream `[batch, seq, dim]` where the embedding or the head is not here.
+    As a pipeline stage, its input or output is the stream `[batch, seq, dim]` if it has no embedding or no head.
     """
 
     def __init__(self, config: DecoderConfig) -> None:
@@ -181,7 +181,7 @@ class Decoder(nn.Module):
         return parts.stream_std(name, self.config.layers)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """Moves the model; what was tied stays tied, also when `to_empty` makes new parameters."""
+        """Moves the model. Tied parameters stay tied, even if `to_empty` creates new parameters."""
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         self.tie()
         return self

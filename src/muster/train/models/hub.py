@@ -1,4 +1,4 @@
-"""Folders as Hugging Face's transformers keeps them (config.json and safetensors), for GPT-2 and Llama."""
+"""Reads and writes model folders of Hugging Face's transformers (config.json and safetensors): GPT-2 and Llama."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from muster.train.models.decoder import Decoder, DecoderConfig
 from muster.train.models.hub_configs import read_gpt2, read_llama, write_gpt2, write_llama
 
 CONFIG: Final = "config.json"
-_SHARD: Final = 5 << 30  # bytes a file, as the hub's own tools choose
+_SHARD: Final = 5 << 30  # bytes per file, as in the hub's own tools
 # Masks and frequencies that older versions saved with the weights.
 _BUFFERS: Final = (".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq")
 _LLAMA_ENDS: Final = {"embed": "model.embed_tokens", "norm": "model.norm", "head": "lm_head"}
@@ -50,8 +50,8 @@ _GPT2_BLOCK: Final = {
 def load_hub(folder: Path) -> tuple[DecoderConfig, dict[str, Tensor]]:
     """The shape and the weights in a folder, for `Decoder(config).load_state_dict(state)`.
 
-    The tensors are mapped from the files and read when they are copied. Dropout is a choice of the training, not of the
-    weights: it comes as 0, and `dataclasses.replace(config, dropout=...)` sets it.
+    The tensors are mapped from the files and read when they are copied. Dropout belongs to the training, not to the
+    weights: it is 0 here, and `dataclasses.replace(config, dropout=...)` sets it.
     """
     folder = Path(folder)
     raw = _read_json(folder / CONFIG)
@@ -71,7 +71,7 @@ def load_hub(folder: Path) -> tuple[DecoderConfig, dict[str, Tensor]]:
 
 
 def save_hub(model: Decoder, folder: Path) -> None:
-    """Writes a whole model, no stage and no shard, so that `AutoModelForCausalLM.from_pretrained` loads it."""
+    """Writes a whole model, not a stage or a shard; `AutoModelForCausalLM.from_pretrained` can load it."""
     write_hub(model.config, model.state_dict(), folder)
 
 
@@ -119,7 +119,7 @@ def _config(path: Path, raw: Mapping[str, Any]) -> DecoderConfig:
 
 
 def _renamed(found: Mapping[str, Tensor], under: str, ends: dict[str, str], block: dict[str, str]) -> dict[str, Tensor]:
-    """Their tensors under our names; a name that we don't know stays, for the check to complain of."""
+    """Renames their tensors to our names. An unknown name is kept, so that the check reports it."""
     ours = {theirs: mine for mine, theirs in ends.items()}
     inner = {theirs: mine for mine, theirs in block.items()}
     state = {}
@@ -133,8 +133,8 @@ def _renamed(found: Mapping[str, Tensor], under: str, ends: dict[str, str], bloc
 
 
 def _from_gpt2(found: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """GPT-2 keeps a linear layer's weight as [inputs, outputs], and query, key and value in one. The first files on the
-    hub leave out the `transformer.` before each name."""
+    """GPT-2 stores a linear layer's weight as [inputs, outputs], and query, key and value in one. The oldest files on
+    the hub have no prefix `transformer.`."""
     prefixed = {
         name if name.startswith(("transformer.", "lm_head.")) else f"transformer.{name}": tensor
         for name, tensor in found.items()

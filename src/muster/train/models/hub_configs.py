@@ -1,4 +1,4 @@
-"""A decoder's shape in the config.json of GPT-2 and of Llama, and what can't be said or read there."""
+"""Converts a decoder's shape from and to the config.json of GPT-2 and Llama."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def read_llama(raw: Mapping[str, Any]) -> DecoderConfig:
 
 
 def write_gpt2(config: DecoderConfig) -> dict[str, Any]:
-    """Raises `ModelFileError` where GPT-2 can't say it."""
+    """Raises `ModelFileError` for a shape that GPT-2's format can't express."""
     _must(config, norm="layer", activation="gelu", positions="learned", bias=True, kv_heads=config.heads)
     return _common(config, "gpt2", "GPT2LMHeadModel") | {
         "activation_function": "gelu_new",
@@ -78,7 +78,7 @@ def write_gpt2(config: DecoderConfig) -> dict[str, Any]:
 
 
 def write_llama(config: DecoderConfig) -> dict[str, Any]:
-    """Raises `ModelFileError` where Llama can't say it. Rotary positions are given as old and as new readers expect."""
+    """Raises `ModelFileError` for a shape that Llama's format lacks. Rotary positions are for old and new readers."""
     _must(config, norm="rms", activation="swiglu", positions="rope")
     return _common(config, "llama", "LlamaForCausalLM") | {
         "hidden_act": "silu",

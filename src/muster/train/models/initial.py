@@ -1,4 +1,4 @@
-"""The weights that a model starts with: they depend on the seed and the parameter's name, not on layout or device."""
+"""Initial weights: they depend only on the seed and the parameter's name, not on the layout or the device."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def initialise(model: nn.Module, seed: int) -> None:
     """Fills every parameter in place: matrices normal, with a `Divisible` model's own `init_std(name)` and
     1/sqrt(inputs) for any other; vectors called `bias` zero, other vectors (the scales of norms) one.
 
-    It works for a whole model, for a stage of one, and for parameters that are DTensors of any placement: each rank
-    draws the whole tensor on the CPU and keeps its own part, without a message. A model on "meta" is materialised
-    first, with `model.to_empty(device=...)`. A `Divisible` model is tied here.
+    Works for a whole model, for a pipeline stage, and for DTensors of any placement: each rank draws the whole tensor
+    on the CPU and keeps its own part, without communication. A model on "meta" must be materialized first, with
+    `model.to_empty(device=...)`. A `Divisible` model is tied here.
     """
     rule, known = None, divisible(model)
     if known is not None:
@@ -36,7 +36,7 @@ def initialise(model: nn.Module, seed: int) -> None:
 
 
 def plain_name(name: str) -> str:
-    """A parameter's name without what wrappers of single blocks put into it."""
+    """A parameter's name without the parts that wrappers of blocks add."""
     for wrapper in _WRAPPERS:
         name = name.replace(wrapper, "")
     return name

@@ -1,8 +1,8 @@
-"""The layers that the decoder and the image model share: attention, feed-forward, norms and rotary positions.
+"""The layers of the decoder and the image model: attention, feed-forward, norms and rotary positions.
 
-Query, key and value, and likewise gate and up, are separate linear layers. Splitting one fused product by rows would
-put the gate's on the first tensor-parallel ranks and those of `up` on the last; separate ones each split cleanly by
-DTensor's `ColwiseParallel`, match Hugging Face's weights one to one, and need no `cat` of two gradients going backward.
+Query, key and value are separate linear layers, and so are gate and up. Splitting a fused layer by rows would put the
+gate's rows on the first tensor-parallel ranks and those of `up` on the last. Separate layers split cleanly with
+DTensor's `ColwiseParallel`, match Hugging Face's weights, and need no `cat` of two gradients in the backward pass.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True, slots=True)
 class BlockShape:
-    """One block: what every layer in it needs to know."""
+    """The shape of one block."""
 
     dim: int
     heads: int
@@ -38,7 +38,7 @@ class BlockShape:
 
 @dataclass(frozen=True, slots=True)
 class RopeScaling:
-    """Llama 3's stretch of the rotary wavelengths past the length that the model was first trained on."""
+    """Llama 3's scaling of the rotary wavelengths, for sequences longer than in the first training."""
 
     factor: float
     low_freq_factor: float
@@ -125,8 +125,8 @@ class GELU(nn.Module):
 class Rope(nn.Module):
     """Rotary positions in Hugging Face's layout: the first half of a head is turned against the second.
 
-    One table for the whole model, shared by its blocks. It is no parameter and in no checkpoint: it stays in
-    float32, and is computed again when the module moves to another device, so that `to_empty` leaves no rubbish in it.
+    One table for the whole model, shared by its blocks. It is not a parameter and not in checkpoints. It stays in
+    float32, and is recomputed when the module moves to another device, so that `to_empty` leaves no garbage in it.
     """
 
     table: Tensor  # [2, context, head_dim]: cosines, and sines with the sign of each half
@@ -169,12 +169,12 @@ def norm(shape: BlockShape) -> nn.Module:
 
 
 def dropped(x: Tensor, probability: float, training: bool) -> Tensor:
-    """`x` itself without dropout, so that the usual case draws no random numbers and launches nothing."""
+    """Returns `x` unchanged without dropout: no random numbers, no kernel."""
     return F.dropout(x, probability, training) if probability > 0 else x
 
 
 def _scaled(frequencies: Tensor, scaling: RopeScaling | None) -> Tensor:
-    """Long waves are stretched by `factor`, short ones stay, those between are blended."""
+    """Stretches long wavelengths by `factor`, keeps short ones, and interpolates between them."""
     if scaling is None:
         return frequencies
     turns = scaling.original_context * frequencies / (2 * torch.pi)  # full turns within the first training's length
@@ -184,7 +184,7 @@ def _scaled(frequencies: Tensor, scaling: RopeScaling | None) -> Tensor:
 
 
 def layer_parameters(shape: BlockShape) -> int:
-    """Parameters of one block, norms and biases with it."""
+    """The number of parameters of one block, including norms and biases."""
     kv = shape.kv_heads * shape.head_dim
     up = shape.ffn * (2 if shape.activation == "swiglu" else 1)
     weights = 2 * shape.dim * shape.dim + 2 * shape.dim * kv + shape.dim * (up + shape.ffn)

@@ -1,4 +1,4 @@
-"""What parallelism needs to know of a model, and the answers that every stack of blocks gives alike."""
+"""The interface between a model and parallelism, and its common implementation for stacks of blocks."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _ASKED: Final = ("stage", "tensor_plan", "tie", "check", "flops_per_token", "ini
 class Divisible(Protocol):
     """A model that can be cut into stages and split over tensor-parallel ranks.
 
-    `blocks` keeps every block under its number, "0" to "n-1", in order. A stage deletes the others, so that the names
-    of its parameters are those of the whole model.
+    `blocks` contains every block under its number, "0" to "n-1", in order. A stage deletes the other blocks, so its
+    parameters keep the names that they have in the whole model.
     """
 
     blocks: nn.ModuleDict
@@ -42,7 +42,7 @@ class Divisible(Protocol):
         `sequence`, the stream between the products is split over the sequence, as is what one stage sends the next."""
 
     def tie(self) -> None:
-        """Makes shared parameters one again after `parallelize_module`, before `fully_shard`. Moving keeps them one."""
+        """Ties shared parameters again after `parallelize_module`, before `fully_shard`. Moving keeps them tied."""
 
     def check(self, tp: int = 1, pp: int = 1, sequence: int | None = None) -> None:
         """Raises `MeshError` with the numbers when the model can't be split so. `sequence` is the number of tokens in a
@@ -56,7 +56,7 @@ class Divisible(Protocol):
 
 
 def divisible(model: nn.Module) -> Divisible | None:
-    """The model as a `Divisible`, where it offers what that asks for.
+    """The model as a `Divisible`, if it implements the protocol.
 
     Not by `isinstance` on the protocol: from Python 3.12 on it does not see a module's submodules, and `blocks` is one.
     """
@@ -65,8 +65,8 @@ def divisible(model: nn.Module) -> Divisible | None:
 
 
 class Replicated(ParallelStyle):
-    """A whole copy of the parameters on each tensor-parallel rank, as DTensors like all the others, so that gradient
-    norms and checkpoints meet one kind. Plain tensors in, plain tensors out."""
+    """Replicates the parameters on each tensor-parallel rank, as DTensors, so that gradient norms and checkpoints have
+    only one kind of tensor. Inputs and outputs are plain tensors."""
 
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
         replicated = distribute_module(module, device_mesh, self._replicate)
@@ -99,7 +99,7 @@ def block_plan(name: str, block: nn.Module, sequence: bool) -> dict[str, Paralle
     for part, rows in (("attention", ("q", "k", "v")), ("ffn", ("gate", "up"))):
         plan[f"{name}.{part}_norm"] = stream_norm(sequence)
         if sequence:
-            # Gathered once for all the products that read it, not once for each of them.
+            # Gathered once for all products that read it.
             plan[f"{name}.{part}"] = PrepareModuleInput(input_layouts=Shard(1), desired_input_layouts=Replicate())
         for each in rows:
             if hasattr(getattr(block, part), each):
@@ -115,14 +115,14 @@ def stream_norm(sequence: bool) -> ParallelStyle:
 
 
 def stream_std(name: str, layers: int) -> float:
-    """GPT-2's rule for where weights start: what writes into the stream starts smaller, as 2 x layers add up."""
+    """GPT-2's initial standard deviation: smaller for layers that add to the stream, since 2 x layers do."""
     if name.endswith(("attention.out.weight", "ffn.down.weight")):
         return _INIT_STD / math.sqrt(2 * layers)
     return _INIT_STD
 
 
 def check_split(shape: BlockShape, layers: int, tp: int, pp: int) -> list[str]:
-    """What stands in the way of splitting blocks of this shape, in words."""
+    """The reasons why blocks of this shape can't be split, as texts."""
     found = []
     if tp < 1 or pp < 1:
         return [f"tp {tp} and pp {pp} must both be 1 or more"]

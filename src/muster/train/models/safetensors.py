@@ -1,4 +1,4 @@
-"""The safetensors file format: the header's length in eight bytes, a JSON header, then the tensors' bytes, no more."""
+"""The safetensors file format: the header's length in eight bytes, a JSON header, then the tensors' bytes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _NAMES: Final = {dtype: name for name, dtype in _DTYPES.items()}
 
 @dataclass(frozen=True, slots=True)
 class TensorEntry:
-    """Where one tensor lies: `begin` and `end` count bytes from the start of the file."""
+    """The position of one tensor: `begin` and `end` are byte offsets in the file."""
 
     dtype: torch.dtype
     shape: tuple[int, ...]
@@ -53,7 +53,7 @@ class TensorEntry:
 
 
 class File(Mapping[str, Tensor]):
-    """The tensors of one file, mapped into memory and read when touched. Writing into one changes no file."""
+    """The tensors of one file, memory-mapped and read on access. Writing to one doesn't change the file."""
 
     def __init__(self, path: Path, entries: dict[str, TensorEntry], metadata: dict[str, str], data: mmap.mmap) -> None:
         self.path = path
@@ -78,7 +78,7 @@ class File(Mapping[str, Tensor]):
 
 
 def write(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> None:
-    """Writes one file: whole and durable under its name, or not at all. Tensors of any device, contiguous or not."""
+    """Writes one file atomically and durably. Tensors may be on any device, contiguous or not."""
     names = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))  # keeps every type aligned
     header = _header(path, {name: tensors[name] for name in names}, metadata or {})
     draft = path.with_name(f".{path.name}.{os.getpid()}.part")
@@ -95,7 +95,7 @@ def write(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]
 
 
 def read(path: Path) -> File:
-    """Opens a file. Raises `ModelFileError` where the header is not sound or the file is not as long as it says."""
+    """Opens a file. Raises `ModelFileError` if the header is invalid or the file has another length."""
     try:
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
@@ -213,7 +213,7 @@ def _entry(path: Path, name: str, raw: Any, start: int) -> TensorEntry:
 
 
 def _check_cover(path: Path, entries: dict[str, TensorEntry], start: int, size: int) -> None:
-    """Every byte after the header belongs to exactly one tensor: else the file is cut off, or hides something."""
+    """Checks that every byte after the header belongs to exactly one tensor: otherwise the file is damaged."""
     at = start
     for name, entry in sorted(entries.items(), key=lambda item: (item[1].begin, item[1].end)):
         if entry.begin != at:

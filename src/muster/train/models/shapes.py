@@ -1,4 +1,4 @@
-"""Shapes with a name: GPT-2's sizes, Llama's, those that measurements use, and tiny ones for tests and examples."""
+"""Named model shapes: the sizes of GPT-2 and Llama, those of benchmarks, and tiny ones for tests and examples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A small vision transformer for image classification, made of the decoder's blocks without the causal mask."""
+"""A small vision transformer for image classification, built from the decoder's blocks without the causal mask."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class Vision(nn.Module):
         return cut.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)
 
     def tie(self) -> None:
-        """Nothing is shared here."""
+        """Does nothing: no parameters are shared."""
 
     def stage(self, first: int, last: int, is_first: bool, is_last: bool) -> None:
         parts.keep_blocks(self.blocks, first, last)

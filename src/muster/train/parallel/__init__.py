@@ -1,4 +1,4 @@
-"""Any parallelism from one mesh: a model in, a divided model out, and one call a step.
+"""Parallelism: divides a model over a mesh, with any combination of methods, and runs its steps.
 
 mesh = make_mesh(Layout.parse({"dp": 2, "tp": 2}), "cuda")
 prepared = parallelize(model, mesh, settings, precision, initialise=lambda part: initialise(part, seed=1))

@@ -1,4 +1,4 @@
-"""Data parallel: a replica on each process, gradients reduced in buckets while the backward pass runs."""
+"""Data parallelism (DDP): a replica on each process; gradients are reduced in buckets during the backward pass."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 from muster.train.mesh import Mesh
 from muster.train.parallel.settings import ParallelSettings
 
-# No buffer of ours changes in training, so none is sent with each forward. The option's name changed after torch 2.11.
+# Buffers don't change in training, so they are not sent with each forward. The option was renamed after torch 2.11.
 _NAMES: Final = inspect.signature(DistributedDataParallel.__init__).parameters
 _KEEP_BUFFERS: Final[dict[str, Any]] = {
     "forward_sync_buffers" if "forward_sync_buffers" in _NAMES else "broadcast_buffers": False
@@ -19,7 +19,7 @@ _KEEP_BUFFERS: Final[dict[str, Any]] = {
 
 
 def replicate(module: nn.Module, mesh: Mesh, settings: ParallelSettings) -> DistributedDataParallel:
-    """The module as a replica of the `dp` dimension. Weights are sent from the first replica, once."""
+    """The module as a replica over `dp`. The first replica sends its weights once."""
     return DistributedDataParallel(
         module,
         device_ids=[mesh.device] if mesh.device.type == "cuda" else None,

@@ -1,6 +1,6 @@
-"""Fully sharded data parallel: each block's weights in shards over `fsdp`, with replicas over `dp`.
+"""Fully sharded data parallelism (FSDP): each block's weights are sharded over `fsdp` and replicated over `dp`.
 
-With tensor parallelism `dp` alone is done here too, with shards of one process: DDP knows no DTensors.
+`dp` with tensor parallelism is also done here, with one shard, because DDP doesn't support DTensors.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from muster.train.precision import Precision
 def shard(
     module: nn.Module, blocks: list[nn.Module], mesh: Mesh, settings: ParallelSettings, precision: Precision, last: bool
 ) -> None:
-    """Shards each block as a group and the rest as one more, in place. `last`: the module gives the model's output."""
+    """Shards each block as a group, and the rest as one more, in place. `last`: the module has the model's output."""
     pipelined = mesh.size("pp") > 1
     offload: OffloadPolicy = OffloadPolicy()
     if settings.offload:
@@ -29,22 +29,22 @@ def shard(
     common: dict[str, Any] = {
         "mesh": mesh.sub("dp", "fsdp") if mesh.size("dp") > 1 else mesh.sub("fsdp"),
         "offload_policy": offload,
-        # A pipeline's micro-batches come one after another: weights that were freed would be gathered for each.
+        # A pipeline runs many micro-batches: freed weights would be gathered again for each.
         "reshard_after_forward": settings.reshard and not pipelined and mesh.size("fsdp") > 1,
     }
     if mesh.size("tp") > 1:
         module.forward = _owned(module.forward)
     for block in blocks:
         fully_shard(block, mp_policy=precision.policy(last=False), **common)
-    common["reshard_after_forward"] = False  # the ends are needed at once when the backward pass begins
+    common["reshard_after_forward"] = False  # the last parts are needed immediately in the backward pass
     fully_shard(module, mp_policy=precision.policy(last=last), **common)
 
 
 class _Own(torch.autograd.Function):
-    """The same memory as a tensor that is no view.
+    """Returns the same memory as a tensor that is not a view.
 
-    FSDP hangs the start of its backward pass on a module's output. What tensor parallelism gives is a view of a
-    DTensor, and an in-place operation on a view (in a user's loss) would drop that hook without a word.
+    FSDP starts its backward pass with a hook on a module's output. With tensor parallelism the output is a view of a
+    DTensor, and an in-place operation on a view (in a user's loss) would silently remove the hook.
     """
 
     @staticmethod

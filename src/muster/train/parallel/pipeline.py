@@ -1,4 +1,4 @@
-"""Pipeline parallel: blocks in stages over `pp`, micro-batches through them by GPipe, 1F1B or interleaved 1F1B."""
+"""Pipeline parallelism: stages of blocks over `pp`, with the schedules GPipe, 1F1B and interleaved 1F1B."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Span:
 
 @dataclass
 class Pipeline(Prepared):
-    """Stages of a model over `pp`. A step's micro-batches must have one shape and be as many as the schedule needs."""
+    """The stages of a model over `pp`. All micro-batches of a step must have the same shape."""
 
     indices: list[int]  # of the parts among all stages
     _schedules: dict[Any, tuple[Schedule, _Loss]] = field(default_factory=dict)
@@ -43,14 +43,14 @@ class Pipeline(Prepared):
     def _forward_backward(self, micros: Sequence[Micro], loss_fn: LossFn, factor: float | Tensor) -> Tensor:
         schedule, loss = self._schedule(micros, train=True)
         loss.take(micros, loss_fn, factor)
-        numbers = torch.arange(len(micros))  # stand for the batches, on the host: the schedule cuts tensors alone
+        numbers = torch.arange(len(micros))  # represent the batches, on the host: the schedule splits only tensors
         inputs = _joined(micros) if self.indices[0] == 0 else []
         schedule.step(*inputs, target=numbers, return_outputs=False)
         return loss.given()
 
     def _evaluate(self, micros: Sequence[Micro], loss_fn: LossFn) -> Tensor:
         total = torch.zeros((), device=self.mesh.device)
-        for micro in micros:  # one by one: the outputs of many at once would fill the last stage's memory
+        for micro in micros:  # one by one: the outputs of all together may not fit on the last stage
             schedule, _ = self._schedule([micro], train=False)
             output = schedule.step(*micro.inputs)
             if output is not None:
@@ -58,7 +58,7 @@ class Pipeline(Prepared):
         return total
 
     def _schedule(self, micros: Sequence[Micro], *, train: bool) -> tuple[Schedule, _Loss]:
-        """The schedule for micro-batches of this number and shape, made when they are first met."""
+        """The schedule for this number and shape of micro-batches, created at first use."""
         shapes = [tuple((each.shape, each.dtype) for each in micro.inputs) for micro in micros]
         if any(shape != shapes[0] for shape in shapes):
             raise MeshError(f"pp {self.mesh.size('pp')}: micro-batches of one shape are needed, but they are {shapes}.")
@@ -81,7 +81,7 @@ class Pipeline(Prepared):
         return _SINGLE[self.settings.schedule](stages[0], count, **options)
 
     def _stages(self, inputs: tuple[Tensor, ...]) -> list[PipelineStage]:
-        """The parts as stages that know the shapes between them, found by one forward pass through the pipeline."""
+        """The parts as stages. The shapes between them are found by one forward pass through the pipeline."""
         count = self.mesh.size("pp") * len(self.parts)
         made = []
         with torch.no_grad(), torch.random.fork_rng(_devices(self.mesh)):
@@ -115,7 +115,7 @@ class Pipeline(Prepared):
 
 
 def spans(blocks: int, mesh: Mesh, settings: ParallelSettings) -> list[Span]:
-    """This process's stages of a model with so many blocks: as even as it goes, the first ones larger."""
+    """This process's stages of a model with this many blocks: nearly equal, the first ones larger."""
     pp = mesh.size("pp")
     virtual = settings.virtual if settings.schedule == "interleaved" else 1
     count = pp * virtual
@@ -129,7 +129,7 @@ def spans(blocks: int, mesh: Mesh, settings: ParallelSettings) -> list[Span]:
 
 
 def check_micros(count: int, mesh: Mesh, settings: ParallelSettings) -> None:
-    """Raises `MeshError` for a number of micro-batches a step that the schedule can't take."""
+    """Raises `MeshError` for a number of micro-batches that the schedule doesn't support."""
     pp = mesh.size("pp")
     if settings.schedule == "1f1b" and count < pp:
         raise MeshError(f"pp {pp} with schedule 1f1b needs {pp} micro-batches a step or more, but there are {count}.")
@@ -142,7 +142,7 @@ def check_micros(count: int, mesh: Mesh, settings: ParallelSettings) -> None:
 
 @dataclass
 class _Loss:
-    """The loss of a micro-batch by its number, for a schedule that was made before the batches were known."""
+    """The loss of a micro-batch by its number: the schedule is created before the batches are known."""
 
     device: torch.device
     micros: Sequence[Micro] = ()
@@ -160,13 +160,13 @@ class _Loss:
         return loss * self.factor
 
     def given(self) -> Tensor:
-        """The sum of the step's losses; zero where the last stage is elsewhere."""
+        """The sum of the step's losses; zero if the last stage is on another process."""
         losses, self.losses, self.micros = self.losses, [], ()
         return torch.stack(losses).sum() if losses else torch.zeros((), device=self.device)
 
 
 def _joined(micros: Sequence[Micro]) -> list[Tensor]:
-    """The inputs of all micro-batches end to end, as the schedule wants them: it cuts them again at the same places."""
+    """The inputs of all micro-batches concatenated, for the schedule, which splits them again."""
     return [torch.cat(each) for each in zip(*(micro.inputs for micro in micros), strict=True)]
 
 

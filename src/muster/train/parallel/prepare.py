@@ -30,8 +30,8 @@ def parallelize(
 ) -> Prepared:
     """The model divided over the mesh. Raises `MeshError` for what the model or the settings don't allow.
 
-    `model` is on "meta" (then `initialise` fills each part after it was divided and given memory: no process ever holds
-    more than its own share), or it has weights, the same on every process. It is used up: work with `Prepared.parts`.
+    `model` is on "meta", or has weights that are the same on every process. On "meta", `initialise` fills each part
+    after its division, so no process holds more than its share. Don't use `model` afterwards, only `Prepared.parts`.
     """
     settings = settings or ParallelSettings()
     precision = precision or Precision()
@@ -51,9 +51,9 @@ def parallelize(
 
 
 def check(model: nn.Module, mesh: Mesh, settings: ParallelSettings, sequence: int | None = None) -> None:
-    """Raises `MeshError`, with the numbers or the reason, for a combination that is not offered.
+    """Raises `MeshError`, with the numbers or the reason, for a combination that is not supported.
 
-    `sequence` is the number of tokens in a sample where it is known before the first batch.
+    `sequence` is the number of tokens in a sample, if it is known before the first batch.
     """
     tp, pp, layout = mesh.size("tp"), mesh.size("pp"), mesh.layout
     if tp > 1 or pp > 1:
@@ -89,7 +89,7 @@ def _prepare(
     *,
     last: bool,
 ) -> nn.Module:
-    """One module divided over all but `pp`. Each step wraps the one before, and none changes a parameter's name."""
+    """Divides one module over all dimensions except `pp`. No step changes a parameter's name."""
     blocks = _blocks(part)
     if mesh.size("tp") > 1:
         split(part, mesh, settings)
@@ -108,7 +108,7 @@ def _prepare(
 def _fill(
     part: nn.Module, mesh: Mesh, settings: ParallelSettings, initialise: Callable[[nn.Module], None] | None
 ) -> None:
-    """Gives a part on "meta" its memory, and every part its first weights."""
+    """Allocates a part on "meta", and fills every part with its initial weights."""
     if any(parameter.is_meta for parameter in part.parameters()):
         if initialise is None:
             raise MeshError("The model is on the meta device, so `initialise` must fill its weights; it was not given.")
@@ -117,7 +117,7 @@ def _fill(
             known.tie()
         for module in part.modules():
             for name, buffer in module.named_buffers(recurse=False):
-                setattr(module, name, buffer.to(mesh.device))  # offloading is for parameters alone
+                setattr(module, name, buffer.to(mesh.device))  # only parameters are offloaded
     elif not settings.offload:
         part.to(mesh.device)
     if initialise is not None:
@@ -125,7 +125,7 @@ def _fill(
 
 
 def _blocks(model: nn.Module) -> list[nn.Module]:
-    """The model's blocks, where it keeps them in a container called `blocks`."""
+    """The model's blocks, if it has a container `blocks`."""
     found = getattr(model, "blocks", None)
     if isinstance(found, nn.ModuleDict):
         return list(found.values())

@@ -1,4 +1,4 @@
-"""A model that was divided over a mesh, and a step of it: micro-batches in, the global loss and its gradients out."""
+"""A model divided over a mesh, and its step: computes the global loss and the gradients of micro-batches."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LossFn = Callable[[Any, Any], Tensor]  # (output of the model, batch) -> sum of 
 
 @dataclass(frozen=True)
 class Micro:
-    """One micro-batch on the device: what the model's forward takes, and the whole batch for the loss."""
+    """One micro-batch on the device: the arguments of the model's forward, and the whole batch for the loss."""
 
     inputs: tuple[Tensor, ...]
     batch: Any
@@ -40,14 +40,14 @@ class Prepared(ABC):
     scaler: Scaler | None
 
     def forward_backward(self, micros: Sequence[Micro], loss_fn: LossFn, total: int | Tensor) -> Tensor:
-        """Adds this step's gradients: those of the loss summed over the global batch, divided by `total` items of it.
+        """Adds this step's gradients: of the loss summed over the global batch, divided by its `total` items.
 
-        Gives that loss, f32[] on the device, the same on every process. No host sync. `loss_fn` gives the sum over a
-        micro-batch; `total` counts the items of all data ranks and micro-batches. With float16 the gradients (not the
-        loss) carry `scaler.scale` until `clip` takes it off.
+        Returns that loss, f32[] on the device, the same on every process. No host sync. `loss_fn` returns the sum over
+        a micro-batch; `total` counts the items of all data ranks and micro-batches. With float16 the gradients (not the
+        loss) are multiplied by `scaler.scale` until `clip` removes it.
         """
         self._check(micros)
-        # Data-parallel reductions take the mean over the data ranks, so each rank's part is made that much larger.
+        # Data-parallel reductions compute the mean over the data ranks, so each part is scaled up by their number.
         factor: float | Tensor = self.mesh.data_world / total
         if self.scaler is not None:
             factor = factor * self.scaler.scale
@@ -70,7 +70,7 @@ class Prepared(ABC):
         return self._everywhere(loss)
 
     def reshard(self) -> None:
-        """Frees weights that FSDP gathered for a forward pass which no backward pass followed."""
+        """Frees weights that FSDP gathered for a forward pass without a backward pass."""
         for part in self.parts:
             for module in part.modules():
                 if isinstance(module, FSDPModule):
@@ -90,12 +90,12 @@ class Prepared(ABC):
             raise MeshError(f"parallel.sequence: sequences of {tokens} tokens don't divide by tp {tp}.")
 
     def _everywhere(self, loss: Tensor) -> Tensor:
-        """The sum over data ranks and stages, and the mean over `tp`: one reduction for all leaves no bit apart."""
+        """The sum over data ranks and stages, and the mean over `tp`, in one reduction: all get the same bits."""
         return self.mesh.reduce(loss / self.mesh.size("tp"))
 
     @abstractmethod
     def _forward_backward(self, micros: Sequence[Micro], loss_fn: LossFn, factor: float | Tensor) -> Tensor:
-        """Adds the gradients of `factor` times the loss; the sum of this process's own losses without the factor."""
+        """Adds the gradients of `factor` times the loss. Returns this process's summed loss, without the factor."""
 
     @abstractmethod
     def _evaluate(self, micros: Sequence[Micro], loss_fn: LossFn) -> Tensor:
@@ -110,12 +110,12 @@ class Prepared(ABC):
 
 
 def bare(part: nn.Module) -> nn.Module:
-    """The module inside of DDP, whose parameters have the names of the whole model; DDP alone adds to them."""
+    """The module inside DDP: its parameters have the names of the whole model, without DDP's prefix."""
     return part.module if isinstance(part, DistributedDataParallel) else part
 
 
 def _finish(part: nn.Module) -> None:
-    """Brings gradients to the placement of their parameter: tensor parallelism leaves some as sums not yet taken."""
+    """Redistributes gradients to the placement of their parameters: tensor parallelism leaves some as partial sums."""
     for parameter in part.parameters():
         grad = parameter.grad
         if isinstance(grad, DTensor) and isinstance(parameter, DTensor) and grad.placements != parameter.placements:

@@ -1,4 +1,4 @@
-"""Activation checkpointing and compilation of blocks, by replacing a block's forward: parameter names stay."""
+"""Activation checkpointing and compilation of blocks. They replace only a block's forward, not its parameters."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ def recompute(blocks: Sequence[nn.Module], mode: Literal["none", "selective", "f
     """`full` keeps each block's input alone and computes the rest again in the backward pass, `selective` does so in
     every other block.
 
-    Choosing by operation instead (keeping what products and attention gave) was measured on an H200: without
-    `torch.compile` it took four times the step and kept more memory than `none`, as results are kept that no backward
-    needs.
+    Selecting by operation instead (keeping the results of products and attention) was measured on an H200: without
+    `torch.compile` a step took four times as long and used more memory than `none`, because it keeps results that the
+    backward pass doesn't need.
     """
     every = {"none": 0, "selective": 2, "full": 1}[mode]
     for block in blocks[::every] if every else ():
@@ -25,7 +25,7 @@ def recompute(blocks: Sequence[nn.Module], mode: Literal["none", "selective", "f
 
 
 def compile_block(block: nn.Module) -> None:
-    """Compiles the block's forward alone, inside of the hooks with which FSDP gathers its weights."""
+    """Compiles only the block's forward, inside the hooks with which FSDP gathers its weights."""
     block.forward = torch.compile(block.forward)
 
 

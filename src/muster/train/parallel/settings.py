@@ -1,4 +1,4 @@
-"""The section `parallel` of a configuration: how the mesh is used, beside how large it is."""
+"""The section `parallel` of a configuration: how the mesh is used."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from muster.train.settings import bounded
 class ParallelSettings:
     """How a model is divided and run. The sizes of the mesh are in `Layout`."""
 
-    sequence: bool = False  # tp: what lies between the products is split over the sequence
+    sequence: bool = False  # tp: activations between the products are split over the sequence
     schedule: Literal["gpipe", "1f1b", "interleaved"] = "1f1b"  # pp
     virtual: int = bounded(2, low=2)  # pp, interleaved: stages on each process
-    checkpointing: Literal["none", "selective", "full"] = "none"  # blocks computed again for the backward pass
+    checkpointing: Literal["none", "selective", "full"] = "none"  # blocks that are recomputed in the backward pass
     compile: bool = False  # torch.compile, block by block
     reshard: bool = True  # fsdp: free a block's weights after its forward, gather them again for its backward
-    defer_reduce: bool = False  # fsdp: reduce once a step, not once a micro-batch: fewer messages, whole gradients kept
-    offload: bool = False  # fsdp: weights, gradients and optimizer state live in host memory
-    bucket_mb: int = bounded(25, low=1)  # dp: gradients that one reduction takes, MiB
+    defer_reduce: bool = False  # fsdp: reduce once per step, not per micro-batch: less traffic, more memory
+    offload: bool = False  # fsdp: weights, gradients and optimizer state are in host memory
+    bucket_mb: int = bounded(25, low=1)  # dp: bytes of gradients per reduction, MiB

@@ -16,10 +16,10 @@ from muster.train.parallel.prepared import Prepared, bare
 
 
 def state_dicts(prepared: Prepared, optimizer: Optimizer | None = None) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """The live tensors of model and optimizer: writing into one in place changes what is trained.
+    """The live tensors of model and optimizer: changing one in place changes the model.
 
     Keys are full names of parameters and saved buffers, and `<parameter>.<state>` for the optimizer, whose state is
-    made where it is not there yet. Values are plain tensors or DTensors. Each pipeline stage has its own keys.
+    created if needed. Values are plain tensors or DTensors. Each pipeline stage has its own keys.
     """
     prepared.reshard()
     model: dict[str, Tensor] = {name: parameter.detach() for name, parameter in prepared.named_parameters()}
@@ -40,9 +40,9 @@ def state_dicts(prepared: Prepared, optimizer: Optimizer | None = None) -> tuple
 def load_state_dicts(
     prepared: Prepared, optimizer: Optimizer | None, model: Mapping[str, Any], optim: Mapping[str, Any] | None = None
 ) -> None:
-    """The way back, in place. A value may be whole (a plain tensor) or have the placement of what it goes into.
+    """Loads state dicts in place. A value may be full (a plain tensor) or have the placement of its target.
 
-    Keys of other stages are passed over. Raises `CheckpointMismatch` for keys that are missing or differ in shape.
+    Keys of other stages are ignored. Raises `CheckpointMismatch` for keys that are missing or differ in shape.
     """
     mine, states = state_dicts(prepared, optimizer)
     _load(mine, model, "model")

@@ -1,4 +1,4 @@
-"""Tensor parallel: each matrix in columns or rows over `tp`, by the model's own plan."""
+"""Tensor parallelism: splits each matrix by columns or rows over `tp`, by the model's own plan."""
 
 from __future__ import annotations
 
@@ -14,6 +14,6 @@ def split(module: nn.Module, mesh: Mesh, settings: ParallelSettings) -> None:
     """Splits the module's parameters over `tp` in place."""
     known = divisible(module)
     assert known is not None, "checked before"
-    # None: every rank holds the same weights already, so none are sent.
+    # None: all ranks already have the same weights, so none are sent.
     parallelize_module(module, mesh.sub("tp"), known.tensor_plan(settings.sequence), src_data_rank=None)
     known.tie()

@@ -1,4 +1,4 @@
-"""A step of a model whose layers are all on each process: micro-batch after micro-batch, gradients added up."""
+"""The step of a model without pipeline stages: one micro-batch after the other, with accumulated gradients."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from muster.train.parallel.prepared import LossFn, Micro, Prepared, bare
 
 @dataclass
 class Whole(Prepared):
-    """One process alone, DDP, FSDP, tensor parallel, and products of them."""
+    """A single process, DDP, FSDP, tensor parallelism, and combinations of them."""
 
     def _forward_backward(self, micros: Sequence[Micro], loss_fn: LossFn, factor: float | Tensor) -> Tensor:
         (model,) = self.parts
@@ -30,14 +30,14 @@ class Whole(Prepared):
 
     def _evaluate(self, micros: Sequence[Micro], loss_fn: LossFn) -> Tensor:
         (model,) = self.parts
-        inner = bare(model)  # DDP's own forward would wait for a backward pass that never comes
+        inner = bare(model)  # DDP's own forward would expect a backward pass
         total = torch.zeros((), device=self.mesh.device)
         for micro in micros:
             total += loss_fn(inner(*micro.inputs), micro.batch)
         return total
 
     def _reducing(self, model: nn.Module, *, last: bool) -> AbstractContextManager[None]:
-        """Gradients go to the other data ranks with the last micro-batch alone, but for shards: see `defer_reduce`."""
+        """Reduces gradients over the data ranks only with the last micro-batch; for shards see `defer_reduce`."""
         if isinstance(model, DistributedDataParallel):
             return nullcontext() if last else model.no_sync()
         if isinstance(model, FSDPModule):

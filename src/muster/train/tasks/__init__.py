@@ -1,1 +1,1 @@
-"""Tasks of the paved road, by their name in a configuration: language and classify."""
+"""The built-in tasks by their names in a configuration: language and classify."""

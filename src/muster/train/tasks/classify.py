@@ -1,4 +1,4 @@
-"""Classify: a small vision transformer learns which class an image belongs to."""
+"""Image classification with a small vision transformer."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from muster.train.task import Data, Split, Supply, Tensors
 
 @dataclass(frozen=True, slots=True)
 class ClassifySettings:
-    """The section `model`: the classifier's shape, and how the two parts of a sample are called."""
+    """The section `model`: the classifier's shape, and the names of the two parts of a sample."""
 
     classes: int = dataclasses.field(metadata={"low": 2})
-    image: int = bounded(32, low=1)  # pixels a side
+    image: int = bounded(32, low=1)  # pixels per side
     patch: int = bounded(4, low=1)  # pixels a side
     channels: int = bounded(3, low=1)
     dim: int = bounded(128, low=1)
@@ -39,7 +39,7 @@ class ClassifySettings:
     heads: int = bounded(4, low=1)
     ffn: int = bounded(512, low=1)
     dropout: float = bounded(0.0, low=0, high=0.99)
-    image_part: str = "npy"  # an array [channels, image, image] of bytes, or of float32 that is used as it is
+    image_part: str = "npy"  # an array [channels, image, image] of bytes, or of float32, which is used unchanged
     label_part: str = "cls"  # a whole number from 0
 
 
@@ -77,7 +77,7 @@ class Classify:
 
     def inputs(self, batch: Tensors) -> tuple[Tensor, ...]:
         images = batch["images"]
-        # Bytes travel to the device as bytes, a quarter of what float32 would take, and are scaled to -1..1 there.
+        # Bytes are sent to the device as bytes, a quarter of float32's size, and scaled to -1..1 there.
         return (images.float() / 127.5 - 1 if images.dtype == torch.uint8 else images,)
 
     def loss(self, output: Tensor, batch: Tensors) -> Tensor:

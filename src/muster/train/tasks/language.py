@@ -1,4 +1,4 @@
-"""Language: a decoder learns to foretell the next token, from first weights or from a Hugging Face folder's."""
+"""Language modelling: a decoder predicts the next token, with new weights or those of a Hugging Face folder."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from muster.train.models.shapes import shape
 from muster.train.settings import bounded
 from muster.train.task import Data, Split, Supply, Tensors
 
-IGNORED: Final = -100  # a target that no loss is taken of
+IGNORED: Final = -100  # a target that is ignored in the loss
 
 
 @dataclass(frozen=True, slots=True)
 class LanguageSettings:
-    """The section `model`: a shape by its name or a Hugging Face folder, and what is to be different about it."""
+    """The section `model`: a named shape or a Hugging Face folder, and changes to it."""
 
     shape: str | None = None  # a name of `models.shapes`
     hub: str | None = None  # a folder with config.json and safetensors weights, to start from
-    sequence: int | None = bounded(None, low=1)  # tokens of a sample; the context when not given
+    sequence: int | None = bounded(None, low=1)  # tokens per sample; default: the context
     vocab: int | None = bounded(None, low=1)
     dim: int | None = bounded(None, low=1)
     layers: int | None = bounded(None, low=1)
@@ -100,7 +100,7 @@ class Language:
 
     @cached_property
     def shape(self) -> DecoderConfig:
-        """The decoder's shape: that of the name or folder, with what the settings change."""
+        """The decoder's shape: that of the name or folder, with the changes of the settings."""
         changes = {
             name: value
             for name, value in dataclasses.asdict(self.settings).items()
@@ -119,7 +119,7 @@ class Language:
 
 
 def copy_weights(part: nn.Module, weights: Mapping[str, Tensor], source: str) -> None:
-    """Copies a whole model's weights into a part of one, whatever its layout."""
+    """Copies the weights of a whole model into a part of any layout."""
     parameters = [(plain_name(name), parameter) for name, parameter in part.named_parameters()]
     missing = [name for name, _ in parameters if name not in weights]
     wrong = [

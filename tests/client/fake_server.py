@@ -42,7 +42,7 @@ class Seen:
 
 
 @dataclass
-class Tiny:
+class FakeServer:
     """What it answers is public and may be changed between requests."""
 
     jobs: list[dict[str, Any]] = field(default_factory=list)
@@ -161,8 +161,8 @@ class Tiny:
 
 
 @contextmanager
-def tiny(**answers: Any) -> Iterator[Tiny]:
-    made = Tiny(**answers)
+def fake_server(**answers: Any) -> Iterator[FakeServer]:
+    made = FakeServer(**answers)
     made.start()
     try:
         yield made

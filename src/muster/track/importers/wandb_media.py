@@ -8,7 +8,7 @@ import mimetypes
 from pathlib import Path
 from typing import Any, Final
 
-from muster.track.importers.base import Shown
+from muster.track.importers.base import ImportedMedium
 
 _KINDS: Final = {
     "image-file": "image",
@@ -21,16 +21,18 @@ _KINDS: Final = {
 _TABLE_BYTES: Final = 200_000  # bytes; a larger one is imported as a file
 
 
-def shown(folder: Path, name: str, value: Any, step: int, time: float) -> list[Shown] | str:
+def shown(folder: Path, name: str, value: Any, step: int, time: float) -> list[ImportedMedium] | str:
     """The media of a history value, or a text that says why it was left out."""
     if isinstance(value, str):
-        return [Shown(name, "text", step, time, {"text": value.replace("\0", "�")})]
+        return [ImportedMedium(name, "text", step, time, {"text": value.replace("\0", "�")})]
     if not isinstance(value, dict):
         return f"values of {name!r} that are lists"
     kind = str(value.get("_type", ""))
     if kind == "histogram":
         data = _histogram(value)
-        return [Shown(name, "histogram", step, time, data)] if data else f"histograms of {name!r} without buckets"
+        return (
+            [ImportedMedium(name, "histogram", step, time, data)] if data else f"histograms of {name!r} without buckets"
+        )
     if kind == "images/separated":
         paths = [str(path) for path in value.get("filenames") or ()]
         made = [_file(folder, f"{name}/{at}", "image", path, step, time) for at, path in enumerate(paths)]
@@ -41,7 +43,7 @@ def shown(folder: Path, name: str, value: Any, step: int, time: float) -> list[S
     return f"values of {name!r} of the type {kind!r}"
 
 
-def _file(folder: Path, name: str, kind: str, path: str, step: int, time: float) -> Shown | None:
+def _file(folder: Path, name: str, kind: str, path: str, step: int, time: float) -> ImportedMedium | None:
     file = folder / path
     if ".." in Path(path).parts or Path(path).is_absolute() or not file.is_file():
         return None
@@ -50,9 +52,9 @@ def _file(folder: Path, name: str, kind: str, path: str, step: int, time: float)
     if kind == "table":
         data = _table(content)
         if data is not None:
-            return Shown(name, "table", step, time, data, about=about)
+            return ImportedMedium(name, "table", step, time, data, about=about)
     mime = mimetypes.guess_type(path)[0] or "application/octet-stream"
-    return Shown(name, kind, step, time, content=content, mime=mime, about=about)
+    return ImportedMedium(name, kind, step, time, content=content, mime=mime, about=about)
 
 
 def _histogram(value: dict[str, Any]) -> dict[str, Any] | None:

@@ -22,7 +22,7 @@ _USUAL: Final = JobSpec(name="x", run="x")
 
 
 @dataclass(slots=True)
-class Told:
+class Notices:
     """Notes for the user: what can't be carried over, and what must exist."""
 
     lost: list[str] = field(default_factory=list)
@@ -52,7 +52,9 @@ def own_envs(gang: base.GangLaunch, checkpoints: str) -> dict[str, str]:
     return {**usual, **gang.envs, **envs}
 
 
-def parted(envs: Mapping[str, str], fits: Callable[[str], bool], most: int) -> tuple[dict[str, str], dict[str, str]]:
+def split_envs(
+    envs: Mapping[str, str], fits: Callable[[str], bool], most: int
+) -> tuple[dict[str, str], dict[str, str]]:
     """Splits the environment: what the service's own environment can hold unchanged, at most `most`, and the rest."""
     fitting = [name for name, value in envs.items() if fits(value)][:most]
     return {name: envs[name] for name in fitting}, {name: envs[name] for name in envs if name not in set(fitting)}
@@ -63,8 +65,8 @@ def packed(gang: base.GangLaunch, envs: Mapping[str, str], piece: int) -> list[s
 
     Services expand `$(NAME)` in their input; JSON has another way to write the sign.
     """
-    asked = {"run": gang.run, "nproc": gang.nproc, "grace": gang.stop_grace, "port": PORT, "envs": dict(envs)}
-    text = json.dumps(asked).replace("$", "\\u0024")
+    document = {"run": gang.run, "nproc": gang.nproc, "grace": gang.stop_grace, "port": PORT, "envs": dict(envs)}
+    text = json.dumps(document).replace("$", "\\u0024")
     return [text[at : at + piece] for at in range(0, len(text), piece)]
 
 
@@ -72,11 +74,11 @@ def start_lines() -> list[str]:
     """The program `start.py` without docstrings, comments and empty lines."""
     text = START_FILE.read_text(encoding="utf-8")
     tree = ast.parse(text)
-    told: set[int] = set()
+    docstrings: set[int] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.FunctionDef) and ast.get_docstring(node) is not None:
-            told.update(range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1))
-    lines = [line for number, line in enumerate(text.splitlines(), start=1) if number not in told]
+            docstrings.update(range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1))
+    lines = [line for number, line in enumerate(text.splitlines(), start=1) if number not in docstrings]
     return [line for line in lines if line.strip() and not line.lstrip().startswith("#")]
 
 
@@ -86,19 +88,19 @@ def all_tags(spec: JobSpec) -> dict[str, str]:
 
 
 def legal_tags(
-    tags: Mapping[str, str], name: Callable[[str], str], value: Callable[[str], str], most: int, told: Told
+    tags: Mapping[str, str], name: Callable[[str], str], value: Callable[[str], str], most: int, notices: Notices
 ) -> dict[str, str]:
-    """The tags as the service allows them; changes and omissions are added to `told`."""
+    """The tags as the service allows them; changes and omissions are added to `notices`."""
     made: dict[str, str] = {}
     for given, text in tags.items():
         key, kept = name(given), value(text)
         if not key or key in made or len(made) == most:
             why = f"there may be {most}" if len(made) == most else "its name is no other than another's there"
-            told.lost.append(f"Tag {given!r} is left out: {why}.")
+            notices.lost.append(f"Tag {given!r} is left out: {why}.")
             continue
         made[key] = kept
         if (key, kept) != (given, text):
-            told.lost.append(f"Tag {given!r} is changed to what is allowed there: {key}={kept!r}.")
+            notices.lost.append(f"Tag {given!r} is changed to what is allowed there: {key}={kept!r}.")
     return made
 
 
@@ -107,24 +109,28 @@ def replaced(text: str, illegal: str, most: int) -> str:
     return re.sub(illegal, "_", text)[:most]
 
 
-def tell_common(spec: JobSpec, told: Told, secret_store: str, code_hint: str) -> None:
+def add_common_notices(spec: JobSpec, notices: Notices, secret_store: str, code_hint: str) -> None:
     """Adds notes on everything in the job file that no managed service takes."""
     if spec.secrets:
         names = ", ".join(spec.secrets)
-        told.lost.append(f"Secrets ({names}) are not carried, by value or otherwise: {secret_store}")
+        notices.lost.append(f"Secrets ({names}) are not carried, by value or otherwise: {secret_store}")
     if spec.workdir:
-        told.lost.append(f"The code in {spec.workdir} is not carried: {code_hint}")
+        notices.lost.append(f"The code in {spec.workdir} is not carried: {code_hint}")
     if spec.data:
-        told.lost.append(f"Data ({', '.join(spec.data)}) is not fetched: let the program read it from where it lies.")
+        notices.lost.append(
+            f"Data ({', '.join(spec.data)}) is not fetched: let the program read it from where it lies."
+        )
     if spec.min_nodes is not None:
-        told.lost.append(f"It does not shrink: num_nodes is {spec.num_nodes}, and {spec.min_nodes} is not tried.")
+        notices.lost.append(f"It does not shrink: num_nodes is {spec.num_nodes}, and {spec.min_nodes} is not tried.")
     for name, hint in _UNKNOWN.items():
         if getattr(spec, name) != getattr(_USUAL, name):
-            told.lost.append(f"`{name}` has no meaning there: {hint}")
+            notices.lost.append(f"`{name}` has no meaning there: {hint}")
     if spec.checkpoint.every == "auto":
-        told.lost.append("`checkpoint.every: auto` needs Muster's server: give a duration, or let the program decide.")
-    told.notes.append("Muster does not watch this job: queues, budgets, restarts and records are the service's own.")
-    told.notes.append(
+        notices.lost.append(
+            "`checkpoint.every: auto` needs Muster's server: give a duration, or let the program decide."
+        )
+    notices.notes.append("Muster does not watch this job: queues, budgets, restarts and records are the service's own.")
+    notices.notes.append(
         "The image needs bash; ranks get RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT as usual."
     )
 

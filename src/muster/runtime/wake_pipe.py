@@ -15,7 +15,7 @@ from muster import wire
 from muster.runtime import processes
 from muster.runtime.folder import Folder
 
-_HEARD: Final = (signal.SIGCHLD, signal.SIGUSR1, signal.SIGTERM, signal.SIGINT)
+_HANDLED: Final = (signal.SIGCHLD, signal.SIGUSR1, signal.SIGTERM, signal.SIGINT)
 
 
 class WakePipe:
@@ -36,9 +36,9 @@ class WakePipe:
         for signum in (signal.SIGTERM, signal.SIGINT):
             signal.signal(signum, self._terminate)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _HEARD)  # `boot` blocks them until this point
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _HANDLED)  # `boot` blocks them until this point
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         try:
             os.write(self._write, b"\0")
         except BlockingIOError:
@@ -65,9 +65,9 @@ class Commands:
     source numbers its own. Several writers may write the orders file, so there any different command is new,
     whatever its number."""
 
-    def __init__(self, folder: Folder, bell: WakePipe, orders: str | None = None) -> None:
+    def __init__(self, folder: Folder, wake_pipe: WakePipe, orders: str | None = None) -> None:
         self._folder = folder
-        self._bell = bell
+        self._wake_pipe = wake_pipe
         self._orders = Path(orders) if orders else None
         self._ordered: wire.Command | None = None
         self._posted: collections.deque[wire.Command] = collections.deque()
@@ -76,7 +76,7 @@ class Commands:
     def post(self, command: wire.Command) -> None:
         """Called by the shipper's thread, which makes sure that the command is new."""
         self._posted.append(command)
-        self._bell.ring()
+        self._wake_pipe.wake()
 
     def take(self) -> list[wire.Command]:
         """The commands since the last call."""
@@ -100,7 +100,7 @@ def _read(path: Path) -> wire.Command | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError) as error:
-        processes.complain(f"{path.name} makes no sense: {error!r}")
+        processes.log_line(f"{path.name} makes no sense: {error!r}")
         return None
 
 

@@ -26,7 +26,7 @@ from muster.foreign.protobuf import (
     whole,
 )
 from muster.foreign.tfrecord import Damage
-from muster.track.exporters.lanes import crc32c_long, crc32c_rows, masked_rows
+from muster.track.exporters.crc32c_batch import crc32c_long, crc32c_rows, masked_rows
 
 _BATCH: Final = 8192  # records verified at a time
 _BATCH_BYTES: Final = 16 << 20

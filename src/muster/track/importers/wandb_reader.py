@@ -26,7 +26,6 @@ class RunRecord:
     host: str = ""
     commit: str = ""
     remote: str = ""
-    starting_step: int = 0
     started_at: float = 0.0
     tags: list[str] = field(default_factory=list)
     config: dict[str, Any] = field(default_factory=dict)
@@ -89,8 +88,6 @@ def run_of(message: bytes) -> RunRecord:
             made.config = update_of(raw(value)).values
         elif number == 10:
             made.tags.append(text(value))
-        elif number == 14:
-            made.starting_step = signed(value)
         elif number == 17:
             made.started_at = _timestamp(raw(value))
         elif number == 21:

@@ -22,7 +22,7 @@ _PASSPHRASE: Final = "MLFLOW_CRYPTO_KEK_PASSPHRASE"  # noqa: S105  (the variable
 _WEBHOOKS: Final = "MLFLOW_WEBHOOK_SECRET_ENCRYPTION_KEY"
 
 
-def seal_with(own: str) -> None:
+def set_passphrase(own: str) -> None:
     """Makes MLflow encrypt with this passphrase, unless MLflow's own variables are set."""
     crypto: Any = importlib.import_module("mlflow.utils.crypto")
     if not hasattr(crypto, "_muster_init"):
@@ -39,7 +39,7 @@ def seal_with(own: str) -> None:
         models.SqlWebhook.__table__.c.secret.type.cipher = Fernet(base64.urlsafe_b64encode(key))
 
 
-def seal_anew(store: Any) -> int:
+def reencrypt(store: Any) -> int:
     """Re-encrypts the keys of secrets that were encrypted with MLflow's public default; returns how many there were."""
     crypto: Any = importlib.import_module("mlflow.utils.crypto")
     models: Any = importlib.import_module("mlflow.store.tracking.dbmodels.models")

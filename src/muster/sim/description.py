@@ -17,16 +17,16 @@ def describe(
 ) -> list[tuple[str, str]]:
     """Name and value of each setting."""
     start, end = window(jobs)
-    told = [
+    facts = [
         ("trace", f"{trace.ledger.source} ({trace.format})"),
         ("jobs", f"{len(jobs):,} of {trace.ledger.rows:,} rows, submitted within {span(end - start)}"),
     ]
     if load != 1:
-        told.append(("load", f"jobs come {load:g} times as fast as in the trace"))
+        facts.append(("load", f"jobs come {load:g} times as fast as in the trace"))
     clusters = {cluster_words(setup.cluster): None for setup in setups}
-    told += [("cluster", words) for words in clusters]
-    told += [(f"policy {name}", preset.about) for name, preset in policies.items()]
-    return [*told, *_costs(setups[0].costs)]
+    facts += [("cluster", words) for words in clusters]
+    facts += [(f"policy {name}", preset.about) for name, preset in policies.items()]
+    return [*facts, *_costs(setups[0].costs)]
 
 
 def cluster_words(cluster: Cluster) -> str:

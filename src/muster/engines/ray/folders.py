@@ -22,7 +22,7 @@ _RAYS_OWN: Final = ("OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "PYTHONBREAKPOINT
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class NodeFolders:
     scratch: Path  # for all agents of this Muster on the node
     root: Path  # this agent's
     checkpoints: Path
@@ -30,7 +30,7 @@ class Places:
     certificate: Path
 
 
-def make_places(settings: Mapping[str, Any]) -> Places:
+def make_folders(settings: Mapping[str, Any]) -> NodeFolders:
     """Creates the folders, for this user only. Raises EngineError if the folder belongs to another user."""
     name = f"muster-{getpass.getuser()}"
     base = Path(settings["scratch"]) if settings["scratch"] else Path(tempfile.gettempdir()) / name
@@ -42,13 +42,13 @@ def make_places(settings: Mapping[str, Any]) -> Places:
     root = scratch / "nodes" / settings["node"].replace("/", "_") / settings["name"]
     root.mkdir(mode=0o700, parents=True, exist_ok=True)
     checkpoints = Path(settings["checkpoints"]) if settings["checkpoints"] else scratch / "checkpoints"
-    return Places(scratch, root, checkpoints, root / "urls.json", root / "ca.pem")
+    return NodeFolders(scratch, root, checkpoints, root / "urls.json", root / "ca.pem")
 
 
-def keep_package(places: Places) -> Path:
+def copy_package(folders: NodeFolders) -> Path:
     """A copy of the shipped package that stays when Ray deletes its own, because launchers outlive the agent."""
     source = Path(muster.__file__).resolve().parent
-    place = places.scratch / "packages" / source.parent.name
+    place = folders.scratch / "packages" / source.parent.name
     if not place.is_dir():
         place.parent.mkdir(parents=True, exist_ok=True)
         draft = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent))

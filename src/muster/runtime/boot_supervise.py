@@ -23,14 +23,14 @@ TRIES: Final = 3  # launchers that may be killed before the worker is given up
 _LEAVE: Final = (signal.SIGTERM, signal.SIGINT)
 
 
-class Keep:
-    """Supervises the launcher of one worker. `told` is called with the end as soon as it is written,
+class LauncherSupervisor:
+    """Supervises the launcher of one worker. `on_exit` is called with the end as soon as it is written,
     which may be long before the server has it."""
 
-    def __init__(self, folder: Path, linger: float, told: Callable[[wire.WorkerExit], None]) -> None:
+    def __init__(self, folder: Path, linger: float, on_exit: Callable[[wire.WorkerExit], None]) -> None:
         self._folder = Folder(folder)
         self._linger = linger
-        self._told = told
+        self._on_exit = on_exit
         self._end: wire.WorkerExit | None = None
         self._leave_at = float("inf")  # monotonic
         self._leaving = False  # this process was told to exit, or has waited long enough
@@ -50,7 +50,7 @@ class Keep:
             # A launcher that could not read its folder will fail again.
             if deaths >= TRIES or status == 2 or self._leaving:
                 return self._end
-            processes.complain(f"the launcher in {self._folder.path} ended with {status}; another recovers the worker")
+            processes.log_line(f"the launcher in {self._folder.path} ended with {status}; another recovers the worker")
 
     def _start(self, recover: bool) -> int:
         found = processes.stat(os.getpid())
@@ -84,7 +84,7 @@ class Keep:
             self._end = ended
             self._leave_at = time.monotonic() + self._linger
             processes.fault("boot_before_told")
-            self._told(ended)
+            self._on_exit(ended)
             processes.fault("boot_after_told")
 
 

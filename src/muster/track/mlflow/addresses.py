@@ -24,7 +24,7 @@ _PLACE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:|[/\\~.]|.*[/\\]", re.DOTA
 _WORDS: Final = frozenset({"mlflow.trace.spansLocation"})  # a tag that names a table, never an address
 
 
-def check_places(path: str, given: Any) -> None:
+def check_addresses(path: str, given: Any) -> None:
     """Raises Fault if a body, or the parameters of a query, contains an address outside Muster."""
     versions = "/model-versions/" in path
     left: list[Any] = [given]
@@ -38,7 +38,7 @@ def check_places(path: str, given: Any) -> None:
                 _check(str(name), inner, versions)
 
 
-def check_place(name: str, value: str) -> None:
+def check_address(name: str, value: str) -> None:
     """Checks one address in the field `name`."""
     if value and not _OURS.match(value):
         raise _refused(name, value)
@@ -58,7 +58,7 @@ def _check(name: str, value: Any, versions: bool) -> None:
             if not _SOURCE.match(one):
                 raise _refused(name, one)
         elif plain in _FIELDS or (_TAG.fullmatch(plain) and _PLACE.match(one)):
-            check_place(name, one)
+            check_address(name, one)
 
 
 def _refused(name: str, value: str) -> Fault:
