@@ -24,20 +24,26 @@ hold names and ids, never a value, a text or a secret, and nothing is decided by
 run's id.
 """
 HEAD = "| kind | what happened | data |\n|---|---|---|\n"
-TITLES = {
-    "job": "Jobs", "attempt": "Attempts", "worker": "Attempts", "checkpoint": "Attempts", "node": "The cluster",
-    "pool": "The cluster", "queue": "The cluster", "rules": "The cluster", "project": "Access", "token": "Access",
-    "secret": "Access", "auth": "Access", "server": "The server", "messages": "The server",
-}  # fmt: skip
-ORDER = ("Jobs", "Attempts", "The cluster", "Access", "The record", "The server")
+PARTS = {  # title → a part of the name of the payload's module
+    "Jobs": "job_events",
+    "Attempts": "attempt_events",
+    "Entities of the state": ".entities.",
+    "The record": "record_events",
+    "The server": "server_events",
+}
 
 
 def event_kinds_page() -> str:
-    titles = {kind: TITLES.get(kind.split(".")[0], "The record") for kind in KINDS}
-    parts = (
-        f"\n## {title}\n\n{HEAD}" + "".join(_row(kind) for kind in KINDS if titles[kind] == title) for title in ORDER
+    kinds = {title: [kind for kind, cls in KINDS.items() if part in cls.__module__] for title, part in PARTS.items()}
+    assert sum(map(len, kinds.values())) == len(KINDS), "a kind belongs to no part of the page"
+    return INTRODUCTION + "".join(
+        f"\n## {title}\n\n{HEAD}{''.join(_row(kind) for kind in sorted(found, key=_noun))}"
+        for title, found in kinds.items()
     )
-    return INTRODUCTION + "".join(parts)
+
+
+def _noun(kind: str) -> str:
+    return kind.split(".")[0]
 
 
 def _row(kind: str) -> str:

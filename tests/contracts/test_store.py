@@ -308,7 +308,9 @@ class TestJobs:
             job.charges["node"] = 9
             job.spec.envs["A"] = "2"
         store.attempts(job_id)[0].workers.clear()
-        store.events(EventFilter(job=job_id))[0].data.clear()
+        said = store.events(EventFilter(job=job_id))[0].data
+        said.user, said.key = "eve", "twice"
+        said.spec.clear()
         assert picture(store.state()) == before
         check_against_log(store)
 

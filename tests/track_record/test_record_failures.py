@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 
 from muster.core.errors import RecordFailed
 from muster.core.event import SYSTEM, Event
-from muster.core.payload import decode
+from muster.core.payload import KINDS, decode
 from muster.core.record_events import NoteAdded
 from muster.core.server_events import ServerLeads
 from muster.store import records as store_records
@@ -84,7 +84,7 @@ def test_the_rows_of_a_job_that_is_accepted(record: Record, monkeypatch: pytest.
     spec = {"name": "x", "run": "true"}
     data = {"number": 1, "name": "x", "queue": "default", "user": "a", "key": None, "spec": spec}
     event = Event(decode("job.submitted", data), 1.0, "a", "default", "x-1")
-    rows = record.track.submitted.rows_of_event(event, {})
+    rows = record.track.submitted.rows_of_event(event, event.data, {})
     with monkeypatch.context() as patch:
         patch.setattr(store_records, "add_all", broken)
         record.commit.submit(lambda state: Entry([event], rows=rows)).result()
@@ -99,7 +99,7 @@ def test_the_rows_of_a_job_that_is_accepted(record: Record, monkeypatch: pytest.
 def test_what_the_log_says(record: Record, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     job = record.submit()
     with monkeypatch.context() as patch:
-        patch.setitem(event_rows._HANDLERS, kind, broken)
+        patch.setitem(event_rows._HANDLERS, KINDS[kind], broken)
         record.start(job)
         record.end(job, 1)
     (aside,) = record.store.set_aside()

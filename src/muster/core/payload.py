@@ -57,13 +57,11 @@ class Payload:
     @classmethod
     def from_doc(cls: type[P], doc: Doc) -> P:
         """Inverse of `to_doc`, for JSON of this version. Raises KeyError, TypeError or ValueError."""
-        return cls(
-            **{
-                name: doc[name] if decode is None else decode(doc[name])
-                for name, _, decode in cls.CODING
-                if name in doc
-            }
-        )
+        try:
+            return cls(*[doc[name] if decode is None else decode(doc[name]) for name, _, decode in cls.CODING])
+        except KeyError:  # a field is missing, and has its default
+            known = ((name, decode) for name, _, decode in cls.CODING if name in doc)
+            return cls(**{name: doc[name] if decode is None else decode(doc[name]) for name, decode in known})
 
     @classmethod
     def upgrade(cls, doc: Doc, version: int) -> Doc:
