@@ -213,7 +213,7 @@ def policy_file_page() -> str:
         for section in describe(rules, [Queue("desks", "all"), Queue("pretraining", "language")])
         if section.name in SHOWN
     )
-    orders = "".join(f"| `{name}` | {POLICIES.get(name).words} |\n" for name in POLICIES)
+    orders = "".join(f"| `{name}` | {POLICIES.get(name).description} |\n" for name in POLICIES)
     tables = "".join(f"\n## {_heading(model)}\n\n{POLICY_HEAD}{''.join(_policy_rows(model))}" for model in NOTES)
     return (
         f"{POLICY_INTRODUCTION}{POLICY}```\n\nWhat `muster queue rules` says of it, in part:\n{said}\n{POLICY_VALUES}"
