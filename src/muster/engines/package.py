@@ -85,6 +85,12 @@ def worker_package(also: tuple[str, ...] = ()) -> Package:
     return Package(found.hexdigest(), files)
 
 
+@functools.cache
+def worker_archive() -> bytes:
+    """The installed Muster as an archive. To compress it takes longer than to hand a gang over, and every gang asks."""
+    return worker_package().as_zip()
+
+
 def _compiled(root: Path) -> Iterator[tuple[str, bytes]]:
     """Compiled modules, validated by content hash and not by time, so that they work wherever they are unpacked."""
     with tempfile.TemporaryDirectory() as folder:
