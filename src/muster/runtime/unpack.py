@@ -6,6 +6,7 @@ every process that imports a module from an archive compiles it.
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
 import os
@@ -14,8 +15,18 @@ import signal
 import sys
 import zipfile
 from pathlib import Path
+from typing import NoReturn
 
 FAULT = "MUSTER_FAULT_LAUNCHER"  # as in `muster.runtime.processes`
+
+
+def run() -> NoReturn:
+    """Runs `main` and leaves with its status. Nothing is left to clean up: Python would take a sixth of the time that a
+    short worker takes altogether to take its modules apart."""
+    status = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
 
 
 def main() -> int:
@@ -25,8 +36,11 @@ def main() -> int:
         # An early signal must neither kill the process nor be lost; `boot` handles it.
         signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGURG))
         _import_from(unpack(archive, _base(folder)))
+    gc.disable()  # what is imported stays to the end: the collector need not look through it, now or later
     from muster.runtime.boot import main as boot  # noqa: PLC0415  (the archive must not import it)
 
+    gc.freeze()
+    gc.enable()
     return boot()
 
 
