@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 import threading
 import traceback
 from typing import Any
 
+from rigs.kube_apply import copied
 from rigs.kube_edit import condition, delete, edit, unfinalize
 from rigs.kube_kueue import run_kueue
 from rigs.kube_scheduler import schedule
@@ -130,7 +130,8 @@ def _run_job(store: Store, job: Object, pods: list[Object]) -> None:
         **job["status"], **count, "active": len(active), "conditions": conditions,
         "startTime": job["status"].get("startTime") or (None if job["spec"].get("suspend") else now_text()),
     }  # fmt: skip
-    edit(store, job, lambda j: j.update(status=status))
+    if status != job["status"]:  # to edit it would copy it, and mostly for nothing: this looks at every Job there is
+        edit(store, job, lambda j: j.update(status=status))
 
 
 def _steer_job(
@@ -181,7 +182,7 @@ def _try_pod(store: Store, job: Object, index: int) -> None:
 
 
 def _make_pod(store: Store, job: Object, index: int) -> None:
-    template, about = copy.deepcopy(job["spec"]["template"]), job["metadata"]
+    template, about = copied(job["spec"]["template"]), job["metadata"]
     meta = template.get("metadata") or {}
     marks = {
         "batch.kubernetes.io/job-name": about["name"], "batch.kubernetes.io/controller-uid": about["uid"],
@@ -217,7 +218,7 @@ def run_jobsets(store: Store) -> None:
         if child is None:
             owner = {"apiVersion": made["apiVersion"], "kind": "JobSet", "name": about["name"], "uid": about["uid"],
                      "controller": True}  # fmt: skip
-            spec = copy.deepcopy(replicated["template"]["spec"])
+            spec = copied(replicated["template"]["spec"])
             spec["template"]["spec"]["subdomain"] = made["spec"].get("network", {}).get("subdomain") or about["name"]
             meta = {"name": name, "namespace": about["namespace"], "ownerReferences": [owner], "labels": {
                 "jobset.sigs.k8s.io/jobset-name": about["name"], "jobset.sigs.k8s.io/job-index": "0"}}  # fmt: skip

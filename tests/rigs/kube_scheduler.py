@@ -12,17 +12,15 @@ from rigs.kube_store import Object, Store
 
 
 def schedule(store: Store) -> None:
+    pods = store.list("Pod")
+    pending = [p for p in pods if not p["spec"].get("nodeName") and not p["metadata"].get("deletionTimestamp")]
+    if not pending:  # as in most rounds: there is one whenever anything has changed
+        return
     nodes = store.list("Node")
     free = {node["metadata"]["name"]: _room(node) for node in nodes}
-    placed: list[Object] = []
-    pending = []
-    for pod in store.list("Pod"):
-        if pod["spec"].get("nodeName"):
-            if pod["status"].get("phase") not in ("Succeeded", "Failed"):
-                placed.append(pod)
-                _take(free.get(pod["spec"]["nodeName"], {}), pod)
-        elif not pod["metadata"].get("deletionTimestamp"):
-            pending.append(pod)
+    placed = [p for p in pods if p["spec"].get("nodeName") and p["status"].get("phase") not in ("Succeeded", "Failed")]
+    for pod in placed:
+        _take(free.get(pod["spec"]["nodeName"], {}), pod)
     for pod in sorted(pending, key=lambda p: (p["metadata"]["creationTimestamp"], p["metadata"]["name"])):
         why: dict[str, int] = {}
         fit = [

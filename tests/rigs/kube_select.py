@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import Any
 
@@ -59,5 +60,6 @@ def _matches(labels: dict[str, str], part: str) -> bool:
     return name[1:] not in labels if name.startswith("!") else name in labels
 
 
-def _split(selector: str) -> list[str]:
-    return [part for part in re.split(r",(?![^(]*\))", selector) if part.strip()]
+@functools.cache  # asked for every object of every list
+def _split(selector: str) -> tuple[str, ...]:
+    return tuple(part for part in re.split(r",(?![^(]*\))", selector) if part.strip())

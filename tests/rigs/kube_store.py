@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import re
 import secrets
 import threading
@@ -14,6 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from rigs import kube_apply
+from rigs.kube_apply import copied
 from rigs.kube_select import matches_fields, matches_labels
 
 Object = dict[str, Any]
@@ -117,7 +117,7 @@ class Store:
             ]
 
     def create(self, item: Object, manager: str = "unknown", dry: bool = False, fields: bool = True) -> Object:
-        item = copy.deepcopy(item)
+        item = copied(item)
         kind, about = BY_NAME[item["kind"]], item.setdefault("metadata", {})
         with self.lock:
             if kind.namespaced and ("", about.get("namespace", "")) not in self.items["Namespace"]:
@@ -149,7 +149,7 @@ class Store:
             given = about.get("resourceVersion")
             if given and given != before["metadata"]["resourceVersion"]:
                 raise ApiError(409, "Conflict", "the object has been modified; please apply your changes to the latest")
-            return self._write(kind, before, copy.deepcopy(item), manager, subresource, dry)
+            return self._write(kind, before, copied(item), manager, subresource, dry)
 
     def edit(
         self, kind: str, namespace: str, name: str, change: Callable[[Object], None], manager: str = "cluster"
@@ -159,7 +159,7 @@ class Store:
             before = self.find(kind, namespace, name)
             if before is None:
                 return
-            after = copy.deepcopy(before)
+            after = copied(before)
             change(after)
             if after != before:
                 self._write(BY_NAME[kind], before, after, manager, "all", False)
@@ -169,7 +169,7 @@ class Store:
     ) -> Object:
         with self.lock:
             before = self.get(kind.kind, namespace, name)
-            after = copy.deepcopy(kube_apply.merge_patch(before, body))
+            after = copied(kube_apply.merge_patch(before, body))
             given = body.get("metadata", {}).get("resourceVersion")
             if given and given != before["metadata"]["resourceVersion"]:
                 raise ApiError(409, "Conflict", "the object has been modified")
@@ -197,7 +197,7 @@ class Store:
     def delete(self, kind: str, namespace: str, name: str, options: Object | None = None, dry: bool = False) -> Object:
         options = options or {}
         with self.lock:
-            item = copy.deepcopy(self.get(kind, namespace, name))
+            item = copied(self.get(kind, namespace, name))
             about = item["metadata"]
             wanted = options.get("preconditions") or {}
             for field in ("uid", "resourceVersion"):
@@ -244,7 +244,7 @@ class Store:
 
     def _write(self, kind: Kind, before: Object, after: Object, manager: str, subresource: str, dry: bool) -> Object:
         if subresource == "status":
-            after = {**copy.deepcopy(before), "status": after.get("status", {})}
+            after = {**copied(before), "status": after.get("status", {})}
         elif kind.status and subresource != "all":
             after["status"] = before.get("status", {})
         for name in ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"):
@@ -287,7 +287,7 @@ class Store:
             before = self.items[item["kind"]].pop(key, None)
             if before is not None:
                 self.version += 1
-                item = copy.deepcopy(item)
+                item = copied(item)
                 item["metadata"]["resourceVersion"] = str(self.version)
                 self.changes.append(Change(self.version, "DELETED", item["kind"], item, before))
                 self.changed.notify_all()

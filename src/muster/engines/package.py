@@ -30,7 +30,7 @@ PARTS: Final = (
 MAIN: Final = "__main__.py"
 # The modules that every launcher imports, shipped compiled for nodes with the same Python.
 COMPILED: Final = ("__init__.py", "wire.py", "inherited.py", "masking.py", "runtime")
-_MAIN_TEXT: Final = b"import sys\n\nfrom muster.runtime.unpack import main\n\nsys.exit(main())\n"
+_MAIN_TEXT: Final = b"from muster.runtime.unpack import run\n\nrun()\n"
 _NO_TIME: Final = (1980, 1, 1, 0, 0, 0)  # the earliest date of an archive, so that equal content is an equal archive
 
 
@@ -83,6 +83,12 @@ def worker_package(also: tuple[str, ...] = ()) -> Package:
         found.update(f"{path}\0{len(content)}\0".encode())
         found.update(content)
     return Package(found.hexdigest(), files)
+
+
+@functools.cache
+def worker_archive() -> bytes:
+    """The installed Muster as an archive. To compress it takes longer than to hand a gang over, and every gang asks."""
+    return worker_package().as_zip()
 
 
 def _compiled(root: Path) -> Iterator[tuple[str, bytes]]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import platform
 import re
 import shlex
 import shutil
@@ -39,9 +38,11 @@ import json, sys
 from importlib import metadata
 found, folders = {}, [path for path in sys.path if path]
 for one in metadata.distributions(path=folders):
-    name = one.metadata["Name"]
-    if name and name not in found:
-        found[name] = one.version
+    text = one.read_text("METADATA") or one.read_text("PKG-INFO") or one.read_text("") or ""
+    head = text.partition("\\n\\n")[0].splitlines()  # `one.metadata` would parse the whole description as an e-mail
+    about = dict(line.split(": ", 1) for line in reversed(head) if ": " in line)
+    if about.get("Name") and about["Name"] not in found:
+        found[about["Name"]] = about.get("Version")
 python = {"version": sys.version.split()[0], "executable": sys.executable, "prefix": sys.prefix}
 sys.stdout.write(json.dumps({"python": python, "packages": found, "folders": folders}))
 """
@@ -97,13 +98,14 @@ def python_of(command: str, environment: Mapping[str, str], workdir: str) -> str
 
 def host() -> dict[str, Any]:
     """A description of the machine."""
-    cpu = platform.machine()
+    machine = os.uname()  # `platform` takes as long to import as a launcher takes for all else here
+    cpu = machine.machine
     with suppress(OSError):
         named = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
         cpu = named[1] if named else cpu
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     cpus = len(os.sched_getaffinity(0))
-    return {"name": platform.node(), "kernel": platform.release(), "cpu": cpu, "cpus": cpus, "memory": memory}
+    return {"name": machine.nodename, "kernel": machine.release, "cpu": cpu, "cpus": cpus, "memory": memory}
 
 
 def image_of(environment: Mapping[str, str], root: Path = Path("/")) -> str:

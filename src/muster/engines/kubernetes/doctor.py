@@ -16,7 +16,7 @@ from muster.engines.kubernetes.client import NAMESPACES, NODES, REVIEWS, KubeCli
 from muster.engines.kubernetes.faults import ROLES
 from muster.engines.kubernetes.link import KUEUE
 from muster.engines.kubernetes.settings import KubeSettings
-from muster.engines.package import worker_package
+from muster.engines.package import worker_archive
 
 MAP_BYTES: Final = 1 << 20  # the size limit of a ConfigMap
 # The rights that the engine needs in a namespace: group, kind, verbs. docs/kubernetes.md has the same list.
@@ -159,7 +159,7 @@ def _queues(client: KubeClient, settings: KubeSettings, namespace: str) -> Itera
 
 
 def _worker_side(home: Home) -> Iterator[Finding]:
-    size = len(worker_package().as_zip()) * 4 // 3  # as base64
+    size = len(worker_archive()) * 4 // 3  # as base64
     if size < MAP_BYTES:
         yield Finding("ok", "package", f"the launcher takes {size // 1024} KiB of a ConfigMap's 1024")
     else:

@@ -33,7 +33,7 @@ from muster.engines.kubernetes.render import (
     secret_name,
 )
 from muster.engines.kubernetes.settings import GANG_FOLDER, INSTALLATION, JOB, KubeSettings, checkpoint_dir
-from muster.engines.package import worker_package
+from muster.engines.package import worker_archive
 from muster.engines.remote import Held
 
 CA_FILE: Final = "ca.pem"
@@ -77,7 +77,7 @@ def hand_over(
 def ship_package(client: KubeClient, namespace: str, settings: KubeSettings, there: bool) -> Held | None:
     """Creates the launcher's package for all gangs of a namespace. Returns None when it is there.
     `there`: it was there before, so only check that it still is."""
-    package = worker_package().as_zip()
+    package = worker_archive()
     try:
         if not there or not client.touch(CONFIG_MAPS.path(namespace, package_name(settings, package))):
             client.apply(package_map(settings, package, namespace))
@@ -132,7 +132,7 @@ def _objects(gang: GangLaunch, settings: KubeSettings, home: Home) -> list[Objec
     authority = home.ca_file
     if authority:
         launch = replace(launch, ca_file=f"{GANG_FOLDER}/{CA_FILE}")
-    package = package_name(settings, worker_package().as_zip())
+    package = package_name(settings, worker_archive())
     objects = manifests(gang, settings, gang_json(launch, settings.port), package)
     for made in objects:
         if made["kind"] == "Secret" and authority:
