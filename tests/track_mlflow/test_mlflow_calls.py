@@ -195,6 +195,20 @@ class TestRuns:
         assert table.found("dataset.name = 'c4' and dataset.context IN ('train', 'test')") != []
         assert table.found("dataset.digest != 'v3'") == []
 
+    def test_inputs_and_outputs_are_in_the_order_of_logging(self, table: Table) -> None:
+        run = table.new_run()
+        for names in (["zeta", "beta", "omega"], ["mid", "zeta", "aaa"]):
+            given = [{"dataset": {"name": n, "digest": "1", "source_type": "local", "source": "s"}} for n in names]
+            table.post("runs/log-inputs", run_id=run, datasets=given)
+            table.record.moment[0] += 1
+        table.post("runs/log-inputs", run_id=run, models=[{"model_id": f"m-{n}"} for n in (5, 1, 4)])
+        table.post("runs/outputs", run_id=run, models=[{"model_id": f"m-{n}", "step": n} for n in (9, 6, 8)])
+        found = table.run(run)
+        names = [one["dataset"]["name"] for one in found["inputs"]["dataset_inputs"]]
+        assert names == ["zeta", "beta", "omega", "mid", "aaa"]
+        assert [one["model_id"] for one in found["inputs"]["model_inputs"]] == ["m-5", "m-1", "m-4"]
+        assert [one["model_id"] for one in found["outputs"]["model_outputs"]] == ["m-9", "m-6", "m-8"]
+
     def test_deleted_and_restored(self, table: Table) -> None:
         run = table.new_run(run_name="gone")
         table.post("runs/delete", run_id=run)

@@ -144,19 +144,21 @@ def _tags(connection: Connection, rows: Sequence[Any]) -> Parts:
 
 
 def _inputs(connection: Connection, ids: Sequence[str]) -> tuple[Parts, Parts, Parts]:
-    """Data sets and logged models that runs read, and logged models that they made."""
+    """Data sets and logged models that runs read, and logged models that they made, in the order of logging."""
     data: Parts = defaultdict(list)
     read: Parts = defaultdict(list)
     made: Parts = defaultdict(list)
     refs = [f"run:{run}" for run in ids]
     into = (links.c.target, links.c.source, links.c.doc)
-    for target, source, doc in _of_runs(connection, refs, into, links.c.target, links.c.role == "reads"):
+    given = (links.c.time, links.c.source)
+    for target, source, doc in _of_runs(connection, refs, into, links.c.target, links.c.role == "reads", order=given):
         if source.startswith("data:"):
             data[target[4:]].append(_dataset(source[5:], loads(doc)))
         elif source.startswith(MODEL):
             read[target[4:]].append(json.dumps({"model_id": source[len(MODEL) :]}))
     out = (links.c.source, links.c.target, links.c.doc)
-    for source, target, doc in _of_runs(connection, refs, out, links.c.source, links.c.target.like(f"{MODEL}%")):
+    to_model, given = links.c.target.like(f"{MODEL}%"), (links.c.time, links.c.target)
+    for source, target, doc in _of_runs(connection, refs, out, links.c.source, to_model, order=given):
         made[source[4:]].append(json.dumps({"model_id": target[len(MODEL) :], "step": loads(doc).get("step", 0)}))
     return data, read, made
 
@@ -188,10 +190,17 @@ class _Heads(dict[str, str]):
         return found
 
 
-def _of_runs(connection: Connection, ids: Sequence[str], columns: Sequence[Any], by: Any, *where: Any) -> Iterable[Any]:
+def _of_runs(
+    connection: Connection,
+    ids: Sequence[str],
+    columns: Sequence[Any],
+    by: Any,
+    *where: Any,
+    order: Sequence[Any] = (),
+) -> Iterable[Any]:
     """Plain tuples from the driver: a page may have tens of thousands of them."""
     for start in range(0, len(ids), _CHUNK):
-        statement = select(*columns).where(by.in_(ids[start : start + _CHUNK]), *where)
+        statement = select(*columns).where(by.in_(ids[start : start + _CHUNK]), *where).order_by(*order)
         result = connection.execute(statement)
         assert result.cursor is not None
         yield from result.cursor.fetchall()

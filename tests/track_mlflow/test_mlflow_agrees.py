@@ -1,0 +1,70 @@
+"""Muster and MLflow's own server answer the same: one script of the real client, run against each of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from live import LiveServer
+from mlflow_kit import mlflow_server, with_client, with_uri
+
+SCRIPT = """
+from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, RunTag
+from mlflow.exceptions import MlflowException
+
+client = mlflow.MlflowClient()
+experiment = client.create_experiment("agrees")
+
+def part(function):
+    try:
+        out[function.__name__] = function()
+    except MlflowException as error:
+        out[function.__name__] = [error.error_code, error.message[:200]]
+
+def new_run(name="r"):
+    return client.create_run(experiment, run_name=name).info.run_id
+
+def new_version(model, **given):
+    run = new_run()
+    return client.create_model_version(model, f"{client.get_run(run).info.artifact_uri}/model", run, **given)
+
+def refused(call, *given):
+    try:
+        return call(*given)
+    except MlflowException as error:
+        return [error.error_code, error.get_http_status_code()]
+
+@part
+def inputs():
+    run = new_run()
+    for names in (["zeta", "beta", "omega", "alpha"], ["mid", "zeta", "aaa"]):
+        given = [DatasetInput(Dataset(n, n[::-1], "local", "s"), [InputTag("mlflow.data.context", n)]) for n in names]
+        client.log_inputs(run, given)
+    listed = client.search_runs([experiment], f"run_id = '{run}'")
+    return [[one.dataset.name for one in found.inputs.dataset_inputs] for found in (client.get_run(run), *listed)]
+"""
+
+
+@dataclass
+class Answers:
+    muster: dict[str, Any]
+    mlflow: dict[str, Any]
+
+    def agreed(self, name: str) -> Any:
+        """What both answered."""
+        assert self.muster[name] == self.mlflow[name]
+        return self.muster[name]
+
+
+@pytest.fixture(scope="module")
+def answers(muster: LiveServer, tmp_path_factory: pytest.TempPathFactory) -> Answers:
+    folder = tmp_path_factory.mktemp("theirs")
+    with mlflow_server(folder) as url:
+        theirs = with_uri(url, SCRIPT, folder)
+    return Answers(with_client(muster, SCRIPT), theirs)
+
+
+def test_inputs_are_in_the_order_of_logging(answers: Answers) -> None:
+    assert answers.agreed("inputs") == [["zeta", "beta", "omega", "alpha", "mid", "aaa"]] * 2
