@@ -44,6 +44,15 @@ def inputs():
         client.log_inputs(run, given)
     listed = client.search_runs([experiment], f"run_id = '{run}'")
     return [[one.dataset.name for one in found.inputs.dataset_inputs] for found in (client.get_run(run), *listed)]
+
+@part
+def large_batch():
+    run = new_run()
+    params = [Param(f"p{n}", "p" * 6000) for n in range(100)]
+    tags = [RunTag(f"t{n}", "t" * 8000) for n in range(100)]
+    client.log_batch(run, [Metric(f"m{n}", n, 5, n) for n in range(800)], params, tags)
+    data = client.get_run(run).data
+    return [sum(len(text) for text in [*data.params.values(), *data.tags.values()]) > 1_000_000, len(data.metrics)]
 """
 
 
@@ -68,3 +77,7 @@ def answers(muster: LiveServer, tmp_path_factory: pytest.TempPathFactory) -> Ans
 
 def test_inputs_are_in_the_order_of_logging(answers: Answers) -> None:
     assert answers.agreed("inputs") == [["zeta", "beta", "omega", "alpha", "mid", "aaa"]] * 2
+
+
+def test_a_batch_of_more_than_a_million_bytes(answers: Answers) -> None:
+    assert answers.agreed("large_batch") == [True, 800]

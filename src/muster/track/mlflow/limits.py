@@ -18,7 +18,6 @@ EXPERIMENT_NAME_MAX: Final = 500
 METRICS_MAX: Final = 1000  # per batch
 PARAMS_MAX: Final = 100  # params, or tags, per batch
 BATCH_MAX: Final = 1000  # all together
-BATCH_BYTES: Final = 1_000_000
 _SEE_DOCS: Final = " See the API docs for more information about request parameters."
 _NAME: Final = re.compile(r"[/\w.\- :]*")
 _RUN_ID: Final = re.compile(r"[a-zA-Z0-9][\w\-]{0,255}")
