@@ -53,6 +53,22 @@ def large_batch():
     client.log_batch(run, [Metric(f"m{n}", n, 5, n) for n in range(800)], params, tags)
     data = client.get_run(run).data
     return [sum(len(text) for text in [*data.params.values(), *data.tags.values()]) > 1_000_000, len(data.metrics)]
+
+@part
+def quoted_keys():
+    run = new_run("quoted")
+    client.log_param(run, "my key", "x")
+    client.set_tag(run, "a.b/c d", "y")
+    client.log_metric(run, "val loss", 2.0)
+    texts = (
+        "params.'my key' = 'x'", 'params."my key" = "x"', "params.`my key` = 'x'", "`params`.`my key` = 'x'",
+        "tags.'a.b/c d' LIKE 'y%'", "metrics.'val loss'>=1 and params.'my key'='x'", "params.'`my key`' IS NOT NULL",
+        "attributes.'run_name' = 'quoted'", "params.'my' = 'x'", "params.'my key' = 'other'",
+    )
+    found = {text: [one.info.run_name for one in client.search_runs([experiment], text)] for text in texts}
+    orders = ("metrics.'val loss' DESC", 'metrics."val loss" DESC', "metrics.`val loss` DESC")
+    first = [client.search_runs([experiment], order_by=[one])[0].info.run_name for one in orders]
+    return [found, first, [refused(client.search_runs, [experiment], one) for one in ("'params'.x = 'y'", "params.'x")]]
 """
 
 
@@ -81,3 +97,10 @@ def test_inputs_are_in_the_order_of_logging(answers: Answers) -> None:
 
 def test_a_batch_of_more_than_a_million_bytes(answers: Answers) -> None:
     assert answers.agreed("large_batch") == [True, 800]
+
+
+def test_keys_in_any_quotes(answers: Answers) -> None:
+    found, first, refused = answers.agreed("quoted_keys")
+    assert [len(names) for names in found.values()] == [1] * 8 + [0] * 2
+    assert first == ["quoted"] * 3
+    assert refused == [["INVALID_PARAMETER_VALUE", 400]] * 2

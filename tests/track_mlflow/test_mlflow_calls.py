@@ -35,6 +35,10 @@ FILTERS: list[tuple[str, list[str]]] = [
     ("tags.Team LIKE 't%'", []),
     ("tags.Team ILIKE 't%'", ["r0", "r1", "r2", "r3"]),
     ('tags."Team" = "T3"', ["r3"]),
+    ("tags.'Team' = 'T3' and `params`.'lr' = '1e-3'", ["r3"]),
+    ("tags.'`Team`' = 'T2'", ["r2"]),
+    ("metrics.'loss' < 1 AND attributes.'run_name' = 'r0'", ["r0"]),
+    ("`run_name` = 'r1'", ["r1"]),
     ("attributes.status = 'FAILED'", ["r2"]),
     ("start_time > 1000 and start_time <= 3000", ["r2", "r3"]),
     ("run_name = 'r1'", ["r1"]),
@@ -47,6 +51,7 @@ ORDERS: list[tuple[list[str], list[str]]] = [
     ([], ["r3", "r2", "r1", "r0"]),
     (["metrics.loss ASC"], ["r0", "r2", "r1", "r3"]),
     (["metrics.loss DESC"], ["r2", "r0", "r1", "r3"]),
+    (["metrics.'loss' DESC"], ["r2", "r0", "r1", "r3"]),
     (["params.lr", "start_time"], ["r0", "r1", "r2", "r3"]),
     (["status asc", "attribute.start_time ASC"], ["r2", "r0", "r1", "r3"]),
 ]
@@ -65,6 +70,9 @@ NO_FILTERS = [
     "name = 'x'",
     "('a')",
     "metrics.x 1",
+    "'params'.x = 'y'",
+    "`params.x` = 'y'",
+    "params.'x = 'y'",
 ]
 
 
