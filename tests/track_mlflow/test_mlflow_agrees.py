@@ -69,6 +69,14 @@ def quoted_keys():
     orders = ("metrics.'val loss' DESC", 'metrics."val loss" DESC', "metrics.`val loss` DESC")
     first = [client.search_runs([experiment], order_by=[one])[0].info.run_name for one in orders]
     return [found, first, [refused(client.search_runs, [experiment], one) for one in ("'params'.x = 'y'", "params.'x")]]
+
+@part
+def deleted_version():
+    client.create_registered_model("shrinks")
+    new_version("shrinks")
+    before = client.get_registered_model("shrinks").last_updated_timestamp
+    client.delete_model_version("shrinks", "1")
+    return client.get_registered_model("shrinks").last_updated_timestamp > before
 """
 
 
@@ -104,3 +112,7 @@ def test_keys_in_any_quotes(answers: Answers) -> None:
     assert [len(names) for names in found.values()] == [1] * 8 + [0] * 2
     assert first == ["quoted"] * 3
     assert refused == [["INVALID_PARAMETER_VALUE", 400]] * 2
+
+
+def test_a_deleted_version_touches_its_model(answers: Answers) -> None:
+    assert answers.agreed("deleted_version") is True
