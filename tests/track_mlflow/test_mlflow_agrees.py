@@ -71,6 +71,33 @@ def quoted_keys():
     return [found, first, [refused(client.search_runs, [experiment], one) for one in ("'params'.x = 'y'", "params.'x")]]
 
 @part
+def descriptions():
+    client.create_registered_model("plain")
+    client.create_registered_model("told", description="about it")
+    first = new_version("plain")
+    second = new_version("plain", description="second")
+    found = {
+        "model": [client.get_registered_model(name).description for name in ("plain", "told")],
+        "searched": [one.description for one in client.search_registered_models(order_by=["name"])],
+        "created": [first.description, second.description],
+        "got": [client.get_model_version("plain", number).description for number in ("1", "2")],
+        "versions": [one.description for one in client.search_model_versions("name = 'plain'")],
+        "latest": [one.description for one in client.get_latest_versions("plain")],
+        "updated": [client.update_registered_model("told", text).description for text in ("new", "")],
+        "version updated": [client.update_model_version("plain", "2", text).description for text in ("new", "")],
+        "after": [client.get_registered_model("told").description, client.get_model_version("plain", "2").description],
+    }
+    client.transition_model_version_stage("plain", "1", "Staging")
+    client.set_registered_model_alias("plain", "best", "1")
+    found["moved"] = client.get_model_version("plain", "1").description
+    found["by alias"] = client.get_model_version_by_alias("plain", "best").description
+    mlflow.genai.register_prompt("asking", "Say {{x}}")
+    mlflow.genai.register_prompt("asking", "Tell {{x}}", commit_message="better")
+    found["prompts"] = [mlflow.genai.load_prompt("asking", version=number).commit_message for number in (1, 2)]
+    found["prompt"] = [one.description for one in mlflow.genai.search_prompts()]
+    return found
+
+@part
 def deleted_version():
     client.create_registered_model("shrinks")
     new_version("shrinks")
@@ -112,6 +139,13 @@ def test_keys_in_any_quotes(answers: Answers) -> None:
     assert [len(names) for names in found.values()] == [1] * 8 + [0] * 2
     assert first == ["quoted"] * 3
     assert refused == [["INVALID_PARAMETER_VALUE", 400]] * 2
+
+
+def test_a_description_that_was_not_given_is_empty(answers: Answers) -> None:
+    found = answers.agreed("descriptions")
+    assert found["model"] == ["", "about it"]
+    assert found["created"] == found["got"] == ["", "second"]
+    assert found["prompts"] == ["", "better"]
 
 
 def test_a_deleted_version_touches_its_model(answers: Answers) -> None:
