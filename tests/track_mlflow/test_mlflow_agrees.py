@@ -104,6 +104,12 @@ def deleted_version():
     before = client.get_registered_model("shrinks").last_updated_timestamp
     client.delete_model_version("shrinks", "1")
     return client.get_registered_model("shrinks").last_updated_timestamp > before
+
+@part
+def negative_experiment():
+    calls = (client.get_experiment, client.delete_experiment, client.create_run)
+    found = [refused(call, number) for call in calls for number in ("-1", "-77")]
+    return [*found, [one.info.run_id for one in client.search_runs(["-1"])], refused(client.get_experiment, "x")]
 """
 
 
@@ -150,3 +156,8 @@ def test_a_description_that_was_not_given_is_empty(answers: Answers) -> None:
 
 def test_a_deleted_version_touches_its_model(answers: Answers) -> None:
     assert answers.agreed("deleted_version") is True
+
+
+def test_no_experiment_has_a_negative_id(answers: Answers) -> None:
+    missing = ["RESOURCE_DOES_NOT_EXIST", 404]
+    assert answers.agreed("negative_experiment") == [*[missing] * 6, [], ["INVALID_PARAMETER_VALUE", 400]]

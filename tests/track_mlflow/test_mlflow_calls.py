@@ -118,6 +118,12 @@ class TestExperiments:
             table.post("experiments/create", name="a")
         with refused("RESOURCE_DOES_NOT_EXIST", "No Experiment with id=77 exists"):
             table.get("experiments/get", experiment_id="77")
+        with refused("RESOURCE_DOES_NOT_EXIST", "No Experiment with id=-1 exists"):
+            table.get("experiments/get", experiment_id="-1")
+        assert table.found(experiment_ids=["-1"]) == []
+        for number in (2**63, -(2**63) - 1):
+            with refused(match="Experiment ID must be a valid integer"):
+                table.get("experiments/get", experiment_id=str(number))
         with refused(match="Experiment ID must be a valid integer"):
             table.get("experiments/get", experiment_id="x")
         with refused(match="Missing value for required parameter 'name'"):

@@ -139,11 +139,13 @@ def check_run_id(run_id: str) -> str:
 
 
 def experiment_number(experiment_id: Any) -> int:
+    """The number of an id. One below zero is a number too: there is just no such experiment."""
+    found: int | None
     try:
         found = int(experiment_id)
     except (TypeError, ValueError):
-        found = -1
-    if found not in range(2**63):
+        found = None
+    if found is None or found not in _INTS:
         raise Fault(f"Invalid experiment ID '{experiment_id}'. Experiment ID must be a valid integer.")
     return found
 
