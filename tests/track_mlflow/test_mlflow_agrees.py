@@ -110,6 +110,24 @@ def negative_experiment():
     calls = (client.get_experiment, client.delete_experiment, client.create_run)
     found = [refused(call, number) for call in calls for number in ("-1", "-77")]
     return [*found, [one.info.run_id for one in client.search_runs(["-1"])], refused(client.get_experiment, "x")]
+
+@part
+def same_step_and_time():
+    found = {}
+    nan = float("nan")
+    for name, values in {
+        "falls": [2.0, 1.0], "rises": [1.0, 2.0], "hill": [1.0, 3.0, 2.0],
+        "nan after": [1.0, nan], "nan before": [nan, 1.0], "nan and negative": [nan, -1.0],
+    }.items():
+        run = new_run()
+        for value in values:
+            client.log_metric(run, "one", value, timestamp=5, step=1)
+        client.log_batch(run, [Metric("batch", value, 5, 1) for value in values], [], [])
+        client.log_metric(run, "later", 9.0, timestamp=4, step=1)
+        client.log_metric(run, "later", 1.0, timestamp=5, step=1)
+        data = client.get_run(run).data.metrics
+        found[name] = [str(data["one"]), str(data["batch"]), data["later"], len(client.get_metric_history(run, "one"))]
+    return found
 """
 
 
@@ -161,3 +179,11 @@ def test_a_deleted_version_touches_its_model(answers: Answers) -> None:
 def test_no_experiment_has_a_negative_id(answers: Answers) -> None:
     missing = ["RESOURCE_DOES_NOT_EXIST", 404]
     assert answers.agreed("negative_experiment") == [*[missing] * 6, [], ["INVALID_PARAMETER_VALUE", 400]]
+
+
+def test_of_two_values_at_one_step_and_time_the_greater_is_the_last(answers: Answers) -> None:
+    found = answers.agreed("same_step_and_time")
+    assert {name: values[0] for name, values in found.items()} == {
+        "falls": "2.0", "rises": "2.0", "hill": "3.0", "nan after": "1.0", "nan before": "1.0",
+        "nan and negative": "nan",
+    }  # fmt: skip
