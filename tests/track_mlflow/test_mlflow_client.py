@@ -6,6 +6,7 @@ import pytest
 
 from live import LiveServer
 from mlflow_kit import with_client
+from muster.cli.main import main
 
 EVERYTHING = """
 from pathlib import Path
@@ -142,6 +143,38 @@ def test_the_client(muster: LiveServer, uri: str) -> None:
     assert found["child"] == ["child"]
     assert found["predicted"] == pytest.approx(6.0)
     assert (found["model"], found["trace"]) == ("line", ["span"])
+
+
+NAMES = """
+import mlflow.tracking
+mlflow.set_experiment("named")
+with mlflow.start_run(run_name="baseline"):
+    mlflow.log_param("lr", 1)
+with mlflow.start_run() as run:
+    mlflow.set_tag("mlflow.runName", "tagged later")
+client = mlflow.MlflowClient()
+client.update_run(client.create_run(run.info.experiment_id).info.run_id, name="renamed")
+"""
+
+
+@pytest.mark.parametrize("words", [(), ("-c", "params.lr")])
+def test_runs_have_their_names_in_muster(
+    muster: LiveServer, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with_client(muster, NAMES)
+    monkeypatch.setenv("MUSTER_HOME", str(muster.home))
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.delenv("MUSTER_URL", raising=False)
+    monkeypatch.delenv("MUSTER_TOKEN", raising=False)
+    names = "name in (baseline, 'tagged later', renamed)"
+    assert main(("runs", f"source = mlflow and {names}", "--sort", "name", *words)) == 0
+    head, *rows = capsys.readouterr().out.splitlines()
+    assert head.split()[:3] == ["id", "name", "phase"]
+    assert {row[head.index("name") : head.index("phase")].strip() for row in rows} == {
+        "baseline",
+        "tagged later",
+        "renamed",
+    }
 
 
 @pytest.mark.parametrize(
