@@ -22,6 +22,11 @@ with mlflow.start_run(run_name="parent") as parent:
     mlflow.log_input(mlflow.data.from_pandas(frame, name="tiny"), context="training")
     mlflow.log_text("hello", "notes/hello.txt")
     mlflow.log_dict({"k": [1]}, "config.json")
+    for number in range(20):
+        path = Path("tree-{URI}", *["deep"] * (number % 2), f"{number}.txt")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(str(number))
+    mlflow.log_artifacts("tree-{URI}", "tree")
     with mlflow.start_run(run_name="child", nested=True):
         mlflow.log_metric("loss", 2.0)
 client = mlflow.MlflowClient()
@@ -35,6 +40,8 @@ out["special"] = [str(run.data.metrics["a"]), str(run.data.metrics["b"])]
 out["data"] = [one.dataset.name for one in run.inputs.dataset_inputs]
 out["files"] = sorted(one.path for one in client.list_artifacts(run.info.run_id))
 out["below"] = [one.path for one in client.list_artifacts(run.info.run_id, "notes")]
+tree = Path(mlflow.artifacts.download_artifacts(f"{run.info.artifact_uri}/tree"))
+out["tree"] = sorted([path.relative_to(tree).as_posix(), path.read_text()] for path in tree.rglob("*.txt"))
 out["text"] = mlflow.artifacts.load_text(f"{run.info.artifact_uri}/notes/hello.txt")
 out["child"] = [
     one.info.run_name
@@ -137,7 +144,8 @@ def test_the_client(muster: LiveServer, uri: str) -> None:
     assert found["history"] == [[step, 1 / (step + 1)] for step in range(5)]
     assert found["special"] == ["nan", "inf"]
     assert found["data"] == ["tiny"]
-    assert found["files"] == ["config.json", "notes"]
+    assert found["files"] == ["config.json", "notes", "tree"]
+    assert found["tree"] == sorted([f"{'deep/' * (one % 2)}{one}.txt", str(one)] for one in range(20))
     assert found["below"] == ["notes/hello.txt"]
     assert found["text"] == "hello"
     assert found["child"] == ["child"]
