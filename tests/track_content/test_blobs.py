@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
@@ -121,6 +122,21 @@ class TestDurable:
         assert kept.add("hello") == sha("hello")
         assert b"".join(kept.blobs.open(sha("hello"))) == b"hello"
         assert sorted(files(kept)) == sorted([sha("hello"), sha("other")])
+
+    def test_a_flush_that_fails_is_no_upload(self, kept: Content, monkeypatch: pytest.MonkeyPatch) -> None:
+        kept.add("other")
+
+        def full(handle: int) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "fsync", full)
+            with pytest.raises(Unavailable, match="full"):
+                upload(kept, "a.txt", b"content")
+        assert kept.artifacts.list("run") == []
+        assert kept.blobs.missing([sha("content")]) == [sha("content")]
+        upload(kept, "a.txt", b"content")
+        assert b"".join(kept.blobs.open(sha("content"))) == b"content"
 
     def test_an_upload_is_one_transaction(self, kept: Content, monkeypatch: pytest.MonkeyPatch) -> None:
         batches = committed(kept, monkeypatch)

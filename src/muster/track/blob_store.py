@@ -196,13 +196,9 @@ def _put_small(target: Path, content: bytearray) -> bool:
             if same:
                 os.fsync(there.fileno())  # whoever wrote it may have been killed before it did this
         return same
-    try:
-        with file:
-            write_all(file, content)
-            os.fsync(file.fileno())
-    except OSError:
-        target.unlink(missing_ok=True)
-        raise
+    with file:  # if this fails, the file stays until it is replaced or swept: by now it could be another thread's
+        write_all(file, content)
+        os.fsync(file.fileno())
     return True
 
 
