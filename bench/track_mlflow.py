@@ -1,7 +1,8 @@
 """MLflow's client against MLflow's own server on SQLite, and against Muster: the same runs, the same calls.
 
-`mlflow.search_runs` of whole frames and of filtered ones, `log_metric`, and `log_batch` of 1,000 metrics. Muster is
-asked by http, with the client as it is, and by `muster://`, whose store makes MLflow's objects without protobuf.
+`mlflow.search_runs` of whole frames and of filtered ones, `log_metric`, `log_batch` of 1,000 metrics, and 200 small
+files by `log_artifacts` and `log_text`. Muster is asked by http, with the client as it is, and by `muster://`, whose
+store makes MLflow's objects without protobuf.
 The client's own share of a search is measured too: the same answer, parsed again from memory.
 """
 
@@ -29,6 +30,7 @@ from submit_latency import muster_server
 from track_search import fill, open_record_db
 
 GOAL = 10
+FILES = 200
 FILTER = "metrics.m3 < 0.5 and params.s4 = 'b' and tags.t1 = 'v3'"
 
 
@@ -36,6 +38,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, nargs="+", default=[1000, 10_000])
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--dry", action="store_true", help="print, and write no results")
     given = parser.parse_args()
     results: dict[str, Any] = {"goal": f"search_runs at least {GOAL} times faster", "filter": FILTER}
     for count in given.runs:
@@ -44,7 +47,8 @@ def main() -> None:
             ratios = {name: round(found["mlflow"][name] / found[way][name], 1) for name in found[way]}
             found[f"times_faster_{way}"] = ratios
             print(f"{count:,} runs, {way}: {ratios}")
-    write("track_mlflow", results)
+    if not given.dry:
+        write("track_mlflow", results)
 
 
 def compare(count: int, rounds: int) -> dict[str, Any]:
@@ -56,7 +60,7 @@ def compare(count: int, rounds: int) -> dict[str, Any]:
             with db.reading() as connection:
                 rows = {table: connection.execute(select(table)).mappings().all() for table in TABLES}
         copy(rows, other)
-        with mlflow_server(other) as url:
+        with mlflow_server(other, Path(folder) / "artifacts") as url:
             theirs = measure(url, count, rounds)
         with muster_server(home) as client:
             target = client._transport.target()
@@ -121,7 +125,7 @@ class _Row:
 
 
 @contextmanager
-def mlflow_server(path: Path) -> Iterator[str]:
+def mlflow_server(path: Path, artifacts: Path) -> Iterator[str]:
     """One process, as `mlflow server --workers 1` starts it."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -130,6 +134,8 @@ def mlflow_server(path: Path) -> Iterator[str]:
         **os.environ,
         "_MLFLOW_SERVER_FILE_STORE": f"sqlite:///{path}",
         "_MLFLOW_SERVER_ARTIFACT_ROOT": "mlflow-artifacts:/",
+        "_MLFLOW_SERVER_ARTIFACT_DESTINATION": str(artifacts),
+        "_MLFLOW_SERVER_SERVE_ARTIFACTS": "true",
         "MLFLOW_DISABLE_TELEMETRY": "true",
     }
     serve = [
@@ -185,6 +191,9 @@ def measure(uri: str, count: int, rounds: int) -> dict[str, float]:
         client.log_batch(run, [Metric(f"b{i}", 0.5, 1_780_000_000_000, step) for i in range(1000)], [], [])
 
     found["log_batch_1000"] = timed(batch, rounds)
+    with tempfile.TemporaryDirectory() as folder:
+        found["log_artifacts_200"] = timed(lambda: _files(client, run, Path(folder), next(steps)), rounds)
+    found["log_text_200"] = timed(lambda: _texts(client, run, next(steps)), rounds)
     client.delete_run(run)
     return found
 
@@ -197,6 +206,17 @@ def _search(mlflow: Any, expected: int | None, text: str, order: Any, limit: int
 def _listed(mlflow: Any, expected: int) -> None:
     """Without the frame, in which the client spends most of its time."""
     assert len(mlflow.search_runs(["0"], output_format="list")) == expected
+
+
+def _files(client: Any, run: str, folder: Path, step: int) -> None:
+    for number in range(FILES):
+        (folder / f"{number}.txt").write_text(f"file {number} of {step}\n" * 50)
+    client.log_artifacts(run, str(folder), f"at-{step}")
+
+
+def _texts(client: Any, run: str, step: int) -> None:
+    for number in range(FILES):
+        client.log_text(run, f"text {number} of {step}\n" * 50, f"texts-{step}/{number}.txt")
 
 
 def client_share(url: str, count: int, rounds: int) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import textwrap
@@ -83,17 +84,46 @@ def open_mlflow(url: str, home: Path) -> Iterator[MlflowFixture]:
 def with_client(server: LiveServer, code: str, uri: str = "http", **env: str) -> Any:
     """Runs a script that has `mlflow` and `out`, with the server as its tracking server; what it left in `out`."""
     where = f"{server.url}/mlflow" if uri == "http" else server.url.replace("http://", "muster://")
+    token = {"MLFLOW_TRACKING_TOKEN" if uri == "http" else "MUSTER_TOKEN": server.token}
+    return with_uri(where, code, server.home, **token, **env)
+
+
+def with_uri(where: str, code: str, folder: Path, **env: str) -> Any:
+    """The same with any tracking server, in a folder."""
     begin = "import json, warnings\nwarnings.simplefilter('ignore')\nimport mlflow\n"
     script = f"{begin}out = {{}}\n{textwrap.dedent(code)}\nprint('OUT' + json.dumps(out))"
     environment = {
         **os.environ,
         "MLFLOW_TRACKING_URI": where,
-        "MLFLOW_TRACKING_TOKEN" if uri == "http" else "MUSTER_TOKEN": server.token,
         "MLFLOW_DISABLE_TELEMETRY": "true",
         "GIT_PYTHON_REFRESH": "quiet",
         **env,
     }
     command = [sys.executable, "-W", "ignore", "-c", script]
-    ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, cwd=server.home)
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, cwd=folder)
     assert ran.returncode == 0, f"{ran.stdout[-2000:]}\n{ran.stderr[-6000:]}"
     return json.loads(ran.stdout.rpartition("OUT")[2])
+
+
+@contextmanager
+def mlflow_server(folder: Path) -> Iterator[str]:
+    """MLflow's own server on a database of its own. Requests that come before it is up wait in the socket's queue."""
+    environment = {
+        **os.environ,
+        "_MLFLOW_SERVER_FILE_STORE": f"sqlite:///{folder}/mlflow.db",
+        "_MLFLOW_SERVER_ARTIFACT_ROOT": "mlflow-artifacts:/",
+        "_MLFLOW_SERVER_ARTIFACT_DESTINATION": str(folder / "artifacts"),
+        "_MLFLOW_SERVER_SERVE_ARTIFACTS": "true",
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+        "GIT_PYTHON_REFRESH": "quiet",
+    }
+    with socket.create_server(("127.0.0.1", 0)) as listening, (folder / "mlflow.log").open("wb") as log:
+        at = listening.fileno()
+        serve = ["-m", "uvicorn", "mlflow.server.fastapi_app:app", "--fd", str(at), "--log-level", "error"]
+        command = [sys.executable, "-W", "ignore", *serve]
+        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, cwd=folder, pass_fds=[at])
+        try:
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        finally:
+            process.terminate()
+            process.wait(60)

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
+import os
 import random
 import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from content_kit import Content, both, content, local, sha
 from sqlalchemy import event, func, insert, select
 
 from components import small_disk
-from muster.core.errors import Invalid, NotFound, Unavailable
+from live import until
+from muster.core.errors import Conflict, Invalid, NotFound, Unavailable
 from muster.store.record_tables import blob_owners, media, notes
-from muster.track.blob_store import LocalBlobs
+from muster.track.blob_store import SMALL, LocalBlobs
 from muster.track.holders import of_project, of_user
+from muster.track.record_db import RecordDb
 
 
 def files(kept: Content) -> list[str]:
@@ -74,6 +81,130 @@ class TestPut:
         found = list(kept.blobs.open(digest))
         assert b"".join(found) == data
         assert max(map(len, found)) == 1 << 20
+
+
+class TestDurable:
+    """What is acknowledged must be on the disk before the row that names it."""
+
+    @pytest.mark.parametrize("size", [0, 100, SMALL, SMALL + 1])
+    def test_file_and_folder_are_flushed_before_the_row(
+        self, kept: Content, size: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        flushed: list[tuple[Path, int]] = []  # with the size of a file
+        before: list[tuple[Path, int]] = []  # those that came before the row
+        sync, write = os.fsync, RecordDb.write
+
+        def note_flush(handle: int) -> None:
+            sync(handle)
+            path = Path(f"/proc/self/fd/{handle}").readlink()
+            flushed.append((path, path.stat().st_size if path.is_file() else 0))
+
+        def note_write(db: RecordDb, *given: Any, **more: Any) -> Any:
+            before.extend(flushed)
+            return write(db, *given, **more)
+
+        monkeypatch.setattr(os, "fsync", note_flush)
+        monkeypatch.setattr(RecordDb, "write", note_write)
+        data = random.Random(size).randbytes(size)
+        target = store_of(kept).path(kept.add(data))
+        assert target.read_bytes() == data
+        folder = store_of(kept).folder
+        first, parent = (target, size) if size <= SMALL else (before[-2][0], size), (target.parent, 0)
+        assert before[-2:] == [first, parent]
+        assert first[0] == target or first[0].parent.name == "incoming"
+        assert {(folder, 0), (folder.parent, 0)} <= set(before)
+
+    @pytest.mark.parametrize("left", [b"", b"hel", b"hellx", b"hello and more"])
+    def test_what_a_crash_left_in_its_place_is_replaced(self, kept: Content, left: bytes) -> None:
+        kept.add("other")
+        target = store_of(kept).path(sha("hello"))
+        target.write_bytes(left)
+        assert kept.add("hello") == sha("hello")
+        assert b"".join(kept.blobs.open(sha("hello"))) == b"hello"
+        assert sorted(files(kept)) == sorted([sha("hello"), sha("other")])
+
+    def test_a_flush_that_fails_is_no_upload(self, kept: Content, monkeypatch: pytest.MonkeyPatch) -> None:
+        kept.add("other")
+
+        def full(handle: int) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "fsync", full)
+            with pytest.raises(Unavailable, match="full"):
+                upload(kept, "a.txt", b"content")
+        assert kept.artifacts.list("run") == []
+        assert kept.blobs.missing([sha("content")]) == [sha("content")]
+        upload(kept, "a.txt", b"content")
+        assert b"".join(kept.blobs.open(sha("content"))) == b"content"
+
+    def test_an_upload_is_one_transaction(self, kept: Content, monkeypatch: pytest.MonkeyPatch) -> None:
+        batches = committed(kept, monkeypatch)
+        upload(kept, "a.txt", b"content")
+        assert batches == [1]
+        assert [(one.path, one.digest, one.bytes) for one in kept.artifacts.list("run")] == [
+            ("a.txt", sha("content"), 7)
+        ]
+
+    def test_uploads_to_one_run_share_a_transaction(self, kept: Content, monkeypatch: pytest.MonkeyPatch) -> None:
+        batches = committed(kept, monkeypatch, wait_for=8)
+        with ThreadPoolExecutor(9) as lanes:
+            list(lanes.map(lambda n: upload(kept, f"{n}.txt", f"content {n}".encode()), range(9)))
+        assert sum(batches) == 9
+        assert len(batches) == 2
+        assert len(kept.artifacts.list("run")) == 9
+
+    def test_paths_that_arrive_together_do_not_clash(self, kept: Content, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The second is refused while the first is not written yet."""
+        writing, go = threading.Event(), threading.Event()
+        keep = kept.blobs.keep
+
+        def slow(*given: Any, **more: Any) -> tuple[str, int]:
+            writing.set()
+            assert go.wait(60)
+            return keep(*given, **more)
+
+        monkeypatch.setattr(kept.blobs, "keep", slow)
+        with ThreadPoolExecutor(1) as lanes:
+            first = lanes.submit(upload, kept, "a/b", b"1")
+            assert writing.wait(60)
+            for path in ("a", "a/b/c"):
+                with pytest.raises(Conflict, match="both a file and a folder"):
+                    upload(kept, path, b"2")
+            go.set()
+            first.result(60)
+        upload(kept, "a/c", b"3")
+        assert [one.path for one in kept.artifacts.list("run")] == ["a/b", "a/c"]
+
+
+def store_of(kept: Content) -> LocalBlobs:
+    assert isinstance(kept.blobs.blob_store, LocalBlobs)
+    return kept.blobs.blob_store
+
+
+def upload(kept: Content, path: str, data: bytes) -> None:
+    stage = kept.blobs.stage()
+    try:
+        stage.write(data)
+        kept.artifacts.upload("run", path, stage, len(data), "user:ada")
+    finally:
+        stage.drop()
+
+
+def committed(kept: Content, monkeypatch: pytest.MonkeyPatch, wait_for: int = 0) -> list[int]:
+    """Sizes of the transactions from now on. The first one is held up until so many proposals wait behind it."""
+    commit: Any = kept.db.commit
+    sizes: list[int] = []
+    transact = commit._store.transact
+
+    def counted(proposals: Sequence[Any]) -> Any:
+        sizes.append(len(proposals))
+        if len(sizes) == 1:
+            until(lambda: commit._pending.qsize() >= wait_for, "the others to be submitted", 60)
+        return transact(proposals)
+
+    monkeypatch.setattr(commit._store, "transact", counted)
+    return sizes
 
 
 @pytest.mark.component("tmpfs")

@@ -33,6 +33,22 @@ def test_the_last_value_is_that_of_the_highest_attempt_step_and_time(metric_shop
     assert (last.last_time, last.points, last.nans) == (21.0, 8, 1)
 
 
+def test_of_values_at_one_step_and_time_the_greatest_is_the_last(metric_shop: MetricStore) -> None:
+    metric_store = metric_shop
+    tied = [2.0, NAN, 3.0, 1.0]
+    steps, times = array("q", [4] * 5), array("d", [9.0, 10.0, 10.0, 10.0, 10.0])
+    together = {"up": [9.0, *tied], "down": [9.0, *[-one for one in tied]]}
+    metric_store.add("r", 1, 0, **{name: Column(steps, times, array("d", values)) for name, values in together.items()})
+    for value in tied:
+        for name, sign in (("one/up", 1), ("one/down", -1)):
+            metric_store.add("r", 1, 0, **{name: column([(4, 10.0, sign * value)])})
+    metric_store.add("r", 1, 0, **{"one/up": column([(4, 9.0, 7.0)])})
+    for name in ("up", "one/up"):
+        assert (summary(metric_store, name).last, summary(metric_store, name).last_time) == (3.0, 10.0)
+    for name in ("down", "one/down"):  # a NaN counts as 0
+        assert math.isnan(summary(metric_store, name).last)
+
+
 def test_nan_and_infinities_have_their_place_in_summaries(metric_shop: MetricStore) -> None:
     metric_store = metric_shop
     metric_store.add("r", 1, 0, loss=column([(1, 1.0, NAN), (2, 2.0, NAN)]))

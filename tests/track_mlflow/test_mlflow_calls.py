@@ -35,6 +35,10 @@ FILTERS: list[tuple[str, list[str]]] = [
     ("tags.Team LIKE 't%'", []),
     ("tags.Team ILIKE 't%'", ["r0", "r1", "r2", "r3"]),
     ('tags."Team" = "T3"', ["r3"]),
+    ("tags.'Team' = 'T3' and `params`.'lr' = '1e-3'", ["r3"]),
+    ("tags.'`Team`' = 'T2'", ["r2"]),
+    ("metrics.'loss' < 1 AND attributes.'run_name' = 'r0'", ["r0"]),
+    ("`run_name` = 'r1'", ["r1"]),
     ("attributes.status = 'FAILED'", ["r2"]),
     ("start_time > 1000 and start_time <= 3000", ["r2", "r3"]),
     ("run_name = 'r1'", ["r1"]),
@@ -47,6 +51,7 @@ ORDERS: list[tuple[list[str], list[str]]] = [
     ([], ["r3", "r2", "r1", "r0"]),
     (["metrics.loss ASC"], ["r0", "r2", "r1", "r3"]),
     (["metrics.loss DESC"], ["r2", "r0", "r1", "r3"]),
+    (["metrics.'loss' DESC"], ["r2", "r0", "r1", "r3"]),
     (["params.lr", "start_time"], ["r0", "r1", "r2", "r3"]),
     (["status asc", "attribute.start_time ASC"], ["r2", "r0", "r1", "r3"]),
 ]
@@ -65,6 +70,9 @@ NO_FILTERS = [
     "name = 'x'",
     "('a')",
     "metrics.x 1",
+    "'params'.x = 'y'",
+    "`params.x` = 'y'",
+    "params.'x = 'y'",
 ]
 
 
@@ -110,6 +118,12 @@ class TestExperiments:
             table.post("experiments/create", name="a")
         with refused("RESOURCE_DOES_NOT_EXIST", "No Experiment with id=77 exists"):
             table.get("experiments/get", experiment_id="77")
+        with refused("RESOURCE_DOES_NOT_EXIST", "No Experiment with id=-1 exists"):
+            table.get("experiments/get", experiment_id="-1")
+        assert table.found(experiment_ids=["-1"]) == []
+        for number in (2**63, -(2**63) - 1):
+            with refused(match="Experiment ID must be a valid integer"):
+                table.get("experiments/get", experiment_id=str(number))
         with refused(match="Experiment ID must be a valid integer"):
             table.get("experiments/get", experiment_id="x")
         with refused(match="Missing value for required parameter 'name'"):
@@ -194,6 +208,20 @@ class TestRuns:
         assert found["outputs"] == {"model_outputs": [{"model_id": "m-2", "step": 3}]}
         assert table.found("dataset.name = 'c4' and dataset.context IN ('train', 'test')") != []
         assert table.found("dataset.digest != 'v3'") == []
+
+    def test_inputs_and_outputs_are_in_the_order_of_logging(self, table: MlflowFixture) -> None:
+        run = table.new_run()
+        for names in (["zeta", "beta", "omega"], ["mid", "zeta", "aaa"]):
+            given = [{"dataset": {"name": n, "digest": "1", "source_type": "local", "source": "s"}} for n in names]
+            table.post("runs/log-inputs", run_id=run, datasets=given)
+            table.record.moment[0] += 1
+        table.post("runs/log-inputs", run_id=run, models=[{"model_id": f"m-{n}"} for n in (5, 1, 4)])
+        table.post("runs/outputs", run_id=run, models=[{"model_id": f"m-{n}", "step": n} for n in (9, 6, 8)])
+        found = table.run(run)
+        names = [one["dataset"]["name"] for one in found["inputs"]["dataset_inputs"]]
+        assert names == ["zeta", "beta", "omega", "mid", "aaa"]
+        assert [one["model_id"] for one in found["inputs"]["model_inputs"]] == ["m-5", "m-1", "m-4"]
+        assert [one["model_id"] for one in found["outputs"]["model_outputs"]] == ["m-9", "m-6", "m-8"]
 
     def test_deleted_and_restored(self, table: MlflowFixture) -> None:
         run = table.new_run(run_name="gone")

@@ -6,6 +6,7 @@ import pytest
 
 from live import LiveServer
 from mlflow_kit import with_client
+from muster.cli.main import main
 
 EVERYTHING = """
 from pathlib import Path
@@ -21,6 +22,11 @@ with mlflow.start_run(run_name="parent") as parent:
     mlflow.log_input(mlflow.data.from_pandas(frame, name="tiny"), context="training")
     mlflow.log_text("hello", "notes/hello.txt")
     mlflow.log_dict({"k": [1]}, "config.json")
+    for number in range(20):
+        path = Path("tree-{URI}", *["deep"] * (number % 2), f"{number}.txt")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(str(number))
+    mlflow.log_artifacts("tree-{URI}", "tree")
     with mlflow.start_run(run_name="child", nested=True):
         mlflow.log_metric("loss", 2.0)
 client = mlflow.MlflowClient()
@@ -34,6 +40,8 @@ out["special"] = [str(run.data.metrics["a"]), str(run.data.metrics["b"])]
 out["data"] = [one.dataset.name for one in run.inputs.dataset_inputs]
 out["files"] = sorted(one.path for one in client.list_artifacts(run.info.run_id))
 out["below"] = [one.path for one in client.list_artifacts(run.info.run_id, "notes")]
+tree = Path(mlflow.artifacts.download_artifacts(f"{run.info.artifact_uri}/tree"))
+out["tree"] = sorted([path.relative_to(tree).as_posix(), path.read_text()] for path in tree.rglob("*.txt"))
 out["text"] = mlflow.artifacts.load_text(f"{run.info.artifact_uri}/notes/hello.txt")
 out["child"] = [
     one.info.run_name
@@ -136,12 +144,45 @@ def test_the_client(muster: LiveServer, uri: str) -> None:
     assert found["history"] == [[step, 1 / (step + 1)] for step in range(5)]
     assert found["special"] == ["nan", "inf"]
     assert found["data"] == ["tiny"]
-    assert found["files"] == ["config.json", "notes"]
+    assert found["files"] == ["config.json", "notes", "tree"]
+    assert found["tree"] == sorted([f"{'deep/' * (one % 2)}{one}.txt", str(one)] for one in range(20))
     assert found["below"] == ["notes/hello.txt"]
     assert found["text"] == "hello"
     assert found["child"] == ["child"]
     assert found["predicted"] == pytest.approx(6.0)
     assert (found["model"], found["trace"]) == ("line", ["span"])
+
+
+NAMES = """
+import mlflow.tracking
+mlflow.set_experiment("named")
+with mlflow.start_run(run_name="baseline"):
+    mlflow.log_param("lr", 1)
+with mlflow.start_run() as run:
+    mlflow.set_tag("mlflow.runName", "tagged later")
+client = mlflow.MlflowClient()
+client.update_run(client.create_run(run.info.experiment_id).info.run_id, name="renamed")
+"""
+
+
+@pytest.mark.parametrize("words", [(), ("-c", "params.lr")])
+def test_runs_have_their_names_in_muster(
+    muster: LiveServer, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with_client(muster, NAMES)
+    monkeypatch.setenv("MUSTER_HOME", str(muster.home))
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.delenv("MUSTER_URL", raising=False)
+    monkeypatch.delenv("MUSTER_TOKEN", raising=False)
+    names = "name in (baseline, 'tagged later', renamed)"
+    assert main(("runs", f"source = mlflow and {names}", "--sort", "name", *words)) == 0
+    head, *rows = capsys.readouterr().out.splitlines()
+    assert head.split()[:3] == ["id", "name", "phase"]
+    assert {row[head.index("name") : head.index("phase")].strip() for row in rows} == {
+        "baseline",
+        "tagged later",
+        "renamed",
+    }
 
 
 @pytest.mark.parametrize(

@@ -156,7 +156,9 @@ class TestMlflowsOwn:
         server = LiveServer(tmp_path / "home", env={"PYTHONPATH": str(hidden)})
         server.start()
         try:
-            with httpx.Client(base_url=f"{server.url}/mlflow", auth=("x", server.token), trust_env=False) as http:
+            with httpx.Client(
+                base_url=f"{server.url}/mlflow", auth=("x", server.token), timeout=180, trust_env=False
+            ) as http:
                 run = new_run(http)
                 http.post(f"{API}runs/log-metric", json={"run_id": run, "key": "m", "value": 1, "timestamp": 1})
                 assert http.post(f"{API}runs/search", json={"experiment_ids": ["0"]}).json()["runs"][0]["data"][

@@ -60,6 +60,13 @@ class TestModels:
         found = models.change_version("gpt", 1, tags={"x": "y"})
         assert (found.tags, found.description, found.status) == ({"x": "y"}, "first", "FAILED")
 
+    def test_deleting_a_version_touches_the_model(self, shop: Record) -> None:
+        models = shop.track.models
+        before = models.need("gpt").updated_at
+        shop.moment[0] += 60
+        models.delete_version("gpt", 1)
+        assert models.need("gpt").updated_at >= before + 60
+
     def test_an_alias_moves(self, shop: Record) -> None:
         models = shop.track.models
         models.set_alias("gpt", "best", 1)

@@ -81,16 +81,18 @@ def _print_runs(answer: dict[str, Any]) -> None:
         return
     now = time.time()
     several = len({run["project"] for run in runs}) > 1
+    named = any(not run["id"].startswith(run["name"]) for run in runs)  # ids of jobs begin with their names
     chosen = (
         answer["columns"] if answer["columns"] is not None else _chosen(runs, f"{answer['query']} {answer['sort']}")
     )
-    own = ["id", "phase", *(["project"] if several else []), "user", "age"]
+    own = ["id", *(["name"] if named else []), "phase", *(["project"] if several else []), "user", "age"]
     made = table(
         *own, *(_head(name) for name in chosen), right=("age", *(_head(one) for one in chosen if _is_number(runs, one)))
     )
     for run in runs:
         cells: list[Text | str] = [
             Text(run["id"], style="bold" if run["valid"] else "bold red"),
+            *([Text(_short(run["name"]))] if named else []),
             phase_text(run["phase"]),
         ]
         cells += [*([run["project"]] if several else []), run["user"], format.since(run["created_at"], now)]
@@ -130,7 +132,11 @@ def _cell(run: dict[str, Any], name: str, now: float) -> str:
         return format.span(value)
     if name.startswith("metrics.") and not name.endswith((".step", ".points", ".nans")):
         return format.clock(value) if name.endswith(".time") else f"{number(value):.5g}"
-    text = " ".join(str(value).split())
+    return _short(str(value))
+
+
+def _short(value: str) -> str:
+    text = " ".join(value.split())
     return text if len(text) <= _WIDEST else f"{text[: _WIDEST - 1]}…"
 
 

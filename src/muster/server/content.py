@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote
@@ -12,7 +13,7 @@ from fastapi import Request, Response
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
 
-from muster.track.blob_store import BLOCK
+from muster.track.blob_store import BLOCK, SMALL, Stage
 from muster.track.blobs import Blobs
 
 _RANGE: Final = re.compile(r"bytes=(\d{0,19})-(\d{0,19})")
@@ -44,8 +45,13 @@ class Served:
 
 async def receive(request: Request, blobs: Blobs, digest: str | None, owner: str) -> tuple[str, int]:
     """Stores the body of a request for the owner; returns its digest and size once it is durable."""
-    declared = request.headers.get("content-length", "")
-    expected = int(declared) if declared.isdigit() and len(declared) < 20 else None
+    async with staged(request, blobs) as stage:
+        return await run_in_threadpool(blobs.keep, stage, digest, declared(request), owner)
+
+
+@asynccontextmanager
+async def staged(request: Request, blobs: Blobs) -> AsyncIterator[Stage]:
+    """The body of a request, to be stored in the block."""
     stage = blobs.stage()
     try:
         gathered = bytearray()
@@ -54,10 +60,19 @@ async def receive(request: Request, blobs: Blobs, digest: str | None, owner: str
             if len(gathered) >= BLOCK:
                 await run_in_threadpool(stage.write, bytes(gathered))
                 gathered.clear()
-        await run_in_threadpool(stage.write, bytes(gathered))
-        return await run_in_threadpool(blobs.keep, stage, digest, expected, owner)
+        if stage.size + len(gathered) <= SMALL:
+            stage.write(bytes(gathered))  # stays in memory: no need of a thread
+        else:
+            await run_in_threadpool(stage.write, bytes(gathered))
+        yield stage
     finally:
         stage.drop()
+
+
+def declared(request: Request) -> int | None:
+    """The size of the body that the request declares."""
+    given = request.headers.get("content-length", "")
+    return int(given) if given.isascii() and given.isdigit() and len(given) < 20 else None
 
 
 def send(request: Request, served: Served, body: bool = True) -> Response:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Final
@@ -17,6 +19,7 @@ from muster.core.event import Event
 from muster.store.base import Record
 from muster.store.codec import check_text, dumps, loads
 from muster.store.record_tables import artifacts, blobs
+from muster.track.blob_store import Stage
 from muster.track.blobs import Blobs, check_digest, unknown
 from muster.track.paths import check_path
 from muster.track.record_db import RecordDb
@@ -76,6 +79,7 @@ Level = list[Artifact | Folder]
 class Artifacts:
     def __init__(self, db: RecordDb, blobs: Blobs, usage: Usage | None = None) -> None:
         self.db, self.blobs, self.usage = db, blobs, usage or Usage(db)
+        self._arriving: Counter[tuple[str, str]] = Counter()  # run and path of uploads that are being stored
 
     def put(
         self,
@@ -108,6 +112,24 @@ class Artifacts:
         if found is None or found.digest != digest:
             raise unknown(digest)  # the blob was collected between the check and the write
         return found
+
+    def upload(
+        self,
+        run: str,
+        path: str,
+        stage: Stage,
+        expected_bytes: int | None = None,
+        owner: str = "",
+        kind: str = "file",
+        *,
+        doc: Mapping[str, Any] | None = None,
+        events: Sequence[Event] = (),
+    ) -> Artifact:
+        """Stores a staged blob and adds an artifact for it, in one transaction. Raises as `put` and `Blobs.keep` do."""
+        made = self.make(run, path, stage.digest, stage.size, kind, doc=doc)
+        with self._arrival(run, path), self.usage.room(run, stage.size):
+            self.blobs.keep(stage, None, expected_bytes, owner, records=[self.record(made)], events=events)
+        return made
 
     def make(
         self,
@@ -204,6 +226,20 @@ class Artifacts:
             row = connection.execute(sums.where(artifacts.c.run == run)).one()
         return Folder("", int(row[0]), int(row[1]))
 
+    @contextmanager
+    def _arrival(self, run: str, path: str) -> Iterator[None]:
+        """Keeps the path free of clashes without holding the run's lock, so that uploads to a run share a flush."""
+        with self.db.holding(run):
+            self._check_place(run, path)
+            self._arriving[run, path] += 1
+        try:
+            yield
+        finally:
+            with self.db.holding(run):
+                self._arriving[run, path] -= 1
+                if not self._arriving[run, path]:
+                    del self._arriving[run, path]
+
     def _check_place(self, run: str, path: str) -> None:
         """Raises Conflict if a path would be both a file and a folder: they could not be downloaded together."""
         parts = path.split("/")
@@ -211,6 +247,9 @@ class Artifacts:
         clash = or_(artifacts.c.path.in_(above), _inside(path))
         with self.db.reading() as connection:
             other = connection.scalar(select(artifacts.c.path).where(artifacts.c.run == run, clash).limit(1))
+        if other is None:
+            coming = [one for owner, one in list(self._arriving) if owner == run]
+            other = next((one for one in coming if one in above or one.startswith(f"{path}/")), None)
         if other is not None:
             raise Conflict(
                 f"{path!r} can't be an artifact beside {other!r}: one of them would be both a file and a folder.",

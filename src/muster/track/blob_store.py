@@ -6,8 +6,9 @@ import errno
 import hashlib
 import os
 import secrets
+import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -16,41 +17,56 @@ from typing import BinaryIO, Final, Protocol
 from muster.core.errors import ConfigError, NotFound, Unavailable
 
 BLOCK: Final = 1 << 20  # bytes read or written at a time
+SMALL: Final = 256 << 10  # bytes up to which a blob is staged in memory
 _STAGES: Final = "incoming"
 _LANES: Final = 8
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 
 
 class Stage:
-    """A blob that is being written, in a temporary file. The digest is updated with each write."""
+    """A blob that is being written: a small one in memory, a larger one in a temporary file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.size = 0
         self._sum = hashlib.sha256()
+        self._small = bytearray()
         self._file: BinaryIO | None = None
 
     @property
     def digest(self) -> str:
         return self._sum.hexdigest()
 
+    @property
+    def content(self) -> bytearray | None:
+        """The whole content of a small blob; None if it is in the file."""
+        return self._small if self._file is None else None
+
     def write(self, data: bytes | memoryview) -> None:
-        with folder_errors(self.path.parent):
-            if self._file is None:
-                self._file = os.fdopen(os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb", 0)
-            rest = memoryview(data)
-            while len(rest):  # an unbuffered file may write less than it was given
-                rest = rest[self._file.write(rest) or 0 :]
         self._sum.update(data)
         self.size += len(data)
+        if self._file is None and self.size <= SMALL:
+            self._small += data
+            return
+        self._write_file(data)
 
     def finish(self) -> None:
         """Flushes the file to disk and closes it."""
-        self.write(b"")  # creates the file, also for an empty blob
-        assert self._file is not None
+        file = self._write_file(b"")
         with folder_errors(self.path.parent):
-            os.fsync(self._file.fileno())
-            self._file.close()
+            os.fsync(file.fileno())
+            file.close()
+
+    def _write_file(self, data: bytes | memoryview) -> BinaryIO:
+        """Writes to the file. If there is none yet, creates it with the content so far."""
+        with folder_errors(self.path.parent):
+            if self._file is None:
+                self._file = os.fdopen(os.open(self.path, _NEW, 0o600), "wb", 0)
+                write_all(self._file, self._small)
+                self._small = bytearray()
+            write_all(self._file, data)
+        return self._file
 
     def drop(self) -> None:
         """Deletes the temporary file; does nothing once the blob was stored."""
@@ -95,6 +111,8 @@ class LocalBlobs:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.where = str(folder)
+        self._making = threading.Lock()
+        self._made = False  # whether this process has made all folders durable
 
     def stage(self) -> Stage:
         return new_stage(self.folder / _STAGES)
@@ -104,8 +122,7 @@ class LocalBlobs:
 
     def keep_many(self, stages: Sequence[Stage]) -> None:
         with folder_errors(self.folder):
-            for folder in {self.path(stage.digest).parent for stage in stages}:
-                make_folder(folder)
+            self._make_folders({self.path(stage.digest).parent for stage in stages})
             if len(stages) == 1:
                 changed = {self._put(stages[0])}
             else:
@@ -143,15 +160,46 @@ class LocalBlobs:
     def path(self, digest: str) -> Path:
         return self.folder / digest[:2] / digest
 
+    def _make_folders(self, wanted: Collection[Path]) -> None:
+        """Makes all folders when the first one is needed: one flush, not one for each."""
+        with self._making:
+            if not self._made or not all(folder.is_dir() for folder in wanted):
+                for number in range(256):
+                    (self.folder / f"{number:02x}").mkdir(mode=0o700, parents=True, exist_ok=True)
+                sync_folder(self.folder)
+                sync_folder(self.folder.parent)
+                self._made = True
+
     def _put(self, stage: Stage) -> Path | None:
-        """Stores a stage. Returns the folder that has a new entry, or None if the blob exists already."""
+        """Stores a stage. Returns the folder to be flushed, or None if the blob exists already."""
+        target, content = self.path(stage.digest), stage.content
+        if content is not None and _put_small(target, content):
+            return target.parent
         stage.finish()
-        target = self.path(stage.digest)
-        if self.size(stage.digest) == stage.size:
+        if content is None and self.size(stage.digest) == stage.size:
             stage.drop()
             return None
         stage.path.replace(target)
         return target.parent
+
+
+def _put_small(target: Path, content: bytearray) -> bool:
+    """Writes a small blob to its place at once, so that its bytes and its entry reach the disk with one flush.
+
+    Nothing refers to it before that. Returns False if a crash left another content there, which must be replaced.
+    """
+    try:
+        file = os.fdopen(os.open(target, _NEW, 0o600), "wb", 0)
+    except FileExistsError:
+        with target.open("rb") as there:
+            same = there.read(len(content) + 1) == content
+            if same:
+                os.fsync(there.fileno())  # whoever wrote it may have been killed before it did this
+        return same
+    with file:  # if this fails, the file stays until it is replaced or swept: by now it could be another thread's
+        write_all(file, content)
+        os.fsync(file.fileno())
+    return True
 
 
 class folder_errors:
@@ -186,6 +234,12 @@ def tidy_stages(folder: Path, age: float) -> int:
                 path.unlink()
                 left += 1
     return left
+
+
+def write_all(file: BinaryIO, data: bytes | bytearray | memoryview) -> None:
+    rest = memoryview(data)
+    while len(rest):  # an unbuffered file may write less than it was given
+        rest = rest[file.write(rest) or 0 :]
 
 
 def blocks(file: BinaryIO, start: int, stop: int) -> Iterator[bytes]:

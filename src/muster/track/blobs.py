@@ -20,6 +20,7 @@ from sqlalchemy import Connection, delete, exists, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from muster.core.errors import Invalid, NotFound
+from muster.core.event import Event
 from muster.store.base import Record
 from muster.store.record_tables import artifacts, blob_owners, blobs
 from muster.track.blob_store import BLOCK, BlobStore, Stage
@@ -71,9 +72,19 @@ class Blobs:
         return self.blob_store.stage()
 
     def keep(
-        self, stage: Stage, expected_digest: str | None = None, expected_bytes: int | None = None, owner: str = ""
+        self,
+        stage: Stage,
+        expected_digest: str | None = None,
+        expected_bytes: int | None = None,
+        owner: str = "",
+        *,
+        records: Iterable[Record] = (),
+        events: Sequence[Event] = (),
     ) -> tuple[str, int]:
-        """Stores a staged blob. From now on `owner` (see `holders`) may refer to it, because it sent the content."""
+        """Stores a staged blob. From now on `owner` (see `holders`) may refer to it, because it sent the content.
+
+        `records` and `events` are written in the same transaction, after the blob.
+        """
         digest, size = stage.digest, stage.size
         if expected_bytes is not None and size != expected_bytes:
             raise Invalid(f"The content has {size} bytes; {expected_bytes} were expected.", "Send all of it again.")
@@ -85,7 +96,7 @@ class Blobs:
         with self._held[_lock(digest)]:
             self.protect([digest])
             self.blob_store.keep(stage)
-            self.db.write(self._rows({digest: size}), *self._owned([digest], owner))
+            self.db.write(self._rows({digest: size}), *self._owned([digest], owner), *records, events=events)
         return digest, size
 
     def put_many(self, items: Sequence[tuple[str, bytes]], owner: str = "") -> None:

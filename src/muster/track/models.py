@@ -239,7 +239,8 @@ class Models(Aliases):
         with self._db.holding(LOCK):
             self.need_version(name, version)
             told = self._db.event(VersionDeleted(name, version), actor, self.need(name).project)
-            self._db.write(version_gone(name, version), events=[told])
+            touched = put_model(name, updated_at=self._db.now())
+            self._db.write(version_gone(name, version), touched, events=[told])
 
     # --- helpers ----------------------------------------------------------------------------------------------------
 

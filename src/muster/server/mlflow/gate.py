@@ -27,7 +27,6 @@ from muster.track.mlflow.addresses import check_addresses
 from muster.track.mlflow.calls import CALLS, Call, needs_mlflow
 from muster.track.mlflow.context import CURRENT, MlflowContext
 from muster.track.mlflow.faults import Fault, fault_of
-from muster.track.mlflow.limits import BATCH_BYTES
 
 log = logging.getLogger("muster.server")
 
@@ -177,10 +176,6 @@ async def _body(request: Request, name: str) -> dict[str, Any]:
         await to_thread.run_sync(check_addresses, name, found)
     if not isinstance(found, dict):
         raise Fault("The request's body must be a JSON object.", "BAD_REQUEST")
-    if name == "runs/log-batch" and len(text) > BATCH_BYTES:
-        raise Fault(
-            f"Batched logging API requests must be at most {BATCH_BYTES} bytes, got a request of size {len(text)}."
-        )
     return found
 
 

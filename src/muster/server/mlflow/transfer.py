@@ -12,7 +12,7 @@ from anyio import to_thread
 from starlette.requests import Request
 from starlette.responses import Response
 
-from muster.server.content import Served, receive, send
+from muster.server.content import Served, declared, send, staged
 from muster.track.artifacts import Artifact
 from muster.track.holders import of_user
 from muster.track.mlflow import files
@@ -71,12 +71,10 @@ async def _download(
 
 
 async def _upload(request: Request, context: MlflowContext, path: str) -> Response:
-    where = await to_thread.run_sync(files.locate_for_write, context, path)
-    declared = request.headers.get("content-length", "")
-    room = int(declared) if declared.isascii() and declared.isdigit() else 0
-    await to_thread.run_sync(context.track.artifacts.usage.check, where.project, room)
-    digest, size = await receive(request, context.track.blobs, None, of_user(context.asker.user, ()).owner)
-    await to_thread.run_sync(files.name, context, where, digest, size)
+    size, owner = declared(request), of_user(context.asker.user, ()).owner
+    where = await to_thread.run_sync(files.locate_for_write, context, path, size or 0)
+    async with staged(request, context.track.blobs) as stage:
+        await to_thread.run_sync(files.upload, context, where, stage, size, owner)
     return await _json({})
 
 

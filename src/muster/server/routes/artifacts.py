@@ -14,7 +14,7 @@ from muster.api.artifacts import ArtifactList, ArtifactsRemoved, ArtifactView, C
 from muster.api.words import FileKind
 from muster.core.errors import NotFound
 from muster.core.record_events import ArtifactPut, ArtifactRemoved
-from muster.server.content import Served, receive, send
+from muster.server.content import Served, declared, send, staged
 from muster.server.context import HEAVY, Caller, Leading, Tracked
 from muster.server.record_context import RunRef, find_run, holder_of
 from muster.server.routes.blobs import Hex
@@ -92,18 +92,19 @@ async def put_artifact(
     check_path(path)
     sent = request.headers.get("content-type", "application/octet-stream")[:200]
     mime = _mime(path) if sent == "application/octet-stream" else sent
-    declared = request.headers.get("content-length", "")
-    await run_in_threadpool(track.artifacts.usage.check, run.project, int(declared) if declared.isdigit() else 0)
+    size = declared(request)
+    await run_in_threadpool(track.artifacts.usage.check, run.project, size or 0)
     doc: dict[str, Any] = {"mime": mime or None, "by": caller.user, **asdict(said)}
-    holder = holder_of(leader, caller)
+    holder, known = holder_of(leader, caller), {name: value for name, value in doc.items() if value is not None}
+    told = track.db.event(ArtifactPut(path), caller.user, run.project, run.id)
+    to: dict[str, Any] = {"kind": kind, "doc": known, "events": [told]}
     if digest is not None:
         lacking = await run_in_threadpool(track.blobs.missing, [digest], holder)
         if lacking:
             raise unknown(digest)
-    named = digest or (await receive(request, track.blobs, None, holder.owner))[0]
-    known = {name: value for name, value in doc.items() if value is not None}
-    told = track.db.event(ArtifactPut(path), caller.user, run.project, run.id)
-    made = await run_in_threadpool(track.artifacts.put, run.id, path, named, None, kind, doc=known, events=[told])
+        return (await run_in_threadpool(track.artifacts.put, run.id, path, digest, **to)).to_dict()
+    async with staged(request, track.blobs) as stage:
+        made = await run_in_threadpool(track.artifacts.upload, run.id, path, stage, size, holder.owner, **to)
     return made.to_dict()
 
 

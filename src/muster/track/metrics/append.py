@@ -13,7 +13,7 @@ import numpy as np
 from sqlalchemy import Connection
 
 from muster.store.base import Record
-from muster.track.metrics.tail import Group, encode
+from muster.track.metrics.tail import Floats, Group, Ints, encode
 
 SYSTEM: Final = "system/"  # system metrics: their steps are seconds since the launch, and never go back
 
@@ -23,9 +23,11 @@ _NAMES: Final = (
 _TYPES: Final = (
     "text", "bigint", "bigint", "float8", "bool", "bigint", "float8", "float8", "bigint", "float8", "bigint",
 )  # fmt: skip
+# Of two values at the same step and time the greater one is the last, in whatever order they come; a NaN counts as 0.
+# MLflow has the same rule.
 _NEWER: Final = (
-    "(excluded.last_attempt, excluded.last_step, excluded.last_time)"
-    " >= (metric_series.last_attempt, metric_series.last_step, metric_series.last_time)"
+    "(excluded.last_attempt, excluded.last_step, excluded.last_time, coalesce(excluded.last, 0)) >= "
+    "(metric_series.last_attempt, metric_series.last_step, metric_series.last_time, coalesce(metric_series.last, 0))"
 )
 
 
@@ -51,14 +53,14 @@ def record(run: str, attempt: int, rank: int, groups: list[Group]) -> Record:
 
 def _summaries(one: Group) -> Sequence[tuple[Any, ...]]:
     """One row per name, with the columns `_NAMES`."""
-    values, last = one.values, _last(one)
+    values, at = one.values, _last(one)
     nans = np.isnan(values).sum(axis=1)
     low, high = np.fmin.reduce(values, axis=1), np.fmax.reduce(values, axis=1)
     low_step = one.steps[(values == low[:, None]).argmax(axis=1)]
     high_step = one.steps[(values == high[:, None]).argmax(axis=1)]
-    step, time, count = int(one.steps[last]), float(one.times[last]), len(one.steps)
+    step, time, count = int(one.steps[at[0]]), float(one.times[at[0]]), len(one.steps)
     found = zip(
-        one.names, nans.tolist(), values[:, last].tolist(), low.tolist(), low_step.tolist(), high.tolist(),
+        one.names, nans.tolist(), _greatest(values[:, at]).tolist(), low.tolist(), low_step.tolist(), high.tolist(),
         high_step.tolist(), strict=True,
     )  # fmt: skip
     return [
@@ -69,11 +71,19 @@ def _summaries(one: Group) -> Sequence[tuple[Any, ...]]:
     ]
 
 
-def _last(one: Group) -> int:
-    """Index of the point with the highest step; among equal ones the highest time, then the newest."""
+def _last(one: Group) -> Ints:
+    """Indexes of the points with the highest step, and among these the highest time; mostly one."""
     at = np.flatnonzero(one.steps == one.steps.max())
     times = one.times[at]
-    return int(at[np.flatnonzero(times == times.max())[-1]])
+    return at[times == times.max()]
+
+
+def _greatest(values: Floats) -> Floats:
+    """The greatest value of each row. A NaN counts as 0; of equal values the newest."""
+    if values.shape[1] == 1:
+        return values[:, 0]
+    numbers = np.where(np.isnan(values), 0.0, values)[:, ::-1]
+    return np.take_along_axis(values[:, ::-1], numbers.argmax(axis=1)[:, None], axis=1)[:, 0]
 
 
 def _extremes(none: bool, *extremes: float) -> tuple[float | None, ...]:

@@ -21,6 +21,7 @@ def summaries(context: MlflowContext, request: dict[str, Any]) -> dict[str, Any]
         select(runs.c.experiment, links.c.source, links.c.doc, runs.c.project)
         .join_from(runs, links, links.c.target == literal("run:") + runs.c.id)
         .where(runs.c.experiment.in_(numbers), links.c.role == "reads", links.c.source.like("data:%"))
+        .order_by(links.c.time, links.c.source, runs.c.id)
     )
     with context.track.db.reading() as connection:
         rows = connection.execute(query).all()

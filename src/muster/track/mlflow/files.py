@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 from urllib.parse import unquote
 
 from muster.core.entities import Role
@@ -14,6 +14,7 @@ from muster.core.event import Event
 from muster.core.payload import Audit
 from muster.core.record_events import ArtifactPut, ArtifactRemoved
 from muster.track.artifacts import Artifact, Folder, check_path
+from muster.track.blob_store import BLOCK, Stage
 from muster.track.mlflow.context import MlflowContext
 from muster.track.mlflow.faults import Fault, missing
 from muster.track.mlflow.names import OURS, artifact_uri
@@ -79,24 +80,36 @@ def read(context: MlflowContext, one: Artifact, start: int = 0, stop: int | None
     return context.track.artifacts.open(one, start, stop)
 
 
-def name(context: MlflowContext, where: ArtifactLocation, digest: str, size: int) -> None:
-    """Adds an artifact for a blob that exists. A file of a logged model has the kind `model`."""
+def upload(
+    context: MlflowContext, where: ArtifactLocation, stage: Stage, expected_bytes: int | None = None, owner: str = ""
+) -> None:
+    """Stores a file. One of a logged model has the kind `model`."""
     kind = "model" if where.owner.startswith(BESIDE_RUNS) and "/models/" in where.owner else "file"
+    told = [_told(context, ArtifactPut(where.path), where)]
     try:
-        context.track.artifacts.put(
-            where.owner, where.path, digest, size, kind, events=[_told(context, ArtifactPut(where.path), where)]
-        )
+        context.track.artifacts.upload(where.owner, where.path, stage, expected_bytes, owner, kind, events=told)
     except (Invalid, Conflict) as error:
         raise Fault(str(error)) from error
 
 
-def locate_for_write(context: MlflowContext, path: str) -> ArtifactLocation:
-    """The place of a path that the caller may write."""
+def upload_file(context: MlflowContext, where: ArtifactLocation, file: BinaryIO) -> None:
+    stage = context.track.blobs.stage()
+    try:
+        while data := file.read(BLOCK):
+            stage.write(data)
+        upload(context, where, stage)
+    finally:
+        stage.drop()
+
+
+def locate_for_write(context: MlflowContext, path: str, size: int = 0) -> ArtifactLocation:
+    """The place of a path that the caller may write. Raises Refused if its project has no room for so many bytes."""
     where = locate(context, path, "member")
     try:
         check_path(where.path)
     except Invalid as error:
         raise Fault(f"Invalid path. {error}") from error
+    context.track.artifacts.usage.check(where.project, size)
     return where
 
 

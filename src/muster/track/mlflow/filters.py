@@ -11,11 +11,12 @@ from muster.track.mlflow.faults import Fault
 
 Kind = Literal["metric", "parameter", "tag", "attribute", "dataset"]
 
+_STRING: Final = r"""'(?:''|\\'|[^'])*'|"(?:""|\\"|[^"])*\""""
 _TOKEN: Final = re.compile(
-    r"""\s*(?:
-      (?P<string>'(?:''|\\'|[^'])*'|"(?:""|\\"|[^"])*")
+    rf"""\s*(?:
+      (?P<string>{_STRING})
     | (?P<number>[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?(?![\w.`]))
-    | (?P<name>[A-Za-z_`][\w\-/:]*(?:`[^`]*`)?(?:\.(?:`[^`]*`|"[^"]*"|[\w\-/:]+))*)
+    | (?P<name>(?:`[^`]*`|[A-Za-z_][\w\-/:]*)(?:\.(?:`[^`]*`|{_STRING}|[\w\-/:]+))*)
     | (?P<op><=|>=|!=|<>|==|=|<|>)
     | (?P<punct>[(),])
     | (?P<other>\S+)
@@ -188,11 +189,11 @@ def _identifier(text: str, grammar: Grammar, attributes: frozenset[str]) -> tupl
     entity, dot, key = text.partition(".")
     if not dot:
         entity, key = "attribute", text
-    kind = _KINDS.get(entity.strip("`"))
+    kind = _KINDS.get(_unquoted(entity, "`"))
     if kind is None or kind not in grammar.kinds:
         valid = [one for one in ("metric", "parameter", "tag", "attribute", "dataset") if one in grammar.kinds]
         raise Fault(f"Invalid entity type '{entity}'. Valid values are {valid}")
-    key = _unquoted(key, "`\"'")
+    key = _unquoted(_unquoted(key, "'\""), "`")  # in this order, as MLflow does
     if kind == "attribute":
         key = _ALIASES.get(key, key)
         if key not in attributes:

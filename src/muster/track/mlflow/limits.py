@@ -18,7 +18,6 @@ EXPERIMENT_NAME_MAX: Final = 500
 METRICS_MAX: Final = 1000  # per batch
 PARAMS_MAX: Final = 100  # params, or tags, per batch
 BATCH_MAX: Final = 1000  # all together
-BATCH_BYTES: Final = 1_000_000
 _SEE_DOCS: Final = " See the API docs for more information about request parameters."
 _NAME: Final = re.compile(r"[/\w.\- :]*")
 _RUN_ID: Final = re.compile(r"[a-zA-Z0-9][\w\-]{0,255}")
@@ -140,11 +139,13 @@ def check_run_id(run_id: str) -> str:
 
 
 def experiment_number(experiment_id: Any) -> int:
+    """The number of an id. One below zero is a number too: there is just no such experiment."""
+    found: int | None
     try:
         found = int(experiment_id)
     except (TypeError, ValueError):
-        found = -1
-    if found not in range(2**63):
+        found = None
+    if found is None or found not in _INTS:
         raise Fault(f"Invalid experiment ID '{experiment_id}'. Experiment ID must be a valid integer.")
     return found
 

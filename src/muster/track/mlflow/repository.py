@@ -26,8 +26,7 @@ class RecordRepository(ArtifactRepository):  # type: ignore[misc]
         name = posixpath.join(artifact_path or "", Path(local_file).name)
         context = current()
         with mlflow_errors(), Path(local_file).open("rb") as stream:
-            where = files.locate_for_write(context, name)
-            files.name(context, where, *context.track.blobs.put(stream))
+            files.upload_file(context, files.locate_for_write(context, name), stream)
 
     def log_artifacts(self, local_dir: str, artifact_path: str | None = None) -> None:
         for path in sorted(Path(local_dir).rglob("*")):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from json.encoder import encode_basestring_ascii as quoted
 from typing import Any, Final
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection
 
 from muster.store.codec import loads
 from muster.store.record_tables import links, metric_series, run_params, run_tags
@@ -28,7 +28,6 @@ from muster.track.mlflow.names import (
     millis,
 )
 
-_CHUNK: Final = 1000  # ids in one statement
 Parts = dict[str, list[str]]  # run → JSON objects
 
 
@@ -103,32 +102,28 @@ def _user(user: str, doc: str) -> str:
 
 
 def _metrics(connection: Connection, ids: Sequence[str]) -> Parts:
-    table = metric_series.c
-    columns = (table.run, table.name, table.last, table.last_nan, table.last_time, table.last_step)
     found: Parts = defaultdict(list)
     heads = _Heads('","value":')
-    for run, name, last, nan, time, step in _of_runs(connection, ids, columns, table.run, table.rank == WRITER):
+    for run, name, last, nan, time, step in _rows(connection, _METRICS, ids):
         value = '"NaN"' if nan else repr(last) if -1e300 < last < 1e300 else number_json(last)
         found[run].append(f'{heads[name]}{value},"timestamp":{round(time * 1000)},"step":{step}}}')
     return found
 
 
 def _params(connection: Connection, ids: Sequence[str]) -> Parts:
-    table = run_params.c
     found: Parts = defaultdict(list)
     heads = _Heads('","value":')
-    for run, key, value in _of_runs(connection, ids, (table.run, table.key, table.value), table.run):
+    for run, key, value in _rows(connection, _PARAMS, ids):
         found[run].append(f"{heads[key]}{quoted(value)}}}")
     return found
 
 
 def _tags(connection: Connection, rows: Sequence[Any]) -> Parts:
     """The run's tags, and tags for facts that Muster knows: name, user, parent and commit."""
-    table, ids = run_tags.c, [row[0] for row in rows]
     found: Parts = defaultdict(list)
     heads = _Heads('","value":')
     given: dict[str, set[str]] = defaultdict(set)
-    for run, key, value in _of_runs(connection, ids, (table.run, table.key, table.value), table.run):
+    for run, key, value in _rows(connection, _TAGS, [row[0] for row in rows]):
         found[run].append(f"{heads[key]}{quoted(value)}}}")
         if key in (USER, PARENT, COMMIT):
             given[run].add(key)
@@ -144,19 +139,17 @@ def _tags(connection: Connection, rows: Sequence[Any]) -> Parts:
 
 
 def _inputs(connection: Connection, ids: Sequence[str]) -> tuple[Parts, Parts, Parts]:
-    """Data sets and logged models that runs read, and logged models that they made."""
+    """Data sets and logged models that runs read, and logged models that they made, in the order of logging."""
     data: Parts = defaultdict(list)
     read: Parts = defaultdict(list)
     made: Parts = defaultdict(list)
     refs = [f"run:{run}" for run in ids]
-    into = (links.c.target, links.c.source, links.c.doc)
-    for target, source, doc in _of_runs(connection, refs, into, links.c.target, links.c.role == "reads"):
+    for target, source, doc in _rows(connection, _INPUTS, refs):
         if source.startswith("data:"):
             data[target[4:]].append(_dataset(source[5:], loads(doc)))
         elif source.startswith(MODEL):
             read[target[4:]].append(json.dumps({"model_id": source[len(MODEL) :]}))
-    out = (links.c.source, links.c.target, links.c.doc)
-    for source, target, doc in _of_runs(connection, refs, out, links.c.source, links.c.target.like(f"{MODEL}%")):
+    for source, target, doc in _rows(connection, _OUTPUTS, refs):
         made[source[4:]].append(json.dumps({"model_id": target[len(MODEL) :], "step": loads(doc).get("step", 0)}))
     return data, read, made
 
@@ -188,11 +181,27 @@ class _Heads(dict[str, str]):
         return found
 
 
-def _of_runs(connection: Connection, ids: Sequence[str], columns: Sequence[Any], by: Any, *where: Any) -> Iterable[Any]:
-    """Plain tuples from the driver: a page may have tens of thousands of them."""
-    for start in range(0, len(ids), _CHUNK):
-        statement = select(*columns).where(by.in_(ids[start : start + _CHUNK]), *where)
-        result = connection.execute(statement)
-        assert result.cursor is not None
-        yield from result.cursor.fetchall()
-        result.close()
+def _rows(connection: Connection, asked: tuple[str, str], ids: Sequence[str]) -> list[tuple[Any, ...]]:
+    """Plain tuples from the driver, by one of the statements below: a page may have tens of thousands of them."""
+    postgres = connection.dialect.name == "postgresql"
+    result = connection.exec_driver_sql(asked[postgres], (list(ids) if postgres else json.dumps(ids),))
+    assert result.cursor is not None
+    found: list[tuple[Any, ...]] = result.cursor.fetchall()
+    result.close()
+    return found
+
+
+def _asked(columns: str, table: str, by: str, rest: str = "") -> tuple[str, str]:
+    """A statement for SQLite and for PostgreSQL, with all ids as one value: thousands of values cost more than rows."""
+    begin = f"SELECT {columns} FROM {table} WHERE {by}"  # noqa: S608
+    return f"{begin} IN (SELECT value FROM json_each(?)){rest}", f"{begin} = ANY(%s){rest}"  # noqa: S608
+
+
+_METRICS: Final = _asked(
+    "run, name, last, last_nan, last_time, last_step", metric_series.name, "run", f" AND rank = {WRITER}"
+)
+_PARAMS: Final = _asked("run, key, value", run_params.name, "run")
+_TAGS: Final = _asked("run, key, value", run_tags.name, "run")
+_INPUTS: Final = _asked("target, source, doc", links.name, "target", " AND role = 'reads' ORDER BY time, source")
+_OF_MODEL: Final = f" AND substr(target, 1, {len(MODEL)}) = '{MODEL}'"
+_OUTPUTS: Final = _asked("source, target, doc", links.name, "source", f"{_OF_MODEL} ORDER BY time, target")
