@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from muster.api.words import PHASES
+from muster.api.words import PHASES, UNFINISHED
 from muster.cli import complete, format
 from muster.cli.call import Json, Usage
 from muster.cli.connect import client
@@ -17,7 +17,7 @@ from muster.cli.output import emit, note, out, phase_text, show_error, show_tabl
 from muster.client import Client, Job, MusterError
 from muster.core.units import InvalidValue, parse_duration
 
-UNFINISHED, FINISHED = PHASES[:4], PHASES[4:]
+FINISHED = PHASES[len(UNFINISHED) :]
 _RECENT = 10  # finished jobs that `ls` shows below the unfinished ones
 
 JobRef = Annotated[str, typer.Argument(metavar="JOB", help="Id, number or name.", autocompletion=complete.jobs)]
@@ -82,9 +82,18 @@ def stop(
     _each(refs, one, json, lambda job: f"{job.id} {'ended' if job.final else 'is stopping'}")
 
 
-def resume(refs: JobRefs, json: Json = False) -> None:
+def resume(
+    refs: JobRefs,
+    timeout: Annotated[str, typer.Option(metavar="TIME", help="How long to wait for one that is stopping.")] = "10m",
+    json: Json = False,
+) -> None:
     """Continue stopped or failed jobs: the same run goes on from its last checkpoint."""
-    _each(refs, lambda to, ref: to.resume(ref), json, _resumed)
+    patience = seconds("--timeout", timeout)
+
+    def say(job: Job) -> None:
+        note((f"{job.id} is stopping; waiting until it has stopped, at most {timeout}", "dim"))
+
+    _each(refs, lambda to, ref: to.resume(ref, patience, say), json, _resumed)
 
 
 def seconds(option: str, text: str) -> float:

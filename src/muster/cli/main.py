@@ -19,6 +19,7 @@ from muster import __version__
 from muster.cli import call
 from muster.cli.call import CALL, Usage
 from muster.cli.lazy import Verb, lazy_app, load
+from muster.cli.run_words import RunCommand
 from muster.cli.terminal import plain
 from muster.core.errors import MusterError
 
@@ -31,7 +32,7 @@ VERBS: Final = (
     Verb("up", "muster.cli.server:up", "Start a server on this machine.", _START),
     Verb("down", "muster.cli.server:down", "Stop the server; running jobs go on.", _START),
     Verb("doctor", "muster.cli.doctor:doctor", "Check this machine and the server, and say what to mend.", _START),
-    Verb("run", "muster.cli.run:run", "Run a command, or a job file, as a job and watch it.", _JOBS, _COMMAND_LINE),
+    Verb("run", "muster.cli.run:run", "Run a command or a job file, and watch it.", _JOBS, _COMMAND_LINE, RunCommand),
     Verb("submit", "muster.cli.submit:submit", "Submit job files.", _JOBS),
     Verb("ls", "muster.cli.jobs:ls", "List jobs.", _JOBS),
     Verb("status", "muster.cli.status:status", "Show one job: where it stands, its attempts, its checkpoint.", _JOBS),

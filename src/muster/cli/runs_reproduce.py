@@ -42,7 +42,8 @@ def reproduce(
         found = differences(made, _here(to, spec), beside)
         # The same files are the same snapshot, with the commit that it was made at.
         same = made.folder is not None and not beside and spec.workdir == str(made.folder)
-        job = None if dry_run else to.submit(spec, snapshot=made.known["code"] if same else True)
+        code = made.known["code"] if same else True
+        job = None if dry_run else to.submit(spec, snapshot=code, inherit=False)
     answer: dict[str, Any] = {"run": made.run, "folder": str(made.folder) if made.folder else None}
     answer |= {"job": job.raw if job else None, "differences": found, "yaml": dump_job(spec)}
     if json:
