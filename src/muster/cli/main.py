@@ -104,11 +104,14 @@ def root(
         str | None, typer.Option(help="Server, or several with commas between; else MUSTER_URL, else this machine's.")
     ] = None,
     home: Annotated[Path | None, typer.Option(help="Home folder; else MUSTER_HOME, else ~/.muster.")] = None,
+    ca_file: Annotated[
+        Path | None, typer.Option(help="Certificates to trust, for a server elsewhere; else MUSTER_CA_FILE.")
+    ] = None,
     _version: Annotated[
         bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
-    CALL.url, CALL.home = url, home
+    CALL.url, CALL.home, CALL.ca_file = url, home, ca_file
     if ctx.invoked_subcommand is None:
         typer.echo(ctx.get_help())
 
