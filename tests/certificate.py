@@ -13,20 +13,21 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 
 
-def self_signed(folder: Path) -> Path:
-    """A key and a certificate for 127.0.0.1, in one file."""
+def self_signed(folder: Path, host: str | None = None, days: tuple[float, float] = (-1, 1)) -> Path:
+    """A key and a certificate for 127.0.0.1, or for a host name, in one file; `days`: from and until, from now."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "muster")])
     now = datetime.datetime.now(datetime.UTC)
-    address = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+    named = x509.DNSName(host) if host else x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
+    address = x509.SubjectAlternativeName([named])
     made = (
         x509.CertificateBuilder()
         .subject_name(name)
         .issuer_name(name)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
+        .not_valid_before(now + datetime.timedelta(days=days[0]))
+        .not_valid_after(now + datetime.timedelta(days=days[1]))
         .add_extension(address, critical=False)
         .sign(key, hashes.SHA256())
     )

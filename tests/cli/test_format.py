@@ -16,6 +16,15 @@ def test_spans(seconds, told):
     assert format.span(seconds) == told
 
 
+def test_how_long_a_job_lasted_is_what_it_ran_and_apart_from_it_what_it_waited():
+    twice = [{"running_at": 100.0, "ended_at": 101.0}, {"running_at": 1887.0, "ended_at": 1888.0}]
+    assert format.lasted(twice, 100.0, 100.0, 1888.0) == "after 2s, and 29m46s of waiting"
+    assert format.lasted(twice[:1], 99.5, 100.0, 101.0) == "after 1s"
+    assert format.lasted([{"planned_at": 5.0, "running_at": None, "ended_at": None}], 5.0, 5.0, 8.0) == "after 3s"
+    assert format.lasted([], 10.0, None, 70.0) == "after 1m00s of waiting"
+    assert format.lasted([], 10.0, 10.0, 70.0) == "after 1m00s"
+
+
 @pytest.mark.parametrize(
     ("count", "told"), [(0, "0 B"), (999, "999 B"), (1500, "1.5 kB"), (64e9, "64 GB"), (2e18, "2000 PB"), (None, "-")]
 )

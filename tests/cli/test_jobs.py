@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 
 import pytest
@@ -71,6 +72,34 @@ def test_run_takes_a_job_file_and_its_options_go_over_it(at_home, tmp_path):
     found = at_home("run", "--env", "B=3", "--name", "renamed", path)
     assert (found.code, found.out) == (0, "1\n3\n")
     assert "renamed-" in found.err
+
+
+def test_options_may_follow_a_job_file_and_what_follows_two_dashes_is_the_command(at_home, tmp_path):
+    path = _job_file(tmp_path, "name: filed\nrun: printenv A B\nenvs: {A: '1', B: '2'}\n")
+    found = at_home("run", path, "-o", "envs.B=3", "--name", "renamed")
+    assert (found.code, found.out) == (0, "1\n3\n")
+    assert "renamed-" in found.err
+    found = at_home(
+        "run", "-e", "A=7", path, "--name", "other", "--", PYTHON, "-c", "import sys; print(sys.argv)", "-o"
+    )
+    assert (found.code, found.out) == (0, "['-c', '-o']\n")
+    assert "other-" in found.err
+    wrong = at_home("run", path, "second.yaml", "-d")
+    assert wrong.code == 2
+    assert "'second.yaml' after the job file" in wrong.err
+    wrong = at_home("run", path, "-o", "run=true", "--", "false")
+    assert wrong.code == 2
+    assert "`run` is given both" in wrong.err
+
+
+def test_one_word_is_a_shell_line_unless_it_is_a_file(at_home, tmp_path):
+    assert at_home("run", "--", "echo one && echo $((1 + 1))").out == "one\n2\n"
+    assert at_home("run", "printf '%s.' 'a  b' c; exit 3").code == 3
+    program = tmp_path / "two words"
+    program.write_text("#!/bin/sh\necho it ran\n")
+    program.chmod(0o755)
+    assert at_home("run", str(program)).out == "it ran\n"
+    assert at_home("run", "echo", "a && b").out == "a && b\n"
 
 
 def test_run_detached_returns_the_job(at_home, live):
@@ -217,6 +246,25 @@ def test_stop_and_resume(at_home, live, waiting):
     assert found.json["jobs"][0]["error"]["code"] == "not_found"
     assert found.json["jobs"][1]["phase"] == "stopped"
     assert "has ended already" in at_home("stop", waiting).err
+
+
+def test_resume_waits_for_a_job_that_is_stopping(at_home, live, tmp_path):
+    """The job leaves when this test lets it, which is after `resume` has said that it waits."""
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    command = f"trap 'read x < {gate}; exit 0' TERM; echo begun; while true; do sleep 0.05; done"
+    job = live.submit(command, name="slow-to-leave", stop_grace=600)["id"]
+    until(lambda: "begun" in live.output(job), "the job's first line")
+    assert at_home("stop", "slow-to-leave").out == f"{job} is stopping\n"
+    late = at_home("resume", job, "--timeout", "0.2s")
+    assert late.code == 1
+    assert f"{job} is stopping; waiting until it has stopped, at most 0.2s" in late.err
+    assert f"muster stop --force {job}" in late.err
+    with Client(home=live.home) as to:
+        resumed = to.resume("slow-to-leave", on_wait=lambda waited: gate.write_text("go\n"))
+    assert (resumed.id, resumed.phase) == (job, "queued")
+    live.post(f"/v1/jobs/{job}/stop", {"force": True})
+    live.wait(job)
 
 
 def test_a_grace_that_is_no_duration_is_told_before_anything_is_stopped(at_home, live, waiting):

@@ -75,6 +75,50 @@ def test_a_token_is_printed_once_and_works_until_it_is_revoked(at_home, live):
     assert "expected viewer" in at_home("token", "create", "x", "--role", "god").err.lower()
 
 
+def test_a_token_is_revoked_by_its_name_unless_several_have_it(at_home):
+    at_home("token", "create", "laptop")
+    assert at_home("token", "revoke", "laptop").out.endswith("(laptop) is revoked\n")
+    at_home("token", "create", "laptop")
+    assert at_home("token", "revoke", "laptop").code == 0  # the other one of the name is worthless already
+    ids = [at_home("token", "create", "twice", "--json").json["id"] for _ in range(2)]
+    found = at_home("token", "revoke", "twice")
+    assert found.code == 1
+    assert "'twice' is the name of several tokens" in found.err
+    assert all(one in found.err for one in ids)
+    states = {one["id"]: one["revoked_at"] for one in at_home("token", "ls", "--json").json["tokens"]}
+    assert [states[one] for one in ids] == [None, None]
+    assert at_home("token", "revoke", ids[0]).code == 0
+    assert at_home("token", "revoke", "twice", "--json").json == {"id": ids[1]}
+    missing = at_home("token", "revoke", "no such token")
+    assert "There is no token 'no such token' that you can see." in missing.err
+
+
+def test_a_role_that_is_lowered_is_said(at_home, live, monkeypatch):
+    assert "lena is a member of no project" in at_home("token", "create", "a", "--user", "lena").err
+    at_home("project", "create", "lowered")
+    at_home("project", "member", "lowered", "lena", "viewer")
+    told = at_home("token", "create", "b", "--user", "lena", "--role", "admin")
+    assert "It allows no more than viewer, not admin: lena is no more than that in any project." in told.err
+    assert "allows" not in at_home("token", "create", "c", "--user", "lena", "--role", "viewer").err
+    weak = at_home("token", "create", "d", "--role", "viewer", "--superuser", "--expires", "1h", "--json").json
+    assert weak["notes"] == []
+    monkeypatch.setenv("MUSTER_TOKEN", weak["token"])
+    made = at_home("token", "create", "e", "--role", "admin", "--expires", "2h")
+    assert "Its role is viewer, not admin: the token that made it allows no more." in made.err
+    assert "It ends sooner than asked for" in made.err
+
+
+def test_several_reasons_of_a_refusal_are_listed_below_one_another(at_home, tmp_path):
+    found = at_home("run", "--queue", "nowhere", "--nodes", "999", "--", "true")
+    assert found.code == 1
+    lines = found.err.splitlines()
+    assert lines[0] == "error: refused for 2 reasons"
+    assert [line.split(":")[0].strip() for line in lines if line.startswith("  ") and line[2] != " "] == [
+        "unknown_queue",
+        "never_fits",
+    ]
+
+
 def test_the_doctor_finds_the_server_and_the_token(at_home, live):
     told = at_home("doctor", "--json")
     found = {check["name"]: check for check in told.json["checks"]}

@@ -9,7 +9,7 @@ import pytest
 
 from muster.cli.call import Usage
 from muster.cli.prepare import from_command, from_file, parse_overrides
-from muster.cli.shell import parse_envs
+from muster.cli.run import parse_envs
 from muster.client.spec import submission
 from muster.core import parse
 from muster.core.errors import NotFound, SpecError

@@ -11,6 +11,8 @@ from starlette.responses import HTMLResponse
 
 from muster import Client
 from muster.client.http import ROUNDS
+from muster.client.spec import batch_item, submission
+from muster.client.surroundings import shell_envs
 from muster.core import errors
 from muster.core.errors import MusterError, Unauthenticated, Unavailable
 from muster.core.parse import parse_job
@@ -22,6 +24,7 @@ def _no_server_of_the_user(monkeypatch, tmp_path):
     for name in ("MUSTER_URL", "MUSTER_TOKEN"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("MUSTER_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("MUSTER_SNAPSHOT", "0")
 
 
 @pytest.fixture
@@ -201,19 +204,24 @@ def test_every_form_of_a_job(server, client, tmp_path, monkeypatch):
     spec = parse_job({"run": "true", "resources": {"accelerators": "H100:8", "memory": "64GB"}})
     for form in ({"run": "true"}, text, tmp_path / "job.yaml", "job.yaml", spec):
         client.submit(form)
-    here = str(tmp_path)
+    here = {"base": str(tmp_path), "defaults": {"workdir": str(tmp_path), "envs": shell_envs()}}
     bodies = [seen.body for seen in server.seen]
-    assert bodies[0] == {"spec": {"run": "true"}, "base": here}
-    assert bodies[1] == {"yaml": text, "source": "the job", "base": here}
-    assert bodies[2] == {"yaml": text, "source": str(tmp_path / "job.yaml"), "base": here}
-    assert bodies[3] == {"yaml": text, "source": "job.yaml", "base": here}
+    assert bodies[0] == {"spec": {"run": "true"}, **here}
+    assert bodies[1] == {"yaml": text, "source": "the job", **here}
+    assert bodies[2] == {"yaml": text, "source": str(tmp_path / "job.yaml"), **here}
+    assert bodies[3] == {"yaml": text, "source": "job.yaml", **here}
     assert parse_job(bodies[4]["spec"]) == spec
+
+
+def test_a_server_elsewhere_is_told_nothing_of_this_machine():
+    assert submission({"run": "true"}, {}, None).keys() == {"spec", "base"}
+    assert batch_item({"run": "true"}, "key")["spec"] == {"run": "true"}
 
 
 def test_overrides_replace_fields_and_leave_text_as_it_was_written(server, client, tmp_path):
     path = tmp_path / "job.yaml"
     path.write_text("run: python t.py\nnproc: 2\nenvs: {LR: 3e-4}\nworkdir:\n")
-    client.submit(path, nproc=4)
+    client.submit(path, nproc=4, inherit=False)
     written = {"run": "python t.py", "nproc": 4, "envs": {"LR": "3e-4"}}
     assert server.seen[-1].body == {"spec": written, "source": str(path), "base": str(tmp_path)}
 

@@ -173,3 +173,19 @@ def test_what_ran_once_is_said_to_run_in_every_rank():
     once = "#!/bin/bash\n#SBATCH -n 2\n./prepare\nsrun ./a\n"
     assert any("in every rank" in one.became for one in read_job(once, "x").notes)
     assert not any("in every rank" in one.became for one in read_job(once.replace("./prepare", "echo"), "x").notes)
+
+
+@pytest.mark.parametrize(
+    ("start", "under"),
+    [
+        ("srun python train.py", "srun"),
+        ("torchrun --nproc-per-node 4 train.py", "torchrun"),
+        ("srun torchrun --nnodes 2 --nproc-per-node 4 train.py", "torchrun"),
+        ("accelerate launch train.py", "the launcher"),
+    ],
+)
+def test_what_ran_once_and_runs_in_every_rank_now_is_said_whatever_starts_the_ranks(start, under):
+    head = "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=4\n"
+    told = [one for one in read_job(f"{head}tar xf data.tar\n{start}\n", "x.sbatch").notes if "ran once" in one.became]
+    assert [one.what for one in told] == [f"what is not under {under}"]
+    assert not any("ran once" in one.became for one in read_job(f"{head}echo hi\n{start}\n", "x.sbatch").notes)

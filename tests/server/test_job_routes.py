@@ -86,6 +86,31 @@ def test_what_is_not_accepted_leaves_no_experiment(server: LiveServer) -> None:
     assert "tried-out" in experiments()
 
 
+def test_a_name_means_its_job_that_has_not_ended_and_never_one_of_several(server: LiveServer) -> None:
+    old = server.submit("sleep 600", name="twins", cpus=1)["id"]
+    server.wait(old, "running")
+    newer = server.submit("true", name="twins", cpus=1)["id"]
+    server.wait(newer)
+    assert server.job("twins")["id"] == old
+    assert server.get("/v1/runs/twins")["id"] == old
+    other = server.submit("sleep 600", name="twins", cpus=1)["id"]
+    server.wait(other, "running")
+    with server.http() as http:
+        answers = [http.post("/v1/jobs/twins/stop", json={"force": True}), http.get("/v1/runs/twins")]
+    for answer in answers:
+        error = answer.json()["error"]
+        assert (answer.status_code, error["code"]) == (400, "invalid")
+        assert f"{other} (running), {old} (running)" in error["message"]
+        assert newer not in error["message"]
+        assert other in error["hint"]
+    assert {server.job(one)["phase"] for one in (old, other)} == {"running"}
+    server.post(f"/v1/jobs/{other}/stop", {"force": True})
+    server.wait(other)
+    assert server.post("/v1/jobs/twins/stop", {"force": True})["id"] == old
+    server.wait(old)
+    assert server.job("twins")["id"] == server.get("/v1/runs/twins")["id"] == other  # all are over: the newest
+
+
 def test_a_program_error_is_told_with_its_traceback(server: LiveServer) -> None:
     job = server.submit(f"{sys.executable} -c 'import nonesuch_module'")
     done = server.wait(job["id"])

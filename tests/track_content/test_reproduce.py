@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from content_kit import sha
 
-from live import LiveServer
+from live import LiveServer, until
 from muster import Client
 from muster.cli.main import main
 from muster.cli.runs_reproduce import _spec
@@ -84,6 +84,29 @@ def test_the_same_files_run_again(client: Client, server: LiveServer, project: P
     third = reproduce(capsys, job.id)
     assert any("beside the snapshot's" in one["why"] for one in third["differences"])
     assert server.output(server.wait(third["job"]["id"])["id"]) == "then\nseed 1\n"
+
+
+def test_a_dry_run_on_the_same_machine_finds_no_other_environment(client: Client, server, project, capsys) -> None:
+    """Its folder is not written, so the Python of the command is asked elsewhere."""
+    job = client.submit({"run": f"{sys.executable} -c 'print(1)'", "workdir": "."})
+    assert server.wait(job.id)["phase"] == "succeeded"
+    until(lambda: client.reproduction(job.id)["environment"].get("packages"), "the environment to be recorded")
+    found = reproduce(capsys, job.id, "--dry-run")
+    assert not Path(found["folder"]).exists()
+    assert {one["what"] for one in found["differences"]} == {"code", "seeds"}, found["differences"]  # .env, and no seed
+
+
+def test_a_python_that_can_not_be_asked_is_one_difference() -> None:
+    then = {"python": {"version": "3.11.2"}, "packages": {f"p{n}": "1" for n in range(167)}}
+    then |= {"devices": [{"name": "H100"}] * 2, "host": {}}
+    known = {"run": "a-1", "attempts": 1, "seeds": {"SEED": "1"}, "environment": {**then, "env": {}}, "files": {}}
+    known |= {"spec": {}, "code": {}, "data": []}
+    here = {"python": {}, "packages": {}, "host": {}, "devices": [{"name": "H100"}] * 8}
+    told = differences(Reproduction("a-1", known, Path("/x")), here, [])
+    assert [one["what"] for one in told] == ["environment", "kernels"]
+    fewer = {**here, "python": then["python"], "packages": then["packages"], "devices": [{"name": "H100"}]}
+    told = differences(Reproduction("a-1", known, Path("/x")), fewer, [])
+    assert [one["why"] for one in told if one["what"] == "hardware"] == ["devices: H100, H100 then, H100 here"]
 
 
 def test_a_second_submission_sends_nothing_but_itself(client: Client, project: Path, monkeypatch) -> None:

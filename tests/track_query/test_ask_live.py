@@ -86,6 +86,22 @@ class TestCommand:
         assert [line.split()[0] for line in lines[1:]] == [jobs[3], jobs[2]]
         assert "nan" in lines[1]
 
+    def test_columns_of_one_name_are_told_apart_and_runs_without_a_job_have_their_names(
+        self, muster: Any, client: Client, jobs: list[str]
+    ) -> None:
+        assert "name" not in muster("runs", "name = toy")[1].splitlines()[0].split()
+        for lr in ("1", "2"):  # an id as MLflow makes them
+            run = client.create_run(
+                "colliding-otter", id=f"a{lr}" * 16, params={"loss": lr, "user": lr}, tags={"made": "here"}
+            )
+        shown = muster("runs", "tags.made = here or name = toy", "--columns", "params.loss,metrics.loss,params.user")
+        head, *rows = shown[1].splitlines()
+        assert head.split() == ["id", "name", "phase", "user", "age", "params.loss", "metrics.loss", "params.user"]
+        row = next(row for row in rows if row.startswith(run["id"]))
+        assert row.split()[1] == "colliding-otter"
+        alone = muster("runs", "name = toy", "--columns", "params.lr,metrics.loss")[1].splitlines()[0]
+        assert alone.split() == ["id", "phase", "user", "age", "lr", "loss"]
+
     def test_failed_runs_are_found(self, muster: Any, jobs: list[str]) -> None:
         assert [run["id"] for run in json.loads(muster("runs", "failed", "--json")[1])["runs"]] == [jobs[4]]
         assert jobs[4] in muster("runs", "note ~ 'exit code 1'")[1]

@@ -45,6 +45,7 @@ class TokenView(TypedDict):
 
 class TokenCreated(TokenView):
     token: str  # shown once
+    notes: list[str]  # what it allows less than was asked for, and why
 
 
 class TokenList(TypedDict):

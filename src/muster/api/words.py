@@ -4,6 +4,7 @@ from typing import Final, Literal, get_args
 
 Phase = Literal["queued", "starting", "running", "stopping", "succeeded", "failed", "stopped"]  # of a job
 PHASES: Final[tuple[Phase, ...]] = get_args(Phase)
+UNFINISHED: Final[tuple[Phase, ...]] = PHASES[:4]
 ACTIVE: Final[frozenset[str]] = frozenset({"starting", "running", "stopping"})
 FINAL: Final[frozenset[str]] = frozenset({"succeeded", "failed", "stopped"})
 Kind = Literal["train", "eval", "data", "sweep", "session"]  # of a job

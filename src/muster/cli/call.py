@@ -22,6 +22,7 @@ class Usage(MusterError):
 class Call:
     url: str | None = None
     home: Path | None = None
+    ca_file: Path | None = None
     json: bool = False
 
 
@@ -30,7 +31,7 @@ CALL = Call()
 
 def reset() -> None:
     """Resets the options; one process may call `main` more than once."""
-    CALL.url, CALL.home, CALL.json = None, None, False
+    CALL.url, CALL.home, CALL.ca_file, CALL.json = None, None, None, False
 
 
 def home_folder() -> Path:

@@ -18,7 +18,10 @@ from muster.core.units import InvalidValue, parse_duration
 
 def client(on_link: Link | None = None, timeout: float = 30) -> Client:
     """A client of the server that the command line, the environment or the home names; `timeout` is in seconds."""
-    return Client(CALL.url, home=home_folder(), timeout=timeout, retry_for=_retry_for(), on_link=on_link or say_link)
+    link = on_link or say_link
+    return Client(
+        CALL.url, home=home_folder(), timeout=timeout, ca_file=CALL.ca_file, retry_for=_retry_for(), on_link=link
+    )
 
 
 def for_each(

@@ -49,7 +49,8 @@ def find(home: Path) -> Running | None:
 def start(home: Path, words: Sequence[str], env: Mapping[str, str] | None = None) -> Running:
     """Starts a server in its own session and waits until it is ready.
 
-    Raises ConfigError with the end of its log if it dies. `env`: variables for the server only.
+    Raises ConfigError with the end of its log if it dies, or if it runs with a certificate that can't be used.
+    `env`: variables for the server only.
     """
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
     log = home / "server.log"
@@ -117,6 +118,9 @@ def _readiness(server: Running, home: Path) -> Readiness | None:
     try:
         with Client(",".join(server.urls), home=home, timeout=5) as to:
             return to.ready()
+    except ConfigError as error:
+        told = f"The server (pid {server.pid}) runs, but nothing can use it. {error.message}"
+        raise ConfigError(told, f"{error.hint} `muster down` stops it.") from error
     except MusterError:
         return None  # it has an address, but does not answer yet
 

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from muster.api.why import ForecastView, ReasonView, VariantView, WhatIfView
 from muster.cli.forecast import show_offers, when
-from muster.cli.output import err, out
+from muster.cli.output import cause_lines, err, out
 
 _SHOWN = 3  # maximum variants, nodes and jobs of each kind
 
@@ -39,9 +39,7 @@ def show_accepted(source: str, name: str, answer: WhatIfView) -> None:
 def show_refused(source: str, reasons: Sequence[ReasonView]) -> None:
     lines = [Text.assemble(("refused: ", "bold red"), f"{source} would not be accepted")]
     for reason in reasons:
-        lines.append(Text.assemble("  ", (reason["code"], "bold"), f": {reason['message']}"))
-        if reason["hint"]:
-            lines.append(Text.assemble("    ", (reason["hint"], "green")))
+        lines += cause_lines(reason)
         if nearest := _fields(reason["data"].get("nearest") or {}):
             lines.append(Text.assemble("    nearest that would be: ", (nearest, "green")))
     err().print(Text("\n").join(lines))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from muster.api import numbers
@@ -30,6 +30,19 @@ def span(seconds: float | None) -> str:
 def since(moment: float | None, now: float | None = None) -> str:
     """How long ago; not negative when the local clock is a little behind the server's."""
     return "-" if moment is None else span((time.time() if now is None else now) - moment)
+
+
+def lasted(
+    attempts: Sequence[Mapping[str, Any]], submitted_at: float, started_at: float | None, ended_at: float
+) -> str:
+    """Of a job that has ended, `after 3m20s`: the time that it ran, and apart from it the time that it waited."""
+    if started_at is None:
+        return f"after {span(ended_at - submitted_at)} of waiting"
+    begun = ((one, one.get("running_at") or one.get("planned_at") or one.get("started_at")) for one in attempts)
+    busy = sum(max(0.0, (one.get("ended_at") or ended_at) - start) for one, start in begun if start)
+    busy = busy if attempts else ended_at - started_at  # a job without nodes has none
+    waited = ended_at - submitted_at - busy
+    return f"after {span(busy)}" + (f", and {span(waited)} of waiting" if waited >= 1 else "")
 
 
 def clock(moment: float | None) -> str:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from muster.api.words import PHASES
+from muster.api.words import PHASES, UNFINISHED
 from muster.cli import complete, format
 from muster.cli.call import Json, Usage
 from muster.cli.connect import client, for_each
@@ -17,7 +17,7 @@ from muster.cli.output import emit, note, phase_text, show_table, table
 from muster.client import Client, Job
 from muster.core.units import InvalidValue, parse_duration
 
-UNFINISHED, FINISHED = PHASES[:4], PHASES[4:]
+FINISHED = PHASES[len(UNFINISHED) :]
 _RECENT = 10  # finished jobs that `ls` shows below the unfinished ones
 
 JobRef = Annotated[str, typer.Argument(metavar="JOB", help="Id, number or name.", autocompletion=complete.jobs)]
@@ -83,9 +83,23 @@ def stop(
     for_each("jobs", refs, one, json)
 
 
-def resume(refs: JobRefs, json: Json = False) -> None:
+def resume(
+    refs: JobRefs,
+    timeout: Annotated[str, typer.Option(metavar="TIME", help="How long to wait for one that is stopping.")] = "10m",
+    json: Json = False,
+) -> None:
     """Continue stopped or failed jobs: the same run goes on from its last checkpoint."""
-    for_each("jobs", refs, _resume, json)
+    patience = seconds("--timeout", timeout)
+
+    def say(job: Job) -> None:
+        note((f"{job.id} is stopping; waiting until it has stopped, at most {timeout}", "dim"))
+
+    def one(to: Client, ref: str) -> tuple[Mapping[str, Any], str]:
+        job = to.resume(ref, patience, say)
+        start = f"from step {job.checkpoint['step']}" if job.checkpoint else "from the beginning: it has no checkpoint"
+        return job.raw, f"{job.id} is {job.phase} again, {start}"
+
+    for_each("jobs", refs, one, json)
 
 
 def seconds(option: str, text: str) -> float:
@@ -106,9 +120,3 @@ def _print_jobs(jobs: list[Job]) -> None:
         cells = [str(job.attempt), format.steps(job.progress), where, job.user, format.since(job.submitted_at, now)]
         made.add_row(Text(job.id, style="bold"), phase_text(job.phase), reason, *cells)
     show_table(made)
-
-
-def _resume(to: Client, ref: str) -> tuple[Mapping[str, Any], str]:
-    job = to.resume(ref)
-    place = f"from step {job.checkpoint['step']}" if job.checkpoint else "from the beginning: it has no checkpoint"
-    return job.raw, f"{job.id} is {job.phase} again, {place}"

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 
@@ -21,6 +21,7 @@ class Verb:
     help: str
     panel: str
     settings: dict[str, Any] = field(default_factory=dict)  # of its Click context
+    command: type[TyperCommand] = TyperCommand  # parses its words
 
 
 def lazy_app(verbs: Sequence[Verb], bare: str = "", **settings: Any) -> typer.Typer:
@@ -52,7 +53,7 @@ def command_of(verb: Verb) -> Any:
     found = load(verb.target)
     if not isinstance(found, typer.Typer):
         single = typer.Typer(add_completion=False, rich_markup_mode="rich")
-        single.command(verb.name, context_settings=verb.settings)(found)
+        single.command(verb.name, cls=verb.command, context_settings=verb.settings)(found)
         found = single
     return get_command(found)
 

@@ -19,6 +19,7 @@ from muster import __version__
 from muster.cli import call
 from muster.cli.call import CALL, Usage
 from muster.cli.lazy import Verb, lazy_app, load
+from muster.cli.run_words import RunCommand
 from muster.cli.terminal import plain
 from muster.core.errors import MusterError
 
@@ -31,7 +32,7 @@ VERBS: Final = (
     Verb("up", "muster.cli.server:up", "Start a server on this machine.", _START),
     Verb("down", "muster.cli.server:down", "Stop the server; running jobs go on.", _START),
     Verb("doctor", "muster.cli.doctor:doctor", "Check this machine and the server, and say what to mend.", _START),
-    Verb("run", "muster.cli.run:run", "Run a command, or a job file, as a job and watch it.", _JOBS, _COMMAND_LINE),
+    Verb("run", "muster.cli.run:run", "Run a command or a job file, and watch it.", _JOBS, _COMMAND_LINE, RunCommand),
     Verb("submit", "muster.cli.submit:submit", "Submit job files.", _JOBS),
     Verb("ls", "muster.cli.jobs:ls", "List jobs.", _JOBS),
     Verb("status", "muster.cli.status:status", "Show one job: where it stands, its attempts, its checkpoint.", _JOBS),
@@ -103,11 +104,14 @@ def root(
         str | None, typer.Option(help="Server, or several with commas between; else MUSTER_URL, else this machine's.")
     ] = None,
     home: Annotated[Path | None, typer.Option(help="Home folder; else MUSTER_HOME, else ~/.muster.")] = None,
+    ca_file: Annotated[
+        Path | None, typer.Option(help="Certificates to trust, for a server elsewhere; else MUSTER_CA_FILE.")
+    ] = None,
     _version: Annotated[
         bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
-    CALL.url, CALL.home = url, home
+    CALL.url, CALL.home, CALL.ca_file = url, home, ca_file
     if ctx.invoked_subcommand is None:
         typer.echo(ctx.get_help())
 

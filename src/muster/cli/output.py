@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from muster.api.errors import ErrorView
+from muster.api.why import ReasonView
 from muster.cli.terminal import plain
 
 if TYPE_CHECKING:
@@ -94,13 +95,25 @@ def hint_of(job_id: str, hint: str) -> str:
     return re.sub(r"`muster (logs|resume|status|why)`", rf"`muster \1 {job_id}`", hint)
 
 
+def cause_lines(reason: ReasonView, job_id: str = "") -> list[Text]:
+    """One of several causes, with what to do below it; `job_id` goes into the commands."""
+    lines = [Text.assemble("  ", (reason["code"], "bold"), f": {reason['message']}")]
+    if reason["hint"]:
+        lines.append(Text.assemble("    ", (hint_of(job_id, reason["hint"]) if job_id else reason["hint"], "green")))
+    return lines
+
+
 def show_error(error: ErrorView, as_json: bool) -> None:
-    """`error` is in the API's format: {"code", "message", "hint"} and, for a job file, "problems"."""
+    """`error` is in the API's format: {"code", "message", "hint"}, "problems" of a job file, "reasons" of a refusal."""
     if as_json:
         emit({"error": error})
         return
+    problems, reasons = error.get("problems") or [], error.get("reasons") or []
+    if len(reasons) > 1:
+        lines = [Text.assemble(("error: ", "bold red"), f"refused for {len(reasons)} reasons")]
+        err().print(Text("\n").join([*lines, *(line for reason in reasons for line in cause_lines(reason))]))
+        return
     lines = [Text.assemble(("error: ", "bold red"), error["message"])]
-    problems = error.get("problems") or []
     for problem in problems:
         lines.append(Text.assemble("  ", (problem["where"], "bold"), f": got {problem['given']}"))
         lines.append(Text(f"    expected {problem['expected']}"))

@@ -11,7 +11,7 @@ from typing import Any, Final
 import yaml
 
 from muster.cli.call import Usage
-from muster.cli.shell import shell_envs
+from muster.client.surroundings import surroundings
 from muster.core.document import read_document
 from muster.core.errors import Invalid, NotFound
 from muster.core.fields import FIELDS
@@ -32,13 +32,13 @@ def from_file(name: str, overrides: Mapping[str, Any], local: bool) -> Prepared:
     """A job file, `-` for standard input. Its `workdir` is relative to its folder, and defaults to that folder."""
     text, source, folder = _read(name)
     changes = Overrides(overrides, base=Path.cwd())
-    defaults = _defaults(folder, local)
+    defaults = surroundings(folder, local)
     return Prepared(source, parse_job(text, source=source, base=folder, defaults=defaults, overrides=changes))
 
 
 def from_command(command: str, overrides: Mapping[str, Any], local: bool) -> Prepared:
     """A shell command, run in the current folder."""
-    defaults = _defaults(Path.cwd(), local)
+    defaults = surroundings(Path.cwd(), local)
     written = {"run": command, **overrides}
     return Prepared("muster run", parse_job(written, source="The job", base=Path.cwd(), defaults=defaults))
 
@@ -70,11 +70,6 @@ def _read(name: str) -> tuple[str, str, Path]:
         raise NotFound(f"There is no job file {name}.", "Check the path, or begin with `muster init`.") from None
     except (OSError, UnicodeDecodeError) as error:
         raise Invalid(f"{name} can't be read: {error}.", "Name a job file, as in `job.yaml`.") from None
-
-
-def _defaults(folder: Path, local: bool) -> dict[str, Any]:
-    envs = shell_envs() if local else {}
-    return {"workdir": str(folder), **({"envs": envs} if envs else {})}
 
 
 def _is_free(path: tuple[str, ...]) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,12 +15,16 @@ from muster.cli.call import Json, Usage
 from muster.cli.connect import client
 from muster.cli.lazy import load
 from muster.cli.output import emit, out
-from muster.cli.shell import parse_envs, shell_envs
+from muster.cli.run_words import command_line, is_job_file
 from muster.cli.watch import watch
+from muster.client.surroundings import surroundings
 
 
 def run(
-    words: Annotated[list[str], typer.Argument(metavar="COMMAND", help="The command, or one job file.")],
+    words: Annotated[
+        list[str],
+        typer.Argument(metavar="COMMAND", help="The command, or a job file; `-- COMMAND` after it replaces its `run`."),
+    ],
     nproc: Annotated[int | None, typer.Option(min=1, help="Ranks on each node.")] = None,
     nodes: Annotated[int | None, typer.Option(min=1, help="Nodes.")] = None,
     gpus: Annotated[str | None, typer.Option(help="Accelerators on each node: 8, H100 or H100:8.")] = None,
@@ -44,6 +48,9 @@ def run(
 ) -> None:
     """Run a command, or a job file, as a job and watch it: `muster run --nproc 2 -- python train.py --lr 3e-4`.
 
+    One quoted word is a line for the shell: `muster run 'make data && python train.py'`. Options may also follow a job
+    file: `muster run job.yaml -o envs.LR=1e-3`.
+
     The exit code is 0 if it succeeded, else the failing rank's, or 1. With --json one object a line: log, job, end.
     """
     given: dict[str, Any] = {"nproc": nproc, "num_nodes": nodes, "accelerators": gpus, "name": name, "secrets": secret}
@@ -52,7 +59,8 @@ def run(
     if env:
         options["envs"] = parse_envs(env)
     with client() as to:
-        job = to.submit(_prepare(words, options, override or (), to.target.local), snapshot=not no_snapshot)
+        prepared = _prepare(words, options, override or (), to.target.local)
+        job = to.submit(prepared, snapshot=not no_snapshot, inherit=False)
         if not detach:
             raise typer.Exit(watch(to, job, json))
     if json:
@@ -63,16 +71,29 @@ def run(
 
 def _prepare(words: list[str], options: dict[str, Any], override: Sequence[str], local: bool) -> Any:
     """The job as data, checked by the server; a job file, or a command with -o, is parsed and checked here."""
-    from_a_file = len(words) == 1 and Path(words[0]).suffix in (".yaml", ".yml")
+    from_a_file = is_job_file(words[0])
+    command = words[1:] if from_a_file else words
     if not from_a_file and not override:
-        envs = {**(shell_envs() if local else {}), **options.get("envs", {})}
-        return {"run": shlex.join(words), "workdir": str(Path.cwd()), **options, **({"envs": envs} if envs else {})}
+        return _joined(surroundings(Path.cwd(), local), {"run": command_line(words), **options})
     overrides = _joined(options, load("muster.cli.prepare:parse_overrides")(override))
     if from_a_file:
+        if command:
+            overrides = _joined({"run": command_line(command)}, overrides)
         prepared = load("muster.cli.prepare:from_file")(words[0], overrides, local)
     else:
-        prepared = load("muster.cli.prepare:from_command")(shlex.join(words), overrides, local)
+        prepared = load("muster.cli.prepare:from_command")(command_line(words), overrides, local)
     return prepared.spec
+
+
+def parse_envs(pairs: Sequence[str]) -> dict[str, str]:
+    """Parses `K=V`; a bare `K` takes its value from this shell."""
+    envs = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals and name not in os.environ:
+            raise Usage(f"--env {name}: no value, and {name} is not set in this shell.", f"Write --env {name}=VALUE.")
+        envs[name] = value if equals else os.environ[name]
+    return envs
 
 
 def _joined(options: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:

@@ -81,18 +81,18 @@ def _print_runs(answer: dict[str, Any]) -> None:
         return
     now = time.time()
     several = len({run["project"] for run in runs}) > 1
-    named = any(not run["id"].startswith(run["name"]) for run in runs)  # ids of jobs begin with their names
     chosen = (
         answer["columns"] if answer["columns"] is not None else _chosen(runs, f"{answer['query']} {answer['sort']}")
     )
+    # The id of a job's run begins with its name; others, such as MLflow's, have ids that say nothing.
+    named = any(run["name"] and not run["id"].startswith(run["name"]) for run in runs) and "name" not in chosen
     own = ["id", *(["name"] if named else []), "phase", *(["project"] if several else []), "user", "age"]
-    made = table(
-        *own, *(_head(name) for name in chosen), right=("age", *(_head(one) for one in chosen if _is_number(runs, one)))
-    )
+    heads = _heads(chosen, own)
+    made = table(*own, *heads.values(), right=("age", *(heads[one] for one in chosen if _is_number(runs, one))))
     for run in runs:
         cells: list[Text | str] = [
             Text(run["id"], style="bold" if run["valid"] else "bold red"),
-            *([Text(_short(run["name"]))] if named else []),
+            *([Text(_cut(run["name"] or ""))] if named else []),
             phase_text(run["phase"]),
         ]
         cells += [*([run["project"]] if several else []), run["user"], format.since(run["created_at"], now)]
@@ -132,10 +132,10 @@ def _cell(run: dict[str, Any], name: str, now: float) -> str:
         return format.span(value)
     if name.startswith("metrics.") and not name.endswith((".step", ".points", ".nans")):
         return format.clock(value) if name.endswith(".time") else f"{number(value):.5g}"
-    return _short(str(value))
+    return _cut(str(value))
 
 
-def _short(value: str) -> str:
+def _cut(value: str) -> str:
     text = " ".join(value.split())
     return text if len(text) <= _WIDEST else f"{text[: _WIDEST - 1]}…"
 
@@ -151,8 +151,11 @@ def _numeric(value: Any) -> bool:
         return False
 
 
-def _head(name: str) -> str:
-    return name.removeprefix("metrics.").removeprefix("params.")
+def _heads(chosen: Sequence[str], own: Sequence[str]) -> dict[str, str]:
+    """Column → its title: without `metrics.` or `params.`, unless another column would have the same title."""
+    short = {name: name.removeprefix("metrics.").removeprefix("params.") for name in chosen}
+    count = Counter([*short.values(), *own])
+    return {name: title if count[title] == 1 else name for name, title in short.items()}
 
 
 def _print_csv(answer: dict[str, Any]) -> None:

@@ -9,6 +9,7 @@ from muster.cli.lazy import Verb, lazy_app
 _ASK, _ONE, _OTHERS = "Asking", "One run", "Other tools and places"
 VERBS: Final = (
     Verb("find", "muster.cli.run_table:find", "What `muster runs QUERY` does, with all its options.", _ASK),
+    Verb("ls", "muster.cli.run_table:find", "The same.", _ASK),
     Verb("save", "muster.cli.runs_saved:save", "Keep a query under a name, for `muster runs @NAME`.", _ASK),
     Verb("queries", "muster.cli.runs_saved:queries", "List the queries that are kept, or remove one.", _ASK),
     Verb("show", "muster.cli.runs_show:show", "Show everything that was captured of a run.", _ONE),

@@ -19,6 +19,7 @@ from muster.core.document import read_document
 from muster.core.parse import Overrides, parse_job
 from muster.core.report import Report
 from muster.core.spec import JobSpec, dump_job
+from muster.inherited import inherited
 from muster.runtime.environment import capture
 
 
@@ -39,10 +40,11 @@ def reproduce(
         made = prepare(to, run, home_folder())
         beside = [] if dry_run else restore(to, made)
         spec = _spec(made, changed)
-        found = differences(made, _here(to, spec), beside)
+        found = differences(made, _here(to, spec, made.known["spec"].get("workdir")), beside)
         # The same files are the same snapshot, with the commit that it was made at.
         same = made.folder is not None and not beside and spec.workdir == str(made.folder)
-        job = None if dry_run else to.submit(spec, snapshot=made.known["code"] if same else True)
+        code = made.known["code"] if same else True
+        job = None if dry_run else to.submit(spec, snapshot=code, inherit=False)
     answer: dict[str, Any] = {"run": made.run, "folder": str(made.folder) if made.folder else None}
     answer |= {"job": job.raw if job else None, "differences": found, "yaml": dump_job(spec)}
     if json:
@@ -60,12 +62,14 @@ def _spec(made: Reproduction, changed: dict[str, Any]) -> JobSpec:
     return parse_job(written, source=f"The job file of {made.run}", overrides=Overrides(changed, base=Path.cwd()))
 
 
-def _here(to: Client, spec: JobSpec) -> dict[str, Any] | None:
-    """The environment of the job, if it runs on this machine."""
+def _here(to: Client, spec: JobSpec, then: str | None) -> dict[str, Any] | None:
+    """The environment of the job, if it runs on this machine. `then`: the folder in which the run was."""
     if not to.target.local:
         return None
-    environment = {**os.environ, **spec.envs}
-    return capture(spec.run, environment, spec.workdir or str(Path.cwd()), {}, home_folder() / "cache")
+    environment = {**inherited(os.environ), **spec.envs}  # as a rank's
+    # A dry run writes no files, and a Python can't be asked in a folder that is not there.
+    folder = next(folder for folder in (spec.workdir, then, Path.cwd()) if folder and Path(folder).is_dir())
+    return capture(spec.run, environment, str(folder), {}, home_folder() / "cache")
 
 
 def _show(answer: dict[str, Any], made: Reproduction, dry_run: bool) -> None:

@@ -52,9 +52,7 @@ def show(
 
 def _print(run: Run, page: RunPage, everything: bool) -> None:
     screen = out()
-    lasted = format.span((run.ended_at or time.time()) - run.started_at) if run.started_at is not None else ""
-    text = f" {'after' if run.final else 'for'} {lasted}" if lasted else ""
-    screen.print(Text.assemble((run.id, "bold"), " ", phase_text(run.phase), text))
+    screen.print(Text.assemble((run.id, "bold"), " ", phase_text(run.phase), _lasted(run, page["attempts"])))
     card = Table.grid(padding=(0, 2))
     card.add_column(style="dim")
     card.add_column(overflow="fold")
@@ -69,6 +67,16 @@ def _print(run: Run, page: RunPage, everything: bool) -> None:
     for entry in page["notes"] if everything else page["notes"][-_NOTES:]:
         head = f"  {format.clock(entry['time'])}  {entry['author']}  "
         screen.print(Text.assemble((head, "dim"), entry["text"]))
+
+
+def _lasted(run: Run, attempts: list[RunAttempt]) -> str:
+    if run.started_at is None:
+        return ""
+    if not run.final or run.ended_at is None:
+        return f" for {format.span(time.time() - run.started_at)}"
+    # A script's own run waits for nothing.
+    begun = run.created_at if attempts else run.started_at
+    return f" {format.lasted(attempts, begun, run.started_at, run.ended_at)}"
 
 
 def _facts(run: Run, raw: RunDetail) -> Iterable[Row]:

@@ -11,10 +11,9 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from muster.api.words import ACTIVE
+from muster.api.words import ACTIVE, UNFINISHED
 from muster.cli import daemon
 from muster.cli.call import Json, home_folder
-from muster.cli.jobs import UNFINISHED
 from muster.cli.lazy import load
 from muster.cli.output import emit, note, out
 from muster.client import Client, Job, MusterError

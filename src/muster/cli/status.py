@@ -14,7 +14,7 @@ from muster.cli.call import Json
 from muster.cli.connect import client
 from muster.cli.forecast import show_offers, when
 from muster.cli.jobs import JobRef
-from muster.cli.output import emit, hint_of, out, phase_text
+from muster.cli.output import cause_lines, emit, hint_of, out, phase_text
 from muster.client import Job
 from muster.core.units import format_priority
 
@@ -30,7 +30,7 @@ def status(ref: JobRef, json: Json = False) -> None:
         emit({**job.raw, "attempts": attempts})
         return
     screen = out()
-    screen.print(_headline(job))
+    screen.print(_headline(job, attempts))
     card = Table.grid(padding=(0, 2))
     card.add_column(style="dim")
     card.add_column(overflow="fold")
@@ -44,18 +44,20 @@ def why(ref: JobRef, json: Json = False) -> None:
     with client() as to:
         answer = to.why(ref)
         job = Job.from_view(answer["job"], to)
+        attempts = to.attempts(job.id) if job.final and not json else []
     if json:
         emit(answer)
         return
     screen = out()
     reason, causes = answer["reason"], answer["all"]
-    screen.print(Text.assemble(_headline(job), (f": {reason['message']}" if reason else "", "bold")))
-    if reason and reason["hint"]:
-        screen.print(Text.assemble(("  what would change it: ", "dim"), (hint_of(job.id, reason["hint"]), "green")))
-    for cause in [one for one in causes if one != reason]:
-        screen.print(Text.assemble("  also ", (cause["code"], "bold"), f": {cause['message']}"))
-        if cause["hint"]:
-            screen.print(Text.assemble("    ", (hint_of(job.id, cause["hint"]), "green")))
+    if len(causes) > 1:
+        screen.print(Text.assemble(_headline(job, attempts), (f", for {len(causes)} reasons:", "bold")))
+        for cause in causes:
+            screen.print(Text("\n").join(cause_lines(cause, job.id)))
+    else:
+        screen.print(Text.assemble(_headline(job, attempts), (f": {reason['message']}" if reason else "", "bold")))
+        if reason and reason["hint"]:
+            screen.print(Text.assemble(("  what would change it: ", "dim"), (hint_of(job.id, reason["hint"]), "green")))
     if answer["ahead"]:
         ahead = ", ".join(one["id"] for one in answer["ahead"])
         more = ", ..." if (answer["place"] or 0) > len(answer["ahead"]) + 1 else ""
@@ -70,10 +72,11 @@ def why(ref: JobRef, json: Json = False) -> None:
         screen.print(_timeline_line(step))
 
 
-def _headline(job: Job) -> Text:
-    lasted = format.span((job.finished_at or time.time()) - (job.started_at or job.submitted_at))
-    text = f"after {lasted}" if job.final else f"for {format.since(job.since)}"
-    return Text.assemble((job.id, "bold"), " ", phase_text(job.phase), f" {text}")
+def _headline(job: Job, attempts: list[AttemptView]) -> Text:
+    ended = job.finished_at or job.since
+    lasted = format.lasted(attempts, job.submitted_at, job.started_at, ended)
+    told = lasted if job.final else f"for {format.since(job.since)}"
+    return Text.assemble((job.id, "bold"), " ", phase_text(job.phase), f" {told}")
 
 
 def _rows(job: Job, attempts: list[AttemptView]) -> list[tuple[str, Text]]:

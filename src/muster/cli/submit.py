@@ -73,7 +73,7 @@ def _check(to: Client, jobs: list[Prepared], json: bool) -> None:
     refused = False
     for one in jobs:
         try:
-            answer = to.check(one.spec)
+            answer = to.check(one.spec, inherit=False)
         except Refused as error:
             refused, document = True, error.to_dict()
             if json:
@@ -91,7 +91,7 @@ def _check(to: Client, jobs: list[Prepared], json: bool) -> None:
 
 def _submitted(to: Client, one: Prepared, key: str | None, quiet: bool, snapshot: bool) -> Job | MusterError:
     try:
-        job = to.submit(one.spec, key, snapshot=snapshot)
+        job = to.submit(one.spec, key, snapshot=snapshot, inherit=False)
     except MusterError as error:
         if not quiet:
             show_error(error.to_dict(), as_json=False)

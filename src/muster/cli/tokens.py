@@ -61,20 +61,24 @@ def create(
         emit(made)
         return
     out().print(Text(made["token"]))
+    for told in made["notes"]:
+        note((told, "yellow"))
     note(("Keep it: it is not shown again. Use it as MUSTER_TOKEN.", "dim"))
 
 
 @app.command()
 def revoke(
-    token_id: Annotated[str, typer.Argument(metavar="ID", help="See muster token ls.")], json: Json = False
+    token: Annotated[str, typer.Argument(metavar="TOKEN", help="Its id or name; see muster token ls.")],
+    json: Json = False,
 ) -> None:
     """Make a token worthless, at once and for ever."""
     with client() as to:
-        to.revoke_token(token_id)
+        gone = to.revoke_token(token)
     if json:
-        emit({"id": token_id})
+        emit({"id": gone["id"]})
     else:
-        out().print(Text(f"token {token_id} is revoked"))
+        named = f" ({gone['name']})" if gone["name"] else ""
+        out().print(Text(f"token {gone['id']}{named} is revoked"))
 
 
 def _state(token: TokenView, now: float) -> Text:

@@ -7,12 +7,14 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from types import FrameType
 from typing import Any, Final
 
 from rich.text import Text
 
+from muster.api.jobs import AttemptView
 from muster.cli import format
 from muster.cli.connect import client
 from muster.cli.output import emit, err, hint_of, note, phase_text
@@ -44,11 +46,14 @@ def watch(to: Client, job: Job, json: bool) -> int:
             raise
         finally:
             view.close()
+    attempts: list[AttemptView] = []
+    with suppress(Unavailable):  # the job has ended, whatever becomes of the server
+        attempts = to.attempts(last.id)
     if json:
         emit({"event": "end", "job": last.raw})
     else:
-        _say_end(last)
-    return _exit_code(to, last)
+        _say_end(last, attempts)
+    return _exit_code(last, attempts)
 
 
 class _Left(Exception):
@@ -189,22 +194,21 @@ def _stop(to: Client, job: Job) -> None:
         note(error.message)
 
 
-def _say_end(job: Job) -> None:
-    took = format.span((job.finished_at or job.since) - (job.started_at or job.submitted_at))
+def _say_end(job: Job, attempts: list[AttemptView]) -> None:
+    took = format.lasted(attempts, job.submitted_at, job.started_at, job.finished_at or job.since)
     restarts = f" with {job.attempt - 1} restart{'s' if job.attempt > 2 else ''}" if job.attempt > 1 else ""
-    line = Text.assemble((job.id, "bold"), " ", phase_text(job.phase), f" after {took}{restarts}")
+    line = Text.assemble((job.id, "bold"), " ", phase_text(job.phase), f"{restarts} {took}")
     if job.phase != "succeeded" and job.reason:
         line.append(f": {job.reason.message}")
         line.append(f"\n  {hint_of(job.id, job.reason.hint) or f'See `muster why {job.id}`.'}", style="green")
     err().print(line)
 
 
-def _exit_code(to: Client, job: Job) -> int:
+def _exit_code(job: Job, attempts: list[AttemptView]) -> int:
     """0 when it succeeded, else the exit code of the failed rank, or 1 if there is none."""
     if job.phase == "succeeded":
         return 0
     if job.phase == "failed":
-        attempts = to.attempts(job.id)
         ends = [worker["exit"] for worker in attempts[-1]["workers"] if worker["exit"]] if attempts else []
         codes = [end["exit_code"] for end in sorted(ends, key=lambda end: float(end["time"])) if end["exit_code"]]
         if codes:

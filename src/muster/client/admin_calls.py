@@ -133,13 +133,14 @@ async def tokens(to: Anyone, /) -> list[TokenView]:
 async def create_token(
     to: Anyone, /, name: str, user: str, role: str = "member", superuser: bool = False, expires_in: float | None = None
 ) -> TokenCreated:
-    """The token is in "token"; it is shown only once. `expires_in` is in seconds."""
+    """The token is in "token"; it is shown only once. `expires_in` is in seconds. "notes": why it allows less."""
     body = {"name": name, "user": user, "role": role, "superuser": superuser, "expires_in": expires_in}
     return await to._send("POST", "/v1/tokens", body)
 
 
-async def revoke_token(to: Anyone, /, token_id: str) -> None:
-    await to._send("DELETE", f"/v1/tokens/{part(token_id)}")
+async def revoke_token(to: Anyone, /, token: str) -> TokenView:
+    """Revokes a token by its id, or by a name that only one valid token has."""
+    return await to._send("DELETE", f"/v1/tokens/{part(token)}")
 
 
 async def node_history(

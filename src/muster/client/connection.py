@@ -28,12 +28,16 @@ class Connection(ABC, Generic[J, R]):
         home: str | Path | None = None,
         timeout: float = 30,
         *,
+        ca_file: str | Path | None = None,
         retry_for: float = RETRY_FOR,
         on_link: Link | None = None,
     ) -> None:
-        """A stream waits `retry_for` seconds for a lost server; `on_link` is called on loss and on return."""
+        """A stream waits `retry_for` seconds for a lost server; `on_link` is called on loss and on return.
+
+        `ca_file` has certificates to trust, for a server with TLS elsewhere; default: MUSTER_CA_FILE.
+        """
         folder = Path(home).expanduser().absolute() if home else default_home()
-        self._transport = self._transport_class(url, token, folder, timeout)
+        self._transport = self._transport_class(url, token, folder, timeout, ca_file)
         self._retry_for = retry_for
         self._on_link = on_link
 

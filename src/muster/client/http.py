@@ -19,6 +19,7 @@ from typing import Any, Final, ParamSpec, TypeVar
 import httpx
 
 from muster import __version__
+from muster.certificates import trusting_only, why_refused
 from muster.client.answers import error_from
 from muster.client.target import START_A_SERVER, Target, find_target, is_loopback
 from muster.core.errors import ConfigError, MusterError, TooMany, Unauthenticated, Unavailable
@@ -37,9 +38,12 @@ Blocks = Callable[[], Iterable[bytes]]  # a request's content, from its start at
 class Transport(ABC):
     """Sends requests to the first server that answers. Safe for many calls at once."""
 
-    def __init__(self, url: str | None, token: str | None, home: Path, timeout: float) -> None:
+    def __init__(
+        self, url: str | None, token: str | None, home: Path, timeout: float, ca_file: str | Path | None = None
+    ) -> None:
         self.home = home
         self._given = (url, token)
+        self._ca_file = ca_file
         self._timeout = timeout
         self._preferred = ""  # the server that answered last
         self._closed = False
@@ -158,7 +162,7 @@ class Transport(ABC):
     async def _ask(self, path: str) -> httpx.Response:
         """The response of the first server that answers; sent without a token."""
         target = self.target()
-        failure = Unavailable("No server is known.", START_A_SERVER)
+        failure: MusterError = Unavailable("No server is known.", START_A_SERVER)
         for url in self._in_turn(target):
             try:
                 return await self._exchange("GET", f"{url}{path}", {}, False)
@@ -220,23 +224,31 @@ class Transport(ABC):
     def _in_turn(self, target: Target) -> list[str]:
         return sorted(target.urls, key=lambda url: url != self._preferred)
 
-    def _unreachable(self, url: str, error: httpx.TransportError) -> Unavailable:
+    def _unreachable(self, url: str, error: httpx.TransportError) -> MusterError:
+        if told := why_refused(url, error):
+            return ConfigError(*told)
         if _unsent(error):
             why = "connection refused" if "refused" in str(error).lower() else str(error) or "timed out"
             hint = START_A_SERVER if is_loopback(url) else "Check the address, and that a server runs there."
             return Unavailable(f"No server answers at {url} ({why}).", hint)
         why = "in time" if isinstance(error, httpx.TimeoutException) else f"({error or type(error).__name__})"
-        return Unavailable(
-            f"The server at {url} did not answer {why}.", "See `muster doctor`; then look what was done."
-        )
+        hint = "See `muster doctor`; then look what was done."
+        if url.startswith("http:") and isinstance(error, httpx.ReadError | httpx.RemoteProtocolError):
+            hint += " If it listens with TLS, write https:// in its address."
+        return Unavailable(f"The server at {url} did not answer {why}.", hint)
 
     def _settings(self) -> dict[str, Any]:
         """Of httpx's client."""
-        urls = self.target().urls
+        target = self.target()
         # Requests to loopback never use the proxy that is configured on a company's machine.
-        proxied = not all(is_loopback(url) for url in urls)
+        proxied = not all(is_loopback(url) for url in target.urls)
         headers = {"User-Agent": f"muster/{__version__}"}
-        return {"timeout": self._timeout, "verify": _trust(urls), "trust_env": proxied, "headers": headers}
+        return {
+            "timeout": self._timeout,
+            "verify": _trust(target, self._ca_file),
+            "trust_env": proxied,
+            "headers": headers,
+        }
 
 
 def _unsent(error: httpx.TransportError) -> bool:
@@ -263,16 +275,19 @@ def _retry_after(response: httpx.Response) -> float:
         return SHORT_WAIT
 
 
-def _trust(urls: tuple[str, ...]) -> ssl.SSLContext:
-    if not any(url.startswith("https:") for url in urls):
+def _trust(target: Target, given: str | Path | None) -> ssl.SSLContext:
+    if not any(url.startswith("https:") for url in target.urls):
         # Loading all trusted certificates costs more than a whole request; this context trusts none.
         return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    if target.certificate:
+        return trusting_only(target.certificate)
     context = httpx.create_ssl_context()
-    if ca_file := os.environ.get("MUSTER_CA_FILE"):
+    if ca_file := given or os.environ.get("MUSTER_CA_FILE"):
+        where = f"{'ca_file' if given else 'MUSTER_CA_FILE'} is {ca_file}"
         try:
             context.load_verify_locations(cafile=ca_file)
+        except ssl.SSLError:
+            raise ConfigError(f"{where}, which holds no certificate.", "Name a file of certificates (PEM).") from None
         except OSError as error:
-            raise ConfigError(
-                f"MUSTER_CA_FILE is {ca_file}: {error.strerror}.", "Name a file of certificates."
-            ) from None
+            raise ConfigError(f"{where}: {error.strerror}.", "Name a file of certificates (PEM).") from None
     return context

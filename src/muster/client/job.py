@@ -110,9 +110,9 @@ async def _stop(job: J, /, grace: float | None = None, force: bool = False) -> J
     return _become(job, await job_calls.stop(job.client, job.id, grace, force))
 
 
-async def _resume(job: J, /) -> J:
+async def _resume(job: J, /, timeout: float = job_calls.STOP_PATIENCE) -> J:
     """Queues it again; see `Client.resume`."""
-    return _become(job, await job_calls.resume(job.client, job.id))
+    return _become(job, await job_calls.resume(job.client, job.id, timeout))
 
 
 def _logs(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,7 +14,9 @@ from muster.client.answers import error_body
 from muster.client.artifact_calls import capture
 from muster.client.connection import Anyone, Connection, Doc, J, job_path, part
 from muster.client.spec import Spec, batch_item, interpreter, submission, workdir_of
-from muster.core.errors import MusterError
+from muster.client.surroundings import shell_envs
+from muster.client.watch_calls import changes
+from muster.core.errors import Invalid, MusterError
 
 if TYPE_CHECKING:
     from muster.api.jobs import (
@@ -29,6 +33,7 @@ if TYPE_CHECKING:
 
 BATCH: Final = 2000  # jobs in one request of `submit_many`
 PAGE: Final = 500  # jobs in one response
+STOP_PATIENCE: Final = 600.0  # seconds for which `resume` waits for a job that is stopping
 
 
 async def submit(
@@ -39,16 +44,18 @@ async def submit(
     *,
     base: str | Path | None = None,
     snapshot: bool | Doc = True,
+    inherit: bool = True,
     **overrides: Any,
 ) -> J:
     """Submits a job: a mapping, a job file's path or text, or a JobSpec; `overrides` replace its top-level fields.
 
     Submitting again with the same `key` returns the same job. A relative `workdir` starts from `base`; the default
-    is the job file's folder, or the current one. The code in it is stored with the run, so that it can be
-    reproduced, unless `snapshot` is False or MUSTER_SNAPSHOT is 0. A mapping as `snapshot` is one that the server
-    already has.
+    is the job file's folder, or the current one. If the server is on this machine, a job without a `workdir` runs in
+    that folder, with this program's PATH and Python environment, unless `inherit` is False. The code in it is stored
+    with the run, so that it can be reproduced, unless `snapshot` is False or MUSTER_SNAPSHOT is 0. A mapping as
+    `snapshot` is one that the server already has.
     """
-    body = await to._transport.work(submission, spec, overrides, Path(base).absolute() if base else None)
+    body = await _body(to, spec, overrides, base, inherit)
     if code := snapshot if isinstance(snapshot, dict) else snapshot and await _code_of(to, body, {}):
         body["code"] = code
     # Our own key makes it safe to send the request again when the response was lost.
@@ -56,32 +63,35 @@ async def submit(
     return to._job(await to._transport.call("POST", "/v1/jobs", body=body, key=key, more=interpreter()))
 
 
-async def check(to: Anyone, /, spec: Spec, *, base: str | Path | None = None, **overrides: Any) -> DryRun:
+async def check(
+    to: Anyone, /, spec: Spec, *, base: str | Path | None = None, inherit: bool = True, **overrides: Any
+) -> DryRun:
     """Does everything that `submit` does except submitting; raises what it would raise.
 
     Returns where and when the job would start ("starts_now", "nodes", "forecast" with its P50 and P90), which jobs
     it would preempt ("preempts"), why it would wait ("reasons") and what would start sooner ("sooner").
     """
-    body = await to._transport.work(submission, spec, overrides, Path(base).absolute() if base else None)
+    body = await _body(to, spec, overrides, base, inherit)
     return await to._transport.call("POST", "/v1/jobs", body={**body, "dry_run": True}, more=interpreter())
 
 
 async def submit_many(
     to: Anyone, /, specs: Iterable[Spec], keys: Iterable[str] | None = None, *, snapshot: bool = True
 ) -> list[BatchAccepted | MusterError]:
-    """For each job {"id", "number"}, or the error for which it was refused, in the order given."""
-    jobs = list(specs)
+    """For each job {"id", "number"}, or the error for which it was refused, in the order given. See `submit`."""
+    jobs, inherit = list(specs), to.target.local
     names = list(keys) if keys is not None else [uuid.uuid4().hex for _ in jobs]
-    items = [batch_item(spec, name) for spec, name in zip(jobs, names, strict=True)]
+    items = [batch_item(spec, name, inherit) for spec, name in zip(jobs, names, strict=True)]
     folders: dict[Path, Doc | None] = {}  # each is captured once
     for item in items if snapshot else ():
         if code := await _code_of(to, item, folders):
             item["code"] = code
+    defaults = {"defaults": {"envs": envs}} if inherit and (envs := shell_envs()) else {}
     results: list[BatchAccepted | MusterError] = []
     for start in range(0, len(items), BATCH):
         some = items[start : start + BATCH]
         # Every job has its key, so the whole request may be sent again when the response was lost.
-        body, key = {"jobs": some}, some[0]["key"]
+        body, key = {"jobs": some, **defaults}, some[0]["key"]
         answer = await to._transport.call("POST", "/v1/jobs/batch", body=body, key=key, more=interpreter())
         results += [error_body(one["error"]) if "error" in one else one for one in answer["jobs"]]
     return results
@@ -115,7 +125,10 @@ async def jobs(
 
 
 async def job(to: Connection[J, Any], /, ref: str | int) -> J:
-    """By id (`gpt-small-17`), by number (`17`), or the newest of a name (`gpt-small`)."""
+    """By id (`gpt-small-17`), by number (`17`), or by name (`gpt-small`).
+
+    A name means its one job that has not ended, else its newest; Invalid lists them if several have not ended.
+    """
     return to._job(await to._get(job_path(ref)))
 
 
@@ -134,9 +147,23 @@ async def stop(to: Connection[J, Any], /, ref: str | int, grace: float | None = 
     return to._job(await to._send("POST", job_path(ref, "stop"), {"grace": grace, "force": force}))
 
 
-async def resume(to: Connection[J, Any], /, ref: str | int) -> J:
-    """Queues a stopped or failed job again: the same run continues from its last checkpoint."""
-    return to._job(await to._send("POST", job_path(ref, "resume"), {}))
+async def resume(
+    to: Connection[J, Any],
+    /,
+    ref: str | int,
+    timeout: float = STOP_PATIENCE,
+    on_wait: Callable[[J], None] | None = None,
+) -> J:
+    """Queues a stopped or failed job again: the same run continues from its last checkpoint.
+
+    A job that is still stopping is waited for, at most `timeout` seconds; `on_wait` is called first.
+    """
+    view = await to._get(job_path(ref))
+    if view["phase"] == "stopping":
+        if on_wait is not None:
+            on_wait(to._job(view))
+        await _stopped(to, view["id"], timeout)
+    return to._job(await to._send("POST", job_path(view["id"], "resume"), {}))
 
 
 async def why(to: Anyone, /, ref: str | int, forecast: bool = True) -> WhyView:
@@ -167,6 +194,24 @@ async def metrics(
     if name is None:
         return await to._get(job_path(ref, "metrics"))
     return await to._get(job_path(ref, "metrics", name), points=points, rank=rank)
+
+
+async def _body(to: Anyone, spec: Spec, overrides: Doc, base: str | Path | None, inherit: bool) -> Doc:
+    """The body of a submission."""
+    folder = Path(base).absolute() if base else None
+    return await to._transport.work(submission, spec, overrides, folder, inherit and to.target.local)
+
+
+async def _stopped(to: Anyone, job_id: str, timeout: float) -> None:
+    """Returns when the job is no longer stopping. Raises Invalid after `timeout` seconds."""
+    try:
+        async with aclosing(changes(to, job_id, deadline=time.monotonic() + timeout)) as views:
+            async for job in views:
+                if job.phase != "stopping":
+                    return
+    except TimeoutError:
+        hint = f"Resume it when it has stopped, or kill it with `muster stop --force {job_id}`."
+        raise Invalid(f"Job {job_id} is still stopping after {timeout:g} s.", hint) from None
 
 
 async def _code_of(to: Anyone, body: Doc, known: dict[Path, Doc | None]) -> Doc | None:

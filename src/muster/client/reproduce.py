@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -109,18 +110,23 @@ def _of_environment(then: Doc, here: Doc | None) -> Iterator[Doc]:
     if here is None:
         yield _one("environment", "the workers are on other machines; compare the two when it has started")
         return
+    asked = bool(here.get("python"))
+    if then.get("python") and not asked:
+        yield _one("environment", "the Python of its command can't be asked here, so packages are not compared")
+    version = (then.get("python") or {}).get("version")
     for name, old, new in (
-        ("Python", (then.get("python") or {}).get("version"), (here.get("python") or {}).get("version")),
+        ("Python", version, here["python"].get("version") if asked else version),
         ("image", then.get("image"), here.get("image")),
         ("driver", then.get("driver"), here.get("driver")),
-        ("devices", _devices(then), _devices(here)),
+        ("devices", *_devices(then, here)),
         ("CPU", (then.get("host") or {}).get("cpu"), (here.get("host") or {}).get("cpu")),
     ):
         if old != new:
             yield _one(
                 "hardware" if name in ("devices", "CPU", "driver") else "environment", f"{name}: {_moved(old, new)}"
             )
-    yield from _of_packages(then.get("packages") or {}, here.get("packages") or {})
+    if asked:
+        yield from _of_packages(then.get("packages") or {}, here.get("packages") or {})
 
 
 def _of_packages(then: Mapping[str, str], here: Mapping[str, str]) -> Iterator[Doc]:
@@ -152,8 +158,10 @@ def _of_chance(known: runs.Reproduction) -> Iterator[Doc]:
         yield _one("kernels", "GPU kernels were not held to a fixed order of sums, so last digits differ")
 
 
-def _devices(environment: Doc) -> str:
-    return ", ".join(str(one.get("name")) for one in environment.get("devices") or ())
+def _devices(then: Doc, here: Doc) -> tuple[str, str]:
+    """The devices that the run had, and those of this machine; the same if this machine has as many of each."""
+    had, has = ([str(one.get("name")) for one in side.get("devices") or ()] for side in (then, here))
+    return ", ".join(had), ", ".join(had if Counter(had) <= Counter(has) else has)
 
 
 def _moved(old: Any, new: Any) -> str:

@@ -55,7 +55,7 @@ async def search_runs(to: Anyone, /, query: str = "", **asked: Any) -> SearchPag
 
 
 async def run(to: Connection[Any, R], /, ref: str | int) -> R:
-    """By id, its job's number, prefix of the id, or the newest with a name; `raw` has everything captured."""
+    """By id, its job's number, prefix of the id, or name (see `job`); `raw` has everything captured."""
     return to._run(await to._get(run_path(ref)))
 
 

@@ -10,23 +10,28 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
+from muster.client.surroundings import surroundings
 from muster.core.document import read_document
 from muster.core.errors import Invalid, NotFound
 from muster.core.free import read_free
 from muster.core.report import Report, Stop, is_null
 
+_WORKDIR: Final = ("workdir", "working_dir")
 _FREE: Final = (("ray", "runtime_env"), ("kubernetes", "pod"), ("k8s", "pod"))
 
 Spec = Mapping[str, Any] | str | Path | Any  # Any: a `muster.core.spec.JobSpec`
 
 
-def submission(spec: Spec, overrides: Mapping[str, Any], base: Path | None) -> dict[str, Any]:
-    """The request's body. A path, or text without a line break, names a job file; other text is the file itself."""
+def submission(spec: Spec, overrides: Mapping[str, Any], base: Path | None, inherit: bool = False) -> dict[str, Any]:
+    """The request's body. A path, or text without a line break, names a job file; other text is the file itself.
+
+    With `inherit`, what the job leaves out is taken from here; see `surroundings`.
+    """
     if not isinstance(spec, str | Path):
-        return {"spec": {**_from_data(spec), **overrides}, "base": str(base or Path.cwd())}
+        return {"spec": {**_from_data(spec), **overrides}, **_where(base or Path.cwd(), inherit)}
     text, source, folder = _text(spec)
     written = _from_text(text) if overrides else None
-    where = {"source": source, "base": str(base or folder)}
+    where = {"source": source, **_where(base or folder, inherit)}
     # Text that can't be parsed is sent unchanged: the server reports what is wrong with it, and on which line.
     return {"yaml": text, **where} if written is None else {"spec": {**written, **overrides}, **where}
 
@@ -34,7 +39,8 @@ def submission(spec: Spec, overrides: Mapping[str, Any], base: Path | None) -> d
 def workdir_of(body: Mapping[str, Any]) -> Path | None:
     """The folder with a submission's code, if it exists on this machine."""
     written = body.get("spec") or _from_text(body.get("yaml") or "") or {}
-    named = next((written[name] for name in ("workdir", "working_dir") if written.get(name)), None)
+    named = next((written[name] for name in _WORKDIR if written.get(name)), None)
+    named = named or (body.get("defaults") or {}).get("workdir")
     if not isinstance(named, str) or "\0" in named:
         return None
     folder = Path(body.get("base") or Path.cwd()) / Path(named).expanduser()
@@ -46,7 +52,7 @@ def interpreter() -> dict[str, str]:
     return {"Muster-Python": quote(sys.executable)} if sys.executable else {}
 
 
-def batch_item(spec: Spec, key: str) -> dict[str, Any]:
+def batch_item(spec: Spec, key: str, inherit: bool = False) -> dict[str, Any]:
     """One job of a batch. A batch takes no text and no base folder, so this is data with an absolute `workdir`."""
     if isinstance(spec, str | Path):
         text, source, folder = _text(spec)
@@ -55,10 +61,16 @@ def batch_item(spec: Spec, key: str) -> dict[str, Any]:
             raise Invalid(f"{source} is not a job file.", "See what is wrong with it: `muster submit --dry-run FILE`.")
     else:
         written, folder = _from_data(spec), Path.cwd()
-    name = next((name for name in ("workdir", "working_dir") if written.get(name)), None)
+    name = next((name for name in _WORKDIR if written.get(name)), None)
     if name is not None:
         written[name] = str(folder / Path(written[name]).expanduser())
+    elif inherit:
+        written["workdir"] = str(folder)
     return {"spec": written, "key": key}
+
+
+def _where(folder: Path, inherit: bool) -> dict[str, Any]:
+    return {"base": str(folder), **({"defaults": surroundings(folder, local=True)} if inherit else {})}
 
 
 def _text(spec: str | Path) -> tuple[str, str, Path]:

@@ -22,6 +22,7 @@ class Target:
     urls: tuple[str, ...]
     token: str | None
     home: Path
+    certificate: str | None = None  # what the home's own server serves
 
     @property
     def local(self) -> bool:
@@ -41,15 +42,16 @@ def find_target(url: str | None, token: str | None, home: Path) -> Target:
         if urlsplit(one).scheme not in ("http", "https") or not urlsplit(one).hostname:
             where = "url" if url else "MUSTER_URL"
             raise ConfigError(f"{where} is {one!r}, which is no address.", "Write it as http://HOST:PORT.")
-    at_home = _home_urls(home)
+    at_home, certificate = _at_home(home)
     if not urls and not at_home:
         raise Unavailable(f"No server is running for {home}.", f"{START_A_SERVER} For one elsewhere set MUSTER_URL.")
     urls = urls or at_home
     token = token or os.environ.get("MUSTER_TOKEN") or None
+    own = set(urls) <= set(at_home)
     # The home's token is for the home's own server: it is never sent to an address from another source.
-    if token is None and set(urls) <= set(at_home):
+    if token is None and own:
         token = _home_token(home)
-    return Target(urls, token, home)
+    return Target(urls, token, home, certificate if own else None)
 
 
 def is_loopback(url: str) -> bool:
@@ -60,11 +62,13 @@ def is_loopback(url: str) -> bool:
         return host == "localhost" or host.endswith(".localhost")
 
 
-def _home_urls(home: Path) -> tuple[str, ...]:
+def _at_home(home: Path) -> tuple[tuple[str, ...], str | None]:
+    """The addresses of the home's server and the certificate that it serves."""
     try:
-        return tuple(url.rstrip("/") for url in json.loads((home / "server.json").read_text())["urls"])
+        said = json.loads((home / "server.json").read_text())
+        return tuple(url.rstrip("/") for url in said["urls"]), said.get("certificate")
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return ()  # none, or being replaced at this moment
+        return (), None  # none, or being replaced at this moment
 
 
 def _home_token(home: Path) -> str | None:

@@ -59,7 +59,8 @@ async def changes(
     to: Connection[J, Any], /, ref: str | int, *, deadline: float | None = None
 ) -> AsyncGenerator[J, None]:
     """The job now and at every change of phase, reason or progress, until it has ended."""
-    async with aclosing(_follow(to, job_path(ref, "stream"), {}, deadline)) as messages:
+    path = job_path(await _id_of(to, ref), "stream")
+    async with aclosing(_follow(to, path, {}, deadline)) as messages:
         async for message in messages:
             yield to._job(message.data)
 
@@ -75,7 +76,8 @@ async def watch(
     """Every line of output, and the job at every change of phase or attempt; the ended job is the last."""
     lines = Lines()
     params = {"rank": rank, "attempt": attempt, "tail": tail}
-    async with aclosing(_follow(to, job_path(ref, "logs", "stream"), params, None)) as messages:
+    path = job_path(await _id_of(to, ref), "logs", "stream")
+    async with aclosing(_follow(to, path, params, None)) as messages:
         async for message in messages:
             if message.event == "log":
                 for line in lines.take(message.data):
@@ -106,8 +108,9 @@ async def logs(
                     yield item
         return
     lines, after = Lines(), None
+    path = job_path(await _id_of(to, ref), "logs")
     while True:
-        page = await to._get(job_path(ref, "logs"), rank=rank, attempt=attempt, tail=tail, after=after)
+        page = await to._get(path, rank=rank, attempt=attempt, tail=tail, after=after)
         for chunk in page["chunks"]:
             for line in lines.take(chunk):
                 yield line
@@ -131,7 +134,8 @@ async def events(
     follow: bool = False,
 ) -> AsyncGenerator[EventView, None]:
     """The audit log in order: all, what is after a `seq`, or the `last` ones; `follow` continues with new ones."""
-    params: Doc = {"project": project, "job": job, "actor": actor, "kind": kind}
+    only = None if job is None else await _id_of(to, job)
+    params: Doc = {"project": project, "job": only, "actor": actor, "kind": kind}
     while True:
         asked: Doc = {"after": after, "limit": PAGE} if last is None else {"last": True, "limit": last}
         page = await to._get("/v1/events", **params, **asked)
@@ -144,6 +148,13 @@ async def events(
         async with aclosing(_follow(to, "/v1/events/stream", {**params, "after": after}, None)) as messages:
             async for message in messages:
                 yield message.data
+
+
+async def _id_of(to: Anyone, ref: str | int) -> str | int:
+    """The id of a job that is named: while it is followed, another job of the name may start, or this one may end."""
+    text = str(ref)
+    known = text.isdigit() or text.rpartition("-")[2].isdigit()  # a number, or a name and a number
+    return ref if known else (await to._get(job_path(ref)))["id"]
 
 
 def _follow(

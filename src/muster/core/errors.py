@@ -86,6 +86,12 @@ class Refused(MusterError):
     def to_dict(self) -> ErrorView:
         return {**super().to_dict(), "reasons": [r.to_dict() for r in self.reasons]}
 
+    def __str__(self) -> str:
+        if len(self.reasons) < 2:
+            return super().__str__()
+        told = (f"  - {r.message}. {r.hint}".rstrip() for r in self.reasons)
+        return "\n".join([f"Refused for {len(self.reasons)} reasons.", *told])
+
 
 class NotFound(MusterError):
     code = "not_found"

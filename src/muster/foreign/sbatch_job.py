@@ -90,9 +90,10 @@ def _ranks(body: Body, shape: Shape) -> None:
     if body.starter == "" and shape.nodes * shape.tasks > 1:
         told = "ran on the first node alone, for lack of an srun: in Muster every rank runs it, one on each node."
         shape.notes.append(Message(0, "the script", told))
-    elif body.outside and wanted * shape.nodes > 1 and body.starter == "srun":
+    elif body.outside and wanted * shape.nodes > 1:
         told = 'ran once in Slurm and runs in every rank here: guard it with `[ "$RANK" = 0 ] &&` where that matters.'
-        shape.notes.append(Message(0, "what is not under srun", told))
+        starter = "the launcher" if body.starter == "own" else body.starter
+        shape.notes.append(Message(0, f"what is not under {starter}", told))
     if body.steps > 1:
         told = "follow one another in each rank, which does not wait for the other ranks between them."
         shape.notes.append(Message(0, f"the {body.steps} steps under srun", told))

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import BinaryIO, Final
 from urllib.parse import urlsplit
 
+from muster.certificates import trusting_only
+
 TIMEOUT: Final = 20.0  # seconds for a connection or an answer
 BACKOFF_FIRST: Final = 0.2  # seconds
 BACKOFF_LAST: Final = 5.0
@@ -97,7 +99,8 @@ class Channel:
         return {"Authorization": f"Bearer {self._token}", "Content-Type": "application/octet-stream"}
 
     def _connect(self) -> http.client.HTTPConnection:
-        urls = self._urls()
+        newer, certificate = self._moved()
+        urls = list(dict.fromkeys([*newer, *self._given]))
         if not self._token:
             raise ConnectionError("no server knows the run yet")
         if not urls:
@@ -106,17 +109,18 @@ class Channel:
         url = urlsplit(self._server)
         self._base = url.path.rstrip("/")
         if url.scheme == "https":
-            context = ssl.create_default_context(cafile=self._ca_file)
+            own = certificate if self._server in newer else None
+            context = trusting_only(own) if own else ssl.create_default_context(cafile=self._ca_file)
             return http.client.HTTPSConnection(url.hostname or "", url.port, timeout=TIMEOUT, context=context)
         return http.client.HTTPConnection(url.hostname or "", url.port, timeout=TIMEOUT)
 
-    def _urls(self) -> list[str]:
-        """The servers' addresses; the file's come first, because they are newer than the launch's."""
-        newer: list[str] = []
+    def _moved(self) -> tuple[list[str], str | None]:
+        """The addresses in the file, which are newer than the launch's, and the certificate that is served there."""
         if self._file:
             with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-                newer = list(json.loads(Path(self._file).read_text())["urls"])
-        return list(dict.fromkeys([*newer, *self._given]))
+                said = json.loads(Path(self._file).read_text())
+                return list(said["urls"]), said.get("certificate")
+        return [], None
 
 
 def fetch_secrets(channel: Channel, names: Sequence[str], wait: Callable[[float], bool]) -> dict[str, str]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from muster.certificates import trusting_only, why_refused
 from muster.runtime.channel import Away
 
 TIMEOUT: Final = 5.0  # seconds for one answer
@@ -31,6 +32,7 @@ class Server:
     token: str | None
     urls_file: str | None  # for a server of this home, whose address may change
     ca_file: str | None
+    certificate: str | None = None  # what a server of this home serves
 
     def open_run(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """POSTs to /v1/runs/external. Raises Away when no server answers, ServerRefused when one rejects it."""
@@ -59,10 +61,14 @@ class Server:
                 raise Away(f"{url} answered with status {error.code}") from error
             raise ServerRefused(words) from error
         except (OSError, ValueError) as error:
-            raise Away(f"{url}: {error}") from error
+            told = why_refused(url, error)
+            raise Away(" ".join(told) if told else f"{url}: {error}") from error
 
     def _opener(self, url: str) -> urllib.request.OpenerDirector:
-        context = ssl.create_default_context(cafile=self.ca_file) if url.startswith("https:") else None
+        context = None
+        if url.startswith("https:"):
+            own = self.certificate
+            context = trusting_only(own) if own else ssl.create_default_context(cafile=self.ca_file)
         handlers: list[urllib.request.BaseHandler] = [urllib.request.HTTPSHandler(context=context)] if context else []
         if (urlsplit(url).hostname or "") in _LOOPBACK:
             handlers.append(urllib.request.ProxyHandler({}))  # a company's proxy is not for this machine
@@ -80,7 +86,7 @@ def find_server(url: str | None, home: Path) -> Server:
     for one in urls:
         if urlsplit(one).scheme not in ("http", "https") or not urlsplit(one).hostname:
             raise ValueError(f"start_run(): the server's address is {one!r}; expected http://HOST:PORT.")
-    at_home = _home_urls(home)
+    at_home, certificate = _at_home(home)
     token = os.environ.get("MUSTER_TOKEN") or None
     # The home's token is for the home's own server: it is never sent to an address from elsewhere.
     own = not urls or set(urls) <= set(at_home)
@@ -90,14 +96,17 @@ def find_server(url: str | None, home: Path) -> Server:
         except OSError:
             token = None
     ca_file = os.environ.get("MUSTER_CA_FILE") or None
-    return Server(urls or at_home, token, str(home / "server.json") if own else None, ca_file)
+    file = str(home / "server.json") if own else None
+    return Server(urls or at_home, token, file, ca_file, certificate if own else None)
 
 
-def _home_urls(home: Path) -> tuple[str, ...]:
+def _at_home(home: Path) -> tuple[tuple[str, ...], str | None]:
+    """The addresses and the certificate of a server of this home."""
     try:
-        return tuple(url.rstrip("/") for url in json.loads((home / "server.json").read_text())["urls"])
+        said = json.loads((home / "server.json").read_text())
+        return tuple(url.rstrip("/") for url in said["urls"]), said.get("certificate")
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return ()
+        return (), None
 
 
 def _words(body: bytes) -> str:

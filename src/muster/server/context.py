@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Annotated
+from typing import Annotated, Final
 
 from fastapi import Depends, Header, Path, Request
 
 from muster.api.jobs import JobView
+from muster.api.words import UNFINISHED
 from muster.core.entities import Role
-from muster.core.errors import NotFound, Unavailable
+from muster.core.errors import Invalid, NotFound, Unavailable
 from muster.core.job import Job
 from muster.core.reasons import Reason
 from muster.core.state import State
@@ -21,6 +22,8 @@ from muster.server.stream import Watcher
 from muster.server.views import job_view
 from muster.store.base import JobFilter
 from muster.track.tracking import Tracking
+
+_LISTED: Final = 10  # jobs of an ambiguous name that an error lists
 
 
 async def service(request: Request) -> Service:
@@ -77,7 +80,12 @@ Tracked = Annotated[Tracking, Depends(tracking)]
 Watching = Annotated[Watcher, Depends(watcher)]
 HEAVY = [Depends(heavy)]  # for `dependencies` of a route
 Ref = Annotated[
-    str, Path(min_length=1, max_length=100, description="A job's id, its number, or a name (its newest job)")
+    str,
+    Path(
+        min_length=1,
+        max_length=100,
+        description="A job's id, its number, or a name: its one job that has not ended, else its newest",
+    ),
 ]
 
 
@@ -94,12 +102,31 @@ def find_job(leader: Leader, caller: Identity, ref: str, role: Role = "viewer") 
     elif "\0" not in ref:
         job = leader.store.job(ref)
         if job is None:
+            job = unfinished_job(leader, caller, ref)
+        if job is None:
             named = leader.store.jobs(JobFilter(projects=caller.projects(state), name=ref, limit=1))
             job = named[0] if named else None
     if job is None or caller.role(state, job.project) is None:
         raise NotFound(f"There is no job {ref!r} that you can see.", "See `muster ls --all`.")
     caller.need(state, job.project, role)
     return job
+
+
+def unfinished_job(leader: Leader, caller: Identity, name: str) -> Job | None:
+    """The job of this name that has not ended, of those that the caller may see. Raises Invalid if there are several.
+
+    An action by name must not reach a newer job that is over, nor choose between jobs that are not.
+    """
+    visible = caller.projects(leader.store.state())
+    found = leader.store.jobs(JobFilter(projects=visible, phases=UNFINISHED, name=name, limit=_LISTED + 1))
+    if len(found) > 1:
+        told = ", ".join(f"{job.id} ({job.phase})" for job in found[:_LISTED])
+        more = " and more" if len(found) > _LISTED else ""
+        raise Invalid(
+            f"{name!r} is the name of several jobs that have not ended: {told}{more}.",
+            f"Give the id of one, as in `{found[0].id}`; `muster ls --name {name}` lists them.",
+        )
+    return found[0] if found else None
 
 
 def job_views(leader: Leader, caller: Identity, jobs: Sequence[Job]) -> list[JobView]:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import uvicorn
 
+from muster.certificates import first_certificate
 from muster.control.rules import read_policy, read_rules
 from muster.control.secrets import load_keyring
 from muster.core.errors import ConfigError, MusterError
@@ -51,7 +52,8 @@ def serve(settings: Settings) -> None:
     store = open_store(settings.url_of_store)
     store.open()
     keyring = load_keyring(settings.home / "key")
-    service = Service(settings, store, keyring, [url], lambda: _write_address(settings.home, url))
+    certificate = first_certificate(Path(settings.tls_cert).read_text()) if settings.tls_cert else None
+    service = Service(settings, store, keyring, [url], lambda: _write_address(settings.home, url, certificate))
     try:
         with asyncio.Runner(loop_factory=_fast_loop()) as runner:
             runner.run(_serve(settings, service, listening))
@@ -197,11 +199,11 @@ def _listen(settings: Settings) -> socket.socket:
     return listening
 
 
-def _write_address(home: Path, url: str) -> None:
-    """Writes the server's address for clients and launchers on this machine."""
+def _write_address(home: Path, url: str, certificate: str | None) -> None:
+    """Writes the server's address and its certificate for clients and launchers on this machine."""
     fields = Path(f"/proc/{os.getpid()}/stat").read_text().rpartition(")")[2].split()
     process = {"pid": os.getpid(), "start_ticks": int(fields[19]), "boot_id": boot_id()}
-    text = json.dumps({"urls": [url], **process})
+    text = json.dumps({"urls": [url], "certificate": certificate, **process})
     temporary = home / f"server.json.{os.getpid()}"
     temporary.write_text(text)
     temporary.replace(home / "server.json")

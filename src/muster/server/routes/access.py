@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 from fastapi import Path
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
@@ -20,7 +20,7 @@ from muster.api.access import (
 from muster.control.bootstrap import new_token, token_event
 from muster.control.quota import check_tokens
 from muster.core import server_events
-from muster.core.entities import Project, Role, lower, reserved, within
+from muster.core.entities import ROLES, Project, Role, Token, at_least, lower, reserved, within
 from muster.core.entities.project import ProjectMember, ProjectSet
 from muster.core.entities.token import TokenRevoked
 from muster.core.errors import Conflict, Invalid, NotAllowed, NotFound
@@ -35,10 +35,14 @@ from muster.store.base import Entry, SecretWrite
 
 router = typed_router(prefix="/v1", tags=["access"])
 
+_LISTED: Final = 10  # tokens of an ambiguous name that an error lists
 USER = r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,99}$"
 User = Annotated[str, Path(pattern=USER)]
 SecretName = Annotated[str, Path(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,99}$")]
-TokenId = Annotated[str, Path(pattern=r"^[0-9a-f]{1,32}$")]
+TokenRef = Annotated[
+    str,
+    Path(min_length=1, max_length=100, pattern=r"^[^\x00]*$", description="A token's id, or its name if it is one's"),
+]
 
 
 class ProjectBody(BaseModel):
@@ -162,17 +166,19 @@ def create_token(body: TokenBody, leader: Leading, caller: Caller) -> TokenCreat
         return Entry([event])
 
     leader.propose(propose)
-    return {**token_view(leader.look(lambda state: state.tokens[identity])), "token": shown}
+    made, notes = leader.look(lambda state: (state.tokens[identity], _lowered(state, body, state.tokens[identity])))
+    return {**token_view(made), "token": shown, "notes": notes}
 
 
 @router.delete("/tokens/{token}", openapi_extra=needs("anyone"))
-def revoke_token(token: TokenId, leader: Leading, caller: Caller) -> TokenView:
+def revoke_token(token: TokenRef, leader: Leading, caller: Caller) -> TokenView:
     """Revokes a token of your own that allows no more than the one you use; an administrator revokes any."""
+    revoked: list[str] = []
 
     def propose(state: State) -> Entry:
-        found = state.tokens.get(token)
-        if found is None or not (caller.superuser or found.user == caller.user):
-            raise NotFound(f"There is no token {token!r} that you can see.", "See `muster token ls`.")
+        now = leader.clock.now()
+        found = _find_token(state, caller, token, now)
+        revoked[:] = [found.id]
         if not caller.superuser and not within(found, caller.token):
             raise NotAllowed(
                 f"The token {token} allows more than the one that you use.",
@@ -180,10 +186,49 @@ def revoke_token(token: TokenId, leader: Leading, caller: Caller) -> TokenView:
             )
         if found.revoked_at is not None:
             return Entry()
-        return Entry([Event(TokenRevoked(token), leader.clock.now(), caller.user)])
+        return Entry([Event(TokenRevoked(found.id), now, caller.user)])
 
     leader.propose(propose)
-    return token_view(leader.look(lambda state: state.tokens[token]))
+    return token_view(leader.look(lambda state: state.tokens[revoked[0]]))
+
+
+def _lowered(state: State, body: TokenBody, made: Token) -> list[str]:
+    """What the new token allows less than was asked for, and why."""
+    notes = []
+    if "role" in body.model_fields_set and made.role != body.role:
+        notes.append(f"Its role is {made.role}, not {body.role}: the token that made it allows no more.")
+    if body.expires_in and made.expires_at is not None and made.expires_at < made.created_at + body.expires_in:
+        notes.append("It ends sooner than asked for: with the token that made it.")
+    if made.superuser:
+        return notes
+    held = [project.members[made.user] for project in state.projects.values() if made.user in project.members]
+    if not held:
+        hint = f"`muster project member PROJECT {made.user} {made.role}` adds them"
+        notes.append(f"{made.user} is a member of no project, so it allows nothing in one yet; {hint}.")
+    elif "role" in body.model_fields_set and not any(at_least(role, made.role) for role in held):
+        most = max(held, key=ROLES.index)
+        notes.append(
+            f"It allows no more than {most}, not {made.role}: {made.user} is no more than that in any project."
+        )
+    return notes
+
+
+def _find_token(state: State, caller: Identity, ref: str, now: float) -> Token:
+    """The token with this id, or the valid one with this name. Raises Invalid if several valid ones have it."""
+    seen = [one for one in state.tokens.values() if caller.superuser or one.user == caller.user]
+    found = [one for one in seen if one.id == ref]
+    if not found:
+        named = [one for one in seen if one.name == ref]
+        valid = [one for one in named if one.revoked_at is None and (one.expires_at is None or one.expires_at > now)]
+        found = valid or named[-1:]
+    if not found:
+        raise NotFound(f"There is no token {ref!r} that you can see.", "See `muster token ls`.")
+    if len(found) > 1:
+        told = ", ".join(f"{one.id} ({one.user}, {one.role})" for one in found[:_LISTED])
+        more = " and more" if len(found) > _LISTED else ""
+        hint = f"Give the id of one, as in `{found[0].id}`; see `muster token ls`."
+        raise Invalid(f"{ref!r} is the name of several tokens: {told}{more}.", hint)
+    return found[0]
 
 
 def _member(leader: Leading, caller: Identity, project: str, user: str, role: Role | None) -> ProjectView:

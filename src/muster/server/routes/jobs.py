@@ -68,6 +68,10 @@ class SubmitBody(BaseModel):
     yaml: str | None = Field(None, description="the job file as text", max_length=1 << 20)
     source: str = Field("the job", description="what errors call it", max_length=500)
     base: str | None = Field(None, description="the absolute folder that a relative workdir is in", max_length=4096)
+    defaults: dict[str, Any] | None = Field(
+        None,
+        description="fields of a job file for what the job leaves out; `envs` and `tags` are merged with the job's",
+    )
     code: Code | None = Field(None, description="what the client captured of the code in the workdir")
     dry_run: bool = Field(False, description="check it, and admit nothing")
 
@@ -84,6 +88,7 @@ class BatchBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     jobs: list[BatchJob] = Field(max_length=10_000)
+    defaults: dict[str, Any] | None = Field(None, description="for every job, as in a single submission")
 
 
 class StopBody(BaseModel):
@@ -106,7 +111,8 @@ def submit_job(
     if (body.spec is None) == (body.yaml is None):
         raise Invalid("A submission holds either `spec` or `yaml`.", "Send one of the two.")
     given: Any = body.spec if body.spec is not None else body.yaml
-    spec = parse_job(given, source=body.source, base=Path(body.base) if body.base else None)
+    base = Path(body.base) if body.base else None
+    spec = parse_job(given, source=body.source, base=base, defaults=body.defaults)
     caller.need(leader.store.state(), spec.project, "member")
     submission = _submission(leader, spec, caller, idempotency_key, body.code, {}, python, dry=body.dry_run)
     site = leader.site(caller, trusted=submission.trusted)
@@ -133,7 +139,7 @@ def submit_batch(body: BatchBody, leader: Leading, caller: Caller, python: Pytho
     files = Files()
     for index, item in enumerate(body.jobs):
         try:
-            spec = parse_job(item.spec, source=f"job {index}")
+            spec = parse_job(item.spec, source=f"job {index}", defaults=body.defaults)
             caller.need(state, spec.project, "member")
             submission = _submission(leader, spec, caller, item.key, item.code, checked, python)
             future = None
