@@ -8,12 +8,21 @@ from muster.cli.call import CALL, Usage, home_folder
 from muster.cli.output import note
 from muster.client import Client
 from muster.client.stream import RETRY_FOR, Link
+from muster.core.errors import Unavailable
 from muster.core.units import InvalidValue, parse_duration
 
 
 def client(on_link: Link | None = None, timeout: float = 30) -> Client:
     """A client of the server that the command line, the environment or the home names; `timeout` is in seconds."""
     return Client(CALL.url, home=home_folder(), timeout=timeout, retry_for=_retry_for(), on_link=on_link or say_link)
+
+
+def sees_our_files(to: Client) -> bool:
+    """Whether the server is on this machine. Without a server nothing can be sent, but a job can still be checked."""
+    try:
+        return to.target.local
+    except Unavailable:
+        return True
 
 
 def say_link(back: bool) -> None:

@@ -12,11 +12,12 @@ from rich.text import Text
 
 from muster.cli import complete
 from muster.cli.call import Json, Usage
-from muster.cli.connect import client
+from muster.cli.connect import client, sees_our_files
 from muster.cli.lazy import load
 from muster.cli.output import emit, out
 from muster.cli.shell import parse_envs, shell_envs
 from muster.cli.watch import watch
+from muster.core.errors import Unavailable
 
 
 def run(
@@ -52,7 +53,13 @@ def run(
     if env:
         options["envs"] = parse_envs(env)
     with client() as to:
-        job = to.submit(_prepare(words, options, override or (), to.target.local), snapshot=not no_snapshot)
+        spec = _prepare(words, options, override or (), sees_our_files(to))
+        try:
+            job = to.submit(spec, snapshot=not no_snapshot)
+        except Unavailable:
+            if isinstance(spec, dict):  # the server would have checked it; its mistakes can be told without one
+                load("muster.core.parse:parse_job")(spec, source="The job")
+            raise
         if not detach:
             raise typer.Exit(watch(to, job, json))
     if json:
