@@ -25,7 +25,7 @@ from muster.core.event import SYSTEM, Event
 from muster.core.job import Job
 from muster.core.state import State
 from muster.masking import Masker
-from muster.store.base import Entry, Record, RunPatch, SetAside, Store, StreamState, StreamWrite
+from muster.store.base import Entry, JobFilter, Record, RunPatch, SetAside, Store, StreamState, StreamWrite
 from muster.store.commit import GroupCommit
 from muster.track.holders import Holder
 from muster.wire import Batch, Command, Piece, Reply, Stream, WorkerExit
@@ -69,14 +69,18 @@ class _Attempt:
     """What is kept of one attempt's streams. Its lock serializes the batches of its workers."""
 
     project: str
-    job: bool  # False for a run from another source
+    name: str  # of the job; empty for a run from another source
     gang: ReportingGang
     run: dict[str, Any]
     streams: dict[tuple[int, Stream], StreamState]
     keep: int  # bytes of output kept per rank
     masker: Masker
     lock: threading.Lock = field(default_factory=threading.Lock)
-    pace: Pace = field(default_factory=list)
+    pace: Pace = field(default_factory=Pace)
+
+    @property
+    def job(self) -> bool:
+        return bool(self.name)
 
 
 class Ingest:
@@ -123,7 +127,10 @@ class Ingest:
                 if write is not None:
                     writes.append(write)
                     docs.extend((piece.rank, doc) for doc in found)
-            patch, now = patch_of(attempt.run, attempt.pace, number, writes, docs), self._clock.now()
+            now = self._clock.now()
+            patch = patch_of(
+                attempt.run, attempt.pace, number, writes, docs, lambda unit: self._expected_total(attempt, unit)
+            )
             if writes:
                 check_open(self._store, job_id, number, attempt.gang, attempt.run, now, self._late)
             patch |= shipped_patch(attempt.gang, attempt.run, number, batch, now)
@@ -192,7 +199,7 @@ class Ingest:
         values = self._secrets(project, names) if names and self._secrets is not None else ()
         opened = _Attempt(
             project,
-            job is not None,
+            job.spec.name if job is not None else "",
             gang,
             run,
             dict(self._store.streams(job_id, number)),
@@ -215,6 +222,16 @@ class Ingest:
             if project is not None:
                 return project, None
         raise NotFound(f"There is no attempt {job_id}/{number}.")
+
+    def _expected_total(self, attempt: _Attempt, unit: str) -> int | None:
+        """The step at which the last succeeded run of the same name ended."""
+        if not attempt.job:
+            return None
+        want = JobFilter(projects=[attempt.project], phases=["succeeded"], name=attempt.name, limit=1)
+        for job in self._store.jobs(want):
+            ended = self._store.run(job.id).get("progress")
+            return int(ended["step"]) if ended and ended["unit"] == unit else None
+        return None
 
     def _forget(self, job_id: str, number: int) -> None:
         with self._lock:
