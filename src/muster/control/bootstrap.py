@@ -17,7 +17,7 @@ def first_events(state: State, now: float) -> list[Event]:
     """Events that create the default project and queue if they are missing."""
     events = []
     if DEFAULT not in state.projects:
-        events.append(Event("project.set", now, SYSTEM, DEFAULT, data=asdict(Project(DEFAULT, "open to start with"))))
+        events.append(Event("project.set", now, SYSTEM, DEFAULT, data=asdict(Project(DEFAULT, "the first project"))))
     if DEFAULT not in state.queues:
         events.append(Event("queue.set", now, SYSTEM, DEFAULT, data=asdict(Queue(DEFAULT))))
     return events
