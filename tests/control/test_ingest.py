@@ -118,6 +118,24 @@ def test_the_end_is_guessed_from_the_last_run_of_that_name_that_succeeded(rig: R
     assert told(rig, job)["expected"] is None, "it goes past where the other ended"
 
 
+def test_the_end_of_a_job_is_expected_by_the_progress_that_it_reported_lately(rig: Rig) -> None:
+    job, ingest = started(rig)
+    rig.tick()
+    assert ingest.expected_ends() == {}
+    first = doc_record({"type": "progress", "time": 5.0, "step": 10, "total": 100})
+    second = doc_record({"type": "progress", "time": 15.0, "step": 20, "total": 100})
+    ingest.accept(job, 1, batch(Piece(0, "spool", 0, first)))
+    assert ingest.expected_ends() == {}, "one point has no rate"
+    ingest.accept(job, 1, batch(Piece(0, "spool", len(first), second)))
+    assert ingest.expected_ends() == {job: rig.clock.now() + 80.0}, "by our clock, whatever the node's is"
+    rig.clock.time += 301.0
+    assert ingest.expected_ends() == {}, "it may hang"
+    rig.clock.time -= 301.0
+    rig.end(job)
+    rig.tick()
+    assert ingest.expected_ends() == {}
+
+
 @given(cuts=st.lists(st.integers(0, 40), max_size=8), again=st.integers(0, 7))
 def test_however_a_log_is_cut_and_repeated_it_is_whole(cuts: list[int], again: int) -> None:
     rig = Rig()

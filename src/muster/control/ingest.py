@@ -30,6 +30,7 @@ from muster.store.commit import GroupCommit
 from muster.track.holders import Holder
 from muster.wire import Batch, Command, Piece, Reply, Stream, WorkerExit
 
+_LATELY = 300.0  # seconds after which progress says nothing of the end any more: the program may hang
 _KEPT_ATTEMPTS = 4096  # attempts whose offsets are kept in memory
 _OVER = 2**62  # number of the final command; other commands are numbered in milliseconds since 1970
 _NEVER_MASKED = ("type", "id", "digest")  # fields that identify a document or its content
@@ -77,6 +78,7 @@ class _Attempt:
     masker: Masker
     lock: threading.Lock = field(default_factory=threading.Lock)
     pace: Pace = field(default_factory=Pace)
+    told_at: float | None = None  # when its progress last arrived, by our own clock
 
     @property
     def job(self) -> bool:
@@ -159,12 +161,29 @@ class Ingest:
                 self._forget(job_id, number)  # it may have been written anyway: read the offsets from the store again
                 raise
             attempt.run.update(patch)
+            if "progress" in patch:
+                attempt.told_at = now
             for write in writes:
                 attempt.streams[(write.rank, write.stream)] = StreamState(write.end, write.shapes)
                 if write.columns:
                     self._tap.publish(job_id, number, write.rank, write.columns)
             acked = {key: state.acked for key, state in attempt.streams.items()}
         return Reply(acked, command, done=batch.state == "ended")
+
+    def expected_ends(self) -> dict[str, float]:
+        """When running jobs end by the progress that they reported lately, in seconds since 1970."""
+        jobs, since = self._store.state().jobs, self._clock.now() - _LATELY
+        with self._lock:
+            attempts = list(self._attempts.items())
+        found: dict[str, float] = {}
+        for (job_id, number), attempt in attempts:
+            job = jobs.get(job_id)
+            if attempt.told_at is None or attempt.told_at < since or job is None or job.phase != "running":
+                continue
+            left = attempt.run["progress"]["eta"]
+            if left is not None and job.attempt is not None and job.attempt.number == number:
+                found[job_id] = attempt.told_at + left
+        return found
 
     def check_open(self, job_id: str, number: int) -> None:
         """Raises NotFound if nothing new of the attempt is accepted."""

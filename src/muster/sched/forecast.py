@@ -1,8 +1,8 @@
 """Start-time forecasts for queued jobs: the real scheduler runs forward over many simulated futures.
 
-Run times come only from finished jobs. Future submissions and node failures are left out, because they are unknown. The
-cost is limited by the number of jobs and of rounds, never by a clock, so the same state gives the same answer. A
-forecast that was cut short says so.
+Run times come from finished jobs and, for running jobs that report it, from their own progress. Future submissions and
+node failures are left out, because they are unknown. The cost is limited by the number of jobs and of rounds, never by
+a clock, so the same state gives the same answer. A forecast that was cut short says so.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def foretell(
 ) -> dict[str, Forecast]:
     """As `forecast`, from a snapshot, without the live state. `draw`: a better source of run times, if there is one."""
     learns = draw is not None
-    draw = draw or Draws(shot.history, samples)
+    draw = draw or Draws(shot.history, samples, left={job: max(at - shot.now, 0.0) for job, at in shot.ends.items()})
     starts: dict[str, list[float]] = {name: [] for name in jobs}
     reached: list[float] = []
     left, cut = float(rounds), {"jobs"} if shot.left_out else set[str]()

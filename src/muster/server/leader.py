@@ -87,7 +87,9 @@ class Leader:
             store, self.commit, self.clock, self.log_limit, intake, self.engine.cause, late, self._secrets, self.tap
         )
         self.sign_ins = SignIns(self.commit, self.clock.now, lambda token: token in store.state().tokens, may_act)
-        self.forecaster = Forecaster(self.commit, lambda: self.controller.board, self.clock, may_act)
+        self.forecaster = Forecaster(
+            self.commit, lambda: self.controller.board, self.clock, may_act, self.ingest.expected_ends
+        )
         forecasts = Follower(
             "forecasts", self.forecaster.fold, store, self.commit, may_act, kind="job.submitted", durable=False
         )

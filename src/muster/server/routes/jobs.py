@@ -274,13 +274,13 @@ def _submit(leader: Leader, caller: Identity, proposal: Proposal) -> JobView | N
 
 def _dry(leader: Leader, caller: Identity, submission: Submission, site: Site) -> WhatIfView:
     """Raises Refused, or predicts what would happen to the job. Computed in this thread, not between two commits."""
-    now = leader.clock.now()
+    now, ends = leader.clock.now(), leader.ingest.expected_ends()
     sight = Files().look(submission.spec, submission.python) if leader.local else NOTHING_AMISS
 
     def look(state: State) -> tuple[Snapshot, Job, Callable[[Job], bool]]:
         admit(submission, context(leader.store, state, caller.user, leader.local, sight, **site))
         job = newcomer(state, submission.spec, caller.user, now)
-        return take(state, leader.controller.board, now, users=[job]), job, sees(caller, state)
+        return take(state, leader.controller.board, now, users=[job], ends=ends), job, sees(caller, state)
 
     shot, job, may_see = leader.look(look)
     return what_if(shot, job, may_see).to_dict()
