@@ -264,7 +264,7 @@ def engine_config(settings: Settings, log_limit: int) -> LocalConfig:
     memory = int(parse_size(settings.memory)) if settings.memory else None
     return LocalConfig(
         root=settings.home / "local",
-        nodes=describe_machine(settings.nodes, settings.accelerators, settings.cpus, memory),
+        nodes=describe_machine(settings.nodes, settings.accelerators, settings.cpus, memory, settings.pool),
         urls_file=settings.home / "server.json",
         log_limit=log_limit,
         ca_file=settings.tls_cert,
