@@ -266,7 +266,7 @@ def test_the_doctor_looks_at_an_engine_with_a_server_and_at_last_without(server:
     assert code == 1
     assert [one["status"] for one in json.loads(said)["checks"]] == ["ok", "fail"]
     server.toy.down(False)
-    told = 'Add the table `[engines.nobody]`, with `kind` set to `"ray"` or `"slurm"` or `"kubernetes"` below it, to'
+    told = 'Add the table `[engines.nobody]`, with `kind` set to `"ray"` or `"slurm"` or `"kubernetes"`'
     code, said = muster("doctor", "--engine", "nobody")
     assert code == 1
     assert told in said

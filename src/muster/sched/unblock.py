@@ -216,7 +216,8 @@ def _soon(explainer: Explainer, queued: Queued) -> Iterator[Suggestion]:
 
 def _end(explainer: Explainer, queued: Queued) -> Iterator[Suggestion]:
     """The running job whose end lets this one start, if gangs end as expected."""
-    found = [end for pool in queued.stream.shape.gang.pools if (end := _enough(explainer, queued, pool)) is not None]
+    ends = (_enough(explainer, queued, pool) for pool in queued.stream.shape.gang.pools)
+    found = [one for one in ends if one is not None]
     if not found:
         return
     end, known = min(found, key=lambda one: (one[0].at, one[1].job.number))
