@@ -143,7 +143,8 @@ muster up --policy policy.yaml            # a server that begins with it
 ```
 
 Rules are for queues, pools and projects that exist (`muster queue create`, `muster project create`); `apply` says which
-don't. Only a server that starts with `--policy` takes rules for queues that are still to come.
+don't, and `apply --create` creates the queues. Only a server that starts with `--policy` takes rules for queues that
+are still to come.
 
 ## A small organisation
 

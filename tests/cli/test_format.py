@@ -50,6 +50,28 @@ def test_steps_for_a_table():
     assert format.steps(None) == "-"
 
 
+def test_an_end_that_is_guessed_from_an_earlier_run_is_told_as_a_guess():
+    guess = _progress(total=None, expected_total=200)
+    assert format.progress_line(guess) == "━━━━━╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌ 50/~200 ~25%  loss 1.25  10/s  ~15s left"
+    assert format.steps(guess) == "50/~200"
+    assert format.steps(_progress(expected_total=300)) == "50/200"
+
+
+def test_a_table_shows_the_rate_and_a_metric_of_what_runs():
+    assert format.progress_cell(_progress(), running=True) == "50/200  10/s  loss 1.25"
+    assert format.progress_cell(_progress(), running=False) == "50/200"
+    assert format.progress_cell(_progress(rate=None, metrics={}), running=True) == "50/200"
+    assert format.progress_cell(None, running=True) == "-"
+
+
+def test_bookkeeping_is_no_metric_to_show():
+    kept = _progress(metrics={"ledger": 1.7e14, "system/cpu": 1.0, "acc": 0.5})
+    assert format.metrics_line(kept) == "acc 0.5"
+    assert format.progress_cell(kept, running=True).endswith("acc 0.5")
+    assert "acc 0.5" in format.progress_line(kept)
+    assert format.metrics_line(_progress(metrics={"ledger": 1.0})) == format.metrics_line(None) == ""
+
+
 def test_resources_leave_out_what_there_is_none_of():
     none = {"cpus": 1.0, "memory": 0, "accelerator": "", "accelerators": 0}
     assert format.resources(none) == "1 cpu"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -83,6 +84,57 @@ def test_without_a_server_it_says_what_to_do(muster, tmp_path):
     assert told.code == 1
     assert told.json["error"]["code"] == "unavailable"
     assert told.err == ""
+
+
+MISTAKES = "name: Bad Name\nrun: 'true'\nnprok: 2\nmax_duration: soon\n"
+
+
+def test_check_tells_all_mistakes_of_all_files_without_a_server(muster, tmp_path):
+    for name, text in (("good.yaml", "name: good\nrun: 'true'\n"), ("bad.yaml", MISTAKES)):
+        (tmp_path / name).write_text(text)
+    found = muster("check", "good.yaml", "bad.yaml", "gone.yaml")
+    assert found.code == 1
+    assert found.out == "good.yaml is in order: good\n"
+    assert "bad.yaml has 3 mistakes." in found.err
+    assert all(f"{place}: got" in found.err for place in ("name (line 1)", "nprok (line 3)", "max_duration (line 4)"))
+    assert "There is no job file gone.yaml." in found.err
+    assert muster("check", "good.yaml").code == 0
+
+
+def test_check_as_json_is_one_document(muster, tmp_path):
+    for name, text in (("good.yaml", "name: good\nrun: 'true'\n"), ("bad.yaml", MISTAKES)):
+        (tmp_path / name).write_text(text)
+    found = muster("check", "--json", "good.yaml", "bad.yaml")
+    good, bad = found.json["files"]
+    assert found.code == 1
+    assert found.err == ""
+    assert good == {"file": "good.yaml", "ok": True, "name": "good"}
+    assert (bad["file"], bad["ok"], len(bad["error"]["problems"])) == ("bad.yaml", False, 3)
+    worse = muster("check", "--json", "good.yaml", "-o", "nproc=none")
+    assert (worse.code, worse.json["files"][0]["error"]["code"]) == (1, "bad_spec")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("submit", "bad.yaml"),
+        ("run", "bad.yaml"),
+        ("run", "--max-duration", "soon", "--priority", "huge", "--name", "Bad Name", "--", "true"),
+    ],
+    ids=["submit", "run-file", "run-command"],
+)
+def test_mistakes_of_a_job_are_told_before_a_server_is_needed(muster, tmp_path, words):
+    (tmp_path / "bad.yaml").write_text(MISTAKES)
+    found = muster(*words)
+    assert found.code == 1
+    assert "has 3 mistakes." in found.err
+    assert re.search(r"max_duration( \(line 4\))?: got 'soon'", found.err)
+
+
+@pytest.mark.parametrize("words", [("submit", "good.yaml"), ("run", "good.yaml"), ("run", "--", "true")])
+def test_a_job_without_mistakes_needs_a_server(muster, tmp_path, words):
+    (tmp_path / "good.yaml").write_text("run: 'true'\n")
+    assert "No server is running" in muster(*words).err
 
 
 def test_json_among_the_words_of_a_job_is_not_ours(muster):

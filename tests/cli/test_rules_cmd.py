@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import io
+import re
+from pathlib import Path
 
 import pytest
+
+from live import live_server, until
 
 
 @pytest.fixture
@@ -36,6 +40,38 @@ def test_the_rules_in_plain_language(at_home, policy):
     assert found["rules"]["queues"]["lab"]["weight"] == 3.0
     assert at_home("queue", "rules", "nowhere").code == 1
     assert at_home("queue", "rules", "lab", "--yaml").code == 2
+
+
+def test_the_policy_of_the_docs_can_be_tried_on_any_machine(muster, monkeypatch, tmp_path):
+    page = Path(__file__).parents[2] / "docs" / "scheduling.md"
+    section = page.read_text().partition("## A policy for three teams")[2]
+    (tmp_path / "teams.yaml").write_text(section.partition("```yaml\n")[2].partition("```")[0])
+    up = re.search(r"^muster up -d (.*?) *(#.*)?$", section, re.MULTILINE)
+    assert up is not None
+    with live_server(tmp_path / "home", *up[1].split()) as server:
+        monkeypatch.setenv("MUSTER_HOME", str(server.home))
+        until(lambda: len(muster("nodes", "--json").json["nodes"]) == 8, "the nodes")
+        refused = muster("queue", "apply", "teams.yaml")
+        assert refused.code == 1
+        assert "muster queue apply --create" in refused.err
+        tried = muster("queue", "apply", "teams.yaml", "--create", "--check")
+        names = "language, vision, vision-batch, vision-paper, speech, eval"
+        assert f"queues of project default would be created: {names}\n" in tried.out
+        assert [queue["name"] for queue in muster("queue", "--json").json["queues"]] == ["default"]
+        made = muster("queue", "apply", "teams.yaml", "--create")
+        assert made.code == 0
+        assert f"queues of project default created: {names}\n" in made.out
+        assert muster("queue", "apply", "teams.yaml", "--create", "--json").json["created"] == []
+        assert muster("run", "--queue", "vision-paper", "--gpus", "1", "--", "true").code == 0
+
+
+def test_missing_queues_are_created_only_with_a_policy_that_is_right(at_home, policy):
+    wrong = policy("queues: {fresh: {quota: {nowhere: 1}}}\n")
+    assert at_home("queue", "apply", wrong, "--create").code == 1
+    assert "fresh" not in at_home("queue").out
+    lost = at_home("queue", "apply", policy("queues: {fresh: {weight: 2}}\n"), "--create", "--project", "nobody")
+    assert lost.code == 1
+    assert "There is no project 'nobody'" in lost.err
 
 
 def test_the_list_shows_what_queues_are_held_to(at_home, policy):

@@ -52,7 +52,8 @@ class FakeServer:
     failures: list[Response | str] = field(default_factory=list)  # for the next requests; "drop" records, then hangs up
     cuts: list[int] = field(default_factory=list)  # frames after which each of the next streams breaks off
     replays: bool = False  # starts every stream at the beginning, whatever the client has
-    silent: bool = False  # streams stay open and say nothing
+    silent: bool = False  # streams stay open and say nothing after their first comment
+    mute: bool = False  # streams don't even send that
     seen: list[Seen] = field(default_factory=list)
     port: int = 0
     server: uvicorn.Server | None = None
@@ -138,7 +139,8 @@ class FakeServer:
     async def stream(self, request: Request) -> AsyncIterator[bytes]:
         after = int(request.headers.get("last-event-id") or request.query_params.get("after") or 0)
         cut = self.cuts.pop(0) if self.cuts else None
-        yield b": hello\n\n"
+        if not self.mute:
+            yield b": hello\n\n"
         while self.silent and not self.server.should_exit:
             await asyncio.sleep(0.01)
         for sent, frame in enumerate(self.frames(request.url.path, 0 if self.replays else after)):

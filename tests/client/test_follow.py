@@ -78,6 +78,34 @@ def test_a_server_that_does_not_come_back_is_given_up_after_the_time_given(serve
     assert link == [False]
 
 
+def test_a_stream_that_is_silent_for_long_is_no_lost_server(server, monkeypatch):
+    monkeypatch.setattr("muster.client.stream.READ_TIMEOUT", 0.5)
+    server.silent = True
+    link, found = [], []
+    with _client(server, on_link=link.append) as client:
+        reading = threading.Thread(target=lambda: found.extend(client.logs("job-1", follow=True)))
+        reading.start()
+        until(lambda: len(server.seen) > 3, "the client to open the stream again and again")
+        server.silent = False
+        reading.join(PATIENCE)
+    assert [line.text for line in found] == LINES
+    assert link == []
+
+
+def test_a_server_that_takes_the_stream_and_says_nothing_at_all_is_lost(server, monkeypatch):
+    monkeypatch.setattr("muster.client.stream.READ_TIMEOUT", 0.5)
+    server.silent = server.mute = True
+    link, found = [], []
+    with _client(server, on_link=link.append) as client:
+        reading = threading.Thread(target=lambda: found.extend(client.logs("job-1", follow=True)))
+        reading.start()
+        until(lambda: link == [False], "the client to take the server for lost")
+        server.silent = server.mute = False
+        reading.join(PATIENCE)
+    assert [line.text for line in found] == LINES
+    assert link == [False, True]
+
+
 def test_an_error_of_the_server_ends_the_stream_at_once(server):
     server.cuts.append(2)
     with _client(server) as client:

@@ -46,6 +46,15 @@ def nearest(world: World, **spec: Any) -> tuple[str, Any]:
     return found.code, found.data["nearest"]
 
 
+def test_more_ranks_than_cpus_is_told_with_what_to_type_instead() -> None:
+    (found,) = refusals(World(), nproc=9)
+    assert found.message == "9 ranks on a node want 9 CPUs, one for each, and the largest node has 8"
+    assert found.hint == "Use `--nproc 8`, or let the ranks share the CPUs: `-o cpus=8`, in a job file `cpus: 8`."
+    assert refusals(World(), nproc=8) == refusals(World(), nproc=9, cpus=8) == []
+    (asked,) = refusals(World(), nproc=2, cpus=9)
+    assert "ranks" not in asked.message, "the CPUs were asked for, whatever the ranks"
+
+
 def test_what_fits_is_admitted() -> None:
     assert refusals(World(), gpus=2, num_nodes=2) == []
 

@@ -52,6 +52,18 @@ def test_those_who_still_wait_are_forecast_once(rig: Watched) -> None:
     assert event.data.at <= event.data.p50 <= event.data.p90 <= rig.job(first).started_at + 3600
 
 
+def test_what_is_scored_was_forecast_by_the_progress_that_jobs_report(rig: Watched) -> None:
+    first = rig.submit(gpus=4, max_duration="1h")
+    rig.tick()
+    rig.forecaster = Forecaster(
+        rig.commit, lambda: rig.controller.board, rig.clock, lambda: True, lambda: {first: rig.clock.now() + 60}
+    )
+    rig.submit(gpus=4)
+    look(rig, FORECAST_AFTER)
+    (event,) = rig.of("job.forecast")
+    assert 50 < event.data["p50"] - event.data["at"] <= event.data["p90"] - event.data["at"] < 120
+
+
 def test_what_was_said_is_scored_when_the_job_starts(rig: Watched) -> None:
     first = rig.submit(gpus=4, max_duration="1h")
     rig.tick()

@@ -73,6 +73,69 @@ def test_the_same_batch_twice_is_stored_once(rig: Rig) -> None:
     assert rig.store.run(job)["progress"]["step"] == 3
 
 
+LOSS = shape_record(0, ("loss",))
+
+
+def told(rig: Rig, job: str) -> dict[str, object]:
+    found = rig.store.run(job)["progress"]
+    return {name: found[name] for name in ("step", "total", "expected", "rate", "eta")}
+
+
+def test_the_steps_of_reports_are_the_progress_of_a_program_that_gives_none(rig: Rig) -> None:
+    job, ingest = started(rig)
+    spool = LOSS + rows(2, 4, 6)  # a row of step N is written at the time N
+    ingest.accept(job, 1, batch(Piece(0, "spool", 0, spool)))
+    assert told(rig, job) == {"step": 6, "total": None, "expected": None, "rate": 1.0, "eta": None}
+    assert rig.store.run(job)["latest"] == {"loss": 0.6}
+    ingest.accept(job, 1, batch(Piece(0, "spool", len(spool), rows(3))))
+    assert told(rig, job)["step"] == 6, "a metric of another clock does not take it back"
+    spool += rows(3)
+    stated = doc_record({"type": "progress", "time": 7.0, "step": 2, "total": 9, "unit": "epoch"})
+    ingest.accept(job, 1, batch(Piece(0, "spool", len(spool), stated)))
+    ingest.accept(job, 1, batch(Piece(0, "spool", len(spool + stated), rows(50))))
+    assert told(rig, job) == {"step": 2, "total": 9, "expected": None, "rate": None, "eta": None}
+
+
+def test_the_lowest_rank_says_how_far_a_gang_is(rig: Rig) -> None:
+    job, ingest = started(rig, nproc=2)
+    ingest.accept(job, 1, batch(Piece(1, "spool", 0, LOSS + rows(9)), Piece(0, "spool", 0, LOSS + rows(4))))
+    assert told(rig, job)["step"] == 4
+    ingest.accept(job, 1, batch(Piece(1, "spool", len(LOSS + rows(9)), rows(20))))
+    assert told(rig, job)["step"] == 4
+
+
+def test_the_end_is_guessed_from_the_last_run_of_that_name_that_succeeded(rig: Rig) -> None:
+    for name, last in (("learn", 40), ("learn", 80), ("other", 500)):
+        job, ingest = started(rig, name=name)
+        ingest.accept(job, 1, batch(Piece(0, "spool", 0, LOSS + rows(1, last))))
+        rig.end(job)
+        rig.tick()
+    job, ingest = started(rig, name="learn")
+    ingest.accept(job, 1, batch(Piece(0, "spool", 0, LOSS + rows(10, 20))))
+    assert told(rig, job) == {"step": 20, "total": None, "expected": 80, "rate": 1.0, "eta": 60.0}
+    ingest = ingest_of(rig)  # a server that was started again
+    ingest.accept(job, 1, batch(Piece(0, "spool", len(LOSS + rows(10, 20)), rows(90))))
+    assert told(rig, job)["expected"] is None, "it goes past where the other ended"
+
+
+def test_the_end_of_a_job_is_expected_by_the_progress_that_it_reported_lately(rig: Rig) -> None:
+    job, ingest = started(rig)
+    rig.tick()
+    assert ingest.expected_ends() == {}
+    first = doc_record({"type": "progress", "time": 5.0, "step": 10, "total": 100})
+    second = doc_record({"type": "progress", "time": 15.0, "step": 20, "total": 100})
+    ingest.accept(job, 1, batch(Piece(0, "spool", 0, first)))
+    assert ingest.expected_ends() == {}, "one point has no rate"
+    ingest.accept(job, 1, batch(Piece(0, "spool", len(first), second)))
+    assert ingest.expected_ends() == {job: rig.clock.now() + 80.0}, "by our clock, whatever the node's is"
+    rig.clock.time += 301.0
+    assert ingest.expected_ends() == {}, "it may hang"
+    rig.clock.time -= 301.0
+    rig.end(job)
+    rig.tick()
+    assert ingest.expected_ends() == {}
+
+
 @given(cuts=st.lists(st.integers(0, 40), max_size=8), again=st.integers(0, 7))
 def test_however_a_log_is_cut_and_repeated_it_is_whole(cuts: list[int], again: int) -> None:
     rig = Rig()

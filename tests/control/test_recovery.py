@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from muster.control.recovery import after_end
-from muster.core.job import Attempt, CheckpointMark, Job, StopOrder
+from muster.control.recovery import after_end, verdict
+from muster.core.job import Attempt, CheckpointMark, Job, StopOrder, Worker
 from muster.core.reasons import reason
+from muster.core.seat import Seat
 from muster.core.spec import JobSpec
+from muster.wire import WorkerExit
 
+OUT_OF_DEVICE_MEMORY = WorkerExit(
+    "failed", "device_out_of_memory", "rank 3 asked for 60 GiB on GPU 0; 39 GiB was free\nTraceback ...", 5.0, 3, 1
+)
 WHY = reason("preempted", "j2 goes first", for_job="j2")
 
 
@@ -18,6 +23,21 @@ def told(mark: CheckpointMark | None) -> dict[str, object]:
     event = after_end(job, "stopped", WHY, 112.0)
     assert event.kind == "job.requeued"
     return event.data.to_doc()["reason"]
+
+
+def test_a_device_without_memory_fails_the_job_with_what_was_asked_and_the_ways_out() -> None:
+    attempt = Attempt(1, 10.0, [Worker(Seat("gpu-1"), exit=OUT_OF_DEVICE_MEMORY.to_dict())])
+    found = verdict(attempt)
+    assert found is not None
+    outcome, cause = found
+    assert (outcome, cause.code, cause.category) == ("failed", "device_out_of_memory", "error")
+    assert cause.message == (
+        "an accelerator had no memory left (gpu-1): rank 3 asked for 60 GiB on GPU 0; 39 GiB was free"
+    )
+    assert "smaller batch" in cause.hint
+    job = Job("j1", 1, "default", "default", "ada", JobSpec(name="train", run="true"), 0.0)
+    job.attempt = attempt
+    assert after_end(job, outcome, cause, 12.0).kind == "job.failed", "it would die of the same again"
 
 
 def test_it_saved_when_it_was_asked() -> None:

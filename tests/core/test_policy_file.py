@@ -333,7 +333,8 @@ def test_rules_that_suit_the_cluster_are_fine():
     ("text", "where", "given", "hint"),
     [
         ("queues: {qq: }", "queues.qq", "the queue 'qq'", "Did you mean `q`?"),
-        ("queues: {other: }", "queues.other", "the queue 'other'", "Create it with `muster queue create other`."),
+        ("queues: {other: }", "queues.other", "the queue 'other'",
+         "Create it with `muster queue create other`, or all that are missing with `muster queue apply --create`."),
         ("projects: {new: }", "projects.new", "the project 'new'", "Create it with `muster project create new`."),
         ("pools: {a10: }", "pools.a10", "the pool 'a10'", "Did you mean `a100`?"),
         ("pools: {tpu: }", "pools.tpu", "the pool 'tpu'", "There are: a100, h100."),

@@ -26,6 +26,14 @@ def test_the_machine_is_shared_evenly_or_as_told() -> None:
     assert told == [NodeInfo("local-0", "laptop", Resources(1500, 10, 1, "A100"))]
 
 
+def test_a_node_of_a_machine_that_is_cut_small_still_takes_a_job_of_one_cpu() -> None:
+    whole = describe_machine(accelerators="")[0].resources
+    many = describe_machine(1000, accelerators="")
+    assert {node.resources.milli_cpus for node in many} == {1000}
+    assert {node.resources.memory for node in many} == {whole.memory // 1000}
+    assert describe_machine(1000, accelerators="", cpus=0.5)[0].resources.milli_cpus == 500
+
+
 @pytest.mark.parametrize(
     "changes", [{"accelerators": "H100:"}, {"accelerators": ":8"}, {"accelerators": "H100:x"}, {"nodes": 0}]
 )

@@ -266,11 +266,21 @@ def test_the_doctor_looks_at_an_engine_with_a_server_and_at_last_without(server:
     assert code == 1
     assert [one["status"] for one in json.loads(said)["checks"]] == ["ok", "fail"]
     server.toy.down(False)
-    assert muster("doctor", "--engine", "nobody")[0] == 1
+    told = 'Add the table `[engines.nobody]`, with `kind` set to `"ray"` or `"slurm"` or `"kubernetes"`'
+    code, said = muster("doctor", "--engine", "nobody")
+    assert code == 1
+    assert told in said
+    code, said = muster("doctor", "--engine", "slurm")
+    assert code == 1
+    assert "Add the table `[engines.slurm]` to config.toml" in said
+    assert "`muster up --engine slurm`; docs/slurm.md has its settings" in said
+    assert "Did you mean `slurm`?" in muster("doctor", "--engine", "slrum")[1]
     assert muster("doctor", "--engine", "local")[0] == 0
     server.stop()
     code, said = muster("doctor", "--engine", "far")
     assert code == 0
     assert "looked at from here" in said
     assert "warn  nodes: 9 nodes" in said
-    assert muster("doctor", "--engine", "nobody")[0] == 1
+    code, said = muster("doctor", "--engine", "nobody")
+    assert code == 1
+    assert told in said

@@ -229,6 +229,56 @@ def test_a_kernel_that_killed_for_memory_is_told_from_any_other_kill() -> None:
     assert verdict.classify_exit(other, 17, "", oom_killed=True).reason == "killed_by_signal"
 
 
+OUT_OF_DEVICE_MEMORY = (  # of PyTorch 2.11 on an H200
+    "CUDA out of memory. Tried to allocate 60.00 GiB. GPU 0 has a total capacity of 139.80 GiB of which 39.29 GiB is "
+    "free. Including non-PyTorch memory, this process has 100.51 GiB memory in use. Of the allocated memory 100.00 GiB "
+    "is allocated by PyTorch, and 0 bytes is reserved by PyTorch but unallocated."
+)
+RAISED = f"Traceback (most recent call last):\n  File a\ntorch.OutOfMemoryError: {OUT_OF_DEVICE_MEMORY}"
+AFTER = "\n[rank0]:[W1117 ProcessGroupNCCL.cpp:1575] Warning: destroy_process_group() was not called"
+OLD = (
+    "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB (GPU 1; 15.78 GiB total capacity; 13.10 GiB already "
+    "allocated; 1.25 GiB free; 13.40 GiB reserved in total by PyTorch)"
+)
+
+
+@pytest.mark.parametrize(
+    ("tail", "told"),
+    [
+        (RAISED, "asked for 60.00 GiB on GPU 0; 39.29 GiB of 139.80 GiB was free, and it held 100.51 GiB"),
+        (
+            "\n".join(f"[rank0]: {line}" for line in RAISED.splitlines()) + AFTER,
+            "asked for 60.00 GiB on GPU 0; 39.29 GiB of 139.80 GiB was free, and it held 100.51 GiB",
+        ),
+        (OLD, "asked for 2.00 GiB on GPU 1; 1.25 GiB of 15.78 GiB was free, and it held 13.10 GiB"),
+        ("torch.AcceleratorError: CUDA error: out of memory", "asked for more memory"),
+        ("torch.OutOfMemoryError: HIP out of memory. Tried to allocate 512 bytes.", "asked for 512 bytes"),
+    ],
+    ids=["torch", "distributed", "old", "driver", "hip"],
+)
+def test_a_device_without_memory_is_a_reason_of_its_own(tail: str, told: str) -> None:
+    ended = wire.RankExit(3, 1, None, 0.0)
+    found = verdict.judge_rank(ended, 17, f"step 1\n{tail}\n", oom_killed=False)
+    assert found.reason == "device_out_of_memory"
+    assert found.detail.splitlines()[0] == f"rank 3 {told}"
+    assert tail.splitlines()[-1] in found.detail
+
+
+@pytest.mark.parametrize(
+    "tail",
+    [
+        f"{RAISED}\nsmaller now\nTraceback (most recent call last):\nValueError: something else\n",
+        f"caught torch.OutOfMemoryError: {OUT_OF_DEVICE_MEMORY}\nno batch is small enough\n",
+        "RuntimeError: the bank is out of memory\n",
+        "MemoryError: out of memory\n",
+    ],
+    ids=["caught", "printed", "other", "host"],
+)
+def test_a_program_that_died_of_something_else_did_not_run_out_of_device_memory(tail: str) -> None:
+    ended = wire.RankExit(3, 1, None, 0.0)
+    assert verdict.judge_rank(ended, 17, tail, oom_killed=False).reason == "user_error"
+
+
 def test_descendants_are_the_same_with_and_without_the_kernels_lists(monkeypatch: pytest.MonkeyPatch) -> None:
     command = ["sh", "-c", "sleep 651 & (sleep 652 & sleep 653 & wait) & wait"]
     with subprocess.Popen(command, start_new_session=True) as top:

@@ -31,8 +31,54 @@ def test_a_full_cluster_names_who_holds_it_and_until_when() -> None:
     running = world.run("n0", "n1", max_duration="1h")
     why = world.why(world.job(gpus=1))
     assert (why.code, why.data["holders"], why.data["free"]) == ("no_capacity", [running], 0)
-    assert why.data["ends"] == [{"job": running, "ends_at": world.now + 3600, "accelerators": 4.0, "leaving": False}]
+    end = {"ends_at": world.now + 3600, "evidence": "max_duration"}
+    assert why.data["ends"] == [{"job": running, **end, "accelerators": 4.0, "leaving": False}]
     assert "0 of 2 nodes" in why.message
+
+
+def ended(world: World, seconds: float, **spec: object) -> None:
+    """A job that ran so long and succeeded."""
+    name = world.run("n0", "n1", **spec)
+    world.now += seconds
+    done = {"code": "completed", "message": "", "hint": "", "data": {}}
+    world.tell("attempt.ended", name, outcome="succeeded", reason=done)
+    world.tell("job.succeeded", name, reason=done)
+
+
+def awaited(world: World, ends: dict[str, float]) -> Suggestion:
+    """What a job that waits for the whole cluster is told to wait for."""
+    waits = world.job(gpus=2, num_nodes=2)
+    explainer = Explainer.of(world.state, world.now, ends=ends)
+    (found,) = [one for one in unblock(explainer, explainer.board.waiting.queued[waits]) if one.code == "wait_for"]
+    why = next(one for one in explainer.explain(world.state.jobs[waits]) if one.code == "no_capacity")
+    holder = next(one for one in why.data["ends"] if one["job"] == found.data["job"])
+    assert (holder["ends_at"], holder["evidence"]) == (found.data["at"], found.data["evidence"])
+    return found
+
+
+def test_the_end_of_a_holder_is_told_by_the_best_evidence() -> None:
+    world = World()
+    for _ in range(3):
+        ended(world, 300.0, name="often")
+    known = world.run("n0", "n1", name="often", max_duration="30m")
+    world.now += 40.0
+    found = awaited(world, {known: world.now + 75.0})
+    assert (found.data["evidence"], found.data["at"]) == ("progress", world.now + 75.0)
+    assert found.message == f"{known} to end, expected in about 75 s by its own progress"
+    found = awaited(world, {})
+    assert found.data["evidence"] == "history"
+    assert 100 < found.data["at"] - world.now < 600
+    assert found.message.endswith("by how long such jobs ran before")
+    other = World()
+    new = other.run("n0", "n1", name="new", max_duration="30m")
+    other.now += 60.0
+    found = awaited(other, {})
+    assert (found.data["evidence"], found.data["at"]) == ("max_duration", other.now + 29 * 60)
+    assert found.message.startswith(f"{new} to end, in 29 min at the latest: that is its `max_duration`")
+    assert awaited(other, {new: other.now + 90_000.0}).data["at"] == other.now + 29 * 60, "it is stopped then"
+    blank = World()
+    blank.run("n0", "n1")
+    assert awaited(blank, {}).message.endswith("to end, it is not known when")
 
 
 def test_names_of_other_projects_are_not_told() -> None:

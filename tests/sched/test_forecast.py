@@ -17,7 +17,9 @@ from muster.core.rules import Preemption, QueueRules, Rules
 from muster.core.spec import JobSpec, WorkerResources
 from muster.core.state import State
 from muster.sched.board import Board
-from muster.sched.forecast import forecast, forecast_snapshot
+from muster.sched.draws import LEAST_LEFT, MOST_LEFT
+from muster.sched.forecast import SAMPLES, forecast, forecast_snapshot
+from muster.sched.future import LEAST
 from muster.sched.snapshot import take
 from muster.sched.whatif import unsubmitted_job, what_if
 from muster.sim.inventory import nodes_of, opening
@@ -122,6 +124,40 @@ def test_what_finished_tells_when_the_next_starts() -> None:
         assert found.p50 <= found.p90
         waits.append(found.p50 - world.now)
     assert waits[0] < 600 < HOUR < waits[1]
+
+
+def test_a_job_that_reports_its_progress_is_forecast_by_it() -> None:
+    world = busy(until="30m")
+    (holder,) = world.state.active
+    name = world.job(gpus=2)
+    board = Board()
+    left = {holder: world.now + 75.0}
+    blind, seeing = (
+        forecast_snapshot(take(world.state, board, world.now, [name], ends=ends), [name])[name] for ends in ({}, left)
+    )
+    assert blind.p90 is not None
+    assert blind.p90 > world.now + 600
+    assert seeing.p50 is not None
+    assert seeing.p90 is not None
+    assert world.now + 75 * LEAST_LEFT <= seeing.p50 < seeing.p90 <= world.now + 75 * MOST_LEFT + LEAST * SAMPLES
+
+
+def test_one_run_of_that_name_is_enough_to_expect_the_next_by() -> None:
+    world = World()
+    name = world.run("n0", "n1", name="again")
+    world.now += 100.0
+    done = {"code": "completed", "message": "", "hint": "", "data": {}}
+    world.tell("attempt.ended", name, outcome="succeeded", reason=done)
+    world.tell("job.succeeded", name, reason=done)
+    waits = []
+    for other in ("again", "never-seen"):
+        there = deepcopy(world)
+        there.run("n0", "n1", name=other)
+        asked = there.job(gpus=2)
+        found = forecast(there.state, there.now, jobs=[asked])[asked]
+        assert found.p50 is not None
+        waits.append(found.p50 - there.now)
+    assert waits[0] < 600 < waits[1]
 
 
 def test_a_gang_never_runs_longer_than_it_may() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from certificate import self_signed
 from live import LiveServer, below, live_server
+from muster.cli.main import main
 from muster.core.errors import ConfigError
 from muster.server.settings import Settings
 
@@ -82,6 +83,39 @@ def test_roles_hold_on_every_verb(server: LiveServer) -> None:
         assert all(job not in node["jobs"] for node in http.get("/v1/nodes").json()["nodes"])
     with server.http(member) as http:
         assert http.post(f"/v1/jobs/{job}/stop", json={"force": True}).status_code == 200
+
+
+def test_the_second_person_is_told_what_an_administrator_types_to_let_them_in(server: LiveServer) -> None:
+    token = new_user(server, "newt")
+    spec = {"spec": {"name": "first", "run": "true", "workdir": str(server.home)}}
+    command = "`muster project member default newt member`"
+    with server.http(token) as http:
+        refused = http.post("/v1/jobs", json=spec)
+        elsewhere = http.post("/v1/jobs", json={"spec": {**spec["spec"], "project": "nowhere"}})
+    assert refused.status_code == elsewhere.status_code == 404
+    told = refused.json()["error"]
+    assert command in told["hint"]
+    other = elsewhere.json()["error"]
+    assert {key: text.replace("nowhere", "default") for key, text in other.items()} == told, "it reveals nothing"
+    home = ["--home", str(server.home)]
+    assert main([*home, *command.strip("`").split()[1:]]) == 0
+    with server.http(token) as http:
+        accepted = http.post("/v1/jobs", json=spec)
+    assert accepted.status_code == 201, accepted.text
+
+
+def test_a_role_that_is_too_low_is_told_with_who_can_change_it(server: LiveServer) -> None:
+    token = new_user(server, "vito", lab="viewer")
+    spec = {"spec": {"name": "x", "run": "true", "project": "lab", "workdir": str(server.home)}}
+    with server.http(token) as http:
+        told = http.post("/v1/jobs", json=spec).json()["error"]
+    assert told["hint"] == "An admin of the project gives it with `muster project member lab vito member`."
+    admin = new_user(server, "addy", lab="admin")
+    with server.http(admin) as http:
+        capped = http.post("/v1/tokens", json={"role": "viewer"}).json()["token"]
+    with server.http(capped) as http:
+        told = http.post("/v1/jobs", json=spec).json()["error"]
+    assert told["hint"] == "This token allows no more than viewer: use another."
 
 
 def test_a_revoked_or_capped_token_does_no_more_than_it_may(server: LiveServer) -> None:

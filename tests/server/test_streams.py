@@ -43,3 +43,38 @@ def test_a_stream_that_waits_for_a_turn_is_heard_of(monkeypatch: pytest.MonkeyPa
         return [part async for part in streams._frames(watcher, "", lambda asking: ([b"last"], True), 0.0)]
 
     assert asyncio.run(heard()) == [b": muster\n\n", b": ping\n\n", b": ping\n\n", b"last"]
+
+
+def test_a_silent_stream_sends_comments_although_its_topic_has_news() -> None:
+    """A job that writes nothing still has news, such as samples of its hardware: they wake the stream all the time."""
+    hub, looks = Hub(), 0
+    streams = Streams(hub, cast(ReadSlots, Busy(0)), 4, ping_every=0.0)
+    watcher = Watcher("ada", lambda: ADA, lambda: True)
+
+    def look(asking: Identity) -> tuple[list[bytes], bool]:
+        nonlocal looks
+        looks += 1
+        hub._topics["job-1"].count += 1  # there are news before the stream waits for some
+        return ([b"last"], True) if looks == 3 else ([], False)
+
+    async def heard() -> list[bytes]:
+        return [part async for part in streams._frames(watcher, "job-1", look, 0.0)]
+
+    assert asyncio.run(heard()) == [b": muster\n\n", b": ping\n\n", b": ping\n\n", b"last"]
+
+
+def test_a_stream_that_has_just_sent_something_needs_no_comment() -> None:
+    hub, looks = Hub(), 0
+    streams = Streams(hub, cast(ReadSlots, Busy(0)), 4, ping_every=3600.0)
+    watcher = Watcher("ada", lambda: ADA, lambda: True)
+
+    def look(asking: Identity) -> tuple[list[bytes], bool]:
+        nonlocal looks
+        looks += 1
+        hub._topics["job-1"].count += 1
+        return [b"%d" % looks], looks == 3
+
+    async def heard() -> list[bytes]:
+        return [part async for part in streams._frames(watcher, "job-1", look, 0.0)]
+
+    assert asyncio.run(heard()) == [b": muster\n\n", b"1", b"2", b"3"]

@@ -30,11 +30,12 @@ class CheckpointMarkView(TypedDict):
 
 class ProgressView(TypedDict):
     step: int | None
-    total: float | None
+    total: float | None  # as the program gave it
+    expected_total: float | None  # where it gave none and runs: the last step of the last succeeded run of that name
     unit: str | None
     time: float | None
     rate: float | None  # steps a second
-    eta: float | None  # seconds; null unless the job runs
+    eta: float | None  # seconds, by either total; null unless the job runs
     metrics: dict[str, JsonFloat | None]  # last values; null where an old server stored a NaN
 
 

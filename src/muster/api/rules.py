@@ -28,4 +28,5 @@ class RuleChange(TypedDict):
 
 class RulesSet(RulesView):
     applied: bool
+    created: list[str]  # queues that the policy names and that were missing, if they were to be created
     changes: list[RuleChange]

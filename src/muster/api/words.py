@@ -25,8 +25,14 @@ FileKind = Literal["file", "media", "checkpoint", "model"]  # of an artifact tha
 FILE_KINDS: Final[tuple[FileKind, ...]] = get_args(FileKind)
 Stage = Literal["none", "staging", "production", "archived"]  # of a version of a model
 STAGES: Final[tuple[Stage, ...]] = get_args(Stage)
+BOOKKEEPING: Final = ("ledger",)  # metrics of `muster.train` that prove something and measure nothing
 Axis = Literal["step", "time"]  # of a curve
 
 # Who may use a route. `nobody`: no token is needed. `anyone`: any valid token. `viewer`, `member`, `admin`: this role
 # in the project that the request is about. `superuser`: an administrator of the server. `attempt`: an attempt's token.
 Need = Literal["nobody", "anyone", "viewer", "member", "admin", "superuser", "attempt"]
+
+
+def is_measurement(metric: str) -> bool:
+    """Whether a metric is shown unless all are asked for: not samples of the hardware, not bookkeeping."""
+    return not metric.startswith("system/") and metric not in BOOKKEEPING

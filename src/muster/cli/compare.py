@@ -11,6 +11,7 @@ from rich.text import Text
 
 from muster.api.compare import ComparedFiles, Comparison, DifferenceView, MetricFigures, SignificanceView, ValueRow
 from muster.api.numbers import JsonFloat, number
+from muster.api.words import is_measurement
 from muster.cli import complete
 from muster.cli.call import Json, Usage
 from muster.cli.connect import client
@@ -114,7 +115,7 @@ def _print_files(files: ComparedFiles | None) -> None:
 
 
 def _print_metrics(found: Comparison, everything: bool) -> None:
-    rows = [row for row in found["metrics"] if everything or not row["name"].startswith("system/")]
+    rows = [row for row in found["metrics"] if everything or is_measurement(row["name"])]
     if not rows:
         return
     heads = [_letter(i) for i in range(len(found["runs"]))]

@@ -13,6 +13,7 @@ from muster.cli.call import CALL, Usage, home_folder
 from muster.cli.output import emit, note, out, show_error
 from muster.client import Client, MusterError
 from muster.client.stream import RETRY_FOR, Link
+from muster.core.errors import Unavailable
 from muster.core.units import InvalidValue, parse_duration
 
 
@@ -48,6 +49,14 @@ def for_each(
         emit({noun: results})
     if failed:
         raise typer.Exit(1)
+
+
+def sees_our_files(to: Client) -> bool:
+    """Whether the server is on this machine. Without a server nothing can be sent, but a job can still be checked."""
+    try:
+        return to.target.local
+    except Unavailable:
+        return True
 
 
 def say_link(back: bool) -> None:

@@ -15,7 +15,7 @@ from muster.cli.connect import client
 from muster.control.secrets import load_keyring
 from muster.core.errors import NotFound, Unavailable
 from muster.engines.describe import Home
-from muster.engines.registry import KINDS, LOCAL, check_engines, make_adapter
+from muster.engines.registry import KINDS, LOCAL, check_engines, how_to_add, make_adapter
 from muster.server.settings import Settings
 
 
@@ -41,7 +41,7 @@ def _from_here(home: Path, name: str) -> Iterator[Check]:
     if name in KINDS:
         named = {name: {"kind": name}, **named}  # as `muster up --engine NAME` would configure it
     if name not in named:
-        raise NotFound(f"No engine {name!r} is set up.", f"There are: {', '.join(named)}; see docs/engines.md.")
+        raise NotFound(f"No engine {name!r} is set up.", how_to_add(name, named))
     if name == LOCAL:
         yield Check("engine", "ok", "this machine: see `muster doctor`")
         return

@@ -9,6 +9,7 @@ from typing import Any
 
 from muster.api import numbers
 from muster.api.numbers import JsonFloat
+from muster.api.words import is_measurement
 from muster.core.units import format_accelerators, format_size
 
 _BAR = 20  # characters
@@ -86,10 +87,25 @@ def resources(needs: Mapping[str, Any]) -> str:
 
 
 def steps(progress: Mapping[str, Any] | None) -> str:
-    """`120/350` or `120`, for a column of a table."""
+    """`120/350`, `120/~350` if the end is a guess, or `120`."""
     if not progress or progress["step"] is None:
         return "-"
-    return f"{progress['step']}/{progress['total']}" if progress.get("total") else f"{progress['step']}"
+    if progress.get("total"):
+        return f"{progress['step']}/{progress['total']}"
+    return f"{progress['step']}/~{progress['expected_total']}" if _guessed(progress) else f"{progress['step']}"
+
+
+def progress_cell(progress: Mapping[str, Any] | None, running: bool) -> str:
+    """For a column of a table: the steps and, while it runs, the rate and one metric."""
+    if not progress or progress["step"] is None or not running:
+        return steps(progress)
+    return "  ".join([steps(progress), *_rate(progress), *_first_metric(progress)])
+
+
+def metrics_line(progress: Mapping[str, Any] | None) -> str:
+    """The last values of all metrics that measure something."""
+    found = (progress or {}).get("metrics") or {}
+    return "  ".join(f"{name} {number(value)}" for name, value in found.items() if is_measurement(name))
 
 
 def progress_line(progress: Mapping[str, Any] | None) -> str:
@@ -97,19 +113,29 @@ def progress_line(progress: Mapping[str, Any] | None) -> str:
     if not progress or progress["step"] is None:
         return ""
     parts = []
-    total, step = progress.get("total"), progress["step"]
-    if total:
+    step, about = progress["step"], "~" if _guessed(progress) else ""
+    if total := progress.get("total") or progress.get("expected_total"):
         done = min(1.0, max(0.0, step / total))
         filled = round(done * _BAR)
-        parts.append(f"{'━' * filled}{'╌' * (_BAR - filled)} {step}/{total} {done:.0%}")
+        parts.append(f"{'━' * filled}{'╌' * (_BAR - filled)} {steps(progress)} {about}{done:.0%}")
     else:
         parts.append(f"{progress.get('unit') or 'step'} {step}")
-    metrics = progress.get("metrics") or {}
-    shown = "loss" if "loss" in metrics else next(iter(metrics), None)
-    if shown is not None:
-        parts.append(f"{shown} {number(metrics[shown])}")
-    if progress.get("rate"):
-        parts.append(f"{number(progress['rate'])}/s")
+    parts += [*_first_metric(progress), *_rate(progress)]
     if progress.get("eta"):
-        parts.append(f"{span(progress['eta'])} left")
+        parts.append(f"{about}{span(progress['eta'])} left")
     return "  ".join(parts)
+
+
+def _guessed(progress: Mapping[str, Any]) -> bool:
+    """Whether the end is known from an earlier run alone."""
+    return not progress.get("total") and bool(progress.get("expected_total"))
+
+
+def _rate(progress: Mapping[str, Any]) -> list[str]:
+    return [f"{number(progress['rate'])}/s"] if progress.get("rate") else []
+
+
+def _first_metric(progress: Mapping[str, Any]) -> list[str]:
+    metrics = {name: value for name, value in (progress.get("metrics") or {}).items() if is_measurement(name)}
+    shown = "loss" if "loss" in metrics else next(iter(metrics), None)
+    return [f"{shown} {number(metrics[shown])}"] if shown is not None else []

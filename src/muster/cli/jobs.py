@@ -117,6 +117,12 @@ def _print_jobs(jobs: list[Job]) -> None:
         code = job.reason.code if job.reason and job.reason.code != "completed" else ""
         reason = Text(code, style="dim")
         where = (",".join(job.nodes) if job.placed else str(job.num_nodes)) if job.num_nodes else "-"
-        cells = [str(job.attempt), format.steps(job.progress), where, job.user, format.since(job.submitted_at, now)]
+        cells = [
+            str(job.attempt),
+            format.progress_cell(job.progress, job.phase == "running"),
+            where,
+            job.user,
+            format.since(job.submitted_at, now),
+        ]
         made.add_row(Text(job.id, style="bold"), phase_text(job.phase), reason, *cells)
     show_table(made)

@@ -33,6 +33,7 @@ VERBS: Final = (
     Verb("down", "muster.cli.server:down", "Stop the server; running jobs go on.", _START),
     Verb("doctor", "muster.cli.doctor:doctor", "Check this machine and the server, and say what to mend.", _START),
     Verb("run", "muster.cli.run:run", "Run a command or a job file, and watch it.", _JOBS, _COMMAND_LINE, RunCommand),
+    Verb("check", "muster.cli.check_file:check", "Tell every mistake in job files, without a server.", _JOBS),
     Verb("submit", "muster.cli.submit:submit", "Submit job files.", _JOBS),
     Verb("ls", "muster.cli.jobs:ls", "List jobs.", _JOBS),
     Verb("status", "muster.cli.status:status", "Show one job: where it stands, its attempts, its checkpoint.", _JOBS),

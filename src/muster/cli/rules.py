@@ -44,15 +44,24 @@ def rules(
 def apply(
     file: Annotated[str, typer.Argument(metavar="FILE", help="A policy file; - reads it from standard input.")],
     check: Annotated[bool, typer.Option("--check", help="Only say what it would change.")] = False,
+    create: Annotated[
+        bool, typer.Option("--create", help="Create the queues that it names and that are missing.")
+    ] = False,
+    project: Annotated[
+        str, typer.Option(help="With --create: whose queues they are.", autocompletion=complete.projects)
+    ] = "default",
     json: Json = False,
 ) -> None:
     """Put a policy file in force, all of it or nothing, and say what that changes."""
     text = _read(file)
     with client() as to:
-        found = to.set_rules(text, dry_run=check, source=file)
+        found = to.set_rules(text, dry_run=check, source=file, create=project if create else None)
     if json:
-        emit({key: found[key] for key in ("applied", "changes", "rules", "described")})
+        emit({key: found[key] for key in ("applied", "changes", "created", "rules", "described")})
         return
+    if found["created"]:
+        verb = "would be created" if check else "created"
+        out().print(Text(f"queues of project {project} {verb}: {', '.join(found['created'])}"))
     for change in found["changes"]:
         out().print(Text(change["title"], style="bold"))
         for sign, style, lines in (("-", "red", change["removed"]), ("+", "green", change["added"])):

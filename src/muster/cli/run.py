@@ -12,12 +12,13 @@ from rich.text import Text
 
 from muster.cli import complete
 from muster.cli.call import Json, Usage
-from muster.cli.connect import client
+from muster.cli.connect import client, sees_our_files
 from muster.cli.lazy import load
 from muster.cli.output import emit, out
 from muster.cli.run_words import command_line, is_job_file
 from muster.cli.watch import watch
 from muster.client.surroundings import surroundings
+from muster.core.errors import Unavailable
 
 
 def run(
@@ -59,8 +60,13 @@ def run(
     if env:
         options["envs"] = parse_envs(env)
     with client() as to:
-        prepared = _prepare(words, options, override or (), to.target.local)
-        job = to.submit(prepared, snapshot=not no_snapshot, inherit=False)
+        prepared = _prepare(words, options, override or (), sees_our_files(to))
+        try:
+            job = to.submit(prepared, snapshot=not no_snapshot, inherit=False)
+        except Unavailable:
+            if isinstance(prepared, dict):  # the server would have checked it; its mistakes can be told without one
+                load("muster.core.parse:parse_job")(prepared, source="The job")
+            raise
         if not detach:
             raise typer.Exit(watch(to, job, json))
     if json:

@@ -13,6 +13,7 @@ import typer
 from rich.text import Text
 
 from muster.api.numbers import number
+from muster.api.words import is_measurement
 from muster.cli import complete, format
 from muster.cli.call import Json, Usage
 from muster.cli.connect import client
@@ -106,7 +107,7 @@ def _chosen(runs: Sequence[dict[str, Any]], asked: str) -> list[str]:
     """The columns that the query mentions, then metrics that most runs have, and parameters that differ."""
     # Of a metric only the last value is available, whichever of its numbers the query mentions.
     mentioned = [f"{space}.{quoted or _PARTS.sub('', plain)}" for space, quoted, plain in _MENTIONED.findall(asked)]
-    metrics = Counter(name for run in runs for name in run["metrics"] if not name.startswith("system/"))
+    metrics = Counter(name for run in runs for name in run["metrics"] if is_measurement(name))
     names = [f"metrics.{name}" for name, _ in sorted(metrics.items(), key=lambda item: (-item[1], item[0]))]
     values: dict[str, set[str | None]] = {}
     for name in dict.fromkeys(name for run in runs for name in run["params"]):

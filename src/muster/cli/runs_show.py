@@ -13,6 +13,7 @@ from rich.text import Text
 from muster.api.jobs import JobSummary
 from muster.api.numbers import number
 from muster.api.runs import RunAttempt, RunDetail, RunPage
+from muster.api.words import is_measurement
 from muster.cli import complete, format
 from muster.cli.call import Json
 from muster.cli.connect import client
@@ -194,7 +195,7 @@ def _attempt(attempt: RunAttempt) -> str:
 
 def _print_metrics(raw: RunDetail, everything: bool) -> None:
     found = raw["summaries"]
-    names = [name for name in found if everything or not name.startswith("system/")]
+    names = [name for name in found if everything or is_measurement(name)]
     if not names:
         return
     made = table(

@@ -26,6 +26,8 @@ def up(
     port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port; 6878 if unset, 0 for any free one.")] = None,
     nodes: Annotated[int | None, typer.Option(min=1, help="Logical nodes on this machine.")] = None,
     accelerators: Annotated[str | None, typer.Option(help="Logical accelerators of each node: H100:8.")] = None,
+    cpus: Annotated[float | None, typer.Option(min=0.001, help="CPUs of each node; an even share if unset.")] = None,
+    pool: Annotated[str | None, typer.Option(help="Pool of this machine's nodes; local if unset.")] = None,
     engine: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME", help="Run jobs on it: ray, slurm, kubernetes, or local. Repeatable."),
@@ -52,7 +54,13 @@ def up(
     """Start a server on this machine. Jobs that outlived the last one are taken up again."""
     home = home_folder()
     options: dict[str, Any] = {"host": host, "port": port, "nodes": nodes, "accelerators": accelerators}
-    options |= {"engines": engine or None, "store_url": store, "allow_insecure": allow_insecure or None}
+    options |= {
+        "cpus": cpus,
+        "pool": pool,
+        "engines": engine or None,
+        "store_url": store,
+        "allow_insecure": allow_insecure or None,
+    }
     options["trust_members"] = trust_members or None
     # Absolute: a detached server has another current folder.
     options |= {"tls_cert": _absolute(tls_cert), "tls_key": _absolute(tls_key), "policy": _absolute(policy)}

@@ -90,8 +90,8 @@ def _rows(job: Job, attempts: list[AttemptView]) -> list[tuple[str, Text]]:
         rows.append(("folder", Text(job.workdir or "-")))
     if bar := format.progress_line(job.progress):
         rows.append(("progress", Text(bar)))
-        metrics = job.progress["metrics"] if job.progress else {}
-        rows.append(("metrics", Text("  ".join(f"{name} {format.number(value)}" for name, value in metrics.items()))))
+    if metrics := format.metrics_line(job.progress):
+        rows.append(("metrics", Text(metrics)))
     if missing := format.output_kept(job.output):
         rows.append(("output", Text(missing, style="yellow")))
     if mark := job.checkpoint:

@@ -8,7 +8,7 @@ import typer
 from rich.text import Text
 
 from muster.cli.call import Json, Usage
-from muster.cli.connect import client
+from muster.cli.connect import client, sees_our_files
 from muster.cli.dry_run import show_accepted, show_refused
 from muster.cli.output import emit, out, show_error
 from muster.cli.prepare import Prepared, from_file, parse_overrides
@@ -41,7 +41,7 @@ def submit(
     if len(files) > 1 and (follow or key):
         raise Usage(f"{'--watch' if follow else '--key'} is for one job file, {len(files)} were given.", "Give one.")
     with client() as to:
-        jobs = _prepare(files, parse_overrides(override or ()), to.target.local)
+        jobs = _prepare(files, parse_overrides(override or ()), sees_our_files(to))
         if dry_run:
             _check(to, jobs, json)
             return

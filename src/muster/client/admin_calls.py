@@ -47,13 +47,17 @@ async def rules(to: Anyone, /) -> RulesView:
     return await to._get("/v1/rules")
 
 
-async def set_rules(to: Anyone, /, text: str, dry_run: bool = False, source: str = "The policy") -> RulesSet:
+async def set_rules(
+    to: Anyone, /, text: str, dry_run: bool = False, source: str = "The policy", create: str | None = None
+) -> RulesSet:
     """Puts a policy file in force, or only checks it; "changes" describes what changes in plain language.
 
+    `create`: a project in which queues are created that the policy names and that are missing ("created").
     Raises SpecError with all mistakes; the rules then stay as they are. `source` is the name of the file in the
     error.
     """
-    return await to._send("PUT", "/v1/rules", {"text": text, "dry_run": dry_run, "source": source})
+    body: dict[str, Any] = {"text": text, "dry_run": dry_run, "source": source}
+    return await to._send("PUT", "/v1/rules", body if create is None else {**body, "create": create})
 
 
 async def nodes(to: Anyone, /) -> list[NodeView]:

@@ -35,6 +35,10 @@ T = TypeVar("T")
 Blocks = Callable[[], Iterable[bytes]]  # a request's content, from its start at each call
 
 
+class Silence(Unavailable):
+    """An open response of which nothing more arrived within its read timeout; the server may be there all the same."""
+
+
 class Transport(ABC):
     """Sends requests to the first server that answers. Safe for many calls at once."""
 
@@ -101,6 +105,8 @@ class Transport(ABC):
         response = await self._send("GET", path, parts, True, stream=True, busy_for=busy_for)
         try:
             yield response
+        except httpx.ReadTimeout as error:
+            raise Silence(f"The server sent nothing for {read_timeout:.3g} s.", "See `muster doctor`.") from error
         except httpx.TransportError as error:
             raise Unavailable(f"The server went away ({type(error).__name__}).", "See `muster doctor`.") from error
         finally:

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from muster.client.answers import error_body
-from muster.client.http import BUSY_FOR, Transport
+from muster.client.http import BUSY_FOR, Silence, Transport
 from muster.core.errors import Unavailable
 from muster.core.lines import ByteLines
 
 PING_EVERY: Final = 10.0  # seconds between two comments of an idle server
-READ_TIMEOUT: Final = 3.5 * PING_EVERY  # three missed comments mean that the server is gone
+READ_TIMEOUT: Final = 3.5 * PING_EVERY  # after three missed comments the stream is opened again
 RETRY_FOR: Final = 60.0  # seconds to wait for a lost server, by default
 FIRST_DELAY: Final = 0.1  # seconds before the first reconnection; doubled up to LAST_DELAY
 LAST_DELAY: Final = 2.0
@@ -55,6 +55,7 @@ async def follow(
 ) -> AsyncGenerator[Message, None]:
     """Every message once, up to and including `end`. If the server is lost, waits for it and continues the stream.
 
+    A stream that falls silent is opened again at once; the server counts as lost only if that brings nothing either.
     `deadline` is monotonic time; raises TimeoutError after it. Raises TooMany if the user has no stream left for
     `busy_for` seconds.
     """
@@ -62,9 +63,11 @@ async def follow(
     lost_at: float | None = None
     delay = FIRST_DELAY
     while True:
+        heard = False
         try:
             async with aclosing(_connection(transport, path, params, last_id, deadline, busy_for)) as messages:
                 async for message in messages:
+                    heard = True
                     if lost_at is not None and on_link is not None:
                         on_link(True)
                     lost_at, delay = None, FIRST_DELAY
@@ -77,6 +80,10 @@ async def follow(
                     if message.event == "end":
                         return
             failure = Unavailable("The server closed the stream.", "See `muster doctor`.")
+        except Silence as error:
+            if heard:
+                continue
+            failure = error
         except Unavailable as error:
             failure = error
         now = time.monotonic()

@@ -19,7 +19,7 @@ def first_events(state: State, now: float) -> list[Event]:
     """Events that create the default project and queue if they are missing."""
     events = []
     if DEFAULT not in state.projects:
-        events.append(Event(ProjectSet(DEFAULT, "open to start with"), now, SYSTEM, DEFAULT))
+        events.append(Event(ProjectSet(DEFAULT, "the first project"), now, SYSTEM, DEFAULT))
     if DEFAULT not in state.queues:
         events.append(Event(QueueSet(DEFAULT), now, SYSTEM, DEFAULT))
     return events

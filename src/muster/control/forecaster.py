@@ -21,6 +21,7 @@ from muster.core.state import State
 from muster.sched.board import Board
 from muster.sched.explain import Explainer
 from muster.sched.forecast import Forecast, forecast_snapshot
+from muster.sched.likely_end import Ends
 from muster.sched.snapshot import Snapshot, take
 from muster.store.base import Entry
 from muster.store.commit import Commit
@@ -43,8 +44,16 @@ T = TypeVar("T")
 class Forecaster:
     """Runs `step` in one thread; a caller without a thread calls `step` itself."""
 
-    def __init__(self, commit: Commit, board: Callable[[], Board], clock: Clock, may_act: Callable[[], bool]) -> None:
-        self._commit, self._board, self._clock = commit, board, clock
+    def __init__(
+        self,
+        commit: Commit,
+        board: Callable[[], Board],
+        clock: Clock,
+        may_act: Callable[[], bool],
+        ends: Callable[[], Ends] = dict,
+    ) -> None:
+        """`ends`: when running jobs end by their own progress. What is said to users and what is scored is the same."""
+        self._commit, self._board, self._clock, self._ends = commit, board, clock, ends
         self._new: deque[tuple[float, str]] = deque(maxlen=REMEMBERED)  # time of submission, job
         self._codes: dict[str, str] = {}  # job → code of the last recorded reason
         self._noted_at = float("-inf")
@@ -75,7 +84,8 @@ class Forecaster:
         return found[::step]
 
     def _forecast(self, asked: list[str], now: float) -> None:
-        snapshot, waiting = self._look(lambda state: self._snapshot(state, asked, now))
+        ends = self._ends()
+        snapshot, waiting = self._look(lambda state: self._snapshot(state, asked, now, ends))
         if snapshot is None:
             return
         found = forecast_snapshot(snapshot, waiting, SAMPLES, rounds=ROUNDS, grain=GRAIN)
@@ -84,11 +94,11 @@ class Forecaster:
         if events:
             self._commit.submit(lambda state: Entry(events)).result()
 
-    def _snapshot(self, state: State, asked: list[str], now: float) -> tuple[Snapshot | None, list[str]]:
+    def _snapshot(self, state: State, asked: list[str], now: float, ends: Ends) -> tuple[Snapshot | None, list[str]]:
         """A snapshot for those of the jobs that still wait and have never started, and their ids."""
         known = (state.jobs.get(name) for name in asked)
         waiting = [job.id for job in known if job is not None and job.phase == "queued" and job.attempt is None]
-        return (take(state, self._board(), now, waiting, most=CONSIDERED) if waiting else None), waiting
+        return (take(state, self._board(), now, waiting, most=CONSIDERED, ends=ends) if waiting else None), waiting
 
     # --- reasons ------------------------------------------------------------------------------------------------------
     def _note(self, now: float) -> None:

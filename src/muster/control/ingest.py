@@ -26,11 +26,12 @@ from muster.core.event import SYSTEM, Event
 from muster.core.job import Job
 from muster.core.state import State
 from muster.masking import Masker
-from muster.store.base import Entry, Record, RunPatch, SetAside, Store, StreamState, StreamWrite
+from muster.store.base import Entry, JobFilter, Record, RunPatch, SetAside, Store, StreamState, StreamWrite
 from muster.store.commit import GroupCommit
 from muster.track.holders import Holder
 from muster.wire import Batch, Command, Piece, Reply, Stream, WorkerExit
 
+_LATELY = 300.0  # seconds after which progress says nothing of the end any more: the program may hang
 _KEPT_ATTEMPTS = 4096  # attempts whose offsets are kept in memory
 _OVER = 2**62  # number of the final command; other commands are numbered in milliseconds since 1970
 _NEVER_MASKED = ("type", "id", "digest")  # fields that identify a document or its content
@@ -70,14 +71,19 @@ class _Attempt:
     """What is kept of one attempt's streams. Its lock serializes the batches of its workers."""
 
     project: str
-    job: bool  # False for a run from another source
+    name: str  # of the job; empty for a run from another source
     gang: ReportingGang
     run: dict[str, Any]
     streams: dict[tuple[int, Stream], StreamState]
     keep: int  # bytes of output kept per rank
     masker: Masker
     lock: threading.Lock = field(default_factory=threading.Lock)
-    pace: Pace = field(default_factory=list)
+    pace: Pace = field(default_factory=Pace)
+    told_at: float | None = None  # when its progress last arrived, by our own clock
+
+    @property
+    def job(self) -> bool:
+        return bool(self.name)
 
 
 class Ingest:
@@ -124,7 +130,10 @@ class Ingest:
                 if write is not None:
                     writes.append(write)
                     docs.extend((piece.rank, doc) for doc in found)
-            patch, now = patch_of(attempt.run, attempt.pace, number, writes, docs), self._clock.now()
+            now = self._clock.now()
+            patch = patch_of(
+                attempt.run, attempt.pace, number, writes, docs, lambda unit: self._expected_total(attempt, unit)
+            )
             if writes:
                 check_open(self._store, job_id, number, attempt.gang, attempt.run, now, self._late)
             patch |= shipped_patch(attempt.gang, attempt.run, number, batch, now)
@@ -153,12 +162,29 @@ class Ingest:
                 self._forget(job_id, number)  # it may have been written anyway: read the offsets from the store again
                 raise
             attempt.run.update(patch)
+            if "progress" in patch:
+                attempt.told_at = now
             for write in writes:
                 attempt.streams[(write.rank, write.stream)] = StreamState(write.end, write.shapes)
                 if write.columns:
                     self._tap.publish(job_id, number, write.rank, write.columns)
             acked = {key: state.acked for key, state in attempt.streams.items()}
         return Reply(acked, command, done=batch.state == "ended")
+
+    def expected_ends(self) -> dict[str, float]:
+        """When running jobs end by the progress that they reported lately, in seconds since 1970."""
+        jobs, since = self._store.state().jobs, self._clock.now() - _LATELY
+        with self._lock:
+            attempts = list(self._attempts.items())
+        found: dict[str, float] = {}
+        for (job_id, number), attempt in attempts:
+            job = jobs.get(job_id)
+            if attempt.told_at is None or attempt.told_at < since or job is None or job.phase != "running":
+                continue
+            left = attempt.run["progress"]["eta"]
+            if left is not None and job.attempt is not None and job.attempt.number == number:
+                found[job_id] = attempt.told_at + left
+        return found
 
     def check_open(self, job_id: str, number: int) -> None:
         """Raises NotFound if nothing new of the attempt is accepted."""
@@ -193,7 +219,7 @@ class Ingest:
         values = self._secrets(project, names) if names and self._secrets is not None else ()
         opened = _Attempt(
             project,
-            job is not None,
+            job.spec.name if job is not None else "",
             gang,
             run,
             dict(self._store.streams(job_id, number)),
@@ -216,6 +242,16 @@ class Ingest:
             if project is not None:
                 return project, None
         raise NotFound(f"There is no attempt {job_id}/{number}.")
+
+    def _expected_total(self, attempt: _Attempt, unit: str) -> int | None:
+        """The step at which the last succeeded run of the same name ended."""
+        if not attempt.job:
+            return None
+        want = JobFilter(projects=[attempt.project], phases=["succeeded"], name=attempt.name, limit=1)
+        for job in self._store.jobs(want):
+            ended = self._store.run(job.id).get("progress")
+            return int(ended["step"]) if ended and ended["unit"] == unit else None
+        return None
 
     def _forget(self, job_id: str, number: int) -> None:
         with self._lock:

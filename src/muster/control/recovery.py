@@ -100,6 +100,8 @@ def _describe(code: str, where: str, node: str, end: WorkerExit) -> str:
         last = end.detail.strip().splitlines()[-1] if "Traceback" in end.detail else ""
         return f"{where} ended with exit code {end.exit_code}" + (f": {last[:200]}" if last else "")
     summary = REASONS[code].summary
+    if code == "device_out_of_memory":
+        return f"{summary} ({node}): {end.detail.strip().splitlines()[0]}"
     return f"{summary} ({where})" + (f": {end.detail.strip()[:300]}" if end.detail.strip() else "")
 
 

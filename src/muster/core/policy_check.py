@@ -159,7 +159,10 @@ def _unknown(noun: str, places: Iterable[At], known: Collection[str], create: st
         name = str(at[-1])
         if name not in known:
             there = f"There are: {', '.join(sorted(known)) or 'none'}."
-            hint = did_you_mean(name, known, f"Create it with `{create} {name}`." if create else there)
+            make = f"Create it with `{create} {name}`." if create else there
+            if noun == "queue":
+                make = f"Create it with `{create} {name}`, or all that are missing with `muster queue apply --create`."
+            hint = did_you_mean(name, known, make)
             yield at, f"the {noun} {name!r}", f"a {noun} of this cluster", hint
 
 

@@ -235,6 +235,14 @@ _KINDS = [
         "Raise `resources.memory`, or use less.",
     ),
     ReasonKind(
+        "device_out_of_memory",
+        "error",
+        "an accelerator had no memory left",
+        "Use a smaller batch or shorter sequences, recompute activations, shard over more ranks, or ask for an "
+        "accelerator with more memory. If other processes hold the device, see `muster nodes`; if much is reserved but "
+        "unallocated, set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True in `envs`.",
+    ),
+    ReasonKind(
         "command_not_found",
         "error",
         "the command does not exist on the node",

@@ -29,6 +29,7 @@ def describe_machine(
 ) -> list[NodeInfo]:
     """Logical nodes local-0, local-1, ... that share the machine evenly. Values given here apply to each node.
 
+    A node has at least one CPU, or it would take no job: many nodes on a small machine share its CPUs.
     `accelerators` such as "H100:8" are logical, for experiments; "" means none. Without it, the GPUs that nvidia-smi
     finds are divided among the nodes, and each node's label lists its own.
     """
@@ -44,7 +45,7 @@ def describe_machine(
     for index, own in enumerate(shares):
         count = len(own) or logical
         resources = Resources(
-            milli_cpus=int(1000 * (cpus if cpus is not None else _cpus() / nodes)),
+            milli_cpus=int(1000 * (cpus if cpus is not None else max(_cpus() / nodes, 1.0))),
             memory=memory if memory is not None else _memory() // nodes,
             accelerators=count,
             accelerator=kind if count else "",

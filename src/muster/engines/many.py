@@ -26,6 +26,7 @@ from muster.engines.base import (
     WorkerReport,
 )
 from muster.engines.names import Names
+from muster.engines.registry import how_to_add
 
 PATIENCE: Final = 60.0  # seconds; a launcher always reports, this is for one that can reach no server
 AWAY_AFTER: Final = 10.0  # seconds without an answer before nothing is planned on an engine: a restart takes less
@@ -56,7 +57,7 @@ class Engines:
 
     def member(self, name: str) -> Member:
         if name not in self._members:
-            raise NotFound(f"There is no engine {name!r}.", f"There are: {', '.join(self._members)}.")
+            raise NotFound(f"There is no engine {name!r}.", how_to_add(name, self._members))
         return self._members[name]
 
     def condition(self, name: str) -> Condition:

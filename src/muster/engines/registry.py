@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from typing import Any, Final
 
 from muster.core.errors import ConfigError
-from muster.core.suggest import did_you_mean
+from muster.core.suggest import closest, did_you_mean
 from muster.engines.describe import Home
 from muster.engines.remote import Adapter, RemoteEngine
 
@@ -42,6 +42,23 @@ def check_engines(raw: object) -> dict[str, dict[str, Any]]:
             raise ConfigError(f"engines.{name}: this machine is the engine `local`.", "Write [engines.local].")
         found[str(name)] = {**given, "kind": kind}
     return found
+
+
+def how_to_add(name: str, there: Iterable[str]) -> str:
+    """What to type for an engine that is not set up, beside those that are."""
+    known = list(there)
+    near = closest(name, (*known, *KINDS)) if name not in (LOCAL, *KINDS) else None
+    if near is not None:
+        return f"Did you mean `{near}`?"
+    own = name in (LOCAL, *KINDS)
+    kinds = " or ".join(f'`"{kind}"`' for kind in KINDS)
+    kind = "" if own else f", with `kind` set to {kinds} below it,"
+    now = f", or start it with `muster up --engine {name}`" if own else ""
+    page = name if name in KINDS else "engines"
+    return (
+        f"There are: {', '.join(known)}. Add the table `[engines.{name}]`{kind} to config.toml of the server's home "
+        f"folder and start the server again{now}; docs/{page}.md has its settings."
+    )
 
 
 def make_adapter(name: str, settings: Mapping[str, Any], home: Home) -> Adapter:

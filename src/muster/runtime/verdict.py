@@ -7,6 +7,7 @@ import signal
 from typing import Final, NamedTuple
 
 from muster import wire
+from muster.runtime.device_memory import shortage
 
 # Codes of `core.reasons`, which this side of the wire can't import.
 COMPLETED: Final = "completed"
@@ -16,6 +17,7 @@ COMMAND_NOT_FOUND: Final = "command_not_found"
 COMMAND_NOT_EXECUTABLE: Final = "command_not_executable"
 HOST_OUT_OF_MEMORY: Final = "host_out_of_memory"
 OUT_OF_MEMORY: Final = "out_of_memory"
+DEVICE_OUT_OF_MEMORY: Final = "device_out_of_memory"
 KILLED_BY_SIGNAL: Final = "killed_by_signal"
 WORKDIR_MISSING: Final = "workdir_missing"
 SECRET_MISSING: Final = "secret_missing"  # noqa: S105
@@ -32,6 +34,7 @@ REASONS: Final = (
     COMMAND_NOT_EXECUTABLE,
     HOST_OUT_OF_MEMORY,
     OUT_OF_MEMORY,
+    DEVICE_OUT_OF_MEMORY,
     KILLED_BY_SIGNAL,
     WORKDIR_MISSING,
     SECRET_MISSING,
@@ -74,6 +77,8 @@ def classify_exit(ended: wire.RankExit, pid: int, tail: str, oom_killed: bool) -
         if missing or code == 126:
             return Cause(COMMAND_NOT_FOUND if missing else COMMAND_NOT_EXECUTABLE, line)
     last = excerpt(tail) or "it printed nothing"
+    if missing_memory := shortage(last):
+        return Cause(DEVICE_OUT_OF_MEMORY, f"rank {ended.rank} {missing_memory}\n{last}")
     return Cause(USER_ERROR, f"rank {ended.rank} ended with exit code {code}\n{last}")
 
 

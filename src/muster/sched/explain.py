@@ -15,6 +15,7 @@ from muster.sched.backfill import Reservation, expected_duration, reserve, undel
 from muster.sched.board import Board
 from muster.sched.elastic import most_that_fit
 from muster.sched.gate import gate
+from muster.sched.likely_end import Ends
 from muster.sched.place import GangRequest
 from muster.sched.position import QueuePositions
 from muster.sched.queued_jobs import Queued, Shape
@@ -42,6 +43,7 @@ class Explainer:
     board: Board
     now: float
     sees: Callable[[Job], bool] = lambda job: True
+    ends: Ends = field(default_factory=dict)  # of running jobs, by the progress that they report
     positions: QueuePositions = field(init=False)
     _fits: dict[tuple[Shape, GangRequest], tuple[Seat, ...] | None] = field(default_factory=dict)
     _shortages: dict[tuple[Shape, bool], Reason] = field(default_factory=dict)
@@ -51,12 +53,17 @@ class Explainer:
 
     @classmethod
     def of(
-        cls, state: State, now: float, board: Board | None = None, sees: Callable[[Job], bool] = lambda job: True
+        cls,
+        state: State,
+        now: float,
+        board: Board | None = None,
+        sees: Callable[[Job], bool] = lambda job: True,
+        ends: Ends | None = None,
     ) -> Explainer:
         """`board` is the scheduler's, to save work; without it the answer is the same."""
         board = Board() if board is None else board
         board.sync(state, now)
-        return cls(state, board, now, sees)
+        return cls(state, board, now, sees, ends or {})
 
     def __post_init__(self) -> None:
         self.positions = QueuePositions(self.state, self.board, self.now)
@@ -208,7 +215,9 @@ class Explainer:
         key = (queued.stream.shape, brief)
         if key not in self._shortages:
             fewest = queued.stream.shape.fewest
-            self._shortages[key] = shortage(self.state, self.board, gang, fewest, self.now, self.named, brief)
+            self._shortages[key] = shortage(
+                self.state, self.board, gang, fewest, self.now, self.named, brief, self.ends
+            )
         return self._shortages[key]
 
     def _reserve(self, queue: str, rule: str) -> list[Reservation]:

@@ -1,8 +1,8 @@
 """Start-time forecasts for queued jobs: the real scheduler runs forward over many simulated futures.
 
-Run times come only from finished jobs. Future submissions and node failures are left out, because they are unknown. The
-cost is limited by the number of jobs and of rounds, never by a clock, so the same state gives the same answer. A
-forecast that was cut short says so.
+Run times come from finished jobs and, for running jobs that report it, from their own progress. Future submissions and
+node failures are left out, because they are unknown. The cost is limited by the number of jobs and of rounds, never by
+a clock, so the same state gives the same answer. A forecast that was cut short says so.
 """
 
 from __future__ import annotations
@@ -84,7 +84,8 @@ def forecast_snapshot(
 ) -> dict[str, Forecast]:
     """As `forecast`, from a snapshot, without the live state. `draw`: a better source of run times, if there is one."""
     learns = draw is not None
-    draw = draw or Draws(snapshot.history, samples)
+    left_of = {job: max(at - snapshot.now, 0.0) for job, at in snapshot.ends.items()}
+    draw = draw or Draws(snapshot.history, samples, left_of)
     starts: dict[str, list[float]] = {name: [] for name in jobs}
     reached: list[float] = []
     left, cut = float(rounds), {"jobs"} if snapshot.left_out else set[str]()

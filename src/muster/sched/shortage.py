@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from heapq import nsmallest
 from math import inf
 from typing import Any, Final
 
@@ -11,9 +12,9 @@ from muster.core.entities import Node
 from muster.core.job import Job
 from muster.core.reasons import Reason, reason
 from muster.core.state import State
-from muster.sched.backfill import ends_at
 from muster.sched.board import Board
 from muster.sched.elastic import most_that_fit
+from muster.sched.likely_end import Ends, likely_end, quick_end
 from muster.sched.place import GangRequest
 from muster.sched.running_gangs import Running
 
@@ -24,7 +25,7 @@ Named = Callable[[Job], str]  # job → the name shown to the user who asks; see
 
 
 def shortage(
-    state: State, board: Board, gang: GangRequest, fewest: int, now: float, named: Named, brief: bool
+    state: State, board: Board, gang: GangRequest, fewest: int, now: float, named: Named, brief: bool, ends: Ends
 ) -> Reason:
     """Why a gang that needs at least `fewest` nodes does not fit now."""
     if gang.ends > -inf and most_that_fit(board, replace(gang, ends=-inf), fewest) is not None:
@@ -35,7 +36,7 @@ def shortage(
     healthy = [node for node in fitting if node.health == "healthy"]
     if len(healthy) < fewest:
         return _unhealthy(gang, fewest, fitting, len(healthy))
-    return _full(state, board, gang, fewest, fitting, now, named)
+    return _full(state, board, gang, fewest, fitting, now, named, ends)
 
 
 def _maintenance(state: State, gang: GangRequest, now: float) -> Reason:
@@ -68,7 +69,14 @@ def _unhealthy(gang: GangRequest, wanted: int, fitting: list[Node], healthy: int
 
 
 def _full(
-    state: State, board: Board, gang: GangRequest, wanted: int, fitting: list[Node], now: float, named: Named
+    state: State,
+    board: Board,
+    gang: GangRequest,
+    wanted: int,
+    fitting: list[Node],
+    now: float,
+    named: Named,
+    ends: Ends,
 ) -> Reason:
     healthy = [node for node in fitting if node.health == "healthy"]
     pools = {node.pool: [n for n in healthy if n.pool == node.pool] for node in healthy}
@@ -82,17 +90,25 @@ def _full(
         message += f", but no {wanted} with one {label!r}" if label else ", but not together"
     if len(healthy) < len(fitting):
         message += f", and there would be {_ill(fitting)}"
-    holders = sorted(_holders(state, board, gang, now), key=lambda one: (one[0], one[1].job.number))[:NAMED]
+    holders = nsmallest(
+        NAMED, _holders(state, board, gang), lambda one: (quick_end(one, state, now, ends), one.job.number)
+    )
     if holders:
-        message += f"; held by {', '.join(named(known.job) for _, known in holders)}"
+        message += f"; held by {', '.join(named(known.job) for known in holders)}"
     data: dict[str, Any] = {
         "wanted": wanted,
         "free": free,
         "pool": best,
-        "holders": [named(known.job) for _, known in holders],
+        "holders": [named(known.job) for known in holders],
         "ends": [
-            {"job": named(known.job), "ends_at": at, "accelerators": known.weight, "leaving": known.leaving}
-            for at, known in holders
+            {
+                "job": named(known.job),
+                "ends_at": (end := likely_end(known, state, now, ends)).at,
+                "evidence": end.evidence,
+                "accelerators": known.weight,
+                "leaving": known.leaving,
+            }
+            for known in holders
         ],
     }
     if gang.require:
@@ -108,13 +124,13 @@ def _has_room(board: Board, node: Node, gang: GangRequest) -> bool:
     return slot.mask.bit_count() >= gang.ask.accelerators or parts
 
 
-def _holders(state: State, board: Board, gang: GangRequest, now: float) -> Iterator[tuple[float, Running]]:
-    """Gangs on nodes whose hardware suits the gang, with the time at which they are expected to end."""
+def _holders(state: State, board: Board, gang: GangRequest) -> Iterator[Running]:
+    """Gangs on nodes whose hardware suits the gang."""
     for pool in gang.pools:
         for known in board.gangs.in_pool(pool):
             node = state.nodes.get(known.seats[0].node) if known.seats else None
             if node is not None and node.total.holds(gang.ask):
-                yield ends_at(known, state.rules, now), known
+                yield known
 
 
 def _ill(fitting: list[Node]) -> str:

@@ -17,6 +17,7 @@ from muster.core.history import Group, History, Table, groups_of
 from muster.core.job import Attempt, Job, Worker
 from muster.core.state import State
 from muster.sched.board import Board
+from muster.sched.likely_end import Ends
 from muster.sched.position import QueuePositions
 
 CONSIDERED: Final = 1_000  # queued jobs
@@ -38,6 +39,7 @@ class Snapshot:
     history: History
     accounts: dict[str, Account] = field(default_factory=dict)
     left_out: int = 0  # queued jobs
+    ends: Ends = field(default_factory=dict)  # of running jobs, by the progress that they report
 
     def new_state(self) -> State:
         """A new state made from the snapshot, which the caller may change."""
@@ -57,7 +59,13 @@ class Snapshot:
 
 
 def take(
-    state: State, board: Board, now: float, jobs: Iterable[str] = (), users: Iterable[Job] = (), most: int = CONSIDERED
+    state: State,
+    board: Board,
+    now: float,
+    jobs: Iterable[str] = (),
+    users: Iterable[Job] = (),
+    most: int = CONSIDERED,
+    ends: Ends | None = None,
 ) -> Snapshot:
     """Takes a snapshot. `jobs` are always included, whatever their position; so is the history for the jobs `users`.
 
@@ -77,7 +85,7 @@ def take(
         now, state.next_number, [_node(node) for node in state.nodes.values()], dict(state.pools), dict(state.queues),
         dict(state.projects), state.in_force, [_job(job) for job in chosen], _history(state.history, known),
         {name: replace(account) for name, account in state.accounts.items()} if fair else {},
-        len(board.waiting.queued) - len(waiting),
+        len(board.waiting.queued) - len(waiting), ends or {},
     )  # fmt: skip
 
 

@@ -10,9 +10,9 @@ from typing import Any, Final
 from muster.api.why import SuggestionView
 from muster.core.resources import WHOLE, Resources
 from muster.core.rules import Rules
-from muster.sched.backfill import ends_at
 from muster.sched.explain import Explainer
 from muster.sched.gate import gate, over_quota
+from muster.sched.likely_end import LikelyEnd, likely_end, minutes
 from muster.sched.place import GangRequest
 from muster.sched.placements import PLACEMENTS
 from muster.sched.queued_jobs import Queued
@@ -198,7 +198,7 @@ def _turn(explainer: Explainer, queued: Queued) -> Iterator[Suggestion]:
     if turns:
         known = min(turns, key=lambda one: (safe_until(one, rules, queue), one.job.number))
         at = max(safe_until(known, rules, queue), explainer.now)
-        message = f"the turn of {explainer.named(known.job)} to be over, in about {_minutes(at - explainer.now)}"
+        message = f"the turn of {explainer.named(known.job)} to be over, in about {minutes(at - explainer.now)}"
         yield Suggestion("next_turn", message, {"job": explainer.named(known.job), "at": at, "pool": known.pool})
 
 
@@ -214,41 +214,37 @@ def _soon(explainer: Explainer, queued: Queued) -> Iterator[Suggestion]:
     at = max(safe_until(known, rules, rules.queue(known.job.queue)) for known in room.victims)
     if at > now:
         victims = [explainer.named(known.job) for known in room.victims]
-        message = f"the least run time of {', '.join(victims[:5])} to be over, in about {_minutes(at - now)}"
+        message = f"the least run time of {', '.join(victims[:5])} to be over, in about {minutes(at - now)}"
         yield Suggestion("least_run", message, {"preempts": victims, "at": at})
 
 
 def _end(explainer: Explainer, queued: Queued) -> Iterator[Suggestion]:
     """The running job whose end lets this one start, if gangs end as expected."""
-    found = [end for pool in queued.stream.shape.gang.pools if (end := _enough(explainer, queued, pool)) is not None]
+    ends = (_enough(explainer, queued, pool) for pool in queued.stream.shape.gang.pools)
+    found = [one for one in ends if one is not None]
     if not found:
         return
-    at, known = min(found, key=lambda end: (end[0], end[1].job.number))
-    told = explainer.state.history.known or known.job.spec.max_duration is not None
-    expected = f"expected in about {_minutes(at - explainer.now)}" if told else "it is not known when"
-    message = f"{explainer.named(known.job)} to end, {expected}"
-    yield Suggestion("wait_for", message, {"job": explainer.named(known.job), "at": at, "pool": known.pool})
+    end, known = min(found, key=lambda one: (one[0].at, one[1].job.number))
+    name = explainer.named(known.job)
+    data = {"job": name, "at": end.at, "evidence": end.evidence, "pool": known.pool}
+    yield Suggestion("wait_for", f"{name} to end, {end.told(explainer.now)}", data)
 
 
-def _enough(explainer: Explainer, queued: Queued, pool: str) -> tuple[float, Running] | None:
+def _enough(explainer: Explainer, queued: Queued, pool: str) -> tuple[LikelyEnd, Running] | None:
     """The first end after which the job would fit in the pool, if no other job starts before."""
-    board, rules, now = explainer.board, explainer.state.rules, explainer.now
+    board, state, now = explainer.board, explainer.state, explainer.now
     gang = explainer.positions.filling.gang(queued).within(pool, queued.stream.shape.fewest)
-    running = board.gangs.in_pool(pool)
-    ends = sorted(((ends_at(known, rules, now), known.job.number, known) for known in running), key=lambda end: end[:2])
+    running = [(likely_end(known, state, now, explainer.ends), known) for known in board.gangs.in_pool(pool)]
+    ends = sorted(running, key=lambda one: (one[0].at, one[1].job.number))
     place, free, mark = PLACEMENTS.get(gang.placement).place, board.free, board.free.mark()
     try:
-        for at, _, known in ends[:ENDS]:
+        for end, known in ends[:ENDS]:
             free.give(known.seats, known.job.ask)
             if free.could(gang) and place(gang, free) is not None:
-                return at, known
+                return end, known
     finally:
         free.undo(mark)
     return None
-
-
-def _minutes(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
 
 def _starts(explainer: Explainer, queued: Queued, gang: GangRequest, lasts: float | None = None) -> bool:

@@ -88,7 +88,7 @@ def what_if(snapshot: Snapshot, job: Job, sees: Callable[[Job], bool] = lambda j
     future.settle()
     state, board = future.state, future.board
     live = state.jobs[job.id]
-    explainer = Explainer.of(state, future.now, board, lambda one: one.id == job.id or sees(one))
+    explainer = Explainer.of(state, future.now, board, lambda one: one.id == job.id or sees(one), snapshot.ends)
     stops = [(state.jobs[name], stop) for name in state.active if (stop := state.jobs[name].stop) is not None]
     preempts = tuple([explainer.named(one) for one, stop in stops if stop.reason.data.get("for_job") == job.id])
     if live.active and live.attempt is not None:

@@ -39,11 +39,22 @@ class Identity:
     def need(self, state: State, project: str, role: Role) -> None:
         held = self.role(state, project)
         if held is None:
-            raise NotFound(f"There is no project {project!r} that you can see.", "See `muster project ls`.")
+            # The same whether the project exists or not, so that it reveals nothing.
+            raise NotFound(
+                f"There is no project {project!r} that you can see.",
+                f"An administrator lets you in with `muster project member {project} {self.user} member`; "
+                "`muster project ls` shows what you can see.",
+            )
         if not at_least(held, role):
             raise NotAllowed(
-                f"This needs the role {role} in project {project!r}; yours is {held}.", "Ask an admin of the project."
+                f"This needs the role {role} in project {project!r}; yours is {held}.", self._how_to_get(project, role)
             )
+
+    def _how_to_get(self, project: str, role: Role) -> str:
+        """A token may be capped below what its user may do."""
+        if not at_least(self.token.role, role):
+            return f"This token allows no more than {self.token.role}: use another."
+        return f"An admin of the project gives it with `muster project member {project} {self.user} {role}`."
 
     def need_superuser(self) -> None:
         if not self.superuser:

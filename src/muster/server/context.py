@@ -15,6 +15,7 @@ from muster.core.job import Job
 from muster.core.reasons import Reason
 from muster.core.state import State
 from muster.sched.explain import Explainer
+from muster.sched.likely_end import Ends
 from muster.server.auth import Identity, authenticate
 from muster.server.leader import Leader
 from muster.server.service import Service
@@ -144,9 +145,9 @@ def view_of(leader: Leader, caller: Identity, job_id: str) -> JobView:
     return job_views(leader, caller, [job])[0]
 
 
-def explainer_for(leader: Leader, caller: Identity, state: State) -> Explainer:
+def explainer_for(leader: Leader, caller: Identity, state: State, ends: Ends | None = None) -> Explainer:
     """Explains why jobs wait, and names only jobs that the caller may see. Call it between two commits."""
-    return Explainer.of(state, leader.clock.now(), leader.controller.board, sees(caller, state))
+    return Explainer.of(state, leader.clock.now(), leader.controller.board, sees(caller, state), ends)
 
 
 def sees(caller: Identity, state: State) -> Callable[[Job], bool]:

@@ -88,7 +88,9 @@ class Leader:
             store, self.commit, self.clock, self.log_limit, intake, self.engine.cause, late, self._secrets, self.tap
         )
         self.sign_ins = SignIns(self.commit, self.clock.now, lambda token: token in store.state().tokens, may_act)
-        self.forecaster = Forecaster(self.commit, lambda: self.controller.board, self.clock, may_act)
+        self.forecaster = Forecaster(
+            self.commit, lambda: self.controller.board, self.clock, may_act, self.ingest.expected_ends
+        )
         forecasts = Follower(
             "forecasts", self.forecaster.fold, store, self.commit, may_act, kind="job.submitted", durable=False
         )
@@ -263,7 +265,7 @@ def engine_config(settings: Settings, log_limit: int) -> LocalConfig:
     memory = int(parse_size(settings.memory)) if settings.memory else None
     return LocalConfig(
         root=settings.home / "local",
-        nodes=describe_machine(settings.nodes, settings.accelerators, settings.cpus, memory),
+        nodes=describe_machine(settings.nodes, settings.accelerators, settings.cpus, memory, settings.pool),
         urls_file=settings.home / "server.json",
         log_limit=log_limit,
         ca_file=settings.tls_cert,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -22,9 +23,10 @@ from muster.engines.registry import LOCAL, check_engines
 from muster.server.limits import Limits
 
 STORE: Final = "MUSTER_STORE"
+POOL: Final = re.compile(r"[a-z]([a-z0-9-]{0,48}[a-z0-9])?\Z")
 _TEXTS: Final = (
     "host", "store_url", "log_limit", "log_limit_max", "late_reports", "advertise", "allowed_hosts", "artifacts",
-    "log_level",
+    "log_level", "pool",
 )  # fmt: skip
 _OPTIONAL: Final = ("tls_cert", "tls_key", "accelerators", "memory", "policy")  # texts, or not given
 
@@ -45,6 +47,7 @@ class Settings:
     nodes: int = 1  # logical nodes on this machine
     accelerators: str | None = None  # logical accelerators of each node, such as "H100:8"
     cpus: float | None = None  # of each node
+    pool: str = "local"  # the pool of the nodes on this machine
     memory: str | None = None  # of each node, such as "64GB"
     policy: str | None = None  # a policy file that is set when the server begins to lead
     log_limit: str = "64MB"  # output kept per rank, unless its job file says otherwise
@@ -110,6 +113,8 @@ class Settings:
             Limits.of(self.limits)
         with mistakes.taken():
             read_hooks(self.hooks)
+        if not POOL.match(self.pool):
+            mistakes.add(f"pool is {self.pool!r}, which can't be a pool's name.", "Use letters, digits and `-`.")
         for url in self.advertised:
             if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
                 mistakes.add(f"advertise has {url!r}, which is no address.", "Write it like https://HOST:PORT.")

@@ -19,7 +19,7 @@ from muster.server.answers import error_answer
 from muster.server.auth import Identity
 from muster.server.read_slots import ReadSlots
 
-PING_EVERY: Final = 10.0  # seconds; the token is checked again as often
+PING_EVERY: Final = 10.0  # seconds without a byte after which a comment is sent; the token is checked as often
 ALL: Final = ""  # the topic of all events
 _AGAIN: Final = 1.0  # seconds until the next look, after one that got no turn
 
@@ -121,6 +121,7 @@ class Streams:
     hub: Hub
     read_slots: ReadSlots
     per_user: int
+    ping_every: float = PING_EVERY
     _open: Counter[str] = field(default_factory=Counter)
 
     @contextmanager
@@ -146,8 +147,10 @@ class Streams:
         return _Stream(self, watcher, self._frames(watcher, topic, look, pause))
 
     async def _frames(self, watcher: Watcher, topic: str, look: Look, pause: float) -> AsyncIterator[bytes]:
+        clock = asyncio.get_running_loop().time
         with self.hub.listen(topic) as news:
             yield b": muster\n\n"
+            sent_at = clock()
             while not self.hub.closed and watcher.leads():
                 seen = news.count
                 try:
@@ -155,16 +158,21 @@ class Streams:
                         parts, done = await to_thread.run_sync(look, watcher.identify())
                 except TooMany:
                     yield b": ping\n\n"  # so that the client knows that the server is there
+                    sent_at = clock()
                     await asyncio.sleep(_AGAIN)
                     continue
                 except MusterError as error:
                     parts, done = [frame("error", error.to_dict())], True
                 if parts:
                     yield b"".join(parts)
+                    sent_at = clock()
                 if done:
                     return
-                if not await news.wait(seen, PING_EVERY):
+                await news.wait(seen, max(0.0, sent_at + self.ping_every - clock()))
+                # By time and not by news: a silent job still has news, such as samples of its hardware.
+                if clock() - sent_at >= self.ping_every:
                     yield b": ping\n\n"
+                    sent_at = clock()
                 if pause:
                     await asyncio.sleep(pause)
 

@@ -182,8 +182,9 @@ def _progress(run: dict[str, Any], running: bool) -> ProgressView | None:
         return None
     names = ("step", "total", "unit", "time", "rate", "eta")
     shown = {name: (progress or {}).get(name) for name in names}
+    shown["expected_total"] = (progress or {}).get("expected")
     if not running:
-        shown["eta"] = None  # the job is not running
+        shown["eta"] = shown["expected_total"] = None  # nothing is expected of a job that does not run
     return cast(ProgressView, {**shown, "metrics": latest or {}})
 
 

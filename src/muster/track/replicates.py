@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, cast
 
 from muster.api.compare import DifferenceView, GroupView, MetricFigures, MetricRow, SignificanceView
 from muster.api.runs import RunView
+from muster.api.words import is_measurement
 from muster.core.errors import Invalid
 from muster.track.facts import number_of
 from muster.track.query.fields import PARTS
@@ -74,7 +75,7 @@ def _metric_field(name: str) -> Field:
 
 def _guess(metrics: Sequence[MetricRow], count: int) -> str | None:
     """A metric that every run has, preferably one of the usual names."""
-    shared = [row["name"] for row in metrics if all(row["runs"]) and not row["name"].startswith("system/")]
+    shared = [row["name"] for row in metrics if all(row["runs"]) and is_measurement(row["name"])]
     return next((name for name in _GUESSES if name in shared), shared[0] if shared and count else None)
 
 

@@ -10,7 +10,7 @@ from muster.control.admission.base import Context
 from muster.control.admission.pools import open_pools
 from muster.core.reasons import Reason, reason
 from muster.core.resources import Resources
-from muster.core.spec import JobSpec, ask, fewest_nodes
+from muster.core.spec import JobSpec, ask, fewest_nodes, ranks_per_node
 
 _NO_NODES: Final = "Add nodes; see `muster nodes`, and `muster engines` for one that has not answered yet."
 
@@ -32,7 +32,7 @@ def check(spec: JobSpec, context: Context) -> Reason | None:
         message = f"{fewest} nodes with {wanted} each are asked for, and only {most} such exist"
         hint, nearest = f"Ask for `num_nodes: {most}` or fewer, or add nodes.", {"num_nodes": most}
     else:
-        message, hint, nearest = _too_large(there, wanted)
+        message, hint, nearest = _too_large(there, wanted, spec)
     return reason("never_fits", message, hint, wanted=fewest, fitting=most, nearest=nearest)
 
 
@@ -60,7 +60,7 @@ def fitting(context: Context, pools: set[str], wanted: Resources) -> Counter[str
     return found
 
 
-def _too_large(kinds: set[Resources], wanted: Resources) -> tuple[str, str, dict[str, Any]]:
+def _too_large(kinds: set[Resources], wanted: Resources, spec: JobSpec) -> tuple[str, str, dict[str, Any]]:
     """For a worker that no node holds: what the nearest node lacks, and a shape that it would hold."""
     nearest = min(kinds, key=lambda total: (len(total.lacks(wanted)), -total.accelerators, -total.milli_cpus))
     shape: dict[str, Any] = {}
@@ -75,4 +75,14 @@ def _too_large(kinds: set[Resources], wanted: Resources) -> tuple[str, str, dict
     if nearest.memory < wanted.memory:
         shape["memory"] = f"{nearest.memory}B"
     message = f"no node can hold a worker with {wanted}: {'; '.join(nearest.lacks(wanted))}"
-    return message, f"The nearest node has {nearest}: ask for no more than that, or add nodes.", {"resources": shape}
+    hint = f"The nearest node has {nearest}: ask for no more than that, or add nodes."
+    if list(shape) == ["cpus"] and spec.resources.cpus is None:
+        message, hint = _too_many_ranks(ranks_per_node(spec), nearest.milli_cpus / 1000)
+    return message, hint, {"resources": shape}
+
+
+def _too_many_ranks(ranks: int, cpus: float) -> tuple[str, str]:
+    """For a job that lacks nothing but a CPU for each rank, which it has not asked for itself."""
+    message = f"{ranks} ranks on a node want {ranks} CPUs, one for each, and the largest node has {cpus:g}"
+    fewer = f"Use `--nproc {int(cpus)}`, or let" if cpus >= 1 else "Let"
+    return message, f"{fewer} the ranks share the CPUs: `-o cpus={cpus:g}`, in a job file `cpus: {cpus:g}`."

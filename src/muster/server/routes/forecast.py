@@ -12,6 +12,7 @@ from muster.control.score import calibration
 from muster.core.errors import NotFound
 from muster.core.state import State
 from muster.sched.forecast import forecast_snapshot
+from muster.sched.likely_end import Ends
 from muster.sched.offers import offers
 from muster.sched.snapshot import Snapshot, take
 from muster.server.auth import Identity
@@ -30,7 +31,8 @@ def forecasts(
     leader: Leading, caller: Caller, queue: QueueName = None, limit: Annotated[int, Query(ge=1, le=200)] = 20
 ) -> ForecastList:
     """When the next queued jobs will start, in the order in which they are served."""
-    snapshot, names = leader.look(lambda state: _next(leader, caller, state, queue, limit))
+    ends = leader.ingest.expected_ends()
+    snapshot, names = leader.look(lambda state: _next(leader, caller, state, queue, limit, ends))
     found = forecast_snapshot(snapshot, names)
     known = {job.id: job for job in snapshot.jobs}
     jobs: list[QueuedForecast] = [
@@ -56,7 +58,8 @@ def scores(
 def job_forecast(ref: Ref, leader: Leading, caller: Caller) -> JobForecast:
     """When a queued job will start; `forecast` is null for a job that does not wait."""
     job = find_job(leader, caller, ref)
-    snapshot = leader.look(lambda state: _snapshot(leader, state, job.id))
+    ends = leader.ingest.expected_ends()
+    snapshot = leader.look(lambda state: _snapshot(leader, state, job.id, ends))
     answer: JobForecast = {
         "id": job.id,
         "phase": job.phase,
@@ -73,14 +76,16 @@ def job_forecast(ref: Ref, leader: Leading, caller: Caller) -> JobForecast:
     return answer
 
 
-def _snapshot(leader: Leader, state: State, name: str) -> Snapshot | None:
+def _snapshot(leader: Leader, state: State, name: str, ends: Ends) -> Snapshot | None:
     live = state.jobs.get(name)
     if live is None or live.phase != "queued":
         return None
-    return take(state, leader.controller.board, leader.clock.now(), [name])
+    return take(state, leader.controller.board, leader.clock.now(), [name], ends=ends)
 
 
-def _next(leader: Leader, caller: Identity, state: State, queue: str | None, limit: int) -> tuple[Snapshot, list[str]]:
+def _next(
+    leader: Leader, caller: Identity, state: State, queue: str | None, limit: int, ends: Ends
+) -> tuple[Snapshot, list[str]]:
     visible = caller.projects(state)
     known = state.queues.get(queue) if queue is not None else None
     if queue is not None and (known is None or not _open(visible, known.project, known.name)):
@@ -88,7 +93,7 @@ def _next(leader: Leader, caller: Identity, state: State, queue: str | None, lim
     explainer = explainer_for(leader, caller, state)
     line = (queued.job for queued in explainer.positions.in_order(queue, include_held=True))
     names = [job.id for job in islice((job for job in line if explainer.sees(job)), limit)]
-    return take(state, explainer.board, explainer.now, names), names
+    return take(state, explainer.board, explainer.now, names, ends=ends), names
 
 
 def _open(visible: list[str] | None, project: str, queue: str) -> bool:

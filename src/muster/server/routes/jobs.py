@@ -283,13 +283,13 @@ def _submit(leader: Leader, caller: Identity, proposal: Proposal) -> JobView | N
 
 def _dry(leader: Leader, caller: Identity, submission: Submission, site: Site) -> WhatIfView:
     """Raises Refused, or predicts what would happen to the job. Computed in this thread, not between two commits."""
-    now = leader.clock.now()
+    now, ends = leader.clock.now(), leader.ingest.expected_ends()
     file_findings = Files().look(submission.spec, submission.python) if leader.local else NO_FINDINGS
 
     def look(state: State) -> tuple[Snapshot, Job, Callable[[Job], bool]]:
         admit(submission, context(leader.store, state, caller.user, leader.local, file_findings, **site))
         job = unsubmitted_job(state, submission.spec, caller.user, now)
-        return take(state, leader.controller.board, now, users=[job]), job, sees(caller, state)
+        return take(state, leader.controller.board, now, users=[job], ends=ends), job, sees(caller, state)
 
     snapshot, job, may_see = leader.look(look)
     return what_if(snapshot, job, may_see).to_dict()

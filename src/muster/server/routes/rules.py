@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pydantic import BaseModel, ConfigDict, Field
 
 from muster.api.rules import RuleChange, RuleSection, RulesSet, RulesView
-from muster.control.rules import problems_here, read_rules, set_rules
+from muster.control.rules import missing_queues, problems_here, read_rules, set_rules
 from muster.core.document import MAX_BYTES
-from muster.core.errors import SpecError
+from muster.core.errors import NotFound, SpecError
 from muster.core.policy_dump import dump_rules
 from muster.core.policy_file import HINT
 from muster.core.rules import Rules
@@ -17,6 +17,7 @@ from muster.core.state import State
 from muster.sched.describe import Section, describe
 from muster.server.auth import Identity
 from muster.server.context import Caller, Leading
+from muster.server.routes.cluster import NAME
 from muster.server.typed_routes import needs, typed_router
 
 router = typed_router(prefix="/v1", tags=["rules"])
@@ -27,6 +28,7 @@ class RulesBody(BaseModel):
 
     text: str = Field(max_length=MAX_BYTES, description="the whole policy file, as YAML")
     dry_run: bool = Field(False, description="only check it, and say what would change")
+    create: str | None = Field(None, pattern=NAME, description="create queues that are missing, in this project")
     source: str = Field("The policy", max_length=1000, description="what errors should call it")
 
 
@@ -40,13 +42,19 @@ def get_rules(leader: Leading, caller: Caller) -> RulesView:
 def put_rules(body: RulesBody, leader: Leading, caller: Caller) -> RulesSet:
     """Sets a policy, all of it or nothing, and describes in plain language what changes."""
     caller.need_superuser()
-    before = leader.look(_described)
+    if body.create is not None and body.create not in leader.store.state().projects:
+        raise NotFound(f"There is no project {body.create!r}.", "See `muster project ls`.")
+    before, known = leader.look(lambda state: (_described(state), set(state.queues)))
     if body.dry_run:
         after = leader.look(lambda state: _would_be(state, body))
     else:
-        leader.propose(set_rules(body.text, caller.user, leader.clock.now(), source=body.source))
+        now = leader.clock.now()
+        leader.propose(set_rules(body.text, caller.user, now, source=body.source, create=body.create))
         after = leader.look(lambda state: _view(state, caller))
-    return {**after, "applied": not body.dry_run, "changes": _changes(before, after["described"])}
+    named = Rules.model_validate(after["rules"]).queues
+    created = [name for name in named if name not in known] if body.create is not None else []
+    changes = _changes(before, after["described"])
+    return {**after, "applied": not body.dry_run, "changes": changes, "created": created}
 
 
 def _view(state: State, caller: Identity) -> RulesView:
@@ -65,10 +73,11 @@ def _view(state: State, caller: Identity) -> RulesView:
 
 def _would_be(state: State, body: RulesBody) -> RulesView:
     rules = read_rules(body.text, body.source)
-    problems = problems_here(rules, state)
+    new = missing_queues(rules, state, body.create) if body.create is not None else []
+    problems = problems_here(rules, state, new)
     if problems:
         raise SpecError(problems, body.source, HINT)
-    return _as_view(rules, body.text, describe(rules, state.queues.values()))
+    return _as_view(rules, body.text, describe(rules, [*state.queues.values(), *new]))
 
 
 def _as_view(rules: Rules, text: str, described: Sequence[Section]) -> RulesView:

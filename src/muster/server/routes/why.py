@@ -17,6 +17,7 @@ from muster.core.reasons import Reason, reason
 from muster.core.state import State
 from muster.sched.explain import Explainer
 from muster.sched.forecast import forecast_snapshot
+from muster.sched.likely_end import Ends
 from muster.sched.offers import offers
 from muster.sched.snapshot import Snapshot, take
 from muster.sched.unblock import unblock
@@ -38,7 +39,8 @@ def why(
 ) -> WhyView:
     """Why a job waits: the main reason and others, the jobs ahead, what would unblock it, its start and timeline."""
     job = find_job(leader, caller, ref)
-    found, snapshot, explainer = leader.look(lambda state: _look(leader, caller, state, job, forecast))
+    ends = leader.ingest.expected_ends()
+    found, snapshot, explainer = leader.look(lambda state: _look(leader, caller, state, job, forecast, ends))
     view = job_views(leader, caller, [job])[0]
     causes = found.causes
     answer: WhyView = {
@@ -54,7 +56,7 @@ def why(
     }
     if snapshot is not None:
         # Computed on a copy in this thread, so that no commit waits for it.
-        there = Explainer.of(snapshot.new_state(), snapshot.now, sees=explainer.sees)
+        there = Explainer.of(snapshot.new_state(), snapshot.now, sees=explainer.sees, ends=snapshot.ends)
         answer["unblock"] = [one.to_dict() for one in unblock(there, there.board.waiting.queued[job.id])]
         answer["forecast"] = forecast_snapshot(snapshot, [job.id])[job.id].to_dict()
         live = next(one for one in snapshot.jobs if one.id == job.id)
@@ -70,9 +72,9 @@ class _Found:
 
 
 def _look(
-    leader: Leader, caller: Identity, state: State, job: Job, forecast: bool
+    leader: Leader, caller: Identity, state: State, job: Job, forecast: bool, ends: Ends
 ) -> tuple[_Found, Snapshot | None, Explainer]:
-    explainer, live = explainer_for(leader, caller, state), state.jobs.get(job.id)
+    explainer, live = explainer_for(leader, caller, state, ends), state.jobs.get(job.id)
     if live is None or live.phase != "queued":
         cause = live.reason if live is not None else job.reason
         if cause is None and live is not None and live.phase == "starting":
@@ -92,7 +94,7 @@ def _look(
         for one in first
         if one.id != live.id
     ]
-    snapshot = take(state, explainer.board, explainer.now, [live.id]) if forecast else None
+    snapshot = take(state, explainer.board, explainer.now, [live.id], ends=ends) if forecast else None
     return _Found(explainer.explain(live), place + 1, ahead), snapshot, explainer
 
 
