@@ -75,7 +75,8 @@ def _last(one: Group) -> Ints:
     """Indexes of the points with the highest step, and among these the highest time; mostly one."""
     at = np.flatnonzero(one.steps == one.steps.max())
     times = one.times[at]
-    return at[times == times.max()]
+    last: Ints = at[times == times.max()]
+    return last
 
 
 def _greatest(values: Floats) -> Floats:

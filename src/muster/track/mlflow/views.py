@@ -181,12 +181,12 @@ class _Heads(dict[str, str]):
         return found
 
 
-def _rows(connection: Connection, asked: tuple[str, str], ids: Sequence[str]) -> list[tuple[Any, ...]]:
+def _rows(connection: Connection, asked: tuple[str, str], ids: Sequence[str]) -> Sequence[Any]:
     """Plain tuples from the driver, by one of the statements below: a page may have tens of thousands of them."""
     postgres = connection.dialect.name == "postgresql"
     result = connection.exec_driver_sql(asked[postgres], (list(ids) if postgres else json.dumps(ids),))
     assert result.cursor is not None
-    found: list[tuple[Any, ...]] = result.cursor.fetchall()
+    found = result.cursor.fetchall()
     result.close()
     return found
 
