@@ -8,6 +8,8 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from generator.cli import cli_page
+from generator.troubleshooting import troubleshooting_page
 from pydantic import BaseModel
 
 from muster.core.document import MAX_BYTES
@@ -225,10 +227,12 @@ def policy_file_schema() -> str:
 
 
 PAGES: dict[str, Callable[[], str]] = {
+    "cli.md": cli_page,
     "job-file.md": job_file_page,
     "job.schema.json": job_schema,
     "policy-file.md": policy_file_page,
     "policy.schema.json": policy_file_schema,
+    "troubleshooting.md": troubleshooting_page,
 }
 
 

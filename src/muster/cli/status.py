@@ -16,6 +16,7 @@ from muster.cli.forecast import show_offers, when
 from muster.cli.jobs import JobRef
 from muster.cli.output import emit, hint_of, out, phase_text
 from muster.client import Job
+from muster.core.reasons import page_of
 from muster.core.units import format_priority
 
 _SHOWN_ATTEMPTS = 8
@@ -44,11 +45,12 @@ def why(ref: JobRef, json: Json = False) -> None:
     with client() as to:
         answer = to.why(ref)
         job = Job.from_view(answer["job"], to)
+    reason, causes = answer["reason"], answer["all"]
+    page = page_of(reason["code"]) if reason else None
     if json:
-        emit(answer)
+        emit({**answer, "docs": page})
         return
     screen = out()
-    reason, causes = answer["reason"], answer["all"]
     screen.print(Text.assemble(_headline(job), (f": {reason['message']}" if reason else "", "bold")))
     if reason and reason["hint"]:
         screen.print(Text.assemble(("  what would change it: ", "dim"), (hint_of(job.id, reason["hint"]), "green")))
@@ -68,6 +70,8 @@ def why(ref: JobRef, json: Json = False) -> None:
     screen.print(Text("  how it came to it:", style="dim"))
     for step in answer["timeline"]:
         screen.print(_timeline_line(step))
+    if page:
+        screen.print(Text(f"  docs: {page}", style="dim"))
 
 
 def _headline(job: Job) -> Text:
