@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from generator.architecture import architecture_picture
 from generator.cli import cli_page
 from generator.troubleshooting import troubleshooting_page
 from pydantic import BaseModel
@@ -231,6 +232,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "job-file.md": job_file_page,
     "job.schema.json": job_schema,
     "policy-file.md": policy_file_page,
+    "pictures/architecture.svg": architecture_picture,
     "policy.schema.json": policy_file_schema,
     "troubleshooting.md": troubleshooting_page,
 }

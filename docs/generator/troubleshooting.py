@@ -69,7 +69,7 @@ ADVICE: Final = {
     "about_to_start": "Nothing: it starts within seconds.",
     "node_lost": "Nothing if it saves checkpoints: it starts on other nodes. `muster nodes` shows which one is gone.",
     "launcher_lost": "Nothing if it saves checkpoints. If it happens again, look for what kills processes on the node.",
-    "killed_by_signal": "Nothing if it saves checkpoints. If it happens again, `muster logs` has what the rank wrote last. "
+    "killed_by_signal": "Nothing if it saves checkpoints. If it happens again, see what the rank wrote last. "
     "SIGKILL often means too little memory, SIGSEGV a defect in native code.",
     "gang_member_died": "Look at the worker that died first: `muster status` and `muster logs` name it.",
     "preempted": "Nothing: it saved and is queued again. `muster queue rules` says who may stop whom.",
