@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from page_kit import ROOT, blocks, script
 
 from live import marked_processes
-from page_kit import ROOT, blocks, script
 
 # Pages whose blocks are run, and how many of them are marked as not to be run.
 PAGES = {
