@@ -57,13 +57,13 @@ def training_file_page() -> str:
         parts.append(f"\n## {title}\n\n{about}{_table(known[name])}")
         for one in known[name].fields:
             below = f"{path}.{one.name}" if path else one.name
-            waiting += [(below, word) for word in _WORD.findall(one.kind) if word in known]
+            waiting += [(below, word) for word in _WORD.findall(one.kind) if word in known and "`" in one.kind]
     return "".join(parts)
 
 
 def _table(section: Section) -> str:
-    rows = [(f"`{one.name}`", f"`{one.kind}`", one.default, one.comment) for one in section.fields]
-    return table(("field", "type", "default", "meaning"), rows)
+    rows = [(f"`{one.name}`", one.kind, one.default, one.comment) for one in section.fields]
+    return table(("field", "what to write", "default", "meaning"), rows)
 
 
 def _sections() -> Iterator[tuple[str, Section]]:
@@ -84,7 +84,14 @@ def _fields(node: ast.ClassDef, lines: list[str]) -> Iterator[Field]:
     for one in node.body:
         if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name) and not one.target.id.startswith("_"):
             comment = lines[(one.end_lineno or one.lineno) - 1].partition("  # ")[2]
-            yield Field(one.target.id, ast.unparse(one.annotation), _default(one.value), comment)
+            yield Field(one.target.id, _kind(one), _default(one.value), comment)
+
+
+def _kind(one: ast.AnnAssign) -> str:
+    """The annotation; of a field with a notation of its own, what to write there."""
+    if isinstance(one.value, ast.Call) and ast.unparse(one.value.func) == "parsed":
+        return str(ast.literal_eval(one.value.args[2]))
+    return f"`{ast.unparse(one.annotation)}`"
 
 
 def _default(value: ast.expr | None) -> str:

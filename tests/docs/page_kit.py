@@ -1,4 +1,4 @@
-"""The blocks of a page of the documentation, and one shell script that runs them in their order, as a reader pastes them.
+"""The blocks of a page, and one shell script that runs them in their order, as a reader pastes them.
 
 - `sh` and `console` blocks are run; of a `console` block, the lines that begin with `$ `.
 - `python` blocks are given to `python`; a block of any kind with `title="NAME"` is saved under that name instead.
