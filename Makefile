@@ -6,7 +6,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # A machine may say that compiled modules are not to be kept; hundreds of processes would then compile them anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-kubernetes quick check bench docs format components clean
+.PHONY: demo test test-kubernetes quick check bench docs site format components clean
 
 demo: .venv/.core
 	$(BIN)/muster demo --drill
@@ -37,6 +37,12 @@ bench: .venv/.dev
 docs: .venv/.dev
 	$(BIN)/python docs/generate.py
 
+# The documentation as pages that need no network: open site/index.html. Broken links, and anything from another host, fail.
+site: .venv/.site
+	$(BIN)/python docs/generate.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	$(BIN)/python docs/generator/site_hooks.py site
+
 format: .venv/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
@@ -57,5 +63,10 @@ components:
 	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[postgres,fast,mlflow,frames,ray,dev]'
 	touch $@
 
+# What builds the documentation.
+.venv/.site: .venv/.core
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[site]'
+	touch $@
+
 clean:
-	rm -rf .venv build dist *.egg-info src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv site build dist *.egg-info src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

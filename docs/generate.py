@@ -8,7 +8,15 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from event_kinds import event_kinds_page
+from generator.architecture import architecture_picture
+from generator.cli import cli_page
+from generator.environment import environment_page
+from generator.event_kinds import event_kinds_page
+from generator.metrics import metrics_page
+from generator.rest import rest_page
+from generator.sdk import sdk_page
+from generator.training_file import training_file_page
+from generator.troubleshooting import troubleshooting_page
 from pydantic import BaseModel
 
 from muster.core.document import MAX_BYTES
@@ -227,11 +235,19 @@ def policy_file_schema() -> str:
 
 
 PAGES: dict[str, Callable[[], str]] = {
+    "cli.md": cli_page,
+    "environment.md": environment_page,
+    "event-kinds.md": event_kinds_page,
     "job-file.md": job_file_page,
     "job.schema.json": job_schema,
     "policy-file.md": policy_file_page,
+    "metrics.md": metrics_page,
+    "pictures/architecture.svg": architecture_picture,
     "policy.schema.json": policy_file_schema,
-    "event-kinds.md": event_kinds_page,
+    "rest.md": rest_page,
+    "sdk.md": sdk_page,
+    "training-file.md": training_file_page,
+    "troubleshooting.md": troubleshooting_page,
 }
 
 

@@ -50,6 +50,7 @@ LONG = (
     "engine_kubernetes/test_kubernetes_engine.py",
     "templates/test_templates.py",
     "engine_kubernetes/test_kubernetes_faults.py",
+    "docs/test_pages_run.py",
     "server/test_denial.py",
     "isolation/test_local_isolation.py",
     "cli/test_output_limit.py",

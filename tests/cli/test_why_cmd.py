@@ -51,6 +51,8 @@ def test_why_says_what_would_let_it_start_and_when(there, small, held):
     assert "expected start: about" in shown
     told = there("why", wide, "--json").json
     assert told["reason"]["code"] == "no_capacity"
+    assert shown.rstrip().endswith(f"docs: {told['docs']}")
+    assert told["docs"] == "docs/troubleshooting.md#no_capacity"
     assert {one["code"] for one in told["unblock"]} >= {"fewer_nodes", "wait_for"}
     second = small.submit("true", name="wide", gpus=2, num_nodes=2)["id"]
     assert f"place 2 in line, behind: {wide}" in there("why", second).out

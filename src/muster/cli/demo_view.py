@@ -20,6 +20,7 @@ from muster.api.events import EventView
 from muster.api.jobs import AttemptPoints, JobSummary, RestartView
 from muster.api.numbers import number
 from muster.cli.curve import Series, draw
+from muster.cli.svg import place_words
 from muster.client import Job
 
 COLORS = ("cyan", "green", "magenta", "blue", "yellow")  # of the attempts, in order
@@ -185,7 +186,7 @@ def write_picture(path: Path, content: RenderableType, title: str) -> None:
     console.print(content)
     svg = console.export_svg(title=title, unique_id="muster-demo")
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL), encoding="utf-8")
+    path.write_text(place_words(re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL)), encoding="utf-8")
 
 
 def _state(job: Job, elapsed: float) -> RenderableType:

@@ -16,6 +16,7 @@ from muster.cli.forecast import show_offers, when
 from muster.cli.jobs import JobRef
 from muster.cli.output import cause_lines, emit, hint_of, out, phase_text
 from muster.client import Job
+from muster.core.reasons import page_of
 from muster.core.units import format_priority
 
 _SHOWN_ATTEMPTS = 8
@@ -45,11 +46,12 @@ def why(ref: JobRef, json: Json = False) -> None:
         answer = to.why(ref)
         job = Job.from_view(answer["job"], to)
         attempts = to.attempts(job.id) if job.final and not json else []
+    reason, causes = answer["reason"], answer["all"]
+    page = page_of(reason["code"]) if reason else None
     if json:
-        emit(answer)
+        emit({**answer, "docs": page})
         return
     screen = out()
-    reason, causes = answer["reason"], answer["all"]
     if len(causes) > 1:
         screen.print(Text.assemble(_headline(job, attempts), (f", for {len(causes)} reasons:", "bold")))
         for cause in causes:
@@ -70,6 +72,8 @@ def why(ref: JobRef, json: Json = False) -> None:
     screen.print(Text("  how it came to it:", style="dim"))
     for step in answer["timeline"]:
         screen.print(_timeline_line(step))
+    if page:
+        screen.print(Text(f"  docs: {page}", style="dim"))
 
 
 def _headline(job: Job, attempts: list[AttemptView]) -> Text:

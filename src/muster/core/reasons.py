@@ -49,6 +49,11 @@ def reason(code: str, message: str = "", hint: str = "", **data: Any) -> Reason:
     return Reason(code, message or kind.summary, hint or kind.hint, data)
 
 
+def page_of(code: str) -> str:
+    """Where the documentation explains the reason: `docs/generate.py` makes a section of that name for each."""
+    return f"docs/troubleshooting.md#{code}"
+
+
 _KINDS = [
     # waits
     ReasonKind(

@@ -1,0 +1,106 @@
+"""Every command and snippet of the README and of the guides does what it says when it is pasted."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from page_kit import ROOT, blocks, script
+
+from live import LiveServer, live_server
+from muster.cli import daemon
+
+# Pages whose blocks are run, and how many of them are marked as not to be run.
+PAGES = {
+    "README.md": 1,
+    "docs/coming-from.md": 0,
+    "docs/operate.md": 4,
+    "docs/recover.md": 0,
+    "docs/tutorial.md": 0,
+}
+LIMIT = 1800.0  # seconds after which a page counts as hung
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
+    """One server for all pages; a page may stop it, and start it again."""
+    with live_server(tmp_path_factory.mktemp("pages") / "home", config="port = 0\n") as server:
+        yield server
+        subprocess.run(["muster", "down"], env=surroundings(server), timeout=LIMIT, check=True)
+
+
+def surroundings(server: LiveServer) -> dict[str, str]:
+    return {**os.environ, "MUSTER_HOME": str(server.home), "COLUMNS": "200"}
+
+
+def run(page: str, server: LiveServer, folder: Path) -> str:
+    """What the page's commands printed, the first of them with a server that is there already."""
+    if daemon.find(server.home) is None:
+        server.start()
+    ended = subprocess.run(
+        ["bash", "-c", script(page)],
+        cwd=folder,
+        env=surroundings(server),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=LIMIT,
+    )
+    assert ended.returncode == 0, ended.stdout[-4000:]
+    return ended.stdout
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_block_is_run_or_says_why_not(page):
+    found = list(blocks(page))
+    assert sum(bool(block.not_run) for block in found) == PAGES[page]
+    assert all(block.kind for block in found), "a block without a kind is neither run nor shown as what it is"
+    assert any(block.runs for block in found)
+
+
+def test_the_tutorial_ends_as_it_says(server, tmp_path):
+    said = run("docs/tutorial.md", server, tmp_path)
+    assert "rank 0 of 2" in said
+    assert "rank 1 of 2" in said
+    assert "continuing from step 100" in said
+    assert "docs: docs/troubleshooting.md#completed" in said
+    assert "a tenth of the learning rate is too little" in said
+    assert "succeeded\nlr 0.3 loss " in said
+    assert "has ended." in said
+
+
+def test_the_first_job_of_the_readme_succeeds(server, tmp_path):
+    said = run("README.md", server, tmp_path)
+    assert "docs: docs/troubleshooting.md#completed" in said
+    assert "0 rank 0 of 2" in said
+    assert "1 rank 1 of 2" in said
+    assert said.rstrip().endswith("succeeded")
+    assert (tmp_path / "first" / "checkpoints").is_dir(), "outside Muster, checkpoints go to the current folder"
+
+
+def test_what_the_guide_to_recovery_says_is_so(server, tmp_path):
+    said = run("docs/recover.md", server, tmp_path)
+    assert "long-" in said
+    assert "Muster is up at" in said
+    assert "draining" in said
+
+
+def test_what_the_guide_to_operating_a_server_says_is_so(server, tmp_path):
+    said = run("docs/operate.md", server, tmp_path)
+    assert "copy is whole" in said
+    assert "HF_TOKEN" in said
+    assert "research" in said
+    assert len({(tmp_path / name).read_text() for name in ("ada.token", "ci.token")}) == 2
+
+
+def test_what_comes_from_other_tools_is_taken(server, tmp_path):
+    said = run("docs/coming-from.md", server, tmp_path)
+    assert "nproc: 2" in said
+    assert "python train.py --lr 3e-4" in said
+
+
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 90
