@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from muster.core.history import KNOWN
 from muster.core.rules import Maintenance, PoolRules, Preemption, QueueRules, Rules, Window
 from muster.sched.board import Board
 from muster.sched.explain import Explainer, explain
@@ -58,7 +59,7 @@ def awaited(world: World, ends: dict[str, float]) -> Suggestion:
 
 def test_the_end_of_a_holder_is_told_by_the_best_evidence() -> None:
     world = World()
-    for _ in range(3):
+    for _ in range(KNOWN):
         ended(world, 300.0, name="often")
     known = world.run("n0", "n1", name="often", max_duration="30m")
     world.now += 40.0

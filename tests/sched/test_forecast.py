@@ -142,24 +142,6 @@ def test_a_job_that_reports_its_progress_is_forecast_by_it() -> None:
     assert world.now + 75 * LEAST_LEFT <= seeing.p50 < seeing.p90 <= world.now + 75 * MOST_LEFT + LEAST * SAMPLES
 
 
-def test_one_run_of_that_name_is_enough_to_expect_the_next_by() -> None:
-    world = World()
-    name = world.run("n0", "n1", name="again")
-    world.now += 100.0
-    done = {"code": "completed", "message": "", "hint": "", "data": {}}
-    world.tell("attempt.ended", name, outcome="succeeded", reason=done)
-    world.tell("job.succeeded", name, reason=done)
-    waits = []
-    for other in ("again", "never-seen"):
-        there = deepcopy(world)
-        there.run("n0", "n1", name=other)
-        asked = there.job(gpus=2)
-        found = forecast(there.state, there.now, jobs=[asked])[asked]
-        assert found.p50 is not None
-        waits.append(found.p50 - there.now)
-    assert waits[0] < 600 < waits[1]
-
-
 def test_a_gang_never_runs_longer_than_it_may() -> None:
     world = busy(*[40 * HOUR] * 20, until="2h")
     name = world.job(gpus=2)

@@ -63,12 +63,6 @@ class History:
         """Whether enough jobs have finished to expect anything."""
         return self.ends >= KNOWN
 
-    def knows_name(self, groups: tuple[Group, ...]) -> bool:
-        """Whether a job of the same user, size and name has finished."""
-        if self._new:
-            self._catch_up()
-        return groups[-1] in self.groups
-
     def observe(self, groups: tuple[Group, ...], seconds: float) -> None:
         """Adds a job that ended after it had run this long. The tables are updated at the next query."""
         self._new.append((groups, age_bin(seconds)))

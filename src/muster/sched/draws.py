@@ -29,12 +29,11 @@ class Draws:
 
     def __call__(self, job: Job, age: float, sample: int) -> float:
         share = self._share(job.number)[sample]
-        groups = groups_of(job.user, job.spec)
         if job.id in self._left and job.attempt is not None:
             speed = len(job.attempt.workers) / job.spec.num_nodes
             total = age + self._left[job.id] * speed * (LEAST_LEFT + (MOST_LEFT - LEAST_LEFT) * share)
-        elif self._history.known or self._history.knows_name(groups):
-            total = self._history.quantile(groups, share, age)
+        elif self._history.known:
+            total = self._history.quantile(groups_of(job.user, job.spec), share, age)
         else:
             total = _unknown(share, age)
         most = inf if job.spec.max_duration is None else job.spec.max_duration

@@ -37,12 +37,10 @@ def likely_end(known: Running, state: State, now: float, ends: Ends) -> LikelyEn
     limit = inf if longest is None else known.since - job.ran + longest
     if job.id in ends:
         return LikelyEnd(max(min(ends[job.id], limit), now), "progress")
-    groups = groups_of(job.user, job.spec)
-    if history.knows_name(groups):
-        age = attained(job, now)
-        return LikelyEnd(max(min(now + history.quantile(groups, 0.5, age) - age, limit), now), "history")
     if history.known:
-        return LikelyEnd(by_rules, "history")
+        age = attained(job, now)
+        total = history.quantile(groups_of(job.user, job.spec), 0.5, age)
+        return LikelyEnd(max(min(now + total - age, limit), now), "history")
     return LikelyEnd(by_rules, "nothing" if longest is None else "max_duration")
 
 
