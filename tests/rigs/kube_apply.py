@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+import pickle
+from typing import Any, TypeVar
 
 Object = dict[str, Any]
 Path = tuple[str, ...]
+T = TypeVar("T")
 _NOT_OWNED = {
     ("apiVersion",),
     ("kind",),
@@ -15,11 +17,10 @@ _NOT_OWNED = {
 }
 
 
-def copied(item: Any) -> Any:
-    """A copy of what JSON can hold, in a fifth of the time of `copy.deepcopy`."""
-    if isinstance(item, dict):
-        return {name: copied(value) for name, value in item.items()}
-    return [copied(value) for value in item] if isinstance(item, list) else item
+def copied(item: T) -> T:
+    """A copy, in a fifth of the time of `copy.deepcopy`."""
+    made: T = pickle.loads(pickle.dumps(item, pickle.HIGHEST_PROTOCOL))
+    return made
 
 
 class FieldConflict(Exception):
