@@ -44,7 +44,7 @@ def gang(world: int, target: Callable[..., Any], *args: Any, timeout: float = TI
     with tempfile.TemporaryDirectory(prefix="gang-") as name:
         folder = Path(name)
         (folder / "work").write_bytes(pickle.dumps((world, group, target, args)))
-        starter = _warm(network()).start(
+        starter = torch_process().start(
             "gang_kit:start_ranks", [name], folder / "log", _environment(), Path.cwd(), target.__module__
         )
         try:
@@ -55,6 +55,11 @@ def gang(world: int, target: Callable[..., Any], *args: Any, timeout: float = TI
         finally:
             starter.kill_session()
         return _results(folder, world, target)
+
+
+def torch_process() -> Warm:
+    """The process that has torch, for this test's network."""
+    return _warm(network())
 
 
 @functools.cache

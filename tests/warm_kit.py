@@ -157,6 +157,8 @@ def _become(asked: dict[str, Any]) -> None:
         module, _, name = asked["function"].partition(":")
         status = getattr(importlib.import_module(module), name)(*asked["args"]) or 0
     except SystemExit as left:
+        if isinstance(left.code, str):
+            sys.stderr.write(f"{left.code}\n")
         status = left.code if isinstance(left.code, int) else int(left.code is not None)
     except BaseException:
         traceback.print_exc()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,9 +13,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from gang_kit import free_port, torch_process
 from muster import wire
 from muster.cli.init import copy, find, templates
 from muster.core.parse import parse_job
+from script_kit import Script
 
 SOURCES = Path(__file__).parents[2] / "src"
 SMALL = ["--batch", "4", "--context", "32", "--dim", "64", "--layers", "2", "--characters", "20000", "--dropout", "0.1"]
@@ -36,7 +37,7 @@ def _environment(**more: str) -> dict[str, str]:
 
 
 def _run(folder: Path, *words: str, **env: str) -> str:
-    """What the script printed; it must end well and warn of nothing."""
+    """What the script printed, with an interpreter of its own; it must end well and warn of nothing."""
     command = [sys.executable, *words]
     ended = subprocess.run(command, cwd=folder, env=_environment(**env), capture_output=True, text=True, timeout=LIMIT)
     assert ended.returncode == 0, ended.stdout + ended.stderr
@@ -44,35 +45,43 @@ def _run(folder: Path, *words: str, **env: str) -> str:
     return ended.stdout
 
 
+def _run_warm(folder: Path, *words: str, **env: str) -> str:
+    """The same in a process that has torch already."""
+    script = _script(folder, *words, **env)
+    code, printed = script.finish(LIMIT)
+    assert code == 0, printed + script.err.read_text()
+    assert script.err.read_text() == ""
+    return printed
+
+
+def _script(folder: Path, *words: str, **env: str) -> Script:
+    return Script(torch_process(), folder, *words, env=_environment(**env))
+
+
 class Gang:
     """Two ranks of `train.py` with the environment that a launcher gives them."""
 
     def __init__(self, folder: Path, *words: str, second: dict[str, str] | None = None) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as server:
-            port = server.getsockname()[1]
-        common = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        common = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
+        common["MASTER_PORT"] = str(free_port())
         self.ranks = []
         for rank in (0, 1):
-            env = _environment(**common, RANK=str(rank), LOCAL_RANK=str(rank), **((second or {}) if rank else {}))
-            command = [sys.executable, "train.py", *SMALL, *words]
-            with (folder / f"err-{rank}").open("w") as err:
-                process = subprocess.Popen(command, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=err, text=True)
-            self.ranks.append(process)
+            env = {**common, "RANK": str(rank), "LOCAL_RANK": str(rank), **((second or {}) if rank else {})}
+            self.ranks.append(_script(folder, "train.py", *SMALL, *words, **env))
 
     def lines(self) -> Iterator[str]:
-        assert self.ranks[0].stdout is not None
         yield from self.ranks[0].stdout
+
+    def errors(self) -> list[str]:
+        return [script.err.read_text() for script in self.ranks]
 
     def end(self) -> list[int]:
         """Exit codes; the output that nobody read yet is dropped."""
         try:
-            for process in self.ranks:
-                process.communicate(timeout=LIMIT)
+            return [script.process.wait(LIMIT) for script in self.ranks]
         finally:
-            for process in self.ranks:
-                process.kill()
-                process.wait()
-        return [process.returncode for process in self.ranks]
+            for script in self.ranks:
+                script.close()
 
 
 def _asked_to_stop(folder: Path) -> dict[str, str]:
@@ -127,7 +136,7 @@ def test_ddp_alone_learns_and_its_checkpoint_can_be_evaluated(folder, tmp_path):
     assert losses[60] < 0.8 * losses[10]
     copy(find("eval"), tmp_path / "eval")
     trained = _run(tmp_path / "eval", "eval.py", "--batches", "2", CHECKPOINT=str(folder / "checkpoints"))
-    untrained = _run(tmp_path / "eval", "eval.py", "--batches", "2", CHECKPOINT="")
+    untrained = _run_warm(tmp_path / "eval", "eval.py", "--batches", "2", CHECKPOINT="")
     assert "step 60: " in trained
     floor = _number(r"allows ([\d.]+)", trained)
     assert floor < _number(r"loss ([\d.]+)", trained) < 0.8 * _number(r"loss ([\d.]+)", untrained)
@@ -140,11 +149,11 @@ def test_a_gang_that_was_killed_ends_bit_for_bit_like_one_that_was_not(folder, t
     straight = Gang(tmp_path / "straight", *words)
     expected = _losses("".join(straight.lines()))
     assert straight.end() == [0, 0]
-    assert [(tmp_path / "straight" / f"err-{rank}").read_text() for rank in (0, 1)] == ["", ""]
+    assert straight.errors() == ["", ""]
 
     broken = Gang(folder, *words)
     next(line for line in broken.lines() if line.startswith("step   30"))
-    broken.ranks[1].send_signal(signal.SIGKILL)
+    broken.ranks[1].kill()
     codes = broken.end()
     assert codes[1] == -signal.SIGKILL
     # By an exception or, where gloo finds no way to raise one, by an abort.
@@ -178,13 +187,11 @@ def test_single_learns_and_continues_bit_for_bit(folder, tmp_path):
     losses = _losses(_run(tmp_path / "straight", *words))
     assert losses[1500] < 0.2 * losses[20]
 
-    command = [sys.executable, *words]
-    with subprocess.Popen(command, cwd=folder, env=_environment(), stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        next(line for line in process.stdout if line.startswith("step  120"))
-        process.kill()
-    assert process.returncode == -signal.SIGKILL
-    printed = _run(folder, *words)
+    killed = _script(folder, *words)
+    next(line for line in killed.stdout if line.startswith("step  120"))
+    killed.kill()
+    assert killed.end(LIMIT) == -signal.SIGKILL
+    printed = _run_warm(folder, *words)
     resumed_at = int(_number(r"continuing from step (\d+)", printed))
     assert resumed_at >= 100
     assert resumed_at % 100 == 0
