@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from generator.architecture import architecture_picture
@@ -254,8 +254,12 @@ PAGES: dict[str, Callable[[], str]] = {
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 when a page is stale")
-    check = parser.parse_args().check
-    pages = {HERE / name: page() for name, page in PAGES.items()}
+    return write(HERE, PAGES, parser.parse_args().check)
+
+
+def write(folder: Path, made: Mapping[str, Callable[[], str]], check: bool) -> int:
+    """Writes the pages that are stale, or only names them."""
+    pages = {folder / name: page() for name, page in made.items()}
     stale = [path for path, text in pages.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
     for path in stale:
         if check:

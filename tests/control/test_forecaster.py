@@ -61,7 +61,7 @@ def test_what_is_scored_was_forecast_by_the_progress_that_jobs_report(rig: Watch
     rig.submit(gpus=4)
     look(rig, FORECAST_AFTER)
     (event,) = rig.of("job.forecast")
-    assert 50 < event.data["p50"] - event.data["at"] <= event.data["p90"] - event.data["at"] < 120
+    assert 50 < event.data.p50 - event.data.at <= event.data.p90 - event.data.at < 120
 
 
 def test_what_was_said_is_scored_when_the_job_starts(rig: Watched) -> None:

@@ -258,7 +258,7 @@ OLD = (
 )
 def test_a_device_without_memory_is_a_reason_of_its_own(tail: str, told: str) -> None:
     ended = wire.RankExit(3, 1, None, 0.0)
-    found = verdict.judge_rank(ended, 17, f"step 1\n{tail}\n", oom_killed=False)
+    found = verdict.classify_exit(ended, 17, f"step 1\n{tail}\n", oom_killed=False)
     assert found.reason == "device_out_of_memory"
     assert found.detail.splitlines()[0] == f"rank 3 {told}"
     assert tail.splitlines()[-1] in found.detail
@@ -276,7 +276,7 @@ def test_a_device_without_memory_is_a_reason_of_its_own(tail: str, told: str) ->
 )
 def test_a_program_that_died_of_something_else_did_not_run_out_of_device_memory(tail: str) -> None:
     ended = wire.RankExit(3, 1, None, 0.0)
-    assert verdict.judge_rank(ended, 17, tail, oom_killed=False).reason == "user_error"
+    assert verdict.classify_exit(ended, 17, tail, oom_killed=False).reason == "user_error"
 
 
 def test_descendants_are_the_same_with_and_without_the_kernels_lists(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,7 +32,8 @@ def test_the_server_is_asked_about_itself_before_the_commit() -> None:
 
     ada = Identity("ada", Token("1", "first", "ada", "", "admin", superuser=True, created_at=0.0))
     clock, store = SimpleNamespace(now=lambda: 0.0), SimpleNamespace(state=State)
-    leader = SimpleNamespace(clock=clock, store=store, track=None, local=False, site=site, look=look)
+    ingest = SimpleNamespace(expected_ends=dict)
+    leader = SimpleNamespace(clock=clock, store=store, track=None, local=False, site=site, look=look, ingest=ingest)
     body = SubmitBody.model_validate({"spec": {"name": "a", "run": "true"}, "dry_run": True})
     with pytest.raises(Refused):
         submit_job(body, cast(Leader, leader), ada, Response())

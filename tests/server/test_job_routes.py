@@ -248,6 +248,8 @@ def test_lists_page_through_everything_once(server: LiveServer) -> None:
         if before is None:
             break
     assert seen == ids[::-1]
+    for one in ids:
+        server.wait(one)
     assert server.job("paged")["id"] == ids[-1]
     assert server.job(str(page["jobs"][-1]["number"]))["id"] == ids[0]
 

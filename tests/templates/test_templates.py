@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from forked_script_kit import Script
 from gang_kit import free_port, torch_process
 from muster import wire
 from muster.cli.init import copy, find, templates
 from muster.core.parse import parse_job
-from script_kit import Script
 
 SOURCES = Path(__file__).parents[2] / "src"
 SMALL = ["--batch", "4", "--context", "32", "--dim", "64", "--layers", "2", "--characters", "20000", "--dropout", "0.1"]

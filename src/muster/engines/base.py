@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
-from muster.core.entities import NodeRole
+from muster.api.words import NodeRole
 from muster.core.errors import Problem
 from muster.core.resources import Resources
 from muster.core.seat import Seat as Seat

@@ -29,7 +29,7 @@ class Script:
         os.mkfifo(place / "out")
         self.err = place / "err"
         environment = {**env, _ERR: str(self.err)}
-        self.process: Started = warm.start("script_kit:run", words, place / "out", environment, folder)
+        self.process: Started = warm.start("forked_script_kit:run", words, place / "out", environment, folder)
         self.stdout: TextIO = (place / "out").open()
 
     def kill(self) -> None:
