@@ -18,6 +18,7 @@ from live import until
 from muster.train.checkpoint.s3_client import CheckpointS3
 from muster.train.errors import CheckpointError
 
+_TRIES = 4
 KEY, SECRET = "test-key", "test-secret-that-must-not-be-shown"
 
 
@@ -41,6 +42,17 @@ class S3Server:
         return {"AWS_ENDPOINT_URL": self.endpoint, "AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET}
 
     def start(self) -> None:
+        """Another process may take a port between its choice and its use: then with other ports."""
+        for _ in range(_TRIES):
+            self._start()
+            if until(self._settled, "the S3 server to answer, or to leave") == "answers":
+                return
+            log = (self.folder / "log").read_text()
+            assert "address already in use" in log, f"the S3 server left:\n{log[-2000:]}"
+            (self.folder / "log").unlink()
+        raise AssertionError("the S3 server found no free ports")
+
+    def _start(self) -> None:
         identity = {"name": "test", "credentials": [{"accessKey": KEY, "secretKey": SECRET}], "actions": ["Admin"]}
         (self.folder / "s3.json").write_text(json.dumps({"identities": [identity]}))
         (self.folder / "data").mkdir(exist_ok=True)
@@ -53,7 +65,6 @@ class S3Server:
         command = [self.binary, "-logtostderr=true", "server", *(f"-{name}={value}" for name, value in options.items())]
         with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log, cwd=self.folder)
-        until(self._answers, "the S3 server to answer")
 
     def stop(self) -> None:
         if self.process is not None:
@@ -71,17 +82,17 @@ class S3Server:
         self.client(name).request("PUT")
         return name
 
-    def _answers(self) -> bool:
+    def _settled(self) -> str:
         assert self.process is not None
         if self.process.poll() is not None:
-            raise AssertionError(f"the S3 server left:\n{(self.folder / 'log').read_text()[-2000:]}")
+            return "left"
         try:
             client = self.client("bucket-0", tries=1)
             client.request("PUT", accept=(409,))
             client.request("PUT", "written", body=b"it stores what it is given")
         except CheckpointError:
-            return False
-        return True
+            return ""
+        return "answers"
 
 
 @contextmanager

@@ -43,7 +43,7 @@ def test_a_members_job_gets_at_no_token_of_another_gang(server: LiveServer) -> N
     launcher = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
     gangs = [str(path) for path in below(server.home.parent, "gang.json")]
     assert gangs, "the gang's folder is elsewhere"
-    more = [*gangs, *map(str, Path("/tmp").glob("muster-*/workers/*/launch.json"))]
+    more = [*gangs, *map(str, Path("/tmp").glob(f"muster-*/workers/{held}*/launch.json"))]
     assert attack(server, eve, [pid, launcher], Path("/root"), more, project="vision", queue="vision") == []
     assert server.job(held)["phase"] == "running"
     server.post(f"/v1/jobs/{held}/stop", {"force": True})

@@ -52,8 +52,9 @@ def ls(
         if everything or phase:
             jobs = find(tuple(phase or ()), None if everything else limit)
         else:
-            jobs = [*find(UNFINISHED, limit), *find(FINISHED, min(limit, _RECENT))]
-            jobs = sorted(jobs, key=lambda job: job.number, reverse=True)[:limit]
+            both = [*find(UNFINISHED, limit), *find(FINISHED, min(limit, _RECENT))]
+            once = {job.id: job for job in both}  # one that ended in between is in both
+            jobs = sorted(once.values(), key=lambda job: job.number, reverse=True)[:limit]
     if json:
         emit({"jobs": [job.raw for job in jobs]})
     elif jobs:
