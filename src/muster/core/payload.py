@@ -45,18 +45,19 @@ class Payload:
         return (getattr(self, "name", None), getattr(self, "id", None))
 
     def to_doc(self) -> Doc:
-        """Its JSON."""
-        doc = {
+        """Its fields as JSON."""
+        return {
             name: getattr(self, name) if encode is None else encode(getattr(self, name))
             for name, encode, _ in self.CODING
         }
-        if self.VERSION > 1:
-            doc[VERSION] = self.VERSION
-        return doc
+
+    def to_log(self) -> Doc:
+        """Its JSON in the log, which names the version."""
+        return self.to_doc() if self.VERSION == 1 else {**self.to_doc(), VERSION: self.VERSION}
 
     @classmethod
     def from_doc(cls: type[P], doc: Doc) -> P:
-        """Inverse of `to_doc`, for JSON of this version. Raises KeyError, TypeError or ValueError."""
+        """Inverse of `to_log`, for JSON of this version. Raises KeyError, TypeError or ValueError."""
         try:
             return cls(*[doc[name] if decode is None else decode(doc[name]) for name, _, decode in cls.CODING])
         except KeyError:  # a field is missing, and has its default

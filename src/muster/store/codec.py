@@ -34,7 +34,7 @@ def loads(text: str | bytes) -> Any:
 
 def seal(data: Payload) -> tuple[Payload, str]:
     """An event's payload and its JSON. What UTF-8 can't encode (half a surrogate pair) becomes `?` in both."""
-    doc = data.to_doc()
+    doc = data.to_log()
     try:
         return data, to_json(doc).decode()
     except PydanticSerializationError:

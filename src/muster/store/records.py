@@ -65,7 +65,7 @@ class Failure:
         """Replacements for the events of a refused entry: kind, data and seq."""
         for event in self.recorded.events:
             refused = RecordRefused(event.kind, self.error.message)
-            yield refused.KIND, dumps(refused), event.seq
+            yield refused.KIND, dumps(refused.to_log()), event.seq
 
 
 def run_records(connection: Connection, entries: Sequence[Recorded]) -> list[Failure]:
