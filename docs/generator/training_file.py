@@ -15,15 +15,6 @@ ABOUT: Final = """\
 What `python -m muster.train config.yaml` reads: YAML, TOML or JSON. `key.key=value` on the command line changes a
 setting. Every mistake is told at once; `--check` only looks. [Training](training.md) says what the settings are for.
 
-```yaml
-task: language                # or package.module:Class
-steps: 300
-model: {shape: tiny}          # the task's own settings
-data: {batch: 32, sources: [{path: data}]}
-mesh: {dp: auto}
-optimizer: {lr: 1e-3}
-checkpoint: {every: 10m, keep: 3}
-```
 """
 FOLDERS: Final = ("train", "train/parallel")
 _WORD: Final = re.compile(r"\w+")
@@ -45,7 +36,7 @@ class Section:
 
 def training_file_page() -> str:
     known = dict(_sections())
-    parts = [generated("Training files", "src/muster/train"), ABOUT]
+    parts = [generated("Training files", "src/muster/train"), ABOUT, f"```yaml\n{_example()}```\n"]
     waiting, done = [("", "Config")], set[str]()
     while waiting:
         path, name = waiting.pop(0)
@@ -59,6 +50,12 @@ def training_file_page() -> str:
             below = f"{path}.{one.name}" if path else one.name
             waiting += [(below, word) for word in _WORD.findall(one.kind) if word in known and "`" in one.kind]
     return "".join(parts)
+
+
+def _example() -> str:
+    """The file in the docstring of `train/config.py`."""
+    told = ast.get_docstring(ast.parse((SOURCES / "train" / "config.py").read_text(encoding="utf-8"))) or ""
+    return "".join(f"{line[4:]}\n" for line in told.splitlines() if line.startswith("    "))
 
 
 def _table(section: Section) -> str:
