@@ -92,6 +92,7 @@ KIND_DOC: Final = 3  # argument: 0; then a JSON object with "type" and "time", z
 ROW_FIXED: Final = 24  # bytes of a row before its values
 DOC_MAX: Final = 1 << 20
 HEAD_MAX: Final = 1 << 20  # bytes of a batch's header
+PIECE_TIMES: Final = 64  # maximum moments of one piece of a log
 NAME_MAX: Final = 256
 SHAPES_MAX: Final = 4096
 
@@ -240,6 +241,7 @@ class Piece:
     stream: Stream
     offset: int
     data: bytes
+    times: tuple[tuple[int, float], ...] = ()  # of a log: offsets, and when the bytes from each of them on were written
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,6 +266,7 @@ class Batch:
             "command_seen": self.command_seen,
             "whole": self.whole,
             "pieces": [[p.rank, p.stream, p.offset, len(p.data)] for p in self.pieces],
+            "times": [p.times for p in self.pieces],
         }
         head = json.dumps(header).encode()
         return b"".join([struct.pack("<I", len(head)), head, *(p.data for p in self.pieces)])
@@ -277,12 +280,14 @@ class Batch:
                 raise ValueError(f"its header has {head_len} bytes, of at most {HEAD_MAX}")
             header = json.loads(body[4 : 4 + head_len])
             at, pieces = 4 + head_len, []
-            for rank, stream, offset, length in header["pieces"]:
+            times = header.get("times") or [()] * len(header["pieces"])  # older launchers don't send them
+            for (rank, stream, offset, length), written in zip(header["pieces"], times, strict=True):
                 if stream not in STREAMS or not all(isinstance(v, int) and v >= 0 for v in (rank, offset, length)):
                     raise ValueError(f"bad piece {[rank, stream, offset, length]}")
                 if at + length > len(body):
                     raise ValueError("the body is shorter than its header says")
-                pieces.append(Piece(rank, stream, offset, body[at : at + length]))
+                moments = tuple((int(start), float(moment)) for start, moment in written)
+                pieces.append(Piece(rank, stream, offset, body[at : at + length], moments))
                 at += length
             if at != len(body):
                 raise ValueError("the body is longer than its header says")
@@ -291,7 +296,7 @@ class Batch:
             ended = WorkerExit.from_dict(header["exit"]) if header["exit"] else None
             whole = header.get("whole") is True  # older launchers don't send it
             return cls(int(header["worker"]), header["state"], ended, tuple(pieces), int(header["command_seen"]), whole)
-        except (struct.error, KeyError, TypeError, UnicodeDecodeError, AttributeError, RecursionError) as error:
+        except (struct.error, LookupError, TypeError, OverflowError, AttributeError, RecursionError) as error:
             raise ValueError(f"not a batch: {error!r}") from error
 
 

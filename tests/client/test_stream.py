@@ -68,3 +68,16 @@ def test_of_a_bar_only_what_a_terminal_would_show_is_kept_and_it_is_seen_to_move
     now[0] += BAR_EVERY
     assert [line.text for line in lines.feed(1, 0, "\r 4%")] == [" 4%"]
     assert [line.text for line in lines.feed(1, 0, "\r99%\r100%\r\nnext\n")] == ["100%", "next"]
+
+
+@given(st.lists(st.text(alphabet="ab", max_size=3), max_size=20), st.lists(st.integers(0, 1000)))
+def test_a_line_has_the_time_at_which_it_was_begun_however_the_text_arrives(texts, cuts):
+    whole = "".join(f"{text}\n" for text in texts)
+    lines, found = Lines(), []
+    for begin, end in pairwise(sorted({0, len(whole), *(cut % (len(whole) + 1) for cut in cuts)})):
+        piece = whole[begin:end]
+        # Line N of the whole was written at the time N.
+        first = whole.count("\n", 0, begin)
+        times = [(number, float(first + number)) for number in range(piece.count("\n") + 1)]
+        found += lines.feed(1, 0, piece, times)
+    assert [line.time for line in found] == [float(number) for number in range(len(texts))]

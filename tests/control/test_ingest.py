@@ -289,3 +289,43 @@ def test_only_ranks_of_the_gang_report(rig: Rig) -> None:
     for rank in (4, 2**31 - 1):
         with pytest.raises(Invalid, match=f"no rank {rank}"):
             ingest.accept(job, 1, batch(Piece(rank, "log", 0, b"x")))
+
+
+def test_output_is_stored_with_the_times_at_which_its_lines_were_written(rig: Rig) -> None:
+    job, ingest = started(rig)
+    rig.clock.time = 5000.0
+    text = "één\ntwee\ndrie\nvier\n".encode()
+    middle = text.index(b"drie") + 2
+    # A moment within a line, or within a character, is that of its line; what lies in the future is not believed.
+    times = ((0, 100.0), (1, 100.5), (text.index(b"twee"), 200.0), (middle, 300.0), (text.index(b"vier"), 9e9))
+    ingest.accept(job, 1, batch(Piece(0, "log", 0, text, times)))
+    ingest.accept(job, 1, batch(Piece(0, "log", len(text), b"vijf\n")))
+    ingest.accept(job, 1, batch(Piece(0, "log", len(text), b"vijf\nzes\n", ((len(text) + 5, 4000.0),))))
+    stored = [(chunk.data.decode(), chunk.time) for chunk in rig.store.logs(job, 1, None, 0, 99)]
+    late = rig.clock.now()
+    assert stored == [
+        ("één\n", 100.5),
+        ("twee\n", 200.0),
+        ("drie\n", 300.0),
+        ("vier\n", late),
+        ("vijf\n", late),
+        ("zes\n", 4000.0),
+    ]
+    recent = [chunk.data for chunk in rig.store.logs(job, 1, None, 0, 99, since=3000.0)]
+    assert recent == [b"vier\n", b"vijf\n", b"zes\n"]
+
+
+@pytest.mark.parametrize(
+    "times", [[[0]], "x", [["a", 1.0]], [[0, None]], [[1e400, 1.0]], 7, [[0, 1.0]] * 2, [[[0, float("nan")]]]]
+)
+def test_times_that_make_no_sense_are_refused_or_not_believed(rig: Rig, times: object) -> None:
+    job, ingest = started(rig)
+    sent = batch(Piece(0, "log", 0, b"hello\n")).encode()
+    size = int.from_bytes(sent[:4], "little")
+    head = json.dumps({**json.loads(sent[4 : 4 + size]), "times": times}).encode()
+    body = len(head).to_bytes(4, "little") + head + sent[4 + size :]
+    try:
+        ingest.accept(job, 1, Batch.decode(body))
+    except ValueError:
+        return
+    assert [chunk.time for chunk in rig.store.logs(job, 1, None, 0, 9)] == [rig.clock.now()]

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from components import small_disk
 from ingest_kit import PATIENCE, wait_for
 from launcher_kit import LauncherFixture, launcher_fixture, read_exit
+from muster import wire
 from muster.masking import Masker
-from muster.runtime.segments import LogStore
+from muster.runtime.segments import TIMES, LogStore
 
 SMALL = "ab\n"  # few letters, so that secrets overlap each other and the cuts
 LIMIT = 8 * 4096
@@ -190,3 +191,21 @@ def test_a_full_disk_costs_no_output_and_no_rank(shop: LauncherFixture, relief: 
     first = lines.index("1")
     assert lines[first : first + 300_000] == [str(n) for n in range(1, 300_001)]
     assert lines[-10:] == [str(n) for n in range(1, 11)]
+
+
+def test_the_moments_of_output_that_was_not_shipped_yet_stay_few_and_in_order(tmp_path: Path, monkeypatch) -> None:
+    clock = iter(float(second) for second in range(1000, 1_000_000, 1))
+    monkeypatch.setattr("muster.runtime.segments.time.time", lambda: next(clock))
+    store = LogStore(tmp_path, LIMIT)
+    for _ in range(3 * TIMES):
+        store.append(b"line\n")
+    first, data = store.read(0, 1000)
+    found = store.times(first, first + len(data))
+    assert found[0] == (0, 1000.0)
+    assert list(found) == sorted(found)
+    assert all(abs(offset // 5 - (moment - 1000)) <= 8 for offset, moment in found), "a moment is that of its bytes"
+    assert len(store.times(0, store.end)) <= wire.PIECE_TIMES
+    store.ack(5000)
+    assert store.times(5000, 5001)[0][0] == 5000, "the moment of what is still to be shipped is kept"
+    assert not [offset for offset, _ in store.times(5100, store.end) if offset < 5100]
+    store.close()

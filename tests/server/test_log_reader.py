@@ -54,9 +54,17 @@ def job_of(store: Counting) -> Any:
     return next(iter(store.state().jobs.values()))
 
 
-def write(store: Counting, rank: int, start: int, data: bytes, keep: int | None = None, attempt: int = 1) -> None:
+def write(
+    store: Counting,
+    rank: int,
+    start: int,
+    data: bytes,
+    keep: int | None = None,
+    attempt: int = 1,
+    time: float = 0.0,
+) -> None:
     job = job_of(store).id
-    streams = [StreamWrite(job, attempt, rank, "log", start, start + len(data), log=data, keep=keep)]
+    streams = [StreamWrite(job, attempt, rank, "log", start, start + len(data), log=data, keep=keep, time=time)]
 
     def propose(state: State) -> Entry:
         return Entry(streams=streams)
@@ -177,3 +185,20 @@ def test_who_has_seen_what_was_dropped_since_is_not_told_that_it_is_missing(stor
         seen += "".join(view["text"] for view in following.read(1 << 20)[0])
     assert seen.encode() == text
     assert any("dropped" in view for view in reader(store).read(1 << 20)[0])
+
+
+def test_the_last_lines_have_the_times_of_their_chunks_and_what_is_older_is_left_out(store: Counting) -> None:
+    at = 0
+    for number, text in enumerate([b"a\nb\n", b"c\n", b"d\nhalf", b" and half\ne\n"]):
+        write(store, 0, at, text, time=100.0 + number)
+        at += len(text)
+    (view,) = reader(store).tail(4)
+    assert (view["text"], view["times"]) == ("c\nd\nhalf and half\ne\n", [(0, 101.0), (1, 102.0), (2, 103.0)])
+    leader: Any = SimpleNamespace(store=store, log_limit=10_000_000)
+    since = LogReader(leader, job_of(store), 1, None, 0, since=102.0)
+    views, end = since.read(1 << 20)
+    assert end
+    assert [view["text"] for view in views] == ["d\nhalf", " and half\ne\n"], "nothing counts as missing"
+    assert [view["times"] for view in views] == [[(0, 102.0)], [(0, 103.0)]]
+    (view,) = LogReader(leader, job_of(store), None, None, 0, since=102.0).tail(99)
+    assert view["text"] == "d\nhalf and half\ne\n"

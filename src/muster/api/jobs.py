@@ -172,6 +172,7 @@ class LogChunkView(TypedDict):
     offset: NotRequired[int]  # not in the last lines of a rank
     end: int
     text: str
+    times: NotRequired[list[tuple[int, float]]]  # lines of the text, from 0, and when those from there on were written
     dropped: NotRequired[int]
 
 

@@ -60,7 +60,7 @@ def emit(document: Any) -> None:
 def line_doc(line: LogLine) -> dict[str, Any]:
     """A line of output for programs; `dropped` is set if the line stands for that many missing bytes."""
     missing = {"dropped": line.dropped} if line.dropped else {}
-    return {"attempt": line.attempt, "rank": line.rank, "text": line.text, **missing}
+    return {"attempt": line.attempt, "rank": line.rank, "text": line.text, "time": line.time, **missing}
 
 
 def note(*parts: str | tuple[str, str]) -> None:

@@ -122,9 +122,10 @@ def _logs(
     rank: int | None = None,
     attempt: int | None = None,
     tail: int | None = None,
+    since: float | None = None,
 ) -> AsyncGenerator[LogLine, None]:
     """Its output; see `Client.logs`."""
-    return watch_calls.logs(job.client, job.id, follow=follow, rank=rank, attempt=attempt, tail=tail)
+    return watch_calls.logs(job.client, job.id, follow, rank, attempt, tail, since)
 
 
 async def _why(job: JobData, /) -> WhyView:

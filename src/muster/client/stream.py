@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Final
@@ -41,6 +41,7 @@ class LogLine:
     rank: int
     text: str
     dropped: int = 0  # bytes of output that are missing here; the text says why
+    time: float | None = None  # when it was written, in seconds since 1970, by the clock of its node
 
 
 async def follow(
@@ -135,6 +136,7 @@ class Lines:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._open: dict[tuple[int, int], str] = {}
+        self._open_at: dict[tuple[int, int], float | None] = {}  # when the open line was begun
         self._shown: dict[tuple[int, int], float] = {}
         self._seen: dict[tuple[int, int], int] = {}  # offset up to which output was seen
         self._clock = clock
@@ -145,24 +147,30 @@ class Lines:
         seen, end = self._seen.get(key, 0), chunk.get("end", 0)
         self._seen[key] = max(seen, end)
         if not chunk.get("dropped"):
-            yield from self.feed(*key, chunk["text"])
+            yield from self.feed(*key, chunk["text"], chunk.get("times", ()))
         elif end > seen:
             if key in self._open:
                 yield from self._close(key)
             yield LogLine(*key, chunk["text"].rstrip("\n"), chunk["dropped"])
 
-    def feed(self, attempt: int, rank: int, text: str) -> Iterator[LogLine]:
-        """The lines that this piece completes."""
+    def feed(self, attempt: int, rank: int, text: str, times: Sequence[tuple[int, float]] = ()) -> Iterator[LogLine]:
+        """The lines that this piece completes; `times` as in `LogChunkView`."""
         for older in [key for key in self._open if key[0] < attempt]:
             yield from self._close(older)
         key = (attempt, rank)
+        begun, moments = self._open_at.pop(key, None), dict(times)
         *whole, rest = (self._open.pop(key, "") + text).split("\n")
-        yield from (LogLine(attempt, rank, _shown_text(line)) for line in whole)
+        moment = moments.get(0)
+        for number, line in enumerate(whole):
+            moment = moments.get(number, moment)
+            yield LogLine(attempt, rank, _shown_text(line), time=moment if number or begun is None else begun)
         if not rest:
             return
+        moment = moments.get(len(whole), moment)
+        self._open_at[key] = begun if not whole and begun is not None else moment
         if "\r" in rest and self._clock() - self._shown.get(key, float("-inf")) >= BAR_EVERY:
             self._shown[key] = self._clock()
-            yield LogLine(attempt, rank, _shown_text(rest))
+            yield LogLine(attempt, rank, _shown_text(rest), time=moment)
             rest = rest[rest.rfind("\r") + 1 :]
         self._open[key] = rest
 
@@ -172,8 +180,9 @@ class Lines:
             yield from self._close(key)
 
     def _close(self, key: tuple[int, int]) -> Iterator[LogLine]:
+        moment = self._open_at.pop(key, None)
         if text := _shown_text(self._open.pop(key)):
-            yield LogLine(*key, text)
+            yield LogLine(*key, text, time=moment)
 
 
 async def _connection(

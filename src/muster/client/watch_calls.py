@@ -72,10 +72,11 @@ async def watch(
     rank: int | None = None,
     attempt: int | None = None,
     tail: int | None = None,
+    since: float | None = None,
 ) -> AsyncGenerator[LogLine | J, None]:
     """Every line of output, and the job at every change of phase or attempt; the ended job is the last."""
     lines = Lines()
-    params = {"rank": rank, "attempt": attempt, "tail": tail}
+    params = {"rank": rank, "attempt": attempt, "tail": tail, "since": since}
     path = job_path(await _id_of(to, ref), "logs", "stream")
     async with aclosing(_follow(to, path, params, None)) as messages:
         async for message in messages:
@@ -99,10 +100,14 @@ async def logs(
     rank: int | None = None,
     attempt: int | None = None,
     tail: int | None = None,
+    since: float | None = None,
 ) -> AsyncGenerator[LogLine, None]:
-    """Lines of output, of every attempt in order unless one is given; with `follow`, until the job has ended."""
+    """Lines of output, of every attempt in order unless one is given; with `follow`, until the job has ended.
+
+    `since`: only what was written at this time or later, in seconds since 1970.
+    """
     if follow:
-        async with aclosing(watch(to, ref, rank, attempt, tail)) as items:
+        async with aclosing(watch(to, ref, rank, attempt, tail, since)) as items:
             async for item in items:
                 if isinstance(item, LogLine):
                     yield item
@@ -110,7 +115,7 @@ async def logs(
     lines, after = Lines(), None
     path = job_path(await _id_of(to, ref), "logs")
     while True:
-        page = await to._get(path, rank=rank, attempt=attempt, tail=tail, after=after)
+        page = await to._get(path, rank=rank, attempt=attempt, tail=tail, since=since, after=after)
         for chunk in page["chunks"]:
             for line in lines.take(chunk):
                 yield line

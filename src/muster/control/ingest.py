@@ -12,6 +12,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any, Protocol, TypeGuard
 
 from muster.control.clock import Clock
@@ -29,7 +30,7 @@ from muster.masking import Masker
 from muster.store.base import Entry, JobFilter, Record, RunPatch, SetAside, Store, StreamState, StreamWrite
 from muster.store.commit import GroupCommit
 from muster.track.holders import Holder
-from muster.wire import Batch, Command, Piece, Reply, Stream, WorkerExit
+from muster.wire import PIECE_TIMES, Batch, Command, Piece, Reply, Stream, WorkerExit
 
 _LATELY = 300.0  # seconds after which progress says nothing of the end any more: the program may hang
 _KEPT_ATTEMPTS = 4096  # attempts whose offsets are kept in memory
@@ -125,12 +126,11 @@ class Ingest:
         with attempt.lock:
             writes: list[StreamWrite] = []
             docs: list[tuple[int, dict[str, Any]]] = []
-            for piece in batch.pieces:
-                write, found = self._write(job_id, number, attempt, piece)
-                if write is not None:
-                    writes.append(write)
-                    docs.extend((piece.rank, doc) for doc in found)
             now = self._clock.now()
+            for piece in batch.pieces:
+                new, found = self._writes(job_id, number, attempt, piece, now)
+                writes += new
+                docs.extend((piece.rank, doc) for doc in found)
             patch = patch_of(
                 attempt.run, attempt.pace, number, writes, docs, lambda unit: self._expected_total(attempt, unit)
             )
@@ -257,17 +257,18 @@ class Ingest:
         with self._lock:
             self._attempts.pop((job_id, number), None)
 
-    def _write(
-        self, job_id: str, number: int, attempt: _Attempt, piece: Piece
-    ) -> tuple[StreamWrite | None, list[dict[str, Any]]]:
+    def _writes(
+        self, job_id: str, number: int, attempt: _Attempt, piece: Piece, now: float
+    ) -> tuple[list[StreamWrite], list[dict[str, Any]]]:
         known = attempt.streams.get((piece.rank, piece.stream), StreamState(0, {}))
         end = piece.offset + len(piece.data)
         if end <= known.acked:
-            return None, []
+            return [], []
         start = max(piece.offset, known.acked)
         data = piece.data[start - piece.offset :]
         if piece.stream == "log":
-            return StreamWrite(job_id, number, piece.rank, "log", start, end, log=data, keep=attempt.keep), []
+            made = StreamWrite(job_id, number, piece.rank, "log", start, end, log=data, keep=attempt.keep)
+            return _by_time(made, piece.times, now), []
         name = f"{piece.stream} of rank {piece.rank}"
         if start > known.acked:
             raise Invalid(f"The {name} goes on at {start}; the server has it up to {known.acked}.")
@@ -280,7 +281,21 @@ class Ingest:
         write = StreamWrite(
             job_id, number, piece.rank, piece.stream, start, end, columns=found.columns, shapes=found.shapes
         )
-        return write, found.docs
+        return [write], found.docs
+
+
+def _by_time(write: StreamWrite, times: Sequence[tuple[int, float]], now: float) -> list[StreamWrite]:
+    """A write of output, cut at the lines that were being written at these moments; `now` if none is known."""
+    moments = {0: now}  # by where in the write
+    for offset, moment in times[:PIECE_TIMES]:
+        if offset < write.end and moment > 0:
+            at = max(0, offset - write.start)
+            moments[write.log.rfind(b"\n", 0, at) + 1] = min(moment, now)
+    edges = sorted(moments)
+    return [
+        replace(write, start=write.start + at, end=write.start + end, log=write.log[at:end], time=moments[at])
+        for at, end in pairwise([*edges, len(write.log)])
+    ]
 
 
 def _aside(job_id: str, number: int, batch: Batch, writes: Sequence[StreamWrite], now: float) -> list[SetAside]:

@@ -11,13 +11,19 @@ from __future__ import annotations
 import os
 import threading
 import time
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
+from operator import itemgetter
 from pathlib import Path
 from typing import Final
+
+from muster import wire
 
 SEGMENTS: Final = 8
 MEMORY_LIMIT: Final = 8 << 20  # bytes per rank that are kept when the disk is full
 DISK_RETRY: Final = 1.0  # seconds
+TIMES: Final = 2048  # moments that are remembered of the bytes that were not shipped yet
+TIME_STEP: Final = 0.1  # seconds between two moments at first; doubled when there are too many
 LINE_MAX: Final = 64 << 10  # bytes by which a segment may exceed its size, to end with a line
 _NEWLINE: Final = 10
 
@@ -49,6 +55,8 @@ class LogStore:
         self._disk_from = 0.0  # monotonic time of the next attempt to write to disk
         self._acked = 0
         self._held = {True: 0, False: 0}  # bytes on disk, and in memory
+        self._times: list[tuple[int, float]] = []  # offsets, and when the bytes from each of them on were written
+        self._time_step = TIME_STEP
 
     def recover(self) -> None:
         """Loads what a dead launcher left."""
@@ -64,6 +72,7 @@ class LogStore:
 
     def append(self, data: bytes) -> None:
         with self._lock:
+            self._note_time()
             rest = memoryview(data)
             while rest:
                 rest = rest[self._write(rest) :]
@@ -86,15 +95,32 @@ class LogStore:
                 room -= len(parts[-1])
             return offset, b"".join(parts)
 
+    def times(self, start: int, end: int) -> tuple[tuple[int, float], ...]:
+        """When the bytes in this range were written: the first moment is that of `start`."""
+        with self._lock:
+            first = bisect_right(self._times, start, key=itemgetter(0)) - 1
+            found = self._times[max(0, first) : bisect_left(self._times, end, key=itemgetter(0))]
+            found = found[:: -(-len(found) // wire.PIECE_TIMES)] if found else []
+            return tuple((max(start, offset), moment) for offset, moment in found)
+
     def ack(self, offset: int) -> None:
         """Records that the server has everything before this offset."""
         with self._lock:
             self._acked = max(self._acked, offset)
+            del self._times[: max(0, bisect_right(self._times, self._acked, key=itemgetter(0)) - 1)]
 
     def close(self) -> None:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+    def _note_time(self) -> None:
+        now = time.time()
+        if self._times and abs(now - self._times[-1][1]) < self._time_step:
+            return
+        self._times.append((self.end, now))
+        if len(self._times) > TIMES:
+            self._times, self._time_step = self._times[::2], 2 * self._time_step
 
     def _write(self, data: memoryview) -> int:
         """Appends as much as fits into one segment and returns how much that was."""

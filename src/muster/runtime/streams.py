@@ -22,6 +22,9 @@ class Source(Protocol):
     def read(self, offset: int, limit: int, final: bool) -> tuple[int, bytes]:
         """Bytes from `offset`, or from the oldest that is left, with their offset. `final`: no more will be written."""
 
+    def times(self, start: int, end: int) -> tuple[tuple[int, float], ...]:
+        """When the bytes of this range were written, if the stream does not say so itself."""
+
     def end(self) -> int:
         """The offset after the last available byte."""
 
@@ -44,7 +47,9 @@ class Stream:
         if self.position < self._filled:
             return wire.Piece(self.rank, self.name, self.position, filler(self._filled - self.position))
         offset, data = self._source.read(self.position, limit, final)
-        return wire.Piece(self.rank, self.name, offset, data) if data else None
+        if not data:
+            return None
+        return wire.Piece(self.rank, self.name, offset, data, self._source.times(offset, offset + len(data)))
 
     def more_than(self, piece: wire.Piece | None) -> bool:
         """Whether anything is left to send after this piece."""
@@ -75,6 +80,9 @@ class LogSource:
         if len(data) >= limit and (whole := data.rfind(b"\n", len(data) - LINE_MAX) + 1):
             return start, data[:whole]  # complete lines, while more follows
         return start, data[: len(data) - _cut_short(data)] if len(data) > _CHARACTER_MAX else data
+
+    def times(self, start: int, end: int) -> tuple[tuple[int, float], ...]:
+        return self._store.times(start, end)
 
     def end(self) -> int:
         return self._store.end
@@ -118,6 +126,9 @@ class SpoolSource:
                 self._broken_at = offset
                 return offset, b""
             return offset, filler(min(damage.resume - offset, max(limit & ~7, _FILLER_BYTES)))
+
+    def times(self, start: int, end: int) -> tuple[tuple[int, float], ...]:
+        return ()  # its records have their own
 
     def end(self) -> int:
         end = self._reader.committed()

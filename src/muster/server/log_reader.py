@@ -50,9 +50,18 @@ class LogReader:
     Output that was already returned does not count as missing, even if it has been dropped since.
     """
 
-    def __init__(self, leader: Leader, job: Job, attempt: int | None, rank: int | None, after: int) -> None:
+    def __init__(
+        self,
+        leader: Leader,
+        job: Job,
+        attempt: int | None,
+        rank: int | None,
+        after: int,
+        since: float | None = None,
+    ) -> None:
         self._store: Store = leader.store
         self._job, self._attempt, self._rank, self.after = job.id, attempt, rank, after
+        self._since = since
         self._limit = limit_of(leader, job)
         self._sent: dict[Key, int] = {}  # end offset of what was returned
         self._written: dict[Key, int] = {}  # cache for one call
@@ -100,7 +109,9 @@ class LogReader:
         found: list[tuple[int, LogChunk]] = []
         bound: int | None = None  # later chunks wait for the next page: an attempt may have more before them
         for number in numbers:
-            some = self._store.logs(self._job, number, self._rank, self.after, _PAGE, before=bound, most=most)
+            some = self._store.logs(
+                self._job, number, self._rank, self.after, _PAGE, before=bound, since=self._since, most=most
+            )
             if some:
                 bound = some[-1].id + 1
                 found += [(number, chunk) for chunk in some]
@@ -109,7 +120,7 @@ class LogReader:
     def _views(self, attempt: int, chunk: LogChunk) -> Iterator[LogChunkView]:
         key = (attempt, chunk.rank)
         begin = self._sent.get(key, chunk.before)
-        if chunk.offset > begin:
+        if chunk.offset > begin and chunk.offset > chunk.before:
             # Its id covers everything sent before it: a client that stops here gets the following chunk next.
             yield {
                 "id": chunk.id - 1,
@@ -121,7 +132,7 @@ class LogReader:
                 "text": self._marker(chunk.rank, chunk.offset - begin, self._written_by(key)),
             }
         self._sent[key] = max(begin, chunk.end)
-        yield {
+        view: LogChunkView = {
             "id": chunk.id,
             "attempt": attempt,
             "rank": chunk.rank,
@@ -129,15 +140,27 @@ class LogReader:
             "end": chunk.end,
             "text": chunk.data.decode(errors="replace"),
         }
+        if chunk.time is not None:
+            view["times"] = [(0, chunk.time)]
+        yield view
 
     def _rank_tail(self, size: LogSize, lines: int, room: int) -> LogChunkView | None:
         """The last lines of a rank. Reads backwards, chunk by chunk, until it has the lines or they fill the room."""
         parts: list[bytes] = []
+        moments: list[tuple[int, float]] = []  # bytes from the end, and when those from there on were written
         found, total, before, newest = 0, 0, self.after + 1, None
         most = _FIRST_LOOK
         while found <= lines and total < room:
             page = self._store.logs(
-                self._job, size.attempt, size.rank, 0, _PAGE, before=before, most=min(most, room - total), last=True
+                self._job,
+                size.attempt,
+                size.rank,
+                0,
+                _PAGE,
+                before=before,
+                since=self._since,
+                most=min(most, room - total),
+                last=True,
             )
             if not page:
                 break
@@ -148,13 +171,21 @@ class LogReader:
                 parts += [chunk.data, marker]
                 found += chunk.data.count(b"\n") + bool(gap)
                 total += len(chunk.data) + len(marker)
+                moments += [(total, chunk.time)] if chunk.time is not None else []
             before, most = page[-1].id, max(2 * total, _SECOND_LOOK)
         if newest is None:
             return None
-        text = _last_lines(_newest_bytes(parts, room), lines).decode(errors="replace")
-        if not text:
+        shown = _last_lines(_newest_bytes(parts, room), lines)
+        if not shown:
             return None
-        return {"id": newest.id, "attempt": size.attempt, "rank": size.rank, "end": newest.end, "text": text}
+        return {
+            "id": newest.id,
+            "attempt": size.attempt,
+            "rank": size.rank,
+            "end": newest.end,
+            "text": shown.decode(errors="replace"),
+            "times": _line_times(shown, moments),
+        }
 
     def _written_by(self, key: Key) -> int:
         if key not in self._written:
@@ -169,6 +200,18 @@ class LogReader:
             limit = format_size(self._limit)
             why = f"past `log_limit` ({limit} of each rank) the first and the last part are kept"
         return f"[muster] {missing:,} bytes of the output of rank {rank} are missing here: {why}\n"
+
+
+def _line_times(text: bytes, moments: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
+    """Line numbers with their times, from times by their distance from the end, newest first."""
+    found: dict[int, float] = {}
+    line, at = 0, 0
+    for back, moment in reversed(moments):
+        begin = max(0, len(text) - back)
+        line += text.count(b"\n", at, begin)
+        at = begin
+        found[line] = moment  # of several within a line the last
+    return list(found.items())
 
 
 def _newest_bytes(parts: Sequence[bytes], room: int) -> bytes:

@@ -45,6 +45,7 @@ class StreamWrite:
     start: int
     end: int
     log: bytes = b""  # of a log stream: the bytes
+    time: float = 0.0  # of a log stream: when they were written, in seconds since 1970
     columns: dict[str, Column] = field(default_factory=dict)  # of a spool or host stream: its metrics, for the record
     shapes: dict[int, tuple[str, ...]] = field(default_factory=dict)  # every shape that the stream has declared so far
     keep: int | None = None  # bytes of a log that are kept: see `log_limit`
@@ -132,6 +133,7 @@ class LogChunk:
     data: bytes
     id: int  # increases in the order of arrival over all ranks of a job
     before: int = 0  # end of the previous chunk of the same rank: what lies between them was dropped
+    time: float | None = None  # when it was written, in seconds since 1970; None if an older release stored it
 
     @property
     def end(self) -> int:
@@ -245,10 +247,12 @@ class Store(Protocol):
         limit: int,
         *,
         before: int | None = None,
+        since: float | None = None,
         most: int | None = None,
         last: bool = False,
     ) -> list[LogChunk]:
         """Chunks with an id above `after` and below `before`, in order of arrival; newest first with `last`.
+        With `since`, only those that were written at this time or later.
 
         At most `limit` chunks, and at most `most` bytes unless the first chunk is larger. Nothing more is read.
         """

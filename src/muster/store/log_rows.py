@@ -52,7 +52,14 @@ class StoredChunks:
 
 
 def page(
-    job: str, attempt: int, rank: int | None, after: int, limit: int, before: int | None, last: bool
+    job: str,
+    attempt: int,
+    rank: int | None,
+    after: int,
+    limit: int,
+    before: int | None,
+    since: float | None,
+    last: bool,
 ) -> Select[Any]:
     """Chunks without their data, each with the end of the previous chunk of its rank."""
     older = tables.log_chunks.alias().c
@@ -68,6 +75,8 @@ def page(
     query = query.where(_chunks.job == job, _chunks.attempt == attempt, _chunks.id > after)
     if before is not None:
         query = query.where(_chunks.id < before)
+    if since is not None:
+        query = query.where(_chunks.time >= since)
     if rank is not None:
         query = query.where(_chunks.rank == rank)
     return query.order_by(_chunks.id.desc() if last else _chunks.id).limit(limit)
@@ -76,12 +85,13 @@ def page(
 def read(connection: Connection, query: Select[Any], most: int | None) -> list[LogChunk]:
     """The first chunks of a page that have `most` bytes together, but at least one."""
     rows = within(connection.execute(query), most, lambda row: int(row[3]))
-    data: dict[int, bytes] = {}
+    data: dict[int, tuple[bytes, float | None]] = {}
     for at in range(0, len(rows), _AT_ONCE):
         some = [row[0] for row in rows[at : at + _AT_ONCE]]
-        for id_, blob in connection.execute(select(_chunks.id, _chunks.data).where(_chunks.id.in_(some))):
-            data[id_] = blob
+        query = select(_chunks.id, _chunks.data, _chunks.time).where(_chunks.id.in_(some))
+        for row in connection.execute(query):
+            data[row.id] = (row.data, row.time)
     return [
-        LogChunk(rank, start, unpack(data[id_], length), id_, end_before)
+        LogChunk(rank, start, unpack(data[id_][0], length), id_, end_before, data[id_][1])
         for id_, rank, start, length, end_before in rows
     ]

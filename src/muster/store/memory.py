@@ -109,6 +109,7 @@ class MemoryStore(FoldStore):
         limit: int,
         *,
         before: int | None = None,
+        since: float | None = None,
         most: int | None = None,
         last: bool = False,
     ) -> list[LogChunk]:
@@ -116,6 +117,8 @@ class MemoryStore(FoldStore):
             ranks = self._logs.get((job_id, attempt), {})
             lists = ranks.values() if rank is None else [ranks.get(rank, [])]
             found = merge(*(window(one, after, before, last) for one in lists), key=attrgetter("id"), reverse=last)
+            if since is not None:
+                found = (chunk for chunk in found if chunk.time is not None and chunk.time >= since)
             return within(islice(found, limit), most, lambda chunk: len(chunk.data))
 
     def log_sizes(self, job_id: str) -> list[LogSize]:
@@ -250,7 +253,7 @@ class MemoryStore(FoldStore):
                 end_line(ListedChunks(chunks), write, self._marks.get(write))
             for start, data in parts(write):
                 self._last_chunk += 1
-                chunks.append(LogChunk(write.rank, start, bytes(data), self._last_chunk))
+                chunks.append(LogChunk(write.rank, start, bytes(data), self._last_chunk, time=write.time))
 
 
 def _copy(job: Job) -> Job:

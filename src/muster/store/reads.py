@@ -104,11 +104,13 @@ class SqlReads:
         limit: int,
         *,
         before: int | None = None,
+        since: float | None = None,
         most: int | None = None,
         last: bool = False,
     ) -> list[LogChunk]:
         with self._db.reading() as connection:
-            return log_rows.read(connection, log_rows.page(job_id, attempt, rank, after, limit, before, last), most)
+            page = log_rows.page(job_id, attempt, rank, after, limit, before, since, last)
+            return log_rows.read(connection, page, most)
 
     def log_sizes(self, job_id: str) -> list[LogSize]:
         streams = tables.streams.c

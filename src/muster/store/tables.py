@@ -33,7 +33,7 @@ from sqlalchemy import (
     text,
 )
 
-REVISION: Final = "0009"  # the newest in `migrations/versions`
+REVISION: Final = "0010"  # the newest in `migrations/versions`
 # The version of what events fold into. Raise it whenever they fold into more: older tables are rebuilt by `refold`.
 FOLD: Final = 3
 VERSION_TABLE: Final = "schema_version"  # not Alembic's default: other users of Alembic may share the database
@@ -163,6 +163,7 @@ log_chunks = Table(
     Column("start", BigInteger, nullable=False),  # offset in the stream
     Column("length", Integer, nullable=False),  # before compression
     Column("data", LargeBinary, nullable=False),
+    Column("time", Double),  # when it was written; NULL: stored by a release that did not say
     Index("log_chunks_by_attempt", "job", "attempt", "id"),
     Index("log_chunks_by_rank", "job", "attempt", "rank", "id"),
     sqlite_autoincrement=True,  # an id is never reused, even if the newest chunk was pruned

@@ -175,7 +175,8 @@ def _rollup_row(rollup: Rollup) -> Row:
 
 
 def _log_rows(write: StreamWrite) -> list[Row]:
-    return [(write.job, write.attempt, write.rank, start, len(data), pack(data)) for start, data in parts(write)]
+    own = (write.job, write.attempt, write.rank)
+    return [(*own, start, len(data), pack(data), write.time) for start, data in parts(write)]
 
 
 def _stream_row(write: StreamWrite, mark: Mark) -> Row:

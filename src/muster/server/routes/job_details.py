@@ -45,6 +45,7 @@ Tail = Annotated[
     int | None,
     Query(ge=0, le=100_000, description="only the last lines of each rank, of 1,024 ranks and 8 MiB at most"),
 ]
+Since = Annotated[float | None, Query(ge=0, le=2**53, description="only what was written since, in seconds of 1970")]
 ChunkId = Annotated[int, Query(ge=0, le=2**53)]
 
 
@@ -58,10 +59,11 @@ def logs(
     after: ChunkId = 0,
     limit: Annotated[int, Query(ge=1, le=8 << 20, description="bytes, roughly")] = 1 << 20,
     tail: Tail = None,
+    since: Since = None,
 ) -> LogPage:
     """Output in the order of arrival. `dropped` in a chunk is the number of missing bytes; its text says why."""
     job = find_job(leader, caller, ref)
-    reader = LogReader(leader, job, attempt, rank, after)
+    reader = LogReader(leader, job, attempt, rank, after, since)
     if tail is not None:
         chunks, end = reader.tail(tail), True
     else:
@@ -80,12 +82,13 @@ def logs_stream(
     rank: Small = None,
     after: ChunkId = 0,
     tail: Tail = None,
+    since: Since = None,
     last_event_id: Annotated[str | None, Header(max_length=20)] = None,
 ) -> StreamingResponse:
     """Streams output, changes of phase, and `end` when the job has ended and everything was sent."""
     job = find_job(leader, caller, ref)
     resumed = whole_number(last_event_id) or 0
-    reader = LogReader(leader, job, attempt, rank, max(after, resumed))
+    reader = LogReader(leader, job, attempt, rank, max(after, resumed), since)
     begin = [tail] if tail is not None and not resumed else []
     shown: list[Any] = [None]
 
