@@ -17,6 +17,7 @@ SET: Final = {
     "MUSTER_STORE": "the server's database; SQLite in the home folder if unset. Other users don't see what is in it",
     "MUSTER_SNAPSHOT": "`0`: `muster run` and `muster submit` keep no copy of the code",
     "MUSTER_MIRROR": "rank 0's reports also go to `wandb` or `tensorboard:FOLDER`; several with commas between",
+    "MUSTER_BELL": "`off`, or how long `muster run` must have watched a job for its end to ring the bell: `10s`",
     "MUSTER_RETRY_FOR": "how long commands wait for a server that does not answer: `60s`, `1h`",
     "MUSTER_SPOT_NOTICE": "a file whose presence means that the machine goes away soon: ranks are asked to save",
     "MUSTER_SCRATCH": "for launchers on a cluster's nodes: a local folder of the node",

@@ -75,12 +75,22 @@ class WhatIfView(TypedDict):
     offers: list[OfferView]
 
 
+class RunEstimate(TypedDict):
+    """What is known in advance about a run: seconds, and its price where one is set."""
+
+    p50: float | None  # from how long such jobs ran; None while too few have ended
+    p90: float | None
+    most: float | None  # its `max_duration`
+    per_hour: float | None  # of the whole gang: where it runs, else in the cheapest pool that it fits
+
+
 class JobForecast(TypedDict):
     id: str
     phase: Phase
     started_at: float | None
     forecast: ForecastView | None
     offers: list[OfferView]
+    estimate: RunEstimate
     engine_estimate: NotRequired[float | None]  # of a job that waits in the engine's own queue
 
 

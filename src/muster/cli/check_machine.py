@@ -22,6 +22,12 @@ from muster.cli.check import Check, Checker
 _DISK_WARN, _DISK_FAIL = 5e9, 2e8  # bytes
 _FILES_WARN = 4096  # a server holds a few for every job that it watches
 _PYTHON = (3, 11)
+# Where `--install-completion` writes for each shell, below the user's home.
+_COMPLETIONS: Final = {
+    "bash": ".bash_completions/muster.sh",
+    "zsh": ".zfunc/_muster",
+    "fish": ".config/fish/completions/muster.fish",
+}
 _SQLITE = (3, 35, 0)
 _SECONDS = 60  # maximum run time of a program that is asked for something
 
@@ -142,7 +148,30 @@ def gpus(home: Path) -> Iterator[Check]:
         yield Check("gpus", "ok", "; ".join(line.strip() for line in answer.splitlines() if line.strip()) or "none")
 
 
-CHECKS: Final[tuple[Checker, ...]] = (python, packages, home_folder, disk, sqlite, bash, open_files, torch, gpus)
+def completion(home: Path) -> Iterator[Check]:
+    """Whether the user's shell completes verbs, options and names of jobs."""
+    shell = Path(os.environ.get("SHELL", "")).name
+    if shell not in _COMPLETIONS:
+        return
+    if (Path.home() / _COMPLETIONS[shell]).exists():
+        yield Check("completion", "ok", f"{shell} completes verbs, options and job names")
+    else:
+        hint = "To complete verbs, options and job names with Tab: muster --install-completion"
+        yield Check("completion", "ok", f"{shell} is not set up for it", hint)
+
+
+CHECKS: Final[tuple[Checker, ...]] = (
+    python,
+    packages,
+    home_folder,
+    disk,
+    sqlite,
+    bash,
+    open_files,
+    torch,
+    gpus,
+    completion,
+)
 
 
 def _ask(command: list[str]) -> str | None:

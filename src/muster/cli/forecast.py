@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 import typer
 from rich.text import Text
 
-from muster.api.why import Calibration, ForecastList, ForecastView, JobForecast, OfferView, ScoreView
+from muster.api.why import (
+    Calibration,
+    ForecastList,
+    ForecastView,
+    JobForecast,
+    OfferView,
+    RunEstimate,
+    ScoreView,
+)
 from muster.cli import complete, format
 from muster.cli.call import Json, Usage
 from muster.cli.connect import client
 from muster.cli.node_history import seconds
 from muster.cli.output import emit, note, out, show_table, table
+from muster.client import Client, Job, MusterError
 
 _CUT = {
     "jobs": "jobs far behind were left out",
@@ -62,6 +71,33 @@ def show_offers(offers: Sequence[OfferView]) -> None:
         text += f"; open to it from {format.clock(one['opens_at'])} on" if one["opens_at"] else ""
         where = f"{one['pool']} ({one['engine']})"
         out().print(Text.assemble((f"  in pool {where}: ", "dim"), (text, "dim" if one["why_not"] else "")))
+
+
+def start_and_cost(to: Client, job: Job) -> str:
+    """When a job that was just submitted will start and what it will cost, as far as is known; empty if nothing is."""
+    try:
+        found = to.forecast(job.id, compare=False)
+    except MusterError:  # it is submitted, whatever becomes of the forecast
+        return ""
+    parts = []
+    if found["forecast"]:
+        parts.append(f"starts {when(found['forecast'])}")
+    elif found["phase"] == "starting" and not found.get("engine_estimate"):
+        parts.append("starts now")
+    elif found["phase"] != "queued":
+        parts.append(_sentence(found))
+    return "; ".join([*parts, *_cost(found["estimate"])])
+
+
+def _cost(known: RunEstimate) -> Iterator[str]:
+    price, p50, p90, most = known["per_hour"], known["p50"], known["p90"], known["most"]
+    if p50 is not None:
+        late = f", 9 times of 10 within {format.span(p90)}" if p90 is not None and p90 > p50 else ""
+        yield f"such jobs ran about {format.span(p50)}{late}"
+    if price is not None:
+        hours = [("about {:.2f}", p50), ("at most {:.2f} by its max_duration", most)]
+        sums = [text.format(price * seconds / 3600) for text, seconds in hours if seconds is not None]
+        yield ", ".join([f"{price:.2f} an hour", *sums])
 
 
 def _show_job(found: JobForecast) -> None:

@@ -7,12 +7,15 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
+from rich.console import Group
+from rich.table import Table
 from rich.text import Text
 
 from muster.api.words import PHASES, UNFINISHED
 from muster.cli import complete, format
 from muster.cli.call import Json, Usage
 from muster.cli.connect import client, for_each
+from muster.cli.live_screen import EVERY, watch_json, watch_screen
 from muster.cli.output import emit, note, phase_text, show_table, table
 from muster.client import Client, Job
 from muster.core.units import InvalidValue, parse_duration
@@ -38,30 +41,40 @@ def ls(
     ] = None,
     everything: Annotated[bool, typer.Option("--all", "-a", help="All there are, also those ended long ago.")] = False,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many.")] = 100,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it again and again, until Ctrl-C.")] = False,
+    every: Annotated[float, typer.Option(min=0.5, metavar="SECONDS", help="With --watch: the interval.")] = EVERY,
     json: Json = False,
 ) -> None:
     """List jobs: those that are not over, and the last few that are."""
     for one in phase or ():
         if one not in PHASES:
             raise Usage(f"--phase: got {one!r}.", f"Expected one of {', '.join(PHASES)}.")
-    with client() as to:
+    chosen = {"project": project, "queue": queue, "user": user, "name": name, "parent": parent}
 
-        def find(phases: tuple[str, ...], most: int | None) -> list[Job]:
-            return to.jobs(project=project, phase=phases, queue=queue, user=user, name=name, parent=parent, limit=most)
-
+    def find(to: Client) -> list[Job]:
         if everything or phase:
-            jobs = find(tuple(phase or ()), None if everything else limit)
+            return to.jobs(phase=tuple(phase or ()), limit=None if everything else limit, **chosen)
+        both = [
+            *to.jobs(phase=UNFINISHED, limit=limit, **chosen),
+            *to.jobs(phase=FINISHED, limit=min(limit, _RECENT), **chosen),
+        ]
+        once = {job.id: job for job in both}  # one that ended in between is in both
+        return sorted(once.values(), key=lambda job: job.number, reverse=True)[:limit]
+
+    with client() as to:
+        if watch and json:
+            watch_json(lambda: {"jobs": [job.raw for job in find(to)]}, every)
+        elif watch:
+            watch_screen(lambda: (Group(_head(), jobs_table(find(to))), False), every)
         else:
-            both = [*find(UNFINISHED, limit), *find(FINISHED, min(limit, _RECENT))]
-            once = {job.id: job for job in both}  # one that ended in between is in both
-            jobs = sorted(once.values(), key=lambda job: job.number, reverse=True)[:limit]
-    if json:
-        emit({"jobs": [job.raw for job in jobs]})
-    elif jobs:
-        _print_jobs(jobs)
-    else:
-        chosen = phase or project or queue or user or name or parent
-        note("No jobs", " match." if chosen else ". Submit one with `muster run`.")
+            jobs = find(to)
+            if json:
+                emit({"jobs": [job.raw for job in jobs]})
+            elif jobs:
+                show_table(jobs_table(jobs))
+            else:
+                only = phase or any(chosen.values())
+                note("No jobs", " match." if only else ". Submit one with `muster run`.")
 
 
 def stop(
@@ -111,7 +124,11 @@ def seconds(option: str, text: str) -> float:
         raise Usage(f"{option}: got {text!r}.", unfit.hint or "Expected a duration such as 30s, 5m or 1h30m.") from None
 
 
-def _print_jobs(jobs: list[Job]) -> None:
+def _head() -> Text:
+    return Text(f"{format.clock(time.time())}  Ctrl-C leaves", style="dim")
+
+
+def jobs_table(jobs: list[Job]) -> Table:
     now = time.time()
     made = table("id", "phase", "reason", "att", "progress", "nodes", "user", "age", right=("att", "progress", "age"))
     for job in jobs:
@@ -126,4 +143,4 @@ def _print_jobs(jobs: list[Job]) -> None:
             format.since(job.submitted_at, now),
         ]
         made.add_row(Text(job.id, style="bold"), phase_text(job.phase), reason, *cells)
-    show_table(made)
+    return made

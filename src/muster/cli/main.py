@@ -52,12 +52,30 @@ VERBS: Final = (
     Verb("queue", "muster.cli.queues:app", "List, show and create queues, and set their rules.", _PLATFORM),
     Verb("nodes", "muster.cli.nodes:app", "List nodes, drain them and put them back.", _PLATFORM),
     Verb("engines", "muster.cli.engines:app", "List the clusters that jobs run on, and how they are.", _PLATFORM),
+    Verb("top", "muster.cli.top:top", "Show nodes and jobs, live.", _PLATFORM),
     Verb("sim", "muster.cli.sim:sim", "Replay past work under other rules, nodes or loads, and compare.", _PLATFORM),
     Verb("events", "muster.cli.events:events", "Print the event log, which is the audit log.", _PLATFORM),
     Verb("backup", "muster.cli.backup:backup", "Copy all that the server keeps, while it runs.", _PLATFORM),
     Verb("project", "muster.cli.projects:app", "Projects, their members and their secrets.", _PEOPLE),
     Verb("token", "muster.cli.tokens:app", "Create, list and revoke access tokens.", _PEOPLE),
 )
+# What people type who come from other tools, and the verb here.
+OTHER_VERBS: Final = {
+    **dict.fromkeys(["cancel", "kill", "rm", "delete", "scancel", "abort", "terminate"], "stop JOB"),
+    **dict.fromkeys(["ps", "list", "jobs", "squeue", "qstat"], "ls"),
+    **dict.fromkeys(["sbatch", "launch", "apply", "create", "qsub"], "submit FILE"),
+    **dict.fromkeys(["srun", "start"], "run -- COMMAND"),
+    **dict.fromkeys(["describe", "show", "info", "get", "scontrol"], "status JOB"),
+    **dict.fromkeys(["log", "tail", "output"], "logs -f JOB"),
+    **dict.fromkeys(["restart", "continue", "requeue", "retry"], "resume JOB"),
+    **dict.fromkeys(["sinfo", "node", "hosts"], "nodes"),
+    **dict.fromkeys(["sacct", "history", "experiments"], "runs"),
+    **dict.fromkeys(["ssh", "shell", "enter"], "attach JOB"),
+    **dict.fromkeys(["validate", "lint"], "check FILE"),
+    "login": "token --help",
+    "explain": "why JOB",
+    "queues": "queue",
+}
 # Typer's usage errors have names that change between its versions; the base class of this public one covers them all.
 _UsageError: Final[type[Any]] = typer.BadParameter.__bases__[0]
 
@@ -120,6 +138,9 @@ def root(
 def _usage(error: Any, words: list[str]) -> int:
     path = error.ctx.command_path if error.ctx else "muster"
     document = {"code": "usage", "message": error.format_message(), "hint": f"See `{path} --help`."}
+    other = next((word for word in words if not word.startswith("-")), "")
+    if path == "muster" and other in OTHER_VERBS:
+        document |= {"message": f"There is no `muster {other}`.", "hint": f"Type `muster {OTHER_VERBS[other]}`."}
     load("muster.cli.output:show_error")(document, _json_wanted(words))
     return 2
 

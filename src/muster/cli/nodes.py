@@ -17,7 +17,7 @@ from muster.cli.output import emit, out, show_table, table
 
 app = group("List nodes, drain them and put them back; see what they were used for.")
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the node.", autocompletion=complete.nodes)]
-_HEALTH_STYLES = {"healthy": "green", "draining": "yellow", "suspect": "yellow", "quarantined": "red"}
+HEALTH_STYLES = {"healthy": "green", "draining": "yellow", "suspect": "yellow", "quarantined": "red"}
 
 
 @app.command()
@@ -62,7 +62,7 @@ def _list(pool: str | None, json: bool) -> None:
     engine = ("engine",) if several else ()
     made = table("name", *engine, "pool", "health", "cpus free", "memory free", "accelerators free", "jobs")
     for node in nodes:
-        health = Text(node["health"], style=_HEALTH_STYLES.get(node["health"], ""))
+        health = Text(node["health"], style=HEALTH_STYLES.get(node["health"], ""))
         health.append(f" ({node['why']})" if node["why"] else "")
         where = [node["engine"]] if several else []
         made.add_row(Text(node["name"], style="bold"), *where, node["pool"], health, *_free(node), _jobs(node))

@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.text import Text
 
 from muster.cli import complete
 from muster.cli.call import Json, Usage
 from muster.cli.connect import client, sees_our_files
 from muster.cli.lazy import load
-from muster.cli.output import emit, out
+from muster.cli.output import emit
 from muster.cli.run_words import command_line, is_job_file
 from muster.cli.watch import watch
 from muster.client.surroundings import surroundings
@@ -69,10 +68,10 @@ def run(
             raise
         if not detach:
             raise typer.Exit(watch(to, job, json))
-    if json:
-        emit(job.raw)
-    else:
-        out().print(Text.assemble("submitted ", (job.id, "bold"), (f"  see `muster logs -f {job.id}`", "dim")))
+        if json:
+            emit(job.raw)
+        else:
+            load("muster.cli.submit:show_submitted")(to, job, f"; see `muster logs -f {job.id}`")
 
 
 def _prepare(words: list[str], options: dict[str, Any], override: Sequence[str], local: bool) -> Any:

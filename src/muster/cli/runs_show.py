@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Annotated, Any
 
 import typer
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
@@ -15,11 +16,12 @@ from muster.api.numbers import number
 from muster.api.runs import RunAttempt, RunDetail, RunPage
 from muster.api.words import is_measurement
 from muster.cli import complete, format
-from muster.cli.call import Json
+from muster.cli.call import Json, Usage
 from muster.cli.connect import client
+from muster.cli.live_screen import EVERY, watch_screen
 from muster.cli.output import emit, out, phase_text, show_table, table
-from muster.cli.overlay import draw_curves
-from muster.client import Run
+from muster.cli.overlay import curves, draw_curves
+from muster.client import Client, Run
 
 _SHOWN = 12  # maximum parameters, attempts and so on; the rest is only counted
 _NOTES = 5
@@ -31,13 +33,21 @@ Row = tuple[str, Text]
 def show(
     ref: Annotated[str, typer.Argument(metavar="RUN", help="Id, number or name.", autocompletion=complete.jobs)],
     curve: Annotated[str | None, typer.Option("--curve", help="Draw this metric.")] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="With --curve: draw it again as it grows, until the run has ended.")
+    ] = False,
     everything: Annotated[
         bool, typer.Option("--all", "-a", help="Every parameter, package, attempt and note.")
     ] = False,
     json: Json = False,
 ) -> None:
     """Show everything that was captured of a run: what it was given, where it ran, and what came out."""
+    if follow and (curve is None or json):
+        raise Usage("--follow goes with --curve, and not with --json.", "Name the metric: --curve loss --follow.")
     with client() as to:
+        if follow and curve is not None:
+            _follow(to, ref, curve)
+            return
         page = to.run_page(ref)
         run = Run.from_view(page["run"], to)
         if (json or everything) and len(page["notes"]) >= _PAGE_NOTES:
@@ -49,6 +59,22 @@ def show(
         _print(run, page, everything)
         if curve is not None:
             draw_curves([run], curve)
+
+
+def _follow(to: Client, ref: str, curve: str) -> None:
+    """The curve and a line of the run's progress above it, drawn again until the run has ended."""
+    first = to.run(ref)
+
+    def look() -> tuple[Group, bool]:
+        run = to.run(first.id)
+        head = Text.assemble((run.id, "bold"), " ", phase_text(run.phase), "  ")
+        if run.source == "job":
+            head.append(format.progress_line(to.job(run.id).progress))
+        plot, notes = curves([run], curve, min(out().width, 120))
+        below = plot if plot is not None else Text("\n".join([*notes, "No values yet."]), style="dim")
+        return Group(head, below), run.final
+
+    watch_screen(look, EVERY, keep=True)
 
 
 def _print(run: Run, page: RunPage, everything: bool) -> None:

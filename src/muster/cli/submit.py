@@ -10,6 +10,7 @@ from rich.text import Text
 from muster.cli.call import Json, Usage
 from muster.cli.connect import client, sees_our_files
 from muster.cli.dry_run import show_accepted, show_refused
+from muster.cli.forecast import start_and_cost
 from muster.cli.output import emit, out, show_error
 from muster.cli.prepare import Prepared, from_file, parse_overrides
 from muster.cli.watch import watch
@@ -97,5 +98,11 @@ def _submitted(to: Client, one: Prepared, key: str | None, quiet: bool, snapshot
             show_error(error.to_dict(), as_json=False)
         return error
     if not quiet:
-        out().print(Text.assemble("submitted ", (job.id, "bold")))
+        show_submitted(to, job)
     return job
+
+
+def show_submitted(to: Client, job: Job, more: str = "") -> None:
+    """One line: the job, when it will start, and what it will cost."""
+    known = start_and_cost(to, job)
+    out().print(Text.assemble("submitted ", (job.id, "bold"), (f"  {known}" if known else "", "dim"), (more, "dim")))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+import os
 import select
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from queue import Empty, SimpleQueue
@@ -21,9 +24,11 @@ from muster.cli.output import emit, err, hint_of, note, phase_text
 from muster.cli.views import JsonView, PlainView, ScreenView, View
 from muster.client import Client, Job, LogLine, MusterError
 from muster.core.errors import Unavailable
+from muster.core.units import InvalidValue, parse_duration
 
 _TICK: Final = 0.1  # seconds between two reads of the inbox
 _BURST: Final = 500  # maximum items shown at once
+_BELL_AFTER: Final = 10.0  # seconds
 _INTERRUPTED: Final = 130  # the exit code that a shell expects after Ctrl-C
 
 # Items from the threads: output, the job, whether the server is there, an error, and None after all output.
@@ -34,6 +39,7 @@ def watch(to: Client, job: Job, json: bool) -> int:
     """Shows the job until it has ended or the user leaves it running; returns the exit code of the process."""
     on_screen = sys.stdout.isatty() and not json
     named = job.ranks > 1
+    begun = time.monotonic()
     view: View = JsonView() if json else ScreenView(named) if on_screen else PlainView(named)
     with _Interrupts(can_ask=on_screen and sys.stdin.isatty()) as interrupts:
         try:
@@ -53,6 +59,9 @@ def watch(to: Client, job: Job, json: bool) -> int:
         emit({"event": "end", "job": last.raw})
     else:
         _say_end(last, attempts)
+        if on_screen and time.monotonic() - begun >= _bell_after():
+            sys.stdout.write("\a")  # most terminals make it a sound or a notification
+            sys.stdout.flush()
     return _exit_code(last, attempts)
 
 
@@ -192,6 +201,15 @@ def _stop(to: Client, job: Job) -> None:
         to.stop(job.id)
     except MusterError as error:
         note(error.message)
+
+
+def _bell_after() -> float:
+    """Seconds of watching after which the end of the job rings the terminal's bell."""
+    text = os.environ.get("MUSTER_BELL") or ""
+    try:
+        return math.inf if text == "off" else parse_duration(text)
+    except InvalidValue:
+        return _BELL_AFTER
 
 
 def _say_end(job: Job, attempts: list[AttemptView]) -> None:

@@ -174,9 +174,10 @@ async def why(to: Anyone, /, ref: str | int, forecast: bool = True) -> WhyView:
     return await to._get(job_path(ref, "why"), forecast=forecast)
 
 
-async def forecast(to: Anyone, /, ref: str | int) -> JobForecast:
-    """When a queued job will start: {"id", "phase", "started_at", "forecast"}; forecast None: it is not queued."""
-    return await to._get(job_path(ref, "forecast"))
+async def forecast(to: Anyone, /, ref: str | int, compare: bool = True) -> JobForecast:
+    """When a queued job will start: {"id", "phase", "started_at", "forecast", "estimate"}; forecast None: it is not
+    queued. With `compare`, "offers" has the forecast for each pool, which takes the server longer."""
+    return await to._get(job_path(ref, "forecast"), compare=compare)
 
 
 async def attempts(to: Anyone, /, ref: str | int) -> list[AttemptView]:

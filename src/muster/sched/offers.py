@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Final
 
-from muster.api.why import OfferView
+from muster.api.why import OfferView, RunEstimate
+from muster.core.history import groups_of
 from muster.core.job import Job
 from muster.core.reasons import Reason
 from muster.core.spec import fewest_nodes
@@ -61,6 +63,22 @@ def offers(snapshot: Snapshot, job: Job) -> list[Offer]:
             continue
         found.append(_offer(snapshot, state, board, job, there, why_not))
     return sorted(found, key=lambda one: (one.forecast is None, _start(one), one.per_hour, one.pool))
+
+
+def run_estimate(state: State, job: Job) -> RunEstimate:
+    """How long the job will run by the history of such jobs, and what an hour of it costs."""
+    groups, most = groups_of(job.user, job.spec), job.spec.max_duration
+    p50 = p90 = None
+    if state.history.known:
+        limit = inf if most is None else most
+        p50, p90 = (min(state.history.quantile(groups, share), limit) for share in (0.5, 0.9))
+    if job.attempt is not None:
+        pools = {job.attempt.pool}
+    else:
+        fits = {pool for (pool, total), count in state.kinds.items() if count and total.holds(job.ask)}
+        pools = fits if job.spec.pool is None else fits & {job.spec.pool}
+    prices = [hourly(state, job, pool) for pool in pools]
+    return {"p50": p50, "p90": p90, "most": most, "per_hour": min(prices, default=0.0) or None}
 
 
 def _offer(snapshot: Snapshot, state: State, board: Board, job: Job, there: Job, why_not: str) -> Offer:

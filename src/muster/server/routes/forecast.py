@@ -13,7 +13,7 @@ from muster.core.errors import NotFound
 from muster.core.state import State
 from muster.sched.forecast import forecast_snapshot
 from muster.sched.likely_end import Ends
-from muster.sched.offers import offers
+from muster.sched.offers import offers, run_estimate
 from muster.sched.snapshot import Snapshot, take
 from muster.server.auth import Identity
 from muster.server.context import HEAVY, Caller, Leading, Ref, explainer_for, find_job
@@ -55,22 +55,30 @@ def scores(
 
 
 @router.get("/jobs/{ref}/forecast", openapi_extra=needs("viewer"))
-def job_forecast(ref: Ref, leader: Leading, caller: Caller) -> JobForecast:
+def job_forecast(
+    ref: Ref,
+    leader: Leading,
+    caller: Caller,
+    compare: Annotated[bool, Query(description="whether to forecast it for each pool, in `offers`")] = True,
+) -> JobForecast:
     """When a queued job will start; `forecast` is null for a job that does not wait."""
     job = find_job(leader, caller, ref)
     ends = leader.ingest.expected_ends()
-    snapshot = leader.look(lambda state: _snapshot(leader, state, job.id, ends))
+    snapshot, estimate = leader.look(
+        lambda state: (_snapshot(leader, state, job.id, ends), run_estimate(state, state.jobs.get(job.id, job)))
+    )
     answer: JobForecast = {
         "id": job.id,
         "phase": job.phase,
         "started_at": job.started_at,
         "forecast": None,
         "offers": [],
+        "estimate": estimate,
     }
     if snapshot is not None:
         live = next(one for one in snapshot.jobs if one.id == job.id)
         answer["forecast"] = forecast_snapshot(snapshot, [job.id])[job.id].to_dict()
-        answer["offers"] = [one.to_dict() for one in offers(snapshot, live)]
+        answer["offers"] = [one.to_dict() for one in offers(snapshot, live)] if compare else []
     elif job.reason is not None and job.phase == "starting":
         answer["engine_estimate"] = job.reason.data.get("starts_at")
     return answer
