@@ -6,7 +6,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # A machine may say that compiled modules are not to be kept; hundreds of processes would then compile them anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-kubernetes quick check bench docs site format components clean
+.PHONY: demo test test-kubernetes quick check bench docs site dist format components clean
 
 demo: .venv/.core
 	$(BIN)/muster demo --drill
@@ -42,6 +42,10 @@ site: .venv/.site
 	$(BIN)/python docs/generate.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	$(BIN)/python docs/generator/site_hooks.py site
+
+# The source distribution and the wheel, in dist/; tests/dist installs what this builds into an empty environment.
+dist: .venv/.dev
+	$(BIN)/python .ci/dist dist
 
 format: .venv/.dev
 	$(BIN)/ruff check --fix .

@@ -112,7 +112,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"muster {__version__}")
+        typer.echo(f"muster {load('muster.version:described')()}")
         raise typer.Exit
 
 
@@ -127,7 +127,7 @@ def root(
         Path | None, typer.Option(help="Certificates to trust, for a server elsewhere; else MUSTER_CA_FILE.")
     ] = None,
     _version: Annotated[
-        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+        bool, typer.Option("--version", help="Print the version and its commit.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
     CALL.url, CALL.home, CALL.ca_file = url, home, ca_file
