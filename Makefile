@@ -43,7 +43,7 @@ site: .venv/.site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	$(BIN)/python docs/generator/site_hooks.py site
 
-# The source distribution and the wheel, in dist/; tests/dist installs what this builds into an empty environment.
+# The source distribution and the wheel, in dist/; tests/release installs what this builds into an empty environment.
 dist: .venv/.dev
 	$(BIN)/python .ci/dist dist
 

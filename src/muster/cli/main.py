@@ -127,7 +127,8 @@ def root(
         Path | None, typer.Option(help="Certificates to trust, for a server elsewhere; else MUSTER_CA_FILE.")
     ] = None,
     _version: Annotated[
-        bool, typer.Option("--version", help="Print the version and its commit.", callback=_print_version, is_eager=True)
+        bool,
+        typer.Option("--version", help="Print the version and its commit.", callback=_print_version, is_eager=True),
     ] = False,
 ) -> None:
     CALL.url, CALL.home, CALL.ca_file = url, home, ca_file
