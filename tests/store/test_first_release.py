@@ -65,14 +65,14 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return url
 
 
-def copy(source: str, target: str) -> None:
-    """Makes the tables of revision 0001 and copies their rows."""
+def copy(source: str, target: str, revision: str = "0001") -> None:
+    """Makes the tables of a revision and copies their rows."""
     old, new = sqlalchemy.create_engine(source), sqlalchemy.create_engine(target)
     config = Config()
     config.set_main_option("script_location", str(Path(muster.store.__file__).parent / "migrations"))
     with old.connect() as reading, new.begin() as writing:
         config.attributes["connection"] = writing
-        command.upgrade(config, "0001")
+        command.upgrade(config, revision)
         made, there = sqlalchemy.MetaData(), sqlalchemy.MetaData()
         made.reflect(writing)
         there.reflect(reading)
