@@ -14,6 +14,7 @@ from starlette.responses import Response
 
 from muster.server.content import Served, declared, send, staged
 from muster.track.artifacts import Artifact
+from muster.track.blob_store import SMALL, Stage
 from muster.track.holders import of_user
 from muster.track.mlflow import files
 from muster.track.mlflow.context import MlflowContext
@@ -72,9 +73,15 @@ async def _download(
 
 async def _upload(request: Request, context: MlflowContext, path: str) -> Response:
     size, owner = declared(request), of_user(context.asker.user, ()).owner
-    where = await to_thread.run_sync(files.locate_for_write, context, path, size or 0)
+    # The right to write is checked before the body is read, unless it is small: then one thread does both.
+    small = size is not None and size <= SMALL
+    where = None if small else await to_thread.run_sync(files.locate_for_write, context, path, size or 0)
+
+    def store(stage: Stage) -> None:
+        files.upload(context, where or files.locate_for_write(context, path, size or 0), stage, size, owner)
+
     async with staged(request, context.track.blobs) as stage:
-        await to_thread.run_sync(files.upload, context, where, stage, size, owner)
+        await to_thread.run_sync(store, stage)
     return await _json({})
 
 
