@@ -36,6 +36,7 @@ GIVEN: Final = {
     "MUSTER_NODE": "name of the node",
     "MUSTER_CHECKPOINT_DIR": "where checkpoints go",
     "MUSTER_CHECKPOINT_KEEP": "how many stay",
+    "MUSTER_NEEDS_PREPARE": "id of the job `prepare` that it needed; one such name for each job of `needs`",
     "MUSTER_CHECKPOINT_EVERY": "seconds between saves, if the job file says so",
 }
 _NAME: Final = re.compile(r"\bMUSTER_[A-Z]+(?:_[A-Z]+)*\b")

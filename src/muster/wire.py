@@ -66,6 +66,7 @@ JOB: Final = "MUSTER_JOB"
 ATTEMPT: Final = "MUSTER_ATTEMPT"  # number, from 1
 NODE: Final = "MUSTER_NODE"
 GANG: Final = "MUSTER_GANG"  # marks every process of this worker, so that all of them can be found, and no others
+NEEDS_PREFIX: Final = "MUSTER_NEEDS_"  # and the name of a job that it needed, in capitals: its id
 RANK_DIR: Final = "MUSTER_RANK_DIR"
 CONTROL: Final = "MUSTER_CONTROL"
 CHECKPOINT_DIR: Final = "MUSTER_CHECKPOINT_DIR"

@@ -73,6 +73,11 @@ fixed_specs = st.builds(
     project=labels,
     queue=labels,
     pool=st.none() | labels,
+    needs=st.dictionaries(
+        st.from_regex(r"\A[a-z]([a-z0-9-]{0,9}[a-z0-9])?(\[[0-9]{1,4}\])?\Z"),
+        st.sampled_from(["succeeded", "ended", "failed"]),
+        max_size=3,
+    ),
     purpose=st.none() | text,
     workdir=st.none() | text.filter(bool),
     run=run,

@@ -85,6 +85,7 @@ def test_srun_of_one_task_a_gpu():
     assert spec.envs == {"WANDB_MODE": "offline"}
     assert (spec.slurm.account, spec.slurm.qos, spec.slurm.exclusive) == ("nlp", "high", True)
     assert spec.slurm.dependency == "afterok:12345"
+    assert any("`needs: [prepare]`" in one.became for one in imported("srun_per_gpu").notes)
     assert '[ "$RANK" != 0 ] || python prepare.py "it\'s $HOME"' in spec.run
     assert "bash -c ':; python train.py --rank $RANK --bs $((32 * WORLD_SIZE))'" in spec.run
     # What is in a document is text, but its variables are the shell's.

@@ -66,6 +66,7 @@ class JobView(TypedDict):
     progress: ProgressView | None
     purpose: str | None
     parent: str | None  # the job that it belongs to, by its id
+    needs: dict[str, str]  # the jobs that it starts after, by their ids → succeeded, ended or failed
     tags: dict[str, str]
     run: str
     workdir: str | None

@@ -112,6 +112,8 @@ def _rows(job: Job, attempts: list[AttemptView]) -> list[tuple[str, Text]]:
     rank = format_priority(job.priority)
     rows.append(("queue", Text(f"{job.queue} of project {job.project}, priority {rank}")))
     rows.append(("submitted", Text(f"by {job.user} at {format.clock(job.submitted_at)}")))
+    if job.needs:
+        rows.append(("needs", Text(", ".join(f"{name} ({outcome})" for name, outcome in job.needs.items()))))
     if job.parent:
         rows.append(("parent", Text(job.parent)))
     if job.tags:

@@ -10,8 +10,8 @@ from rich.text import Text
 from muster.cli.call import Json, Usage
 from muster.cli.connect import client, sees_our_files
 from muster.cli.dry_run import show_accepted, show_refused
-from muster.cli.output import emit, out, show_error
-from muster.cli.prepare import Prepared, from_file, parse_overrides
+from muster.cli.output import emit, note, out, show_error
+from muster.cli.prepare import Prepared, check_circle, from_file, needed_here, parse_overrides
 from muster.cli.watch import watch
 from muster.client import Client, Job, MusterError
 from muster.core.errors import Refused
@@ -37,15 +37,20 @@ def submit(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Submit job files. Nothing is sent unless every file is in order."""
+    """Submit job files. Nothing is sent unless every file is in order; those that need each other are accepted
+    together."""
     if len(files) > 1 and (follow or key):
         raise Usage(f"{'--watch' if follow else '--key'} is for one job file, {len(files)} were given.", "Give one.")
     with client() as to:
         jobs = _prepare(files, parse_overrides(override or ()), sees_our_files(to))
+        check_circle(jobs)
         if dry_run:
             _check(to, jobs, json)
             return
-        results = [_submitted(to, one, key, json and not follow, not no_snapshot) for one in jobs]
+        if any(needed_here(one, jobs) for one in jobs):
+            results = _submitted_together(to, jobs, json, not no_snapshot)
+        else:
+            results = [_submitted(to, one, key, json and not follow, not no_snapshot) for one in jobs]
         if follow and isinstance(results[0], Job):
             raise typer.Exit(watch(to, results[0], json))
     if json:
@@ -73,7 +78,9 @@ def _check(to: Client, jobs: list[Prepared], json: bool) -> None:
     refused = False
     for one in jobs:
         try:
-            answer = to.check(one.spec, inherit=False)
+            here = needed_here(one, jobs)
+            needs = {name: outcome for name, outcome in one.spec.needs.items() if name not in here}
+            answer = to.check(one.spec.model_copy(update={"needs": needs}), inherit=False)
         except Refused as error:
             refused, document = True, error.to_dict()
             if json:
@@ -84,9 +91,30 @@ def _check(to: Client, jobs: list[Prepared], json: bool) -> None:
             if json:
                 emit({**answer, "accepted": True, "source": one.source})
             else:
-                show_accepted(one.source, one.spec.name, answer)
+                show_accepted(one.source, one.spec.name, answer, here)
     if refused:
         raise typer.Exit(1)
+
+
+def _submitted_together(to: Client, jobs: list[Prepared], quiet: bool, snapshot: bool) -> list[Job | MusterError]:
+    results: list[Job | MusterError] = []
+    answers = to.submit_many([one.spec for one in jobs], snapshot=snapshot, inherit=False, together=True)
+    for one, answer in zip(jobs, answers, strict=True):
+        if isinstance(answer, MusterError):
+            results.append(answer)
+            if not quiet:
+                note(f"{one.source}:")
+                show_error(answer.to_dict(), as_json=False)
+        else:
+            results.append(job := to.job(answer["id"]))
+            if not quiet:
+                _say(job)
+    return results
+
+
+def _say(job: Job) -> None:
+    after = f", after {', '.join(job.needs)}" if job.needs else ""
+    out().print(Text.assemble("submitted ", (job.id, "bold"), after))
 
 
 def _submitted(to: Client, one: Prepared, key: str | None, quiet: bool, snapshot: bool) -> Job | MusterError:
@@ -97,5 +125,5 @@ def _submitted(to: Client, one: Prepared, key: str | None, quiet: bool, snapshot
             show_error(error.to_dict(), as_json=False)
         return error
     if not quiet:
-        out().print(Text.assemble("submitted ", (job.id, "bold")))
+        _say(job)
     return job

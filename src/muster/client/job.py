@@ -64,6 +64,11 @@ class JobData:
         return self.raw.get("parent")
 
     @property
+    def needs(self) -> dict[str, str]:
+        """The jobs that it starts after, by their ids, and how each has to end. Empty from a server without needs."""
+        return self.raw.get("needs") or {}
+
+    @property
     def final(self) -> bool:
         return self.phase in FINAL
 

@@ -9,6 +9,7 @@ from muster.core.job import Job
 from muster.core.spec import ranks_per_node, sections
 from muster.core.state import State
 from muster.engines.base import GangLaunch, WorkerReport
+from muster.wire import NEEDS_PREFIX
 
 GANG_GRACE = (
     5.0  # seconds of grace for the rest of a broken gang: its collectives can't finish, so there is nothing to save
@@ -77,6 +78,15 @@ def strays(state: State, reports: Iterable[WorkerReport]) -> list[Action]:
     return list(actions.values())
 
 
+def _needs_envs(job: Job) -> dict[str, str]:
+    """`MUSTER_NEEDS_PREPARE=prepare-12`: the jobs that it needed, by their names."""
+    found: dict[str, str] = {}
+    for needed, _ in job.needs:
+        name = NEEDS_PREFIX + needed.rpartition("-")[0].upper().replace("-", "_")
+        found[name] = f"{found[name]} {needed}" if name in found else needed
+    return found
+
+
 def gang_of(job: Job, token: str) -> GangLaunch:
     """The launch of the job's current attempt."""
     assert job.attempt is not None
@@ -89,7 +99,7 @@ def gang_of(job: Job, token: str) -> GangLaunch:
         nproc=ranks_per_node(spec),
         run=spec.run,
         workdir=spec.workdir or "",
-        envs=spec.envs,
+        envs={**spec.envs, **_needs_envs(job)} if job.needs else spec.envs,
         secrets=spec.secrets,
         token=token,
         checkpoint_keep=spec.checkpoint.keep,

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Unpack
+from typing import Any, Final, Literal, Unpack
 
+from muster.api.words import UNFINISHED
 from muster.control.admission import CHECKS, LIVE_CHECKS, NODE_CHECKS, Check, Context, Files, Site
 from muster.control.admission.files import NO_FINDINGS, FileFindings
-from muster.core.errors import Invalid, NotFound, Refused
+from muster.control.needs import New, check_needs, find_needs, in_order
+from muster.core.errors import Invalid, MusterError, NotFound, Refused
 from muster.core.event import Event
 from muster.core.history import groups_of
 from muster.core.job import Job
@@ -17,9 +20,10 @@ from muster.core.payload import Payload
 from muster.core.reasons import Reason, reason
 from muster.core.spec import JobSpec
 from muster.core.state import State
-from muster.store.base import Entry, Proposal, Record, Rows, Store
+from muster.store.base import Entry, JobFilter, Proposal, Record, Rows, Store
 
 Outcome = Literal["succeeded", "failed", "stopped"]
+_ALIKE: Final = 6  # jobs of one name that are looked for: a message lists five
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,21 +47,31 @@ def context(
     def has_secret(project: str, name: str) -> bool:
         return store.secret(project, name) is not None
 
-    def project_of(job_id: str) -> str | None:
-        job = store.job(job_id)
-        return job.project if job is not None else None
+    def job(job_id: str) -> Job | None:
+        return state.jobs.get(job_id) or store.job(job_id)
 
-    return Context(state, user, has_secret, local, file_findings=file_findings, project_of=project_of, **site)
+    def named(project: str, name: str) -> list[Job]:
+        living = store.jobs(JobFilter(projects=[project], phases=UNFINISHED, name=name, limit=_ALIKE))
+        return living or store.jobs(JobFilter(projects=[project], name=name, limit=1))
+
+    return Context(state, user, has_secret, local, file_findings=file_findings, job=job, named=named, **site)
 
 
-def admit(submission: Submission, context: Context, checks: Sequence[Check] = CHECKS) -> None:
-    """Runs the admission checks. Raises Refused with every reason against the job."""
+def admit(
+    submission: Submission, context: Context, checks: Sequence[Check] = CHECKS, new: New | None = None
+) -> dict[str, str]:
+    """Runs the admission checks. Raises Refused with every reason against the job.
+
+    Returns the ids of the jobs that it needs, with how each has to end. `new`: jobs of the same call, by name.
+    """
     asked = replace(context, trusted=True) if submission.trusted else context
     if not submission.spec.num_nodes:
         checks = [check for check in checks if check not in NODE_CHECKS]
     reasons = [found for check in checks if (found := check(submission.spec, asked)) is not None]
-    if reasons:
-        raise Refused(reasons)
+    needs, against = find_needs(submission.spec, asked, new or {}) if submission.spec.needs else ({}, [])
+    if reasons or against:
+        raise Refused([*reasons, *against])
+    return needs
 
 
 def submit(
@@ -80,29 +94,87 @@ def submit(
     file_findings = (files or Files()).look(submission.spec, submission.python) if local else NO_FINDINGS
 
     def propose(state: State) -> Entry:
-        spec, user = submission.spec, submission.user
+        user = submission.user
         if submission.key and (user, submission.key) in state.keys:
             return Entry()
-        admit(
-            submission, context(store, state, user, local, file_findings, **site), LIVE_CHECKS if admitted else CHECKS
-        )
-        number = state.next_number
-        submitted = JobSubmitted(
-            number,
-            spec.queue,
-            user,
-            spec if whole else spec.model_dump(mode="json"),
-            spec.name,
-            submission.key,
-            expected_run(state, user, spec),
-            submission.trusted,
-            dict(submission.code) if submission.code is not None else None,
-        )
-        job_id = f"{spec.name}-{number}"
-        event = Event(submitted, max(now, state.time), user, spec.project, job_id)
-        return Entry([event], rows=submission.rows(event), records=submission.records(job_id))
+        checks = LIVE_CHECKS if admitted else CHECKS
+        needs = admit(submission, context(store, state, user, local, file_findings, **site), checks)
+        return _entry(state, submission, state.next_number, needs, now, whole)
 
     return propose
+
+
+def submit_together(
+    store: Store,
+    submissions: Sequence[Submission],
+    now: float,
+    local: bool,
+    accepted: dict[int, Event],
+    refused: dict[int, MusterError],
+    **site: Unpack[Site],
+) -> Proposal:
+    """Accepts all of these jobs or none; they may need each other by name. Writes nothing if their keys were used.
+
+    By their position, `accepted` gets the event of each, or `refused` an error for each: its own, or that others were
+    refused.
+    """
+    files = Files()
+    findings = [files.look(one.spec, one.python) if local else NO_FINDINGS for one in submissions]
+    order, circle = in_order([one.spec for one in submissions])
+
+    def propose(state: State) -> Entry:
+        accepted.clear()
+        refused.clear()
+        if any(one.key and (one.user, one.key) in state.keys for one in submissions):
+            return Entry()
+        entries, new = list[Entry](), dict[str, dict[str, list[str]]]()
+        pending, number = Counter[tuple[str, str]](), state.next_number
+        for i in order:
+            one, names = submissions[i], new.setdefault(submissions[i].spec.project, {})
+            asked = context(store, state, one.user, local, findings[i], **site)
+            try:
+                needs = admit(one, replace(asked, pending=pending), new=names)
+                entries.append(_entry(state, one, number, needs, now))
+                accepted[i] = entries[-1].events[0]
+            except Refused as error:
+                refused[i] = error
+            names.setdefault(one.spec.name, []).append(f"{one.spec.name}-{number}")
+            pending.update((("user", one.user), ("project", one.spec.project)))
+            number += 1
+        refused.update({i: Refused([reason("needs_circle", name=submissions[i].spec.name)]) for i in circle})
+        if refused:
+            others = Refused([reason("submitted_together")])
+            refused.update({i: others for i in range(len(submissions)) if i not in refused})
+            return Entry()
+        return Entry(
+            [event for entry in entries for event in entry.events],
+            rows=[row for entry in entries for row in entry.rows],
+            records=[record for entry in entries for record in entry.records],
+        )
+
+    return propose
+
+
+def _entry(
+    state: State, submission: Submission, number: int, needs: Mapping[str, str], now: float, whole: bool = False
+) -> Entry:
+    """What accepts the job under this number."""
+    spec, user = submission.spec, submission.user
+    submitted = JobSubmitted(
+        number,
+        spec.queue,
+        user,
+        spec if whole else spec.model_dump(mode="json"),
+        spec.name,
+        submission.key,
+        expected_run(state, user, spec),
+        submission.trusted,
+        dict(submission.code) if submission.code is not None else None,
+        needs=dict(needs) or None,
+    )
+    job_id = f"{spec.name}-{number}"
+    event = Event(submitted, max(now, state.time), user, spec.project, job_id)
+    return Entry([event], rows=submission.rows(event), records=submission.records(job_id))
 
 
 def expected_run(state: State, user: str, spec: JobSpec) -> float | None:
@@ -168,10 +240,12 @@ def resume(
         if job.phase == "succeeded":
             raise Invalid(f"Job {job_id} has succeeded.", "Submit it again to run it once more.")
         allowed = trusted and job.trusted
-        admit(
-            Submission(job.spec, job.user, trusted=allowed),
-            context(store, state, job.user, local, file_findings, **site),
-        )
+        # Its needs have ids already: names may mean other jobs by now.
+        again = Submission(job.spec.model_copy(update={"needs": {}}), job.user, trusted=allowed)
+        asked = context(store, state, job.user, local, file_findings, **site)
+        admit(again, asked)
+        if unmet := check_needs(job, asked):
+            raise Refused(unmet)
         doc, spec = {**job.to_doc(), "trusted": allowed}, job.spec.model_dump(mode="json")
         resumed = JobResumed(doc, spec, reason("resumed", f"resumed by {actor}"))
         return Entry([_job_event(resumed, job, now, actor)])

@@ -131,6 +131,8 @@ def _canonical(entry: Entry) -> Any:
         if not isinstance(raw, Mapping):
             raise units.InvalidValue
         return read_free(raw)
+    if form == "needs":
+        return _needs(raw, entry)
     if form == "list":
         if isinstance(raw, Mapping):
             raise units.InvalidValue
@@ -156,6 +158,15 @@ def _fewest_and_most(raw: Mapping[Any, Any]) -> tuple[int, int]:
     if fewest < 1:
         raise units.InvalidValue("`min` is at least 1.")
     return fewest, most
+
+
+def _needs(raw: Any, entry: Entry) -> dict[str, str]:
+    if isinstance(raw, Mapping):
+        return {name: OUTCOMES.get(said, said) for name, said in _item_texts(raw, entry).items()}
+    names = raw if isinstance(raw, list | tuple) else [raw]
+    entry.raw = dict.fromkeys([as_text(name) for name in names], "succeeded")
+    entry.keys = tuple(entry.raw)
+    return dict(entry.raw)
 
 
 def _item_texts(items: Mapping[Any, Any], entry: Entry) -> dict[Any, str]:
@@ -210,6 +221,7 @@ def _keys(model: type[BaseModel], above: FieldPath = ()) -> dict[str, Field]:
     return {name: _NOTED[(*above, *path)] for name, path in accepted_names(model).items()}
 
 
+OUTCOMES: Final = {"afterok": "succeeded", "afterany": "ended", "afternotok": "failed"}  # as Slurm calls them
 _NOTED: Final = {field.path: field for field in _noted(JobSpec)}
 _SECTIONS: Final = {field.path: model for field in _NOTED.values() if (model := section_model(field.info))}
 _KEYS: Final = {(): _keys(JobSpec), **{path: _keys(model, path) for path, model in _SECTIONS.items()}}

@@ -104,6 +104,8 @@ class Job:
     claim: tuple[Seat, ...] = ()  # seats that are reserved for it until other gangs have left them
     code: str = ""  # digest of the snapshot of its `workdir`, if one was taken
     trusted: bool = False  # submitted or resumed by an administrator: it has the server's rights
+    needs: tuple[tuple[str, str], ...] = ()  # ids of the jobs that it needs, and how each has to end; see `core.needs`
+    awaits: tuple[str, ...] = ()  # those of them that are not over; while there are any, it may not start
 
     @property
     def final(self) -> bool:
@@ -153,6 +155,8 @@ class Job:
             "claim": [seat.to_doc() for seat in self.claim],
             "code": self.code,
             "trusted": self.trusted,
+            "needs": self.needs,
+            "awaits": self.awaits,
         }
 
     @classmethod
@@ -166,7 +170,8 @@ class Job:
             StopOrder(**{**stop, "reason": Reason.of(stop["reason"])}) if stop else None,
             CheckpointMark(**mark) if mark else None, doc["ran"], ask(spec), doc.get("expect"), doc.get("waited", 0.0),
             tuple(seat_from(seat) for seat in doc.get("claim", ())), doc.get("code", ""),
-            doc.get("trusted", False),
+            doc.get("trusted", False), tuple([(job, wanted) for job, wanted in doc.get("needs", ())]),
+            tuple(doc.get("awaits", ())),
         )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from muster.api.words import Phase
 from muster.core.job import Job, StopOrder
+from muster.core.needs import meet_needs
 from muster.core.payload import Doc, Payload, Seats, payload
 from muster.core.reasons import Reason
 from muster.core.spec import JobSpec, ask
@@ -22,6 +23,7 @@ class JobSubmitted(Payload):
 
     `key` is the idempotency key, `expect` the expected run time in seconds, `trusted` says that an administrator
     submitted it, `code` describes the snapshot of its `workdir`, and `template` names what it was made from.
+    `needs`: the ids of the jobs that it needs, and how each has to end. Those that were over by then had ended so.
     """
 
     number: int
@@ -34,6 +36,7 @@ class JobSubmitted(Payload):
     trusted: bool = False
     code: Doc | None = None
     template: str | None = None
+    needs: Doc | None = None
 
     def fold(self, state: State, event: Event, changes: Changes) -> None:
         spec = JobSpec.model_validate(self.spec)
@@ -42,6 +45,9 @@ class JobSubmitted(Payload):
             since=event.time, key=self.key, ask=ask(spec), expect=self.expect,
             code=(self.code or {}).get("tree", ""), trusted=self.trusted,
         )  # fmt: skip
+        if self.needs:
+            job.needs = tuple(self.needs.items())
+            job.awaits = tuple([needed for needed in self.needs if needed in state.jobs])
         if not spec.num_nodes:
             job.phase, job.started_at = "running", event.time
         state.add_job(job)
@@ -99,6 +105,7 @@ class JobResumed(Payload):
         job = Job.from_doc(self.doc, JobSpec.model_validate(self.spec))
         job.finished_at, job.stop, job.charges, job.not_before, job.ran, job.claim = None, None, {}, 0.0, 0.0, ()
         job.reason = self.reason
+        job.awaits = tuple([needed for needed, _ in job.needs if needed in state.jobs])
         job.phase, job.since = "running" if job.seatless else "queued", event.time
         if job.attempt is not None and not job.attempt.pool:  # a document of the first release
             job.attempt.pool = state.pool_of(job.attempt.workers)
@@ -160,6 +167,8 @@ class JobEnd(Payload):
         changes.touch(job)
         state.remove(job)
         state.learn(job)
+        if job.id in state.dependents:
+            meet_needs(state, job, event.time, changes)
 
 
 @payload("job.succeeded")

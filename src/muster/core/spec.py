@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field
 from muster.api.words import Kind as Kind
 from muster.core import units
 from muster.core.dump import to_yaml
+from muster.core.needs import Outcome
 from muster.core.notation import Notation
 from muster.core.resources import Resources
 from muster.core.rules import WorkClass
@@ -22,6 +23,7 @@ from muster.core.spec_types import (
     TEXT_MAX,
     DataName,
     EnvName,
+    JobName,
     Label,
     Seconds,
     TagName,
@@ -163,6 +165,16 @@ class JobSpec(_Canonical):
         Field(description="Id of the job that it is part of, such as the sweep of a trial. Both are of one project."),
         Notation("text", "the id of a job, such as `lr-sweep-12`", "lr-sweep-12"),
     ] = None
+    needs: Annotated[
+        dict[JobName, Outcome],
+        Field(description="Jobs of the project that must be over before it may start, by name or id: with "
+              "`needs: [prepare]` it starts when `prepare` has succeeded. In `{prepare: ended}` any end will do, and "
+              "`{prepare: failed}` is met if it did not succeed. A name means what it means when the job is submitted: "
+              "a job that is submitted in the same call, else the one that is not over, else the newest."),
+        Notation("needs", "a list of jobs such as `[prepare]`, or a mapping of jobs to `succeeded`, `ended` or "
+                "`failed`", "[prepare]", ("depends_on",),
+                item="the name or the id of a job, and `succeeded`, `ended` or `failed` for it"),
+    ] = {}  # fmt: skip
     purpose: Annotated[
         Text | None,
         Field(description="Why, in a sentence: the first entry of the logbook."),

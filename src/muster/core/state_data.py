@@ -21,6 +21,7 @@ from muster.core.entities.token import Token
 from muster.core.history import History, groups_of
 from muster.core.job import Attempt, Job, Worker
 from muster.core.journal import Journal
+from muster.core.needs import await_needs, leave_needs
 from muster.core.resources import Resources
 from muster.core.rules import Rules
 
@@ -65,6 +66,8 @@ class State:
     lines: dict[str, dict[str, None]] = field(default_factory=dict)  # queue name → ids of its queued jobs, unordered
     active: dict[str, None] = field(default_factory=dict)  # ids of jobs that hold resources, oldest first
     seatless: dict[str, None] = field(default_factory=dict)  # ids of jobs that run without nodes
+    dependents: dict[str, dict[str, None]] = field(default_factory=dict)  # job → ids of the queued jobs that await it
+    settled: dict[str, None] = field(default_factory=dict)  # ids of jobs that the next tick ends; see `sched.settle`
     keys: dict[tuple[str, str], str] = field(default_factory=dict)  # (user, idempotency key) → job; the newest ones
     live: Counter[tuple[str, str]] = field(default_factory=Counter)  # ("user" or "project", name) → unfinished jobs
     by_number: dict[int, str] = field(default_factory=dict)
@@ -86,6 +89,8 @@ class State:
             self._remember_key(job.user, job.key, job.id)
         if job.phase == "queued":
             self.enqueue(job)
+            if job.awaits:
+                await_needs(self, job)
         elif job.active:
             self.active[job.id] = None
             self.hold(job)
@@ -147,6 +152,8 @@ class State:
     def dequeue(self, job: Job) -> None:
         self.lines[job.queue].pop(job.id, None)
         job.claim = ()
+        if job.awaits:
+            leave_needs(self, job)
         self.journal.note("job", job.id)
 
     def hold(self, job: Job) -> None:

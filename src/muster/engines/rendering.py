@@ -6,7 +6,7 @@ A renderer is a pure function `render(request) -> Rendered`. `RENDERERS` lists t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from types import MappingProxyType
 from typing import Any, Final
@@ -54,7 +54,15 @@ def render_job(
     """Renders the job for a kind of engine. Raises MusterError for a job that can't be rendered."""
     if not spec.num_nodes:
         raise Invalid(f"{spec.name} has no nodes, so there is nothing to render.", "Render the jobs that it submits.")
-    return renderer(engine)(RenderRequest(spec, gang_of(spec, engine), form, settings))
+    made = renderer(engine)(RenderRequest(spec, gang_of(spec, engine), form, settings))
+    lost = _unexpressed(spec)
+    return replace(made, lost=[*made.lost, *lost]) if lost else made
+
+
+def _unexpressed(spec: JobSpec) -> list[str]:
+    """What Muster's server does before a job is handed to any engine, and no document can say."""
+    jobs = ", ".join(spec.needs)
+    return [f"`needs`: Muster waits for {jobs}; what is rendered starts when it is applied."] if jobs else []
 
 
 def renderer(engine: str) -> Render:

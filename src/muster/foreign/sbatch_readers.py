@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
+from typing import Final
 
 from muster.foreign.sbatch import Option
 from muster.foreign.sbatch_shape import RANK_NAMES, Message, Shape, Unconvertible, megabytes, seconds, whole
@@ -186,6 +187,20 @@ def _sequence(part: str) -> str:
     return f"$(seq {low} {step or 1} {high})" if dash else low
 
 
+def dependency(option: Option, given: Mapping[str, Option], shape: Shape) -> str:
+    needs: dict[str, str] = {}
+    for part in option.value.split(","):
+        kind, *jobs = part.split(":")
+        needs |= {job: _OUTCOMES.get(kind, "") for job in jobs or [""]}
+    if all(outcome and re.fullmatch(r"[a-z][a-z0-9-]*", job) for job, outcome in needs.items()):
+        shape.fields["needs"] = needs
+        return "needs"
+    became = into_section("dependency")(option, given, shape)
+    told = "is about jobs of Slurm. For one that is submitted to Muster write its name: `needs: [prepare]`."
+    shape.notes.append(Message(option.line, option.written, told))
+    return became
+
+
 def into_section(name: str) -> Reader:
     def read(option: Option, given: Mapping[str, Option], shape: Shape) -> str:
         if not re.fullmatch(r"[^\s-]\S*", option.value):
@@ -228,3 +243,6 @@ def chdir(option: Option, given: Mapping[str, Option], shape: Shape) -> str:
         raise Unconvertible("has a pattern of Slurm's in it: write `workdir` yourself.")
     shape.fields["workdir"] = option.value
     return "workdir"
+
+
+_OUTCOMES: Final = {"afterok": "succeeded", "afterany": "ended", "afternotok": "failed"}

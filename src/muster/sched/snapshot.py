@@ -77,7 +77,9 @@ def take(
     waiting = {queued.job.id: queued.job for queued in islice(order, most)}
     waiting.update({name: board.waiting.queued[name].job for name in jobs if name in board.waiting.queued})
     running = [state.jobs[name] for name in state.active]
-    chosen = [*running, *waiting.values()]
+    # Jobs that wait for others can only start if those are there too. Of the others that wait so, the first ones.
+    after = _with_needs(state, [*jobs, *islice((name for of in state.dependents.values() for name in of), most)])
+    chosen = list({job.id: job for job in (*running, *waiting.values(), *after)}.values())
     names = {group for job in (*chosen, *users) for group in groups_of(job.user, job.spec)}
     known = {name: table for name in sorted(names) if (table := state.history.groups.get(name)) is not None}
     fair = state.rules.between == "fair"
@@ -87,6 +89,17 @@ def take(
         {name: replace(account) for name, account in state.accounts.items()} if fair else {},
         len(board.waiting.queued) - len(waiting), ends or {},
     )  # fmt: skip
+
+
+def _with_needs(state: State, names: Iterable[str]) -> list[Job]:
+    """These jobs, and all that they wait for, directly or not."""
+    found, left = dict[str, Job](), [name for name in names if name in state.jobs]
+    while left:
+        job = state.jobs[left.pop()]
+        if job.id not in found:
+            found[job.id] = job
+            left += [name for name in job.awaits if name in state.jobs]
+    return sorted(found.values(), key=lambda job: job.number)
 
 
 def _node(node: Node) -> Node:

@@ -59,6 +59,7 @@ def job_view(job: Job, run: dict[str, Any], waits: Reason | None = None) -> JobV
         "checkpoint": cast(CheckpointMarkView, asdict(job.checkpoint)) if job.checkpoint else None,
         "progress": _progress(run, running=job.phase == "running"),
         "parent": spec.parent,
+        "needs": dict(job.needs),
         "purpose": spec.purpose,
         "tags": spec.tags,
         "run": spec.run,

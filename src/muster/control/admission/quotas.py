@@ -14,7 +14,7 @@ def check(spec: JobSpec, context: Context) -> Reason | None:
         ("project", spec.project, quota.jobs_per_project, f"project {spec.project!r} has"),
     )
     for kind, name, most, whose in limits:
-        used = live[(kind, name)] if most is not None else 0
+        used = live[(kind, name)] + context.pending.get((kind, name), 0) if most is not None else 0
         if most is not None and used >= most:
             message = f"{whose} {used:,} jobs that are not over, and may have {most:,}"
             hint = "Wait until some are over or stop some, or ask for a higher limit of the server."

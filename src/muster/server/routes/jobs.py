@@ -27,13 +27,13 @@ from muster.api.why import WhatIfView
 from muster.api.words import PHASES, Phase
 from muster.control.admission import Files, Site
 from muster.control.admission.files import NO_FINDINGS
-from muster.control.submit import Submission, admit, context, earlier, peek, resume, stop, submit
-from muster.core.errors import Conflict, Invalid, MusterError
+from muster.control.submit import Submission, admit, context, earlier, peek, resume, stop, submit, submit_together
+from muster.core.errors import Conflict, Invalid, MusterError, Refused
 from muster.core.event import Event
 from muster.core.job import Job
 from muster.core.job_events import JobSubmitted
 from muster.core.parse import parse_job
-from muster.core.reasons import Reason
+from muster.core.reasons import Reason, reason
 from muster.core.spec import JobSpec, dump_job
 from muster.core.state import State
 from muster.sched.snapshot import Snapshot, take
@@ -89,6 +89,7 @@ class BatchBody(BaseModel):
 
     jobs: list[BatchJob] = Field(max_length=10_000)
     defaults: dict[str, Any] | None = Field(None, description="for every job, as in a single submission")
+    together: bool = Field(False, description="accept all of them or none; they may need each other by name")
 
 
 class StopBody(BaseModel):
@@ -130,7 +131,9 @@ def submit_job(
 
 @router.post("/jobs/batch", openapi_extra=needs("member"))
 def submit_batch(body: BatchBody, leader: Leading, caller: Caller, python: Python = "") -> BatchAnswer:
-    """Accepts or refuses each job on its own; accepted jobs are durable on return."""
+    """Accepts or refuses each job on its own, or all `together`; accepted jobs are durable on return."""
+    if body.together:
+        return _together(body, leader, caller, python)
     state, now, site = leader.store.state(), leader.clock.now(), leader.site(caller, trusted=caller.superuser)
     known = earlier(leader.store, caller.user, [item.key for item in body.jobs if item.key])
     results: dict[int, BatchAccepted | BatchRefused] = {}
@@ -152,16 +155,33 @@ def submit_batch(body: BatchBody, leader: Leading, caller: Caller, python: Pytho
     for index, submission, future in pending:
         try:
             events = future.result() if future is not None else []
-            if events:
-                (event,) = events
-                assert isinstance(event.data, JobSubmitted)
-                results[index] = {"id": event.job, "number": event.data.number}
-            else:
-                job = _earlier(leader, caller, submission)
-                results[index] = {"id": job["id"], "number": job["number"]}
+            results[index] = _accepted(leader, caller, submission, events[0] if events else None)
         except MusterError as error:
             results[index] = {"error": error.to_dict()}
     return {"jobs": [results[index] for index in range(len(body.jobs))]}
+
+
+def _together(body: BatchBody, leader: Leader, caller: Identity, python: str) -> BatchAnswer:
+    """Accepts all jobs in one transaction, or refuses all: each with its own error, or because of the others."""
+    state, errors = leader.store.state(), dict[int, MusterError]()
+    submissions: list[Submission] = []
+    checked: dict[Code, Code] = {}
+    for index, item in enumerate(body.jobs):
+        try:
+            spec = parse_job(item.spec, source=f"job {index}", defaults=body.defaults)
+            caller.need(state, spec.project, "member")
+            submissions.append(_submission(leader, spec, caller, item.key, item.code, checked, python))
+        except MusterError as error:
+            errors[index] = error
+    accepted: dict[int, Event] = {}
+    if not errors:
+        site = leader.site(caller, trusted=caller.superuser)
+        now, local = leader.clock.now(), leader.local
+        leader.propose(submit_together(leader.store, submissions, now, local, accepted, errors, **site))
+    if errors:
+        others = Refused([reason("submitted_together")])
+        return {"jobs": [{"error": errors.get(index, others).to_dict()} for index in range(len(body.jobs))]}
+    return {"jobs": [_accepted(leader, caller, one, accepted.get(i)) for i, one in enumerate(submissions)]}
 
 
 @router.get("/jobs", dependencies=HEAVY, openapi_extra=needs("anyone"))
@@ -287,12 +307,21 @@ def _dry(leader: Leader, caller: Identity, submission: Submission, site: Site) -
     file_findings = Files().look(submission.spec, submission.python) if leader.local else NO_FINDINGS
 
     def look(state: State) -> tuple[Snapshot, Job, Callable[[Job], bool]]:
-        admit(submission, context(leader.store, state, caller.user, leader.local, file_findings, **site))
-        job = unsubmitted_job(state, submission.spec, caller.user, now)
-        return take(state, leader.controller.board, now, users=[job], ends=ends), job, sees(caller, state)
+        needs = admit(submission, context(leader.store, state, caller.user, leader.local, file_findings, **site))
+        job = unsubmitted_job(state, submission.spec, caller.user, now, needs)
+        return take(state, leader.controller.board, now, job.awaits, users=[job], ends=ends), job, sees(caller, state)
 
     snapshot, job, may_see = leader.look(look)
     return what_if(snapshot, job, may_see).to_dict()
+
+
+def _accepted(leader: Leader, caller: Identity, submission: Submission, event: Event | None) -> BatchAccepted:
+    """`event`: None if its key was used before."""
+    if event is not None:
+        assert isinstance(event.data, JobSubmitted)
+        return {"id": event.job, "number": event.data.number}
+    job = _earlier(leader, caller, submission)
+    return {"id": job["id"], "number": job["number"]}
 
 
 def _known(leader: Leader, submission: Submission) -> bool:

@@ -57,7 +57,8 @@ def why(
     if snapshot is not None:
         # Computed on a copy in this thread, so that no commit waits for it.
         there = Explainer.of(snapshot.new_state(), snapshot.now, sees=explainer.sees, ends=snapshot.ends)
-        answer["unblock"] = [one.to_dict() for one in unblock(there, there.board.waiting.queued[job.id])]
+        queued = there.board.waiting.queued.get(job.id)  # not there if it waits for other jobs
+        answer["unblock"] = [one.to_dict() for one in unblock(there, queued)] if queued is not None else []
         answer["forecast"] = forecast_snapshot(snapshot, [job.id])[job.id].to_dict()
         live = next(one for one in snapshot.jobs if one.id == job.id)
         answer["offers"] = [one.to_dict() for one in offers(snapshot, live)]
@@ -82,6 +83,9 @@ def _look(
         if cause is None and live is not None and live.seatless:
             cause = reason("no_nodes_needed")
         return _Found([cause] if cause else []), None, explainer
+    if live.awaits:
+        snapshot = take(state, explainer.board, explainer.now, [live.id], ends=ends) if forecast else None
+        return _Found(explainer.explain(live)), snapshot, explainer
     place = explainer.positions.ahead_of(live.id)
     first = (queued.job for queued in islice(explainer.positions.in_order(live.queue), min(place, _SHOWN_AHEAD)))
     ahead: list[JobAhead] = [
