@@ -109,6 +109,13 @@ class ClusterContract:
         assert server.wait(job)["phase"] == "succeeded", server.output(job)
         assert server.output(job) == f"{first}\n"
 
+    def test_every_task_of_an_array_has_its_index(self, rig: Rig, server: LiveServer, folder: Path) -> None:
+        shown = 'echo "$MUSTER_ARRAY_INDEX $SLURM_ARRAY_TASK_ID $SLURM_ARRAY_TASK_COUNT"'
+        array = server.submit(shown, workdir=str(folder), pool=rig.pool, name="tasks", array="3-5%2")["id"]
+        assert server.wait(array)["phase"] == "succeeded"
+        tasks = server.get("/v1/jobs", parent=array)["jobs"]
+        assert sorted(server.output(task["id"]) for task in tasks) == ["3 3 3\n", "4 4 3\n", "5 5 3\n"]
+
     def test_odd_names_and_arguments_pass_unharmed(self, rig: Rig, server: LiveServer, folder: Path) -> None:
         spec = {"envs": {"ODD": ODD}, "tags": {"odd": ODD}, "purpose": ODD}
         run = f"printf '%s|' \"$ODD\" {shlex.quote(ODD)}; printf '%s' '#SBATCH --x' $'\\n%b'"

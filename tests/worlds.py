@@ -129,7 +129,7 @@ class World:
 
     def submit(
         self, job: str, seconds: float, user: str = "ada", expect: float | None = None, save: float | None = None,
-        after: dict[str, str] | None = None, **spec: Any,
+        after: dict[str, str] | None = None, index: int | None = None, **spec: Any,
     ) -> str:  # fmt: skip
         queue = spec.setdefault("queue", next(iter(self.queues)))
         spec = {"name": "job", "run": "true", "project": self.queues[queue], **spec}
@@ -145,7 +145,7 @@ class World:
             self.saves[job] = save
         self.event(
             "job.submitted", job, project_of=parsed.project, number=self._made, name=parsed.name, queue=queue,
-            user=user, spec=parsed, key=None, expect=expect, needs=needs or None,
+            user=user, spec=parsed, key=None, expect=expect, needs=needs or None, index=index,
         )  # fmt: skip
         return job
 

@@ -58,7 +58,7 @@ def test_torchrun_on_two_nodes_is_left_to_the_launcher():
     assert spec.max_duration == 87_000
     assert spec.slurm.signal == 120
     assert spec.slurm.extra == ("--hint=nomultithread",)
-    assert spec.envs == {"SLURM_ARRAY_TASK_ID": "0"}
+    assert (spec.array, spec.envs) == ("0-9%2", {})
     lines = spec.run.splitlines()
     assert lines[0] == ". /etc/profile"
     assert "module purge" in lines
@@ -72,7 +72,6 @@ def test_torchrun_on_two_nodes_is_left_to_the_launcher():
     assert "scontrol" not in spec.run
     found = imported("torchrun_login_shell")
     assert "torchrun is taken out: Muster's launcher" in told(found.notes)
-    assert "-o envs.SLURM_ARRAY_TASK_ID=$i" in told(found.lost)
     assert "muster logs" in told(found.lost)
 
 
@@ -118,10 +117,10 @@ def test_an_array_of_small_jobs():
     spec = spec_of("cpu_array")
     assert spec.resources.cpus == 4
     assert spec.max_duration == 1800
-    assert spec.envs == {"SLURM_ARRAY_TASK_ID": "1"}
+    assert (spec.array, spec.envs) == ("1,5-9:2", {})
+    assert "SLURM_ARRAY_TASK_ID" in spec.run
     assert "--threads 4" in spec.run
     lost = told(found.lost)
-    assert "for i in 1 $(seq 5 2 9); do muster submit" in lost
     assert "--mem=0 asks for all memory" in lost
     assert "--time=99:00:00 stands after the first command" in lost
     assert "not-read" not in lost

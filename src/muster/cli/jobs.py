@@ -40,14 +40,17 @@ def ls(
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many.")] = 100,
     json: Json = False,
 ) -> None:
-    """List jobs: those that are not over, and the last few that are."""
+    """List jobs: those that are not over, and the last few that are. An array is one line; --parent lists its tasks."""
     for one in phase or ():
         if one not in PHASES:
             raise Usage(f"--phase: got {one!r}.", f"Expected one of {', '.join(PHASES)}.")
     with client() as to:
 
         def find(phases: tuple[str, ...], most: int | None) -> list[Job]:
-            return to.jobs(project=project, phase=phases, queue=queue, user=user, name=name, parent=parent, limit=most)
+            return to.jobs(
+                project=project, phase=phases, queue=queue, user=user, name=name, parent=parent, limit=most,
+                tasks=bool(everything or parent or name),
+            )  # fmt: skip
 
         if everything or phase:
             jobs = find(tuple(phase or ()), None if everything else limit)
@@ -79,7 +82,8 @@ def stop(
     def one(to: Client, ref: str) -> tuple[Mapping[str, Any], str]:
         job = to.stop(ref, patience, force)
         job = to.wait(job.id) if wait else job
-        return job.raw, f"{job.id} {'ended' if job.final else 'is stopping'}"
+        tasks = f": {format.tasks(job.array)}" if job.array else ""
+        return job.raw, f"{job.id} {'ended' if job.final else 'is stopping'}{tasks}"
 
     for_each("jobs", refs, one, json)
 
@@ -97,6 +101,8 @@ def resume(
 
     def one(to: Client, ref: str) -> tuple[Mapping[str, Any], str]:
         job = to.resume(ref, patience, say)
+        if job.array:
+            return job.raw, f"{job.id} is {job.phase} again: {format.tasks(job.array)}"
         start = f"from step {job.checkpoint['step']}" if job.checkpoint else "from the beginning: it has no checkpoint"
         return job.raw, f"{job.id} is {job.phase} again, {start}"
 
@@ -116,8 +122,8 @@ def _print_jobs(jobs: list[Job]) -> None:
     made = table("id", "phase", "reason", "att", "progress", "nodes", "user", "age", right=("att", "progress", "age"))
     for job in jobs:
         code = job.reason.code if job.reason and job.reason.code != "completed" else ""
-        reason = Text(code, style="dim")
-        where = (",".join(job.nodes) if job.placed else str(job.num_nodes)) if job.num_nodes else "-"
+        reason = Text(format.tasks(job.array) if job.array else code, style="dim")
+        where = (",".join(job.nodes) if job.placed else str(job.num_nodes)) if job.num_nodes and not job.array else "-"
         cells = [
             str(job.attempt),
             format.progress_cell(job.progress, job.phase == "running"),
@@ -125,5 +131,6 @@ def _print_jobs(jobs: list[Job]) -> None:
             job.user,
             format.since(job.submitted_at, now),
         ]
-        made.add_row(Text(job.id, style="bold"), phase_text(job.phase), reason, *cells)
+        index = f" [{job.index}]" if job.index is not None else f" [{job.array['indexes']}]" if job.array else ""
+        made.add_row(Text.assemble((job.id, "bold"), (index, "dim")), phase_text(job.phase), reason, *cells)
     show_table(made)

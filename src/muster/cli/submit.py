@@ -25,6 +25,9 @@ Overrides = Annotated[
 def submit(
     files: Annotated[list[str], typer.Argument(metavar="FILE", help="Job files; - reads one from standard input.")],
     override: Overrides = None,
+    array: Annotated[
+        str | None, typer.Option(metavar="INDEXES", help="Run it once for each index: 1-20, 0-9%4 or 3,5,9.")
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check everything, say where and when it would start, submit nothing.")
     ] = False,
@@ -42,7 +45,8 @@ def submit(
     if len(files) > 1 and (follow or key):
         raise Usage(f"{'--watch' if follow else '--key'} is for one job file, {len(files)} were given.", "Give one.")
     with client() as to:
-        jobs = _prepare(files, parse_overrides(override or ()), sees_our_files(to))
+        changes = {**parse_overrides(override or ()), **({"array": array} if array is not None else {})}
+        jobs = _prepare(files, changes, sees_our_files(to))
         check_circle(jobs)
         if dry_run:
             _check(to, jobs, json)
@@ -114,7 +118,8 @@ def _submitted_together(to: Client, jobs: list[Prepared], quiet: bool, snapshot:
 
 def _say(job: Job) -> None:
     after = f", after {', '.join(job.needs)}" if job.needs else ""
-    out().print(Text.assemble("submitted ", (job.id, "bold"), after))
+    tasks = f", {job.array['tasks']} tasks" if job.array else ""
+    out().print(Text.assemble("submitted ", (job.id, "bold"), tasks, after))
 
 
 def _submitted(to: Client, one: Prepared, key: str | None, quiet: bool, snapshot: bool) -> Job | MusterError:

@@ -118,11 +118,16 @@ async def jobs(
     user: str | None = None,
     name: str | None = None,
     parent: str | int | None = None,
+    tasks: bool = True,
     limit: int | None = 100,
 ) -> list[J]:
-    """The newest jobs first; `limit=None` for all. `parent`: those of this job, by its id, number or name."""
+    """The newest jobs first; `limit=None` for all. `parent`: those of this job, by its id, number or name.
+
+    Without `tasks`, arrays are listed and their tasks are not.
+    """
     params: Doc = {"project": project, "phase": list(phase) or None, "queue": queue, "user": user, "name": name}
     params["parent"] = parent
+    params["tasks"] = None if tasks else False
     found: list[J] = []
     before = None
     while limit is None or len(found) < limit:

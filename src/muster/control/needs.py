@@ -8,6 +8,7 @@ from typing import Final
 
 from muster.api.words import FINAL
 from muster.control.admission import Context
+from muster.core.array import split_index, task_id
 from muster.core.errors import Unavailable
 from muster.core.job import Job
 from muster.core.needs import ENDINGS, is_met
@@ -76,8 +77,13 @@ def _named(written: str, project: str, context: Context, new: New) -> Job | str 
     ids = new.get(written, ())
     if len(ids) == 1:
         return ids[0]
-    job = context.job(written)
-    jobs = [job] if job is not None and job.project == project else [] if ids else context.named(project, written)
+    split = split_index(written)
+    name = split[0] if split is not None else written
+    job = context.job(name)
+    jobs = [job] if job is not None and job.project == project else [] if ids else context.named(project, name)
+    if split is not None:  # a task of an array
+        tasks = [task_id(job, split[1]) for job in jobs if job.is_array]
+        jobs = [task for name in tasks if name is not None and (task := context.job(name)) is not None]
     if len(jobs) == 1:
         return jobs[0]
     several = ids or [job.id for job in jobs]

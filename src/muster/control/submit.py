@@ -11,6 +11,7 @@ from muster.api.words import UNFINISHED
 from muster.control.admission import CHECKS, LIVE_CHECKS, NODE_CHECKS, Check, Context, Files, Site
 from muster.control.admission.files import NO_FINDINGS, FileFindings
 from muster.control.needs import New, check_needs, find_needs, in_order
+from muster.core.array import MOST, array_of, parse_array
 from muster.core.errors import Invalid, MusterError, NotFound, Refused
 from muster.core.event import Event
 from muster.core.history import groups_of
@@ -138,9 +139,13 @@ def submit_together(
                 accepted[i] = entries[-1].events[0]
             except Refused as error:
                 refused[i] = error
+            indexes = parse_array(one.spec.array).indexes if one.spec.array is not None else ()
             names.setdefault(one.spec.name, []).append(f"{one.spec.name}-{number}")
-            pending.update((("user", one.user), ("project", one.spec.project)))
-            number += 1
+            for at, index in enumerate(indexes):
+                names.setdefault(f"{one.spec.name}[{index}]", []).append(f"{one.spec.name}-{number + 1 + at}")
+            for whose in (("user", one.user), ("project", one.spec.project)):
+                pending[whose] += len(indexes) or 1
+            number += 1 + len(indexes)
         refused.update({i: Refused([reason("needs_circle", name=submissions[i].spec.name)]) for i in circle})
         if refused:
             others = Refused([reason("submitted_together")])
@@ -158,23 +163,28 @@ def submit_together(
 def _entry(
     state: State, submission: Submission, number: int, needs: Mapping[str, str], now: float, whole: bool = False
 ) -> Entry:
-    """What accepts the job under this number."""
+    """What accepts the job under this number; the tasks of an array have the numbers that follow."""
     spec, user = submission.spec, submission.user
-    submitted = JobSubmitted(
-        number,
-        spec.queue,
-        user,
-        spec if whole else spec.model_dump(mode="json"),
-        spec.name,
-        submission.key,
-        expected_run(state, user, spec),
-        submission.trusted,
-        dict(submission.code) if submission.code is not None else None,
-        needs=dict(needs) or None,
-    )
-    job_id = f"{spec.name}-{number}"
-    event = Event(submitted, max(now, state.time), user, spec.project, job_id)
-    return Entry([event], rows=submission.rows(event), records=submission.records(job_id))
+    expect = expected_run(state, user, spec)
+    code = dict(submission.code) if submission.code is not None else None
+    events: list[Event] = []
+
+    def add(spec: JobSpec, doc: Any, key: str | None, index: int | None = None) -> None:
+        number_ = number + len(events)
+        submitted = JobSubmitted(
+            number_, spec.queue, user, doc, spec.name, key, expect, submission.trusted, code,
+            needs=dict(needs) or None, index=index,
+        )  # fmt: skip
+        events.append(Event(submitted, max(now, state.time), user, spec.project, f"{spec.name}-{number_}"))
+
+    add(spec, spec if whole else spec.model_dump(mode="json"), submission.key)
+    if spec.array is not None:
+        task = spec.model_copy(update={"parent": events[0].job})
+        doc = task if whole else task.model_dump(mode="json")
+        for index in parse_array(spec.array).indexes:
+            add(task, doc, None, index)
+    rows = [row for event in events for row in submission.rows(event)]
+    return Entry(events, rows=rows, records=[one for event in events for one in submission.records(event.job)])
 
 
 def expected_run(state: State, user: str, spec: JobSpec) -> float | None:
@@ -198,12 +208,23 @@ def stop(job_id: str, actor: str, now: float, grace: float | None, why: Reason |
         if job is None:
             raise Invalid(f"Job {job_id} has ended already.", "See `muster status`.")
         cause = why or reason("user_stop", f"stopped by {actor}")
-        if job.phase == "queued" or job.seatless:
-            return Entry([_job_event(JobStopped(cause), job, now, actor)])
-        seconds = job.spec.stop_grace if grace is None else grace
-        return Entry([_job_event(JobStopping(cause, "stopped", seconds), job, now, actor)])
+        jobs = live_tasks(state, job) if job.is_array else [job]  # an array ends with its tasks
+        return Entry([_stop_event(one, cause, grace, now, actor) for one in jobs])
 
     return propose
+
+
+def live_tasks(state: State, array: Job) -> list[Job]:
+    """The tasks of the array that are not over."""
+    numbers = range(array.number + 1, array.number + 1 + len(array_of(array).indexes))
+    return [state.jobs[state.by_number[number]] for number in numbers if number in state.by_number]
+
+
+def _stop_event(job: Job, cause: Reason, grace: float | None, now: float, actor: str) -> Event:
+    if job.phase == "queued" or job.seatless:
+        return _job_event(JobStopped(cause), job, now, actor)
+    seconds = job.spec.stop_grace if grace is None else grace
+    return _job_event(JobStopping(cause, "stopped", seconds), job, now, actor)
 
 
 def finish(job_id: str, outcome: Outcome, why: Reason, actor: str, now: float) -> Proposal:
@@ -213,6 +234,8 @@ def finish(job_id: str, outcome: Outcome, why: Reason, actor: str, now: float) -
         job = state.jobs.get(job_id)
         if job is None:
             raise Invalid(f"Job {job_id} has ended already.", "See `muster status`.")
+        if job.is_array:
+            raise Invalid(f"Job {job_id} is an array: it ends with its tasks.", f"`muster stop {job_id}` stops them.")
         if not job.seatless:
             raise Invalid(f"Job {job_id} has nodes: it ends with its ranks.", f"Stop it with `muster stop {job_id}`.")
         return Entry([_job_event(JOB_ENDS[outcome](why), job, now, actor)])
@@ -223,7 +246,8 @@ def finish(job_id: str, outcome: Outcome, why: Reason, actor: str, now: float) -
 def resume(
     store: Store, job_id: str, actor: str, now: float, local: bool, trusted: bool = False, **site: Unpack[Site]
 ) -> Proposal:
-    """Queues a stopped or failed job again: the same run continues from its last checkpoint.
+    """Queues a stopped or failed job again: the same run continues from its last checkpoint. Of an array, every task
+    that is over and did not succeed.
 
     `trusted`: an administrator asks. An administrator's job that another user resumes loses its trust.
     """
@@ -232,25 +256,40 @@ def resume(
 
     def propose(state: State) -> Entry:
         live = state.jobs.get(job_id)
-        if live is not None:
+        if live is not None and not live.is_array:
             raise Invalid(f"Job {job_id} is {live.phase}, so there is nothing to resume.", "See `muster status`.")
-        job = store.job(job_id)
+        job = live or store.job(job_id)
         if job is None:
             raise NotFound(f"There is no job {job_id!r}.", "See `muster ls --all`.")
         if job.phase == "succeeded":
             raise Invalid(f"Job {job_id} has succeeded.", "Submit it again to run it once more.")
+        jobs = [job]
+        if job.is_array:
+            ended = store.jobs(JobFilter(parent=job_id, phases=("failed", "stopped"), limit=MOST))
+            jobs = [one for one in reversed(ended) if one.id not in state.jobs and one.index is not None]
+            if not jobs:
+                raise Invalid(f"No task of {job_id} has failed or was stopped.", "See `muster status`.")
         allowed = trusted and job.trusted
         # Its needs have ids already: names may mean other jobs by now.
-        again = Submission(job.spec.model_copy(update={"needs": {}}), job.user, trusted=allowed)
+        again = Submission(job.spec.model_copy(update={"needs": {}, "array": None}), job.user, trusted=allowed)
         asked = context(store, state, job.user, local, file_findings, **site)
-        admit(again, asked)
+        pending = {("user", job.user): len(jobs) - 1, ("project", job.project): len(jobs) - 1}
+        admit(again, replace(asked, pending=pending))
         if unmet := check_needs(job, asked):
             raise Refused(unmet)
-        doc, spec = {**job.to_doc(), "trusted": allowed}, job.spec.model_dump(mode="json")
-        resumed = JobResumed(doc, spec, reason("resumed", f"resumed by {actor}"))
-        return Entry([_job_event(resumed, job, now, actor)])
+        array = jobs[0].array
+        if array is not None and array not in state.jobs:  # it is over, and runs again with its tasks
+            over = job if job.is_array else store.job(array)
+            assert over is not None
+            jobs.insert(0, over)
+        cause = reason("resumed", f"resumed by {actor}")
+        return Entry([_job_event(_resumed(one, allowed, cause), one, now, actor) for one in jobs])
 
     return propose
+
+
+def _resumed(job: Job, trusted: bool, cause: Reason) -> JobResumed:
+    return JobResumed({**job.to_doc(), "trusted": trusted}, job.spec.model_dump(mode="json"), cause)
 
 
 def peek(into: list[Any], look: Callable[[State], Any]) -> Proposal:

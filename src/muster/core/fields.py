@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from muster.core import units
+from muster.core.array import format_array, parse_array
 from muster.core.free import read_free
 from muster.core.notation import FieldPath, Notation, accepted_names, section_model, written
 from muster.core.report import At, Report, is_clean, is_null, shown, spelled
@@ -144,6 +145,8 @@ def _canonical(entry: Entry) -> Any:
         if len(raw) != 1:
             raise units.InvalidValue("A node has one kind of accelerator: name one.")
         raw = ":".join(as_text(part) for part in next(iter(raw.items())))
+    if form == "array" and isinstance(raw, list | tuple):
+        raw = ",".join(as_text(part) for part in raw)
     if form == "nodes" and isinstance(raw, Mapping):
         return _fewest_and_most(raw)
     return _READ[form](as_text(raw))
@@ -237,4 +240,5 @@ _READ: Final[Mapping[str, Callable[[str], Any]]] = {
     "duration_or_auto": units.parse_duration_or_auto,
     "size": units.parse_size,
     "accelerators": units.parse_accelerators,
+    "array": lambda text: format_array(parse_array(text)),
 }

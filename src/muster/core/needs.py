@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Literal
 
+from muster.core.array import hold, unhold
 from muster.core.reasons import reason
 
 if TYPE_CHECKING:
@@ -30,13 +31,18 @@ def await_needs(state: State, job: Job) -> None:
         state.settled[job.id] = None
         return
     for needed in job.awaits:
-        state.dependents.setdefault(needed, {})[job.id] = None
+        if needed == job.array:
+            hold(state, job)
+        else:
+            state.dependents.setdefault(needed, {})[job.id] = None
 
 
 def leave_needs(state: State, job: Job) -> None:
     """Inverse of `await_needs`."""
     state.settled.pop(job.id, None)
     for needed in job.awaits:
+        if needed == job.array:
+            unhold(state, job)
         waiting = state.dependents.get(needed)
         if waiting is not None:
             waiting.pop(job.id, None)

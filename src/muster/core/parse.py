@@ -98,9 +98,10 @@ def _check_nodes(values: dict[str, Any], entries: Mapping[FieldPath, Entry]) -> 
     if values.get("num_nodes") == 0 and nodes is not None:
         if values.get("kind") == "sweep":
             values.setdefault("run", "")
-            if needs := entries.get(("needs",)):
-                hint = "Leave it out: a job without nodes is not queued. Its own jobs may need others."
-                needs.report.add(needs.at, "needs of a job without nodes", "a job with nodes", hint)
+            for name in ("needs", "array"):
+                if entry := entries.get((name,)):
+                    hint = f"Leave it out: a job without nodes is not queued. Its own jobs may have `{name}`."
+                    entry.report.add(entry.at, f"`{name}` of a job without nodes", "a job with nodes", hint)
             return
         nodes.report.add(nodes.at, shown(nodes.raw), nodes.field.note.expected, advice(nodes.field, nodes.raw))
     if run is not None and run.value == "":

@@ -78,6 +78,18 @@ _KINDS = [
         "jobs that it needs are not over",
         "Nothing to do: it is queued when they are over. See them with `muster why`.",
     ),
+    ReasonKind(
+        "array_limit",
+        "wait",
+        "as many tasks of its array run as the array allows at once",
+        "Wait for one of them to end, or submit the array with a higher number after `%`.",
+    ),
+    ReasonKind(
+        "tasks_run",
+        "wait",
+        "its tasks are not over",
+        "See them with `muster ls --parent`, or end them all with `muster stop`.",
+    ),
     ReasonKind("about_to_start", "wait", "the scheduler places it in its next round"),
     ReasonKind(
         "nodes_unhealthy", "wait", "the nodes that fit are draining, suspect or quarantined", "See `muster nodes`."
@@ -349,6 +361,9 @@ _KINDS = [
         "end",
         "a job that it needs ended otherwise than it requires",
         "Resume the needed job, then this one: `muster resume`.",
+    ),
+    ReasonKind(
+        "tasks_failed", "end", "not all of its tasks succeeded", "Run those that did not again: `muster resume`."
     ),
     ReasonKind("resumed", "end", "resumed on request"),
 ]

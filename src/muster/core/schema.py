@@ -162,5 +162,9 @@ _OTHER_SHAPES: Final[dict[str, list[dict[str, Any]]]] = {
             "additionalProperties": False,
         }
     ],
+    "array": [
+        {"type": "integer", "minimum": 0, "maximum": 999_999},
+        {"type": "array", "items": {"type": ["integer", "string"]}, "minItems": 1},
+    ],
     "priority": [{"enum": list(units.PRIORITIES)}],
 }

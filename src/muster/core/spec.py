@@ -165,6 +165,13 @@ class JobSpec(_Canonical):
         Field(description="Id of the job that it is part of, such as the sweep of a trial. Both are of one project."),
         Notation("text", "the id of a job, such as `lr-sweep-12`", "lr-sweep-12"),
     ] = None
+    array: Annotated[
+        Annotated[str, Field(pattern=r"^[0-9]+([0-9:%,-]*[0-9])?$", max_length=4096)] | None,
+        Field(description="Runs it once for each index, as tasks of one array: `1-20`, `1-20:2`, `[3, 5, 9]`, and with "
+              "`0-9%4` at most four at once. Each task is a job of its own, `NAME[3]`, which finds its index in "
+              "`MUSTER_ARRAY_INDEX` (and `SLURM_ARRAY_TASK_ID`)."),
+        Notation("array", "indexes such as `1-20`, `1-20:2`, `0-9%4` or `[3, 5, 9]`", "1-20"),
+    ] = None  # fmt: skip
     needs: Annotated[
         dict[JobName, Outcome],
         Field(description="Jobs of the project that must be over before it may start, by name or id: with "

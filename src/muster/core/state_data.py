@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from muster.core.array import Tasks, add_array, add_task
 from muster.core.entities.account import Account
 from muster.core.entities.ledger import Ledger, Use
 from muster.core.entities.node import Node
@@ -67,6 +68,7 @@ class State:
     active: dict[str, None] = field(default_factory=dict)  # ids of jobs that hold resources, oldest first
     seatless: dict[str, None] = field(default_factory=dict)  # ids of jobs that run without nodes
     dependents: dict[str, dict[str, None]] = field(default_factory=dict)  # job → ids of the queued jobs that await it
+    tasks: dict[str, Tasks] = field(default_factory=dict)  # array → its tasks that are not over
     settled: dict[str, None] = field(default_factory=dict)  # ids of jobs that the next tick ends; see `sched.settle`
     keys: dict[tuple[str, str], str] = field(default_factory=dict)  # (user, idempotency key) → job; the newest ones
     live: Counter[tuple[str, str]] = field(default_factory=Counter)  # ("user" or "project", name) → unfinished jobs
@@ -82,6 +84,8 @@ class State:
         """Adds a job as it is. Used by `apply`, and by a store that loads what it saved."""
         if job.id not in self.jobs:
             self._count_live(job, +1)
+            if job.index is not None:
+                add_task(self, job)
         self.jobs[job.id] = job
         self.by_number[job.number] = job.id
         self.next_number = max(self.next_number, job.number + 1)
@@ -94,6 +98,8 @@ class State:
         elif job.active:
             self.active[job.id] = None
             self.hold(job)
+        elif job.is_array:
+            add_array(self, job)
         elif job.seatless:
             self.seatless[job.id] = None
 
@@ -206,9 +212,14 @@ class State:
         del self.jobs[job.id], self.by_number[job.number]
         if self.seatless:
             self.seatless.pop(job.id, None)
+        if job.is_array:
+            del self.tasks[job.id]
+            self.settled.pop(job.id, None)
         self._count_live(job, -1)
 
     def _count_live(self, job: Job, sign: int) -> None:
+        if job.is_array:
+            return  # its tasks count
         for name in (("user", job.user), ("project", job.project)):
             self.live[name] += sign
             if not self.live[name]:

@@ -11,10 +11,12 @@ from importlib import import_module
 from types import MappingProxyType
 from typing import Any, Final
 
+from muster.core.array import parse_array
 from muster.core.errors import Invalid
 from muster.core.spec import JobSpec, ask, ranks_per_node, section
 from muster.core.suggest import did_you_mean
 from muster.engines.base import GangLaunch, Seat
+from muster.wire import ARRAY, SLURM_ARRAY
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +63,13 @@ def render_job(
 
 def _unexpressed(spec: JobSpec) -> list[str]:
     """What Muster's server does before a job is handed to any engine, and no document can say."""
-    jobs = ", ".join(spec.needs)
-    return [f"`needs`: Muster waits for {jobs}; what is rendered starts when it is applied."] if jobs else []
+    lost = []
+    if spec.needs:
+        lost.append(f"`needs`: Muster waits for {', '.join(spec.needs)}; what is rendered starts when it is applied.")
+    if spec.array is not None:
+        indexes = parse_array(spec.array).indexes
+        lost.append(f"`array`: Muster makes {len(indexes)} tasks; what is rendered is the one of index {indexes[0]}.")
+    return lost
 
 
 def renderer(engine: str) -> Render:
@@ -72,6 +79,15 @@ def renderer(engine: str) -> Render:
     module, _, name = RENDERERS[engine].partition(":")
     found: Render = getattr(import_module(module), name)
     return found
+
+
+def _array_envs(spec: JobSpec) -> dict[str, str]:
+    """For the first task of an array."""
+    if spec.array is None:
+        return {}
+    indexes = parse_array(spec.array).indexes
+    values = (f"{spec.name}-0", indexes[0], len(indexes), indexes[0], indexes[-1])
+    return {name: str(value) for names in (ARRAY, SLURM_ARRAY) for name, value in zip(names, values, strict=True)}
 
 
 def gang_of(spec: JobSpec, engine: str) -> GangLaunch:
@@ -88,7 +104,7 @@ def gang_of(spec: JobSpec, engine: str) -> GangLaunch:
         nproc=ranks_per_node(spec),
         run=spec.run,
         workdir=spec.workdir or "",
-        envs=dict(spec.envs),
+        envs={**_array_envs(spec), **spec.envs},
         secrets=tuple(spec.secrets),
         token="",
         checkpoint_keep=spec.checkpoint.keep,

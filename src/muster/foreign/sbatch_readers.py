@@ -170,21 +170,10 @@ def export(option: Option, given: Mapping[str, Option], shape: Shape) -> str:
 
 
 def array(option: Option, given: Mapping[str, Option], shape: Shape) -> str:
-    first = re.match(r"\d+", option.value)
-    shape.fields.setdefault("envs", {})["SLURM_ARRAY_TASK_ID"] = first[0] if first else "0"
-    body, _, most = option.value.partition("%")
-    numbers = " ".join(_sequence(part) for part in body.split(","))
-    limit = f" At most {most} at a time is for the queue's limits." if most else ""
-    raise Unconvertible(
-        "makes many jobs, and a job file is one, with the first index in `envs`. Submit them all with: "
-        f"for i in {numbers}; do muster submit job.yaml -o envs.SLURM_ARRAY_TASK_ID=$i; done{limit}"
-    )
-
-
-def _sequence(part: str) -> str:
-    low, dash, rest = part.partition("-")
-    high, _, step = rest.partition(":")
-    return f"$(seq {low} {step or 1} {high})" if dash else low
+    if not re.fullmatch(r"[0-9][0-9,:-]*(%[0-9]+)?", option.value):
+        raise Unconvertible("is no list of indexes: write `array`, as in `array: 1-20`.")
+    shape.fields["array"] = option.value
+    return "array"
 
 
 def dependency(option: Option, given: Mapping[str, Option], shape: Shape) -> str:

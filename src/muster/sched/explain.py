@@ -8,6 +8,7 @@ from itertools import islice
 from math import ceil
 from typing import Any, Final
 
+from muster.core.array import array_of
 from muster.core.job import Job, Seat
 from muster.core.needs import ENDINGS, never_starts
 from muster.core.reasons import Reason, reason
@@ -91,13 +92,18 @@ class Explainer:
         if never_starts(job) and job.reason is not None:
             return job.reason
         wanted = dict(job.needs)
+        jobs = [name for name in job.awaits if name != job.array]
+        if not jobs and job.array is not None:
+            limit = array_of(self.state.jobs[job.array]).limit
+            message = f"{limit} {'task' if limit == 1 else 'tasks'} of {job.array} may run at once"
+            return reason("array_limit", message, array=job.array, limit=limit)
         told = []
-        for name in job.awaits[:NAMED]:
+        for name in jobs[:NAMED]:
             needed = self.state.jobs.get(name)
             phase = f" ({needed.phase})" if needed is not None else ""
             told.append(f"until {name}{phase} {ENDINGS[wanted[name]]}")
-        more = f", and for {len(job.awaits) - NAMED} more" if len(job.awaits) > NAMED else ""
-        return reason("waits_for_jobs", f"it waits {' and '.join(told)}{more}", jobs=list(job.awaits))
+        more = f", and for {len(jobs) - NAMED} more" if len(jobs) > NAMED else ""
+        return reason("waits_for_jobs", f"it waits {' and '.join(told)}{more}", jobs=jobs)
 
     def named(self, job: Job) -> str:
         return job.id if self.sees(job) else HIDDEN

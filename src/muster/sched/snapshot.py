@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
-from itertools import islice
+from itertools import chain, islice
 from operator import attrgetter
 from typing import Final
 
@@ -78,14 +78,19 @@ def take(
     waiting.update({name: board.waiting.queued[name].job for name in jobs if name in board.waiting.queued})
     running = [state.jobs[name] for name in state.active]
     # Jobs that wait for others can only start if those are there too. Of the others that wait so, the first ones.
-    after = _with_needs(state, [*jobs, *islice((name for of in state.dependents.values() for name in of), most)])
+    held = (state.by_number[number] for tasks in state.tasks.values() for number in tasks.held[: -most - 1 : -1])
+    others = (name for of in state.dependents.values() for name in of)
+    after = _with_needs(state, [*jobs, *islice(chain(others, held), most)])
     chosen = list({job.id: job for job in (*running, *waiting.values(), *after)}.values())
+    known = {job.id for job in chosen}
+    arrays = {job.array for job in chosen if job.array is not None and job.array not in known}
+    chosen += [state.jobs[name] for name in sorted(arrays)]
     names = {group for job in (*chosen, *users) for group in groups_of(job.user, job.spec)}
-    known = {name: table for name in sorted(names) if (table := state.history.groups.get(name)) is not None}
+    tables = {name: table for name in sorted(names) if (table := state.history.groups.get(name)) is not None}
     fair = state.rules.between == "fair"
     return Snapshot(
         now, state.next_number, [_node(node) for node in state.nodes.values()], dict(state.pools), dict(state.queues),
-        dict(state.projects), state.in_force, [_job(job) for job in chosen], _history(state.history, known),
+        dict(state.projects), state.in_force, [_job(job) for job in chosen], _history(state.history, tables),
         {name: replace(account) for name, account in state.accounts.items()} if fair else {},
         len(board.waiting.queued) - len(waiting), ends or {},
     )  # fmt: skip

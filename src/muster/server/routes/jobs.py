@@ -194,6 +194,7 @@ def list_jobs(
     user: Text = None,
     name: Text = None,
     parent: Annotated[str | None, Query(min_length=1, max_length=100)] = None,
+    tasks: Annotated[bool, Query(description="list tasks of arrays, and not only the arrays")] = True,
     before: Number = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> JobList:
@@ -204,7 +205,7 @@ def list_jobs(
     family = None if parent is None else find_job(leader, caller, parent).id
     want = JobFilter(
         projects=projects, phases=phase or PHASES, queue=queue, user=user, name=name, parent=family, before=before,
-        limit=limit + 1,
+        limit=limit + 1, tasks=tasks,
     )  # fmt: skip
     found = leader.store.jobs(want)
     more = len(found) > limit
@@ -222,7 +223,11 @@ def get_job(ref: Ref, leader: Leading, caller: Caller) -> JobDetail:
 @router.get("/jobs/{ref}/spec", openapi_extra=needs("viewer"))
 def get_spec(ref: Ref, leader: Leading, caller: Caller) -> JobSpecView:
     """The spec as it was accepted, and a job file that results in the same spec."""
-    spec = find_job(leader, caller, ref).spec
+    job = find_job(leader, caller, ref)
+    spec = job.spec
+    if job.index is not None:  # the file of a task is that of an array of one
+        alone = spec.model_copy(update={"array": str(job.index), "parent": None})
+        return {"spec": spec.model_dump(mode="json"), "yaml": dump_job(alone)}
     return {"spec": spec.model_dump(mode="json"), "yaml": dump_job(spec)}
 
 
@@ -234,7 +239,7 @@ def get_attempts(ref: Ref, leader: Leading, caller: Caller) -> AttemptList:
 
 @router.post("/jobs/{ref}/stop", openapi_extra=needs("member"))
 def stop_job(ref: Ref, body: StopBody, leader: Leading, caller: Caller) -> JobView:
-    """Ends a queued job; asks a running job to save and exit."""
+    """Ends a queued job; asks a running job to save and exit. Of an array, all tasks."""
     job = find_job(leader, caller, ref, "member")
     grace = 0.0 if body.force else body.grace
     leader.propose(stop(job.id, caller.user, leader.clock.now(), grace))
@@ -243,7 +248,7 @@ def stop_job(ref: Ref, body: StopBody, leader: Leading, caller: Caller) -> JobVi
 
 @router.post("/jobs/{ref}/resume", openapi_extra=needs("member"))
 def resume_job(ref: Ref, leader: Leading, caller: Caller) -> JobView:
-    """Queues a stopped or failed job again, as the same run."""
+    """Queues a stopped or failed job again, as the same run. Of an array, all tasks that did not succeed."""
     job = find_job(leader, caller, ref, "member")
     if leader.track is not None and job.id in leader.track.purged:
         raise Invalid(f"The run of {job.id} was deleted, with its checkpoints.", "Submit it again.")
@@ -289,7 +294,7 @@ def _submit(leader: Leader, caller: Identity, proposal: Proposal) -> JobView | N
         return entries[0]
 
     def look(state: State) -> dict[str, Reason]:
-        return waits_of(leader, caller, state, [event.job for entry in entries for event in entry.events])
+        return waits_of(leader, caller, state, [entry.events[0].job for entry in entries if entry.events])
 
     accepted, looked = leader.commit.submit(accept), leader.commit.submit(peek(waits, look))
     events = accepted.result()
@@ -298,7 +303,7 @@ def _submit(leader: Leader, caller: Identity, proposal: Proposal) -> JobView | N
         return None
     job = leader.store.job(events[0].job)
     assert job is not None
-    return job_view(job, {}, waits[0].get(job.id) if job.phase == "queued" else None)
+    return job_view(job, {}, waits[0].get(job.id) if job.phase == "queued" else None, {"queued": len(events) - 1})
 
 
 def _dry(leader: Leader, caller: Identity, submission: Submission, site: Site) -> WhatIfView:
@@ -308,7 +313,8 @@ def _dry(leader: Leader, caller: Identity, submission: Submission, site: Site) -
 
     def look(state: State) -> tuple[Snapshot, Job, Callable[[Job], bool]]:
         needs = admit(submission, context(leader.store, state, caller.user, leader.local, file_findings, **site))
-        job = unsubmitted_job(state, submission.spec, caller.user, now, needs)
+        spec = submission.spec.model_copy(update={"array": None})  # of an array, what happens to the first task
+        job = unsubmitted_job(state, spec, caller.user, now, needs)
         return take(state, leader.controller.board, now, job.awaits, users=[job], ends=ends), job, sees(caller, state)
 
     snapshot, job, may_see = leader.look(look)

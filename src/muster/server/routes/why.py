@@ -13,6 +13,7 @@ from muster.api.why import JobAhead, TimelineStep
 from muster.api.words import Phase
 from muster.core.event import Event
 from muster.core.job import Job
+from muster.core.job_events import JobResumed, JobSubmitted
 from muster.core.reasons import Reason, reason
 from muster.core.state import State
 from muster.sched.explain import Explainer
@@ -81,7 +82,7 @@ def _look(
         if cause is None and live is not None and live.phase == "starting":
             cause = reason("about_to_start", "it is starting")
         if cause is None and live is not None and live.seatless:
-            cause = reason("no_nodes_needed")
+            cause = _tasks_run(state, live) if live.is_array else reason("no_nodes_needed")
         return _Found([cause] if cause else []), None, explainer
     if live.awaits:
         snapshot = take(state, explainer.board, explainer.now, [live.id], ends=ends) if forecast else None
@@ -102,6 +103,13 @@ def _look(
     return _Found(explainer.explain(live), place + 1, ahead), snapshot, explainer
 
 
+def _tasks_run(state: State, array: Job) -> Reason:
+    tasks = state.tasks[array.id]
+    over = sum(array.outcomes.values())
+    message = f"{tasks.live} of its {tasks.live + over} tasks are not over"
+    return reason("tasks_run", message, f"See them with `muster ls --parent {array.id}`.")
+
+
 def _timeline(leader: Leader, job: Job) -> list[TimelineStep]:
     """The job's phases, and its reasons while it was queued; a repeated reason is listed once."""
     steps: list[TimelineStep] = []
@@ -117,7 +125,7 @@ def _step(event: Event) -> TimelineStep | None:
     if phase is None:
         return None
     said = event.data.to_doc()
-    if phase == "queued" and said.get("spec", {}).get("num_nodes") == 0:
+    if isinstance(event.data, JobSubmitted | JobResumed) and event.data.seatless:
         phase = "running"  # a job without nodes is never queued
     return {"time": event.time, "phase": phase, "attempt": event.attempt, "reason": said.get("reason")}
 
