@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -20,14 +21,18 @@ from muster.core.units import InvalidValue
 from muster.sched.explain import explain
 from muster.sched.forecast import forecast
 from muster.store.base import JobFilter
+from muster.store.memory import MemoryStore
+from muster.store.sql import SqlStore
 from store_kit import check_against_log
 
 
-@pytest.fixture
-def rig() -> Iterator[Rig]:
-    made = Rig(nodes(4, gpus=4, cpus=8))
+@pytest.fixture(params=["memory", "sqlite"])
+def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Rig]:
+    store = MemoryStore() if request.param == "memory" else SqlStore(f"sqlite:///{tmp_path}/log.db")
+    made = Rig(nodes(4, gpus=4, cpus=8), store=store)
     yield made
     made.close()
+    made.store.close()
 
 
 def tasks(rig: Rig, array: str, phase: str | None = None) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from rig import CRASHED, KILLED, Rig
@@ -23,14 +24,17 @@ from muster.sched.explain import explain
 from muster.sched.forecast import forecast
 from muster.sched.snapshot import take
 from muster.sched.whatif import unsubmitted_job, what_if
+from muster.store.memory import MemoryStore
+from muster.store.sql import SqlStore
 from store_kit import check_against_log
 
 
-@pytest.fixture
-def rig() -> Iterator[Rig]:
-    made = Rig()
+@pytest.fixture(params=["memory", "sqlite"])
+def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Rig]:
+    made = Rig(store=MemoryStore() if request.param == "memory" else SqlStore(f"sqlite:///{tmp_path}/log.db"))
     yield made
     made.close()
+    made.store.close()
 
 
 def codes(error: MusterError) -> list[str]:
@@ -226,6 +230,25 @@ def test_jobs_of_one_call_are_submitted_in_the_order_of_their_needs_or_not_at_al
 def test_a_long_chain_is_put_in_order(rig: Rig) -> None:
     specs = [parse_job({"name": f"j{i}", "run": "true", "needs": [f"j{i + 1}"] if i < 499 else []}) for i in range(500)]
     assert in_order(specs) == (list(range(499, -1, -1)), [])
+
+
+def test_a_long_chain_ends_in_one_tick(rig: Rig) -> None:
+    chain = [rig.submit(name="j0")]
+    for i in range(1, 50):
+        chain.append(rig.submit(name=f"j{i}", needs=[chain[-1]]))
+    rig.tick()
+    rig.end(chain[0], CRASHED)
+    rig.tick(times=1)
+    assert {rig.job(job).phase for job in chain[1:]} == {"stopped"}
+    why = rig.job(chain[-1]).reason
+    assert why is not None
+    assert why.data["job"] == chain[-2]
+    check_against_log(rig.store)
+
+
+def test_more_needs_than_a_job_may_have() -> None:
+    with pytest.raises(MusterError, match="at most 100"):
+        parse_job({"run": "true", "needs": [f"j{i}" for i in range(101)]})
 
 
 def test_stopping_one_that_waits_leaves_nothing_behind(rig: Rig) -> None:

@@ -140,6 +140,11 @@ class Job:
         return self.spec.parent if self.index is not None else None
 
     @property
+    def behind_others(self) -> bool:
+        """Whether it waits, or waited, not only for its turn but until other jobs are over."""
+        return bool(self.needs) or (self.index is not None and "%" in (self.spec.array or ""))
+
+    @property
     def name(self) -> str:
         return self.spec.name if self.index is None else f"{self.spec.name}[{self.index}]"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Literal
 
 from muster.core.array import hold, unhold
-from muster.core.reasons import reason
+from muster.core.reasons import Reason, reason
 
 if TYPE_CHECKING:
     from muster.core.job import Job
@@ -63,16 +63,21 @@ def meet_needs(state: State, ended: Job, time: float, changes: Changes) -> None:
                 state.journal.note("job", name)
             continue
         leave_needs(state, job)
-        job.awaits = (ended.id,)
-        job.reason = reason(
-            UNMET,
-            f"{ended.id} {ended.phase}, and this job starts only if it {ENDINGS[wanted]}",
-            f"Resume both, the needed one first: `muster resume {ended.id} {name}`.",
-            job=ended.id,
-            phase=ended.phase,
-            wanted=wanted,
-        )
+        job.awaits, job.reason = (ended.id,), unmet(job, ended.id, ended.phase)
         state.settled[name] = None
+
+
+def unmet(job: Job, needed: str, phase: str) -> Reason:
+    """Why the job can't start any more: a job that it needs ended in this phase."""
+    wanted = dict(job.needs)[needed]
+    return reason(
+        UNMET,
+        f"{needed} {phase}, and this job starts only if it {ENDINGS[wanted]}",
+        f"Resume both, the needed one first: `muster resume {needed} {job.id}`.",
+        job=needed,
+        phase=phase,
+        wanted=wanted,
+    )
 
 
 ENDINGS: Final = {"succeeded": "succeeds", "ended": "ends", "failed": "fails"}

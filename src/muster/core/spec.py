@@ -174,12 +174,13 @@ class JobSpec(_Canonical):
     ] = None  # fmt: skip
     needs: Annotated[
         dict[JobName, Outcome],
-        Field(description="Jobs of the project that must be over before it may start, by name or id: with "
+        Field(max_length=100,
+              description="Jobs of the project that must be over before it may start, by name or id: with "
               "`needs: [prepare]` it starts when `prepare` has succeeded. In `{prepare: ended}` any end will do, and "
               "`{prepare: failed}` is met if it did not succeed. A name means what it means when the job is submitted: "
               "a job that is submitted in the same call, else the one that is not over, else the newest."),
-        Notation("needs", "a list of jobs such as `[prepare]`, or a mapping of jobs to `succeeded`, `ended` or "
-                "`failed`", "[prepare]", ("depends_on",),
+        Notation("needs", "a list of at most 100 jobs such as `[prepare]`, or a mapping of jobs to `succeeded`, "
+                "`ended` or `failed`", "[prepare]", ("depends_on",),
                 item="the name or the id of a job, and `succeeded`, `ended` or `failed` for it"),
     ] = {}  # fmt: skip
     purpose: Annotated[

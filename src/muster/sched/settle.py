@@ -6,17 +6,30 @@ from muster.core.array import array_of
 from muster.core.event import SYSTEM, Event
 from muster.core.job import Job
 from muster.core.job_events import JobEnd, JobFailed, JobStopped, JobSucceeded
+from muster.core.needs import is_met, unmet
 from muster.core.reasons import reason
 from muster.core.state import State
 
 
 def settle(state: State, now: float) -> list[Event]:
-    """One event for each job of `state.settled`. They may settle others: call it until there are none."""
-    return [_event(state.jobs[name], now) for name in state.settled]
+    """Ends each job of `state.settled`, and those behind them that can't start then, in this order.
+
+    They may settle arrays: call it until there are none.
+    """
+    ends = {name: _end(state.jobs[name]) for name in state.settled}
+    left = list(ends)
+    while left:
+        name = left.pop()
+        for behind in state.dependents.get(name, ()):
+            job = state.jobs[behind]
+            if behind not in ends and not is_met(dict(job.needs)[name], ends[name].PHASE):
+                ends[behind] = JobStopped(unmet(job, name, ends[name].PHASE))
+                left.append(behind)
+    return [_event(state.jobs[name], end, now) for name, end in ends.items()]
 
 
-def _event(job: Job, now: float) -> Event:
-    return Event(_end(job), now, SYSTEM, job.project, job.id, job.attempt.number if job.attempt is not None else 0)
+def _event(job: Job, end: JobEnd, now: float) -> Event:
+    return Event(end, now, SYSTEM, job.project, job.id, job.attempt.number if job.attempt is not None else 0)
 
 
 def _end(job: Job) -> JobEnd:

@@ -162,7 +162,7 @@ def _job_row(job: Job, spec: str) -> Row:
         job.number, job.id, job.project, job.queue, job.user, job.name, job.spec.kind, job.phase,
         job.spec.priority, job.submitted_at, job.finished_at, job.key, spec, job_text(job),
         None if job.seatless else job.started_at,  # the column is for waits, and a job without nodes waits for none
-        "" if job.needs else work_class(job.spec),  # no service level: it waited for other jobs too
+        "" if job.behind_others else work_class(job.spec),  # no service level: it waited for other jobs too
         job.spec.parent,
     )  # fmt: skip
 

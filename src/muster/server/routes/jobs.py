@@ -55,6 +55,8 @@ Python = Annotated[
     str, Header(alias="Muster-Python", max_length=4096, description="the path of the interpreter that submits, quoted")
 ]
 
+_NEEDS = 10_000  # of all jobs of a request: each is looked up while other commits wait
+
 Number = Annotated[int | None, Query(ge=0, le=2**53)]
 Text = Annotated[str | None, Query(max_length=200, pattern=r"^[^\x00]*$")]
 
@@ -132,6 +134,9 @@ def submit_job(
 @router.post("/jobs/batch", openapi_extra=needs("member"))
 def submit_batch(body: BatchBody, leader: Leading, caller: Caller, python: Python = "") -> BatchAnswer:
     """Accepts or refuses each job on its own, or all `together`; accepted jobs are durable on return."""
+    needs = sum(len(found) for item in body.jobs if isinstance(found := item.spec.get("needs"), list | dict))
+    if needs > _NEEDS:
+        raise Invalid(f"The jobs need {needs:,} others, and a request may name {_NEEDS:,}.", "Send fewer jobs in one.")
     if body.together:
         return _together(body, leader, caller, python)
     state, now, site = leader.store.state(), leader.clock.now(), leader.site(caller, trusted=caller.superuser)
