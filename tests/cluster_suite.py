@@ -96,6 +96,26 @@ class ClusterContract:
         assert server.metric(job, "loss")[1] == (list(range(50)), [1 / (step + 1) for step in range(50)])
         assert server.output(job) == "".join(f"step {step}\n" for step in range(50))
 
+    def test_a_job_starts_when_what_it_needs_has_succeeded(self, rig: Rig, server: LiveServer, folder: Path) -> None:
+        first = server.submit(hold(folder), workdir=str(folder), pool=rig.pool, name="needed")["id"]
+        shown = f"test -e {shlex.quote(str(folder))}/go && echo $MUSTER_NEEDS_NEEDED"
+        job = server.submit(shown, workdir=str(folder), pool=rig.pool, name="needing", needs=[first])["id"]
+        until(lambda: (folder / "up-0").exists(), "the job that is needed")
+        waits = server.job(job)
+        assert (waits["phase"], waits["reason"]["code"], waits["needs"]) == (
+            "queued", "waits_for_jobs", {first: "succeeded"},
+        )  # fmt: skip
+        (folder / "go").touch()
+        assert server.wait(job)["phase"] == "succeeded", server.output(job)
+        assert server.output(job) == f"{first}\n"
+
+    def test_every_task_of_an_array_has_its_index(self, rig: Rig, server: LiveServer, folder: Path) -> None:
+        shown = 'echo "$MUSTER_ARRAY_INDEX $SLURM_ARRAY_TASK_ID $SLURM_ARRAY_TASK_COUNT"'
+        array = server.submit(shown, workdir=str(folder), pool=rig.pool, name="tasks", array="3-5%2")["id"]
+        assert server.wait(array)["phase"] == "succeeded"
+        tasks = server.get("/v1/jobs", parent=array)["jobs"]
+        assert sorted(server.output(task["id"]) for task in tasks) == ["3 3 3\n", "4 4 3\n", "5 5 3\n"]
+
     def test_odd_names_and_arguments_pass_unharmed(self, rig: Rig, server: LiveServer, folder: Path) -> None:
         spec = {"envs": {"ODD": ODD}, "tags": {"odd": ODD}, "purpose": ODD}
         run = f"printf '%s|' \"$ODD\" {shlex.quote(ODD)}; printf '%s' '#SBATCH --x' $'\\n%b'"

@@ -13,6 +13,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from muster.core.job import Job
+from muster.core.needs import is_met
 from muster.core.plan import Plan
 from muster.core.resources import WHOLE
 from muster.core.rules import (
@@ -77,7 +78,9 @@ class Case:
 
 
 def _submission(world: World, name: str, seconds: float, user: str, spec: dict[str, Any]):
-    return lambda: world.submit(name, seconds, user, **spec)
+    given = {**spec}
+    after = {f"j{number}": wanted for number, wanted in given.pop("after", {}).items()}
+    return lambda: world.submit(name, seconds, user, after=after, **given)
 
 
 # --- drawing ----------------------------------------------------------------------------------------------------------
@@ -95,12 +98,15 @@ class Dice(Random):
 
 
 def cases(
-    order: str | None = None, backfill: str | None = None, troubled: bool = True, plain: bool = False
-) -> st.SearchStrategy[Case]:
-    """`plain`: whole accelerators, fixed gangs, no deadlines and hours; everyone can run some day."""
+    order: str | None = None, backfill: str | None = None, troubled: bool = True, plain: bool = False,
+    needs: bool = False,
+) -> st.SearchStrategy[Case]:  # fmt: skip
+    """`plain`: whole accelerators, fixed gangs, no deadlines and hours; everyone can run some day.
+
+    `needs`: some jobs need others that were submitted before them."""
 
     def make(seed: int, jobs: int) -> Case:
-        return _case(Dice(seed), jobs, order, backfill, troubled, plain)
+        return _case(Dice(seed), jobs, order, backfill, troubled, plain, needs)
 
     return st.builds(make, st.integers(0, 2**32), st.integers(2, 16))
 
@@ -109,7 +115,9 @@ def case_of(seed: int, jobs: int, order: str | None = None) -> Case:
     return _case(Dice(seed), jobs, order, None, troubled=True, plain=False)
 
 
-def _case(dice: Dice, jobs: int, order: str | None, backfill: str | None, troubled: bool, plain: bool) -> Case:
+def _case(
+    dice: Dice, jobs: int, order: str | None, backfill: str | None, troubled: bool, plain: bool, needs: bool = False
+) -> Case:
     pools = {"main": False}
     if not plain:
         pools |= {"spot": True} if dice.seldom(0.3) else {}
@@ -128,6 +136,10 @@ def _case(dice: Dice, jobs: int, order: str | None, backfill: str | None, troubl
         (dice.time(), 5.0 * dice.randint(1, 30), dice.choice(USERS), _spec(dice, pools, queues, there, most, plain))
         for _ in range(jobs)
     ]
+    for *_, spec in stream if needs else ():  # those that are not submitted yet are left out
+        if dice.often():
+            wanted = dice.choice(["succeeded", "succeeded", "ended", "failed"])
+            spec["after"] = {dice.randint(1, jobs): wanted for _ in range(dice.randint(1, 2))}
     kinds = ["lose", "join", "drain", "heal", "fail", "stop", "save", "save", "save", "rules", "away", "back", "back"]
     trouble = [(dice.time(), dice.choice(kinds), dice.randrange(20)) for _ in range(dice.randrange(10))]
     rules = _rules(dice, pools, queues, order, backfill, plain)
@@ -249,6 +261,17 @@ def board_agrees(world: World, plan: Plan) -> None:
     if world.plans % 3 == 0:
         again = schedule(world.state, world.now, world.board)
         assert decisions(again) == decisions(fresh), f"at {world.now}, the second time: {again}, anew {fresh}"
+
+
+def needs_hold(world: World, plan: Plan) -> None:
+    """Nobody starts before all that it needs has ended as it should, and nobody waits for one that can't any more."""
+    for start in plan.starts:
+        for name, wanted in world.needs[start.job].items():
+            assert name in world.ended, f"{start.job} before {name}"
+            assert is_met(wanted, world.ended[name]), f"{start.job} although {name} {world.ended[name]}"
+    for job in world.state.jobs.values():
+        over = [name for name in world.needs[job.id] if name in world.ended]
+        assert not any(name in job.awaits for name in over), f"{job.id} still waits for {over}"
 
 
 def plan_is_sound(world: World, plan: Plan) -> None:

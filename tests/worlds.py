@@ -17,6 +17,8 @@ from muster.core.entities.project import ProjectSet
 from muster.core.entities.queue import QueueSet
 from muster.core.event import Event
 from muster.core.job import Job
+from muster.core.job_events import JobEnd
+from muster.core.needs import is_met
 from muster.core.parse import parse_job
 from muster.core.payload import decode
 from muster.core.plan import Plan
@@ -27,6 +29,7 @@ from muster.core.spec import JobSpec
 from muster.core.state import State, apply
 from muster.sched.board import Board
 from muster.sched.schedule import schedule
+from muster.sched.settle import settle
 
 GB = 10**9
 ROUNDS = 50  # plans that may follow each other at one instant before something is wrong
@@ -87,6 +90,8 @@ class World:
     specs: dict[str, JobSpec] = field(default_factory=dict)  # of all jobs, those that are done among them
     left: dict[str, float] = field(default_factory=dict)  # job → seconds of work from its last save
     saves: dict[str, float] = field(default_factory=dict)  # job → seconds between its checkpoints
+    needs: dict[str, dict[str, str]] = field(default_factory=dict)  # job → the jobs that it needs, and how they end
+    ended: dict[str, str] = field(default_factory=dict)  # job → the phase in which it ended
     preemptions: dict[str, int] = field(default_factory=dict)
     left_for: dict[str, str] = field(default_factory=dict)  # job → whom it was last asked to leave for
     plans: int = 0
@@ -112,6 +117,8 @@ class World:
     def apply(self, event: Event) -> None:
         apply(self.state, event.stamped(self.state.version + 1))
         self.log.append(event)
+        if isinstance(event.data, JobEnd):
+            self.ended[event.job] = event.data.PHASE
 
     def node(self, name: str, gpus: int = 8, cpus: int = 64, pool: str = "main", **labels: str) -> None:
         self.apply(node_event(name, gpus, cpus, pool, labels, self.now))
@@ -122,18 +129,23 @@ class World:
 
     def submit(
         self, job: str, seconds: float, user: str = "ada", expect: float | None = None, save: float | None = None,
-        **spec: Any,
+        after: dict[str, str] | None = None, index: int | None = None, **spec: Any,
     ) -> str:  # fmt: skip
         queue = spec.setdefault("queue", next(iter(self.queues)))
         spec = {"name": "job", "run": "true", "project": self.queues[queue], **spec}
         self._made += 1
         parsed = parse_job(spec)
+        # Those that are over are left out if they ended as they should; with one that did not it would not be accepted.
+        needs = {name: wanted for name, wanted in (after or {}).items() if name in self.specs}
+        if any(name in self.ended and not is_met(wanted, self.ended[name]) for name, wanted in needs.items()):
+            needs = {}
+        self.needs[job] = needs
         self.specs[job], self.left[job], self.preemptions[job] = parsed, seconds, 0
         if save is not None:
             self.saves[job] = save
         self.event(
             "job.submitted", job, project_of=parsed.project, number=self._made, name=parsed.name, queue=queue,
-            user=user, spec=parsed, key=None, expect=expect,
+            user=user, spec=parsed, key=None, expect=expect, needs=needs or None, index=index,
         )  # fmt: skip
         return job
 
@@ -198,6 +210,9 @@ class World:
     def tick(self) -> None:
         """Plans and carries out, until nothing more follows at this instant."""
         for _ in range(ROUNDS):
+            while self.state.settled:
+                for event in settle(self.state, self.now):
+                    self.apply(event)
             plan = schedule(self.state, self.now, self.board)
             self.plans += 1
             for check in self.checks:

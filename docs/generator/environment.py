@@ -37,6 +37,12 @@ GIVEN: Final = {
     "MUSTER_NODE": "name of the node",
     "MUSTER_CHECKPOINT_DIR": "where checkpoints go",
     "MUSTER_CHECKPOINT_KEEP": "how many stay",
+    "MUSTER_ARRAY_INDEX": "index of a task of an array; `SLURM_ARRAY_TASK_ID` is the same",
+    "MUSTER_ARRAY_COUNT": "how many tasks the array has; `SLURM_ARRAY_TASK_COUNT` too",
+    "MUSTER_ARRAY_MIN": "the array's first index; `SLURM_ARRAY_TASK_MIN` too",
+    "MUSTER_ARRAY_MAX": "the array's last index; `SLURM_ARRAY_TASK_MAX` too",
+    "MUSTER_ARRAY_JOB": "id of the array; `SLURM_ARRAY_JOB_ID` too",
+    "MUSTER_NEEDS_PREPARE": "id of the job `prepare` that it needed; one such name for each job of `needs`",
     "MUSTER_CHECKPOINT_EVERY": "seconds between saves, if the job file says so",
 }
 _NAME: Final = re.compile(r"\bMUSTER_[A-Z]+(?:_[A-Z]+)*\b")

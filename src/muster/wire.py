@@ -66,6 +66,17 @@ JOB: Final = "MUSTER_JOB"
 ATTEMPT: Final = "MUSTER_ATTEMPT"  # number, from 1
 NODE: Final = "MUSTER_NODE"
 GANG: Final = "MUSTER_GANG"  # marks every process of this worker, so that all of them can be found, and no others
+NEEDS_PREFIX: Final = "MUSTER_NEEDS_"  # and the name of a job that it needed, in capitals: its id
+# A task of an array: the array's id, its index, how many tasks there are, and the first and the last index. Scripts for
+# Slurm find theirs too.
+ArrayNames = tuple[str, str, str, str, str]
+ARRAY: Final[ArrayNames] = (
+    "MUSTER_ARRAY_JOB", "MUSTER_ARRAY_INDEX", "MUSTER_ARRAY_COUNT", "MUSTER_ARRAY_MIN", "MUSTER_ARRAY_MAX",
+)  # fmt: skip
+SLURM_ARRAY: Final[ArrayNames] = (
+    "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID", "SLURM_ARRAY_TASK_COUNT", "SLURM_ARRAY_TASK_MIN",
+    "SLURM_ARRAY_TASK_MAX",
+)  # fmt: skip
 RANK_DIR: Final = "MUSTER_RANK_DIR"
 CONTROL: Final = "MUSTER_CONTROL"
 CHECKPOINT_DIR: Final = "MUSTER_CHECKPOINT_DIR"

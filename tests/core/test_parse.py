@@ -140,6 +140,8 @@ OTHER_NAMES = [
     ("nodes: {min: 2, max: 8}", "num_nodes: {max: 8, min: 2}"),
     ("topology: rack", "topology: {require: rack}"),
     ("near: c4", "near: [c4]"),
+    ("depends_on: prepare", "needs: [prepare]"),
+    ("needs: {prepare: succeeded, clean: ended}", "needs: {prepare: afterok, clean: afterany}"),
     ("pool:\nenvs: ~", "{}"),
 ]
 

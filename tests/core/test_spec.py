@@ -73,6 +73,12 @@ fixed_specs = st.builds(
     project=labels,
     queue=labels,
     pool=st.none() | labels,
+    array=st.none() | st.sampled_from(["0", "1-20", "1-20:2%4", "3,5,9", "0-9,20%1"]),
+    needs=st.dictionaries(
+        st.from_regex(r"\A[a-z]([a-z0-9-]{0,9}[a-z0-9])?(\[[0-9]{1,4}\])?\Z"),
+        st.sampled_from(["succeeded", "ended", "failed"]),
+        max_size=3,
+    ),
     purpose=st.none() | text,
     workdir=st.none() | text.filter(bool),
     run=run,
@@ -299,7 +305,7 @@ def test_every_field_says_what_it_is_and_its_example_is_right():
             field = {name: yaml.load(note.example, Loader=yaml.BaseLoader)}
             job = {"run": "x", **({section: field} if section else field)}
             parse_job(job)
-            assert bool(note.item) == (note.form in ("list", "mapping"))
+            assert bool(note.item) == (note.form in ("list", "mapping", "needs"))
 
 
 def test_no_name_means_two_things():

@@ -82,6 +82,20 @@ def test_killed_at_a_commit_point(server: LiveServer, program, marks, point: str
     assert_whole(server, marks, {first: 2, second: 2})
 
 
+@pytest.mark.parametrize("point", ["control.before_launch:2", "control.after_launch:2", "control.after_plan:4"])
+def test_killed_between_the_end_of_a_job_and_the_start_of_one_that_needs_it(
+    server: LiveServer, program, marks, point: str
+) -> None:
+    server.start(wait=False, MUSTER_FAULT=point)
+    until(lambda: server.process.poll() is not None or (server.home / "server.json").exists())
+    first = submit_through(server, "first", program(STEPS, 0.005), name="first")
+    second = submit_through(server, "second", program(STEPS, 0.005), name="second", needs=[first])
+    settle(server, first, second)
+    assert server.ends == [-signal.SIGKILL], "the fault struck, once"
+    assert_whole(server, marks, {first: 1, second: 1})
+    assert server.job(first)["finished_at"] <= server.job(second)["started_at"]
+
+
 def test_away_while_jobs_run_and_finish(server: LiveServer, program, marks) -> None:
     server.start()
     good = server.submit(program(STEPS, 0.02))["id"]

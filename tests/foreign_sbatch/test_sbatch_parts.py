@@ -189,3 +189,13 @@ def test_what_ran_once_and_runs_in_every_rank_now_is_said_whatever_starts_the_ra
     told = [one for one in read_job(f"{head}tar xf data.tar\n{start}\n", "x.sbatch").notes if "ran once" in one.became]
     assert [one.what for one in told] == [f"what is not under {under}"]
     assert not any("ran once" in one.became for one in read_job(f"{head}echo hi\n{start}\n", "x.sbatch").notes)
+
+
+@pytest.mark.parametrize(
+    ("option", "needs", "slurm"),
+    [("afterok:prepare,afternotok:check:lint-3", {"prepare": "succeeded", "check": "failed", "lint-3": "failed"}, None),
+     ("afterany:77", None, "afterany:77"), ("singleton", None, "singleton"), ("after:prepare", None, "after:prepare")],
+)  # fmt: skip
+def test_dependencies_on_named_jobs_are_needs_and_those_on_numbers_are_slurms(option, needs, slurm):
+    job = read_job(f"#!/bin/sh\n#SBATCH -d {option}\ntrue\n", "job.sbatch").job
+    assert (job.get("needs"), job.get("slurm", {}).get("dependency")) == (needs, slurm)

@@ -58,7 +58,7 @@ def test_torchrun_on_two_nodes_is_left_to_the_launcher():
     assert spec.max_duration == 87_000
     assert spec.slurm.signal == 120
     assert spec.slurm.extra == ("--hint=nomultithread",)
-    assert spec.envs == {"SLURM_ARRAY_TASK_ID": "0"}
+    assert (spec.array, spec.envs) == ("0-9%2", {})
     lines = spec.run.splitlines()
     assert lines[0] == ". /etc/profile"
     assert "module purge" in lines
@@ -72,7 +72,6 @@ def test_torchrun_on_two_nodes_is_left_to_the_launcher():
     assert "scontrol" not in spec.run
     found = imported("torchrun_login_shell")
     assert "torchrun is taken out: Muster's launcher" in told(found.notes)
-    assert "-o envs.SLURM_ARRAY_TASK_ID=$i" in told(found.lost)
     assert "muster logs" in told(found.lost)
 
 
@@ -85,6 +84,7 @@ def test_srun_of_one_task_a_gpu():
     assert spec.envs == {"WANDB_MODE": "offline"}
     assert (spec.slurm.account, spec.slurm.qos, spec.slurm.exclusive) == ("nlp", "high", True)
     assert spec.slurm.dependency == "afterok:12345"
+    assert any("`needs: [prepare]`" in one.became for one in imported("srun_per_gpu").notes)
     assert '[ "$RANK" != 0 ] || python prepare.py "it\'s $HOME"' in spec.run
     assert "bash -c ':; python train.py --rank $RANK --bs $((32 * WORLD_SIZE))'" in spec.run
     # What is in a document is text, but its variables are the shell's.
@@ -117,10 +117,10 @@ def test_an_array_of_small_jobs():
     spec = spec_of("cpu_array")
     assert spec.resources.cpus == 4
     assert spec.max_duration == 1800
-    assert spec.envs == {"SLURM_ARRAY_TASK_ID": "1"}
+    assert (spec.array, spec.envs) == ("1,5-9:2", {})
+    assert "SLURM_ARRAY_TASK_ID" in spec.run
     assert "--threads 4" in spec.run
     lost = told(found.lost)
-    assert "for i in 1 $(seq 5 2 9); do muster submit" in lost
     assert "--mem=0 asks for all memory" in lost
     assert "--time=99:00:00 stands after the first command" in lost
     assert "not-read" not in lost

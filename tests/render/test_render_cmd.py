@@ -117,6 +117,13 @@ def test_what_is_not_carried_is_said(muster) -> None:
         assert words in got.err
 
 
+def test_needs_and_arrays_are_not_carried_and_that_is_said(muster) -> None:
+    got = muster("render", "job.yaml", "-e", "kubernetes", "--set", "needs=[prepare, fetch]", "--set", "array=1-20")
+    assert got.code == 0, got.err
+    assert "Muster waits for prepare, fetch" in got.err
+    assert "20 tasks" in got.err
+
+
 def test_mistakes_are_told_with_what_to_do(muster) -> None:
     wrong: dict[tuple[str, ...], str] = {
         ("-e", "kubernets"): "kubernetes",

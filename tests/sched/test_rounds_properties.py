@@ -9,7 +9,18 @@ from hypothesis import strategies as st
 from muster.core.plan import Plan
 from muster.core.rules import QueueRules, Rules
 from muster.sched.schedule import schedule
-from streams import BACKFILLS, ORDERS, Case, board_agrees, case_of, cases, decisions, limits_hold, plan_is_sound
+from streams import (
+    BACKFILLS,
+    ORDERS,
+    Case,
+    board_agrees,
+    case_of,
+    cases,
+    decisions,
+    limits_hold,
+    needs_hold,
+    plan_is_sound,
+)
 from worlds import World, fold
 
 LONG = 20_000.0  # seconds: ten times what all the work of a case takes one after the other
@@ -23,6 +34,34 @@ def test_never_too_much_never_half_a_gang_and_the_same_from_nothing(case: Case):
     world = case.world()
     world.checks += [plan_is_sound, limits_hold, board_agrees]
     world.run(until=2000.0)
+
+
+@settings(max_examples=60, deadline=None)
+@given(cases(needs=True))
+def test_nobody_starts_before_what_it_needs(case: Case):
+    note(str(case))
+    world = case.world()
+    world.checks += [plan_is_sound, needs_hold, board_agrees]
+    world.run(until=1000.0)
+    again = fold(world.log)
+    assert (again.dependents, again.settled) == (world.state.dependents, world.state.settled)
+
+
+@settings(max_examples=30, deadline=None)
+@given(cases(needs=True, plain=True))
+def test_nobody_waits_for_ever_for_another(case: Case):
+    """Jobs that need one that was stopped or failed end too, and so do those behind them."""
+    note(str(case))
+    world = case.world()
+    world.run(until=LONG)
+    for name, gpus, cpus, pool, labels in case.nodes:
+        world.node(name, gpus, cpus, pool, **labels)
+        world.health(name, "healthy")
+        world.away(pool, "")
+    world.run(until=world.now + LONG)
+    assert not world.state.jobs, f"at {world.now}: {world.phases()}"
+    assert not world.state.dependents
+    assert not world.state.settled
 
 
 @pytest.mark.parametrize(("seed", "jobs", "order"), [(7157854, 15, "predicted"), (4166048750, 14, "priority")])

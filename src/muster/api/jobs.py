@@ -39,6 +39,15 @@ class ProgressView(TypedDict):
     metrics: dict[str, JsonFloat | None]  # last values; null where an old server stored a NaN
 
 
+class ArrayView(TypedDict):
+    """The tasks of an array."""
+
+    tasks: int
+    indexes: str  # as in the job file: `1-20%4`
+    limit: int | None  # how many may run at once
+    phases: dict[str, int]  # phase → tasks that are in it
+
+
 class JobView(TypedDict):
     id: str
     number: int
@@ -66,6 +75,9 @@ class JobView(TypedDict):
     progress: ProgressView | None
     purpose: str | None
     parent: str | None  # the job that it belongs to, by its id
+    index: int | None  # of a task of an array, which is its parent
+    array: ArrayView | None  # of an array
+    needs: dict[str, str]  # the jobs that it starts after, by their ids → succeeded, ended or failed
     tags: dict[str, str]
     run: str
     workdir: str | None

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from muster.cli.call import Json
 from muster.cli.output import emit, out, show_error
-from muster.cli.prepare import Prepared, from_file, parse_overrides
+from muster.cli.prepare import Prepared, check_circle, from_file, parse_overrides
 from muster.client import MusterError
 
 
@@ -27,6 +27,8 @@ def check(
     """
     overrides = parse_overrides(override or ())
     results = [_checked(name, overrides) for name in files]
+    if len(files) > 1:
+        check_circle([one for one in results if isinstance(one, Prepared)])
     if json:
         emit({"files": [_document(name, one) for name, one in zip(files, results, strict=True)]})
     else:

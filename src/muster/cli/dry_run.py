@@ -14,10 +14,13 @@ from muster.cli.output import cause_lines, err, out
 _SHOWN = 3  # maximum variants, nodes and jobs of each kind
 
 
-def show_accepted(source: str, name: str, answer: WhatIfView) -> None:
+def show_accepted(source: str, name: str, answer: WhatIfView, after: Sequence[str] = ()) -> None:
+    """`after`: jobs of the same call that it needs; the answer is what would happen without them."""
     screen = out()
     screen.print(Text(f"{source} is in order and would be accepted as {name}"))
     nodes, pool = _listed(answer["nodes"]), f" in pool {answer['pool']}" if answer["pool"] else ""
+    if after:
+        _line("starts after", f"{', '.join(after)}, then:")
     if answer["starts_now"]:
         _line("would start", f"at once, on {nodes}{pool}")
     else:

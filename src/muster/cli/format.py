@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from muster.api import numbers
+from muster.api.jobs import ArrayView
 from muster.api.numbers import JsonFloat
 from muster.api.words import is_measurement
 from muster.core.units import format_accelerators, format_size
@@ -93,6 +94,11 @@ def steps(progress: Mapping[str, Any] | None) -> str:
     if progress.get("total"):
         return f"{progress['step']}/{progress['total']}"
     return f"{progress['step']}/~{progress['expected_total']}" if _guessed(progress) else f"{progress['step']}"
+
+
+def tasks(array: ArrayView) -> str:
+    """The tasks of an array, in the order of the phases: `12 queued, 3 running, 5 succeeded`."""
+    return ", ".join(f"{count} {phase}" for phase, count in array["phases"].items())
 
 
 def progress_cell(progress: Mapping[str, Any] | None, running: bool) -> str:

@@ -45,18 +45,19 @@ def ls(
     every: Annotated[float, typer.Option(min=0.5, metavar="SECONDS", help="With --watch: the interval.")] = EVERY,
     json: Json = False,
 ) -> None:
-    """List jobs: those that are not over, and the last few that are."""
+    """List jobs: those that are not over, and the last few that are. An array is one line; --parent lists its tasks."""
     for one in phase or ():
         if one not in PHASES:
             raise Usage(f"--phase: got {one!r}.", f"Expected one of {', '.join(PHASES)}.")
-    chosen = {"project": project, "queue": queue, "user": user, "name": name, "parent": parent}
+    chosen: dict[str, str | None] = {"project": project, "queue": queue, "user": user, "name": name, "parent": parent}
+    tasks = bool(everything or parent or name)
 
     def find(to: Client) -> list[Job]:
         if everything or phase:
-            return to.jobs(phase=tuple(phase or ()), limit=None if everything else limit, **chosen)
+            return to.jobs(phase=tuple(phase or ()), limit=None if everything else limit, tasks=tasks, **chosen)
         both = [
-            *to.jobs(phase=UNFINISHED, limit=limit, **chosen),
-            *to.jobs(phase=FINISHED, limit=min(limit, _RECENT), **chosen),
+            *to.jobs(phase=UNFINISHED, limit=limit, tasks=tasks, **chosen),
+            *to.jobs(phase=FINISHED, limit=min(limit, _RECENT), tasks=tasks, **chosen),
         ]
         once = {job.id: job for job in both}  # one that ended in between is in both
         return sorted(once.values(), key=lambda job: job.number, reverse=True)[:limit]
@@ -92,7 +93,8 @@ def stop(
     def one(to: Client, ref: str) -> tuple[Mapping[str, Any], str]:
         job = to.stop(ref, patience, force)
         job = to.wait(job.id) if wait else job
-        return job.raw, f"{job.id} {'ended' if job.final else 'is stopping'}"
+        tasks = f": {format.tasks(job.array)}" if job.array else ""
+        return job.raw, f"{job.id} {'ended' if job.final else 'is stopping'}{tasks}"
 
     for_each("jobs", refs, one, json)
 
@@ -110,6 +112,8 @@ def resume(
 
     def one(to: Client, ref: str) -> tuple[Mapping[str, Any], str]:
         job = to.resume(ref, patience, say)
+        if job.array:
+            return job.raw, f"{job.id} is {job.phase} again: {format.tasks(job.array)}"
         start = f"from step {job.checkpoint['step']}" if job.checkpoint else "from the beginning: it has no checkpoint"
         return job.raw, f"{job.id} is {job.phase} again, {start}"
 
@@ -133,8 +137,8 @@ def jobs_table(jobs: list[Job]) -> Table:
     made = table("id", "phase", "reason", "att", "progress", "nodes", "user", "age", right=("att", "progress", "age"))
     for job in jobs:
         code = job.reason.code if job.reason and job.reason.code != "completed" else ""
-        reason = Text(code, style="dim")
-        where = (",".join(job.nodes) if job.placed else str(job.num_nodes)) if job.num_nodes else "-"
+        reason = Text(format.tasks(job.array) if job.array else code, style="dim")
+        where = (",".join(job.nodes) if job.placed else str(job.num_nodes)) if job.num_nodes and not job.array else "-"
         cells = [
             str(job.attempt),
             format.progress_cell(job.progress, job.phase == "running"),
@@ -142,5 +146,6 @@ def jobs_table(jobs: list[Job]) -> Table:
             job.user,
             format.since(job.submitted_at, now),
         ]
-        made.add_row(Text(job.id, style="bold"), phase_text(job.phase), reason, *cells)
+        index = f" [{job.index}]" if job.index is not None else f" [{job.array['indexes']}]" if job.array else ""
+        made.add_row(Text.assemble((job.id, "bold"), (index, "dim")), phase_text(job.phase), reason, *cells)
     return made

@@ -6,19 +6,20 @@ import re
 import sys
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import datetime
 from typing import Annotated
 
 import typer
+from rich.text import Text
 
 from muster.cli.call import Json, Usage
 from muster.cli.connect import client
 from muster.cli.jobs import JobRef
-from muster.cli.output import emit, line_doc, note
+from muster.cli.output import emit, line_doc, note, out
 from muster.cli.ranks import RankPrinter
-from muster.client import LogLine
+from muster.client import Client, Job, LogLine
 from muster.core.units import InvalidValue, parse_duration
 
 
@@ -47,13 +48,22 @@ def logs(
     begin = None if since is None else _moment(since)
     last = tail if wanted is not None and not follow else None  # the server does not know the pattern
     with client() as to:
+
+        def lines(job: Job) -> Iterable[LogLine]:
+            found: Iterable[LogLine] = to.logs(job.id, follow, rank, attempt, None if last is not None else tail, begin)
+            if wanted is not None:
+                found = (line for line in found if wanted.search(line.text))
+            return found if last is None else deque(found, maxlen=last)
+
         job = to.job(ref)
+        if job.array:
+            if follow:
+                raise Usage(f"{job.id} is an array.", f"Follow one of its tasks: `muster logs -f '{job.id}[0]'`.")
+            _print_tasks(to, job, lines, rank, timestamps, json)
+            return
         printer = RankPrinter(sys.stdout, named=job.ranks > 1 and rank is None, timed=timestamps)
         empty = True
-        found: Iterable[LogLine] = to.logs(job.id, follow, rank, attempt, None if last is not None else tail, begin)
-        if wanted is not None:
-            found = (line for line in found if wanted.search(line.text))
-        for line in found if last is None else deque(found, maxlen=last):
+        for line in lines(job):
             empty = False
             if json:
                 emit(line_doc(line))
@@ -84,3 +94,20 @@ def _moment(text: str) -> float:
         return datetime.fromisoformat(text).timestamp()  # local time, unless it says otherwise
     except (ValueError, OverflowError, OSError):
         raise Usage(f"--since: got {text!r}.", "Expected how long ago, such as 10m, or 2026-01-31T12:00.") from None
+
+
+def _print_tasks(
+    to: Client, array: Job, lines: Callable[[Job], Iterable[LogLine]], rank: int | None, timed: bool, json: bool
+) -> None:
+    """The output of all tasks of an array, one after the other."""
+    for task in reversed(to.jobs(parent=array.id, limit=None)):
+        if task.index is None:
+            continue
+        if not json:
+            out().print(Text(f"==> {task.name} ({task.id}) <=="))
+        printer = RankPrinter(sys.stdout, named=task.ranks > 1 and rank is None, timed=timed)
+        for line in lines(task):
+            if json:
+                emit({"job": task.id, **line_doc(line)})
+            else:
+                printer.write(line)

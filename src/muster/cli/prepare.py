@@ -12,6 +12,7 @@ import yaml
 
 from muster.cli.call import Usage
 from muster.client.surroundings import surroundings
+from muster.control.needs import array_of, in_order
 from muster.core.document import read_document
 from muster.core.errors import Invalid, NotFound
 from muster.core.fields import FIELDS
@@ -34,6 +35,20 @@ def from_file(name: str, overrides: Mapping[str, Any], local: bool) -> Prepared:
     changes = Overrides(overrides, base=Path.cwd())
     defaults = surroundings(folder, local)
     return Prepared(source, parse_job(text, source=source, base=folder, defaults=defaults, overrides=changes))
+
+
+def check_circle(jobs: Sequence[Prepared]) -> None:
+    """Raises Invalid if jobs that are submitted in one call need each other in a circle."""
+    _, circle = in_order([one.spec for one in jobs])
+    if circle:
+        named = ", ".join(f"{jobs[i].spec.name} ({jobs[i].source})" for i in circle)
+        raise Invalid(f"Jobs need each other in a circle: {named}.", "Leave out one of their `needs`.")
+
+
+def needed_here(one: Prepared, jobs: Sequence[Prepared]) -> list[str]:
+    """Those of the job's needs that the same call submits."""
+    names = {other.spec.name for other in jobs if other is not one and other.spec.project == one.spec.project}
+    return [name for name in one.spec.needs if array_of(name) in names]
 
 
 def from_command(command: str, overrides: Mapping[str, Any], local: bool) -> Prepared:

@@ -89,6 +89,12 @@ def _rows(job: Job, attempts: list[AttemptView]) -> list[tuple[str, Text]]:
         rows.append(("why", Text.assemble(job.reason.message, (f"  {hint_of(job.id, job.reason.hint)}", "green"))))
     if job.purpose:
         rows.append(("purpose", Text(job.purpose)))
+    if job.array:
+        limit = f", at most {job.array['limit']} at once" if job.array["limit"] is not None else ""
+        rows.append(("tasks", Text(f"{job.array['tasks']} ({job.array['indexes']}){limit}: {format.tasks(job.array)}")))
+        rows.append(("", Text(f"muster ls --parent {job.id} · muster status '{job.id}[...]'", style="dim")))
+    if job.index is not None:
+        rows.append(("task", Text(f"{job.name} of {job.parent}")))
     if job.run:
         rows.append(("command", Text(job.run)))
         rows.append(("folder", Text(job.workdir or "-")))
@@ -107,11 +113,14 @@ def _rows(job: Job, attempts: list[AttemptView]) -> list[tuple[str, Text]]:
         if job.nodes and (job.placed or job.final)
         else f"{ranks} on {job.num_nodes} node(s), not placed"
     )
-    text = f"{where}, {format.resources(job.resources)} a node" if job.num_nodes else "it holds no nodes"
+    holds = job.num_nodes and not job.array
+    text = f"{where}, {format.resources(job.resources)} a node" if holds else "it holds no nodes"
     rows.append(("where", Text(text)))
     rank = format_priority(job.priority)
     rows.append(("queue", Text(f"{job.queue} of project {job.project}, priority {rank}")))
     rows.append(("submitted", Text(f"by {job.user} at {format.clock(job.submitted_at)}")))
+    if job.needs:
+        rows.append(("needs", Text(", ".join(f"{name} ({outcome})" for name, outcome in job.needs.items()))))
     if job.parent:
         rows.append(("parent", Text(job.parent)))
     if job.tags:

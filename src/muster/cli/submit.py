@@ -11,8 +11,8 @@ from muster.cli.call import Json, Usage
 from muster.cli.connect import client, sees_our_files
 from muster.cli.dry_run import show_accepted, show_refused
 from muster.cli.forecast import start_and_cost
-from muster.cli.output import emit, out, show_error
-from muster.cli.prepare import Prepared, from_file, parse_overrides
+from muster.cli.output import emit, note, out, show_error
+from muster.cli.prepare import Prepared, check_circle, from_file, needed_here, parse_overrides
 from muster.cli.watch import watch
 from muster.client import Client, Job, MusterError
 from muster.core.errors import Refused
@@ -26,6 +26,9 @@ Overrides = Annotated[
 def submit(
     files: Annotated[list[str], typer.Argument(metavar="FILE", help="Job files; - reads one from standard input.")],
     override: Overrides = None,
+    array: Annotated[
+        str | None, typer.Option(metavar="INDEXES", help="Run it once for each index: 1-20, 0-9%4 or 3,5,9.")
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check everything, say where and when it would start, submit nothing.")
     ] = False,
@@ -38,15 +41,21 @@ def submit(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Submit job files. Nothing is sent unless every file is in order."""
+    """Submit job files. Nothing is sent unless every file is in order; those that need each other are accepted
+    together."""
     if len(files) > 1 and (follow or key):
         raise Usage(f"{'--watch' if follow else '--key'} is for one job file, {len(files)} were given.", "Give one.")
     with client() as to:
-        jobs = _prepare(files, parse_overrides(override or ()), sees_our_files(to))
+        changes = {**parse_overrides(override or ()), **({"array": array} if array is not None else {})}
+        jobs = _prepare(files, changes, sees_our_files(to))
+        check_circle(jobs)
         if dry_run:
             _check(to, jobs, json)
             return
-        results = [_submitted(to, one, key, json and not follow, not no_snapshot) for one in jobs]
+        if any(needed_here(one, jobs) for one in jobs):
+            results = _submitted_together(to, jobs, json, not no_snapshot)
+        else:
+            results = [_submitted(to, one, key, json and not follow, not no_snapshot) for one in jobs]
         if follow and isinstance(results[0], Job):
             raise typer.Exit(watch(to, results[0], json))
     if json:
@@ -74,7 +83,9 @@ def _check(to: Client, jobs: list[Prepared], json: bool) -> None:
     refused = False
     for one in jobs:
         try:
-            answer = to.check(one.spec, inherit=False)
+            here = needed_here(one, jobs)
+            needs = {name: outcome for name, outcome in one.spec.needs.items() if name not in here}
+            answer = to.check(one.spec.model_copy(update={"needs": needs}), inherit=False)
         except Refused as error:
             refused, document = True, error.to_dict()
             if json:
@@ -85,9 +96,25 @@ def _check(to: Client, jobs: list[Prepared], json: bool) -> None:
             if json:
                 emit({**answer, "accepted": True, "source": one.source})
             else:
-                show_accepted(one.source, one.spec.name, answer)
+                show_accepted(one.source, one.spec.name, answer, here)
     if refused:
         raise typer.Exit(1)
+
+
+def _submitted_together(to: Client, jobs: list[Prepared], quiet: bool, snapshot: bool) -> list[Job | MusterError]:
+    results: list[Job | MusterError] = []
+    answers = to.submit_many([one.spec for one in jobs], snapshot=snapshot, inherit=False, together=True)
+    for one, answer in zip(jobs, answers, strict=True):
+        if isinstance(answer, MusterError):
+            results.append(answer)
+            if not quiet:
+                note(f"{one.source}:")
+                show_error(answer.to_dict(), as_json=False)
+        else:
+            results.append(job := to.job(answer["id"]))
+            if not quiet:
+                show_submitted(to, job)
+    return results
 
 
 def _submitted(to: Client, one: Prepared, key: str | None, quiet: bool, snapshot: bool) -> Job | MusterError:
@@ -103,6 +130,9 @@ def _submitted(to: Client, one: Prepared, key: str | None, quiet: bool, snapshot
 
 
 def show_submitted(to: Client, job: Job, more: str = "") -> None:
-    """One line: the job, when it will start, and what it will cost."""
-    known = start_and_cost(to, job)
-    out().print(Text.assemble("submitted ", (job.id, "bold"), (f"  {known}" if known else "", "dim"), (more, "dim")))
+    """One line: the job, what it waits for or when it will start, and what it will cost."""
+    after = f", after {', '.join(job.needs)}" if job.needs else ""
+    tasks = f", {job.array['tasks']} tasks" if job.array else ""
+    known = "" if after or tasks else start_and_cost(to, job)
+    words = (f"  {known}" if known else "") + more
+    out().print(Text.assemble("submitted ", (job.id, "bold"), tasks, after, (words, "dim")))

@@ -14,7 +14,7 @@ from muster.client.stream import LogLine
 from muster.core.reasons import Reason
 
 if TYPE_CHECKING:
-    from muster.api.jobs import CheckpointMarkView, JobView, OutputView, ProgressView, ResourcesView, WhyView
+    from muster.api.jobs import ArrayView, CheckpointMarkView, JobView, OutputView, ProgressView, ResourcesView, WhyView
     from muster.api.words import Kind, Phase
 
 
@@ -62,6 +62,21 @@ class JobData:
     def parent(self) -> str | None:
         """The id of the job that it is part of. None also from a server that knows no parents."""
         return self.raw.get("parent")
+
+    @property
+    def index(self) -> int | None:
+        """Of a task of an array, which is its parent."""
+        return self.raw.get("index")
+
+    @property
+    def array(self) -> ArrayView | None:
+        """Of an array: how many tasks it has, and how many of them are in each phase."""
+        return self.raw.get("array")
+
+    @property
+    def needs(self) -> dict[str, str]:
+        """The jobs that it starts after, by their ids, and how each has to end. Empty from a server without needs."""
+        return self.raw.get("needs") or {}
 
     @property
     def final(self) -> bool:

@@ -76,10 +76,20 @@ async def check(
 
 
 async def submit_many(
-    to: Anyone, /, specs: Iterable[Spec], keys: Iterable[str] | None = None, *, snapshot: bool = True
+    to: Anyone,
+    /,
+    specs: Iterable[Spec],
+    keys: Iterable[str] | None = None,
+    *,
+    snapshot: bool = True,
+    inherit: bool = True,
+    together: bool = False,
 ) -> list[BatchAccepted | MusterError]:
-    """For each job {"id", "number"}, or the error for which it was refused, in the order given. See `submit`."""
-    jobs, inherit = list(specs), to.target.local
+    """For each job {"id", "number"}, or the error for which it was refused, in the order given. See `submit`.
+
+    With `together` all are accepted or none, in one request, and their `needs` may name each other.
+    """
+    jobs, inherit = list(specs), inherit and to.target.local
     names = list(keys) if keys is not None else [uuid.uuid4().hex for _ in jobs]
     items = [batch_item(spec, name, inherit) for spec, name in zip(jobs, names, strict=True)]
     folders: dict[Path, Doc | None] = {}  # each is captured once
@@ -88,10 +98,11 @@ async def submit_many(
             item["code"] = code
     defaults = {"defaults": {"envs": envs}} if inherit and (envs := shell_envs()) else {}
     results: list[BatchAccepted | MusterError] = []
-    for start in range(0, len(items), BATCH):
-        some = items[start : start + BATCH]
+    size = max(len(items), 1) if together else BATCH
+    for start in range(0, len(items), size):
+        some = items[start : start + size]
         # Every job has its key, so the whole request may be sent again when the response was lost.
-        body, key = {"jobs": some, **defaults}, some[0]["key"]
+        body, key = {"jobs": some, **defaults, **({"together": True} if together else {})}, some[0]["key"]
         answer = await to._transport.call("POST", "/v1/jobs/batch", body=body, key=key, more=interpreter())
         results += [error_body(one["error"]) if "error" in one else one for one in answer["jobs"]]
     return results
@@ -107,11 +118,16 @@ async def jobs(
     user: str | None = None,
     name: str | None = None,
     parent: str | int | None = None,
+    tasks: bool = True,
     limit: int | None = 100,
 ) -> list[J]:
-    """The newest jobs first; `limit=None` for all. `parent`: those of this job, by its id, number or name."""
+    """The newest jobs first; `limit=None` for all. `parent`: those of this job, by its id, number or name.
+
+    Without `tasks`, arrays are listed and their tasks are not.
+    """
     params: Doc = {"project": project, "phase": list(phase) or None, "queue": queue, "user": user, "name": name}
     params["parent"] = parent
+    params["tasks"] = None if tasks else False
     found: list[J] = []
     before = None
     while limit is None or len(found) < limit:

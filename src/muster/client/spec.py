@@ -106,9 +106,18 @@ def _with_free(written: Mapping[str, Any]) -> dict[str, Any]:
     return made
 
 
+def _ids(needs: Any) -> Any:
+    """Jobs of the client in `needs` become their ids."""
+    if isinstance(needs, Mapping):
+        return {getattr(one, "id", one): outcome for one, outcome in needs.items()}
+    return (
+        [getattr(one, "id", one) for one in needs] if isinstance(needs, list | tuple) else getattr(needs, "id", needs)
+    )
+
+
 def _from_data(spec: Any) -> dict[str, Any]:
     if isinstance(spec, Mapping):
-        return dict(spec)
+        return {**spec, **({"needs": _ids(spec["needs"])} if spec.get("needs") else {})}
     # Imported late: whoever has a JobSpec has pydantic loaded, and others don't need it.
     made: dict[str, Any] = import_module("muster.core.dump").written_values(spec)
     return made

@@ -16,6 +16,7 @@ from muster.control.background import Background
 from muster.control.clock import Clock
 from muster.control.submit import peek
 from muster.core.event import SYSTEM, Event
+from muster.core.job import Job
 from muster.core.job_events import JobForecast, JobWaits
 from muster.core.state import State
 from muster.sched.board import Board
@@ -97,7 +98,7 @@ class Forecaster:
     def _snapshot(self, state: State, asked: list[str], now: float, ends: Ends) -> tuple[Snapshot | None, list[str]]:
         """A snapshot for those of the jobs that still wait and have never started, and their ids."""
         known = (state.jobs.get(name) for name in asked)
-        waiting = [job.id for job in known if job is not None and job.phase == "queued" and job.attempt is None]
+        waiting = [job.id for job in known if job is not None and _is_new(job)]
         return (take(state, self._board(), now, waiting, most=CONSIDERED, ends=ends) if waiting else None), waiting
 
     # --- reasons ------------------------------------------------------------------------------------------------------
@@ -125,6 +126,11 @@ class Forecaster:
         found: list[T] = []
         self._commit.submit(peek(found, look)).result()
         return found[0]
+
+
+def _is_new(job: Job) -> bool:
+    """Whether it waits for its turn and has never started. When others end, on which it depends, is not scored."""
+    return job.phase == "queued" and job.attempt is None and not job.awaits
 
 
 def _said(one: Forecast, p50: float, project: str, now: float) -> Event:

@@ -32,6 +32,7 @@ from muster.core.state import State
 from muster.engines.base import Engine, GangLaunch, WorkerReport
 from muster.sched.board import Board
 from muster.sched.schedule import schedule
+from muster.sched.settle import settle
 from muster.store.base import Entry
 from muster.store.commit import Commit
 
@@ -43,8 +44,9 @@ LAUNCH_TRIES = 5
 # Events that may change a decision. A checkpoint makes a gang cheaper to stop, but that can wait for the fallback. A
 # gang that starts to run changes nothing until it has run for a while.
 _WAKING = frozenset({
-    "job.submitted", "job.resumed", "job.stopping", "job.stopped", "job.requeued", "worker.ended", "attempt.ended",
-    "node.joined", "node.left", "node.health", "queue.set", "pool.set", "project.set", "rules.set",
+    "job.submitted", "job.resumed", "job.stopping", "job.stopped", "job.succeeded", "job.failed", "job.requeued",
+    "worker.ended", "attempt.ended", "node.joined", "node.left", "node.health", "queue.set", "pool.set", "project.set",
+    "rules.set",
 })  # fmt: skip
 _NOTHING = Entry()
 
@@ -195,6 +197,7 @@ class Controller:
         steps = [
             partial(self._observe, this),
             partial(self._verdicts, this),
+            partial(self._settle, this),
             partial(self._plan, this),
             partial(self._reconcile, this),
         ]
@@ -230,6 +233,9 @@ class Controller:
                     self._drop(key)
         return self._entry(state, this, events)
 
+    def _settle(self, this: _Round, state: State) -> Entry:
+        return self._entry(state, this, settle(state, this.now)) if state.settled else _NOTHING
+
     def _plan(self, this: _Round, state: State) -> Entry:
         plan = schedule(state, this.now, self._board)
         self._engine_hints.look_at_waiting(state, self._board, this.now)
@@ -240,6 +246,8 @@ class Controller:
 
     def _reconcile(self, this: _Round, state: State) -> Entry:
         self._busy = bool(state.active)
+        if state.settled:  # those that this tick ended have settled others
+            self._wanted = True
         if this.dirty:
             this.actions += desired(state, sorted(this.dirty), self._launched, self._token_for)
         if self._listener.news or this.ended:

@@ -18,6 +18,7 @@ class Quota:
     jobs_per_project: int | None = None
     tokens_per_user: int | None = None
     bytes_per_project: int | None = None
+    tasks_per_array: int | None = None
     own_bytes: Mapping[str, int] = field(default_factory=dict)  # project → own limit, in place of `bytes_per_project`
 
     @property

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 
+from muster.core.array import array_of
 from muster.core.job import Job
 from muster.core.spec import ranks_per_node, sections
 from muster.core.state import State
 from muster.engines.base import GangLaunch, WorkerReport
+from muster.wire import ARRAY, NEEDS_PREFIX, SLURM_ARRAY, ArrayNames
 
 GANG_GRACE = (
     5.0  # seconds of grace for the rest of a broken gang: its collectives can't finish, so there is nothing to save
@@ -77,6 +79,28 @@ def strays(state: State, reports: Iterable[WorkerReport]) -> list[Action]:
     return list(actions.values())
 
 
+def _envs(job: Job) -> dict[str, str]:
+    """The environment of the job file, with what the job is told about others: jobs that it needed, and its array."""
+    return {**_array_envs(job, SLURM_ARRAY), **job.spec.envs, **_array_envs(job, ARRAY), **_needs_envs(job)}
+
+
+def _array_envs(job: Job, names: ArrayNames) -> dict[str, str]:
+    if job.array is None or job.index is None:
+        return {}
+    indexes = array_of(job).indexes
+    values = (job.array, job.index, len(indexes), indexes[0], indexes[-1])
+    return {name: str(value) for name, value in zip(names, values, strict=True)}
+
+
+def _needs_envs(job: Job) -> dict[str, str]:
+    """`MUSTER_NEEDS_PREPARE=prepare-12`: the jobs that it needed, by their names."""
+    found: dict[str, str] = {}
+    for needed, _ in job.needs:
+        name = NEEDS_PREFIX + needed.rpartition("-")[0].upper().replace("-", "_")
+        found[name] = f"{found[name]} {needed}" if name in found else needed
+    return found
+
+
 def gang_of(job: Job, token: str) -> GangLaunch:
     """The launch of the job's current attempt."""
     assert job.attempt is not None
@@ -89,7 +113,7 @@ def gang_of(job: Job, token: str) -> GangLaunch:
         nproc=ranks_per_node(spec),
         run=spec.run,
         workdir=spec.workdir or "",
-        envs=spec.envs,
+        envs=_envs(job) if job.needs or job.array is not None else spec.envs,
         secrets=spec.secrets,
         token=token,
         checkpoint_keep=spec.checkpoint.keep,

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Unpack
+from typing import Any, Final, Literal, Unpack
 
+from muster.api.words import UNFINISHED
 from muster.control.admission import CHECKS, LIVE_CHECKS, NODE_CHECKS, Check, Context, Files, Site
 from muster.control.admission.files import NO_FINDINGS, FileFindings
-from muster.core.errors import Invalid, NotFound, Refused
+from muster.control.needs import New, check_needs, find_needs, in_order
+from muster.core.array import MOST, array_of, parse_array
+from muster.core.errors import Invalid, MusterError, NotFound, Refused
 from muster.core.event import Event
 from muster.core.history import groups_of
 from muster.core.job import Job
@@ -17,9 +21,10 @@ from muster.core.payload import Payload
 from muster.core.reasons import Reason, reason
 from muster.core.spec import JobSpec
 from muster.core.state import State
-from muster.store.base import Entry, Proposal, Record, Rows, Store
+from muster.store.base import Entry, JobFilter, Proposal, Record, Rows, Store
 
 Outcome = Literal["succeeded", "failed", "stopped"]
+_ALIKE: Final = 6  # jobs of one name that are looked for: a message lists five
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,21 +48,31 @@ def context(
     def has_secret(project: str, name: str) -> bool:
         return store.secret(project, name) is not None
 
-    def project_of(job_id: str) -> str | None:
-        job = store.job(job_id)
-        return job.project if job is not None else None
+    def job(job_id: str) -> Job | None:
+        return state.jobs.get(job_id) or store.job(job_id)
 
-    return Context(state, user, has_secret, local, file_findings=file_findings, project_of=project_of, **site)
+    def named(project: str, name: str) -> list[Job]:
+        living = store.jobs(JobFilter(projects=[project], phases=UNFINISHED, name=name, limit=_ALIKE))
+        return living or store.jobs(JobFilter(projects=[project], name=name, limit=1))
+
+    return Context(state, user, has_secret, local, file_findings=file_findings, job=job, named=named, **site)
 
 
-def admit(submission: Submission, context: Context, checks: Sequence[Check] = CHECKS) -> None:
-    """Runs the admission checks. Raises Refused with every reason against the job."""
+def admit(
+    submission: Submission, context: Context, checks: Sequence[Check] = CHECKS, new: New | None = None
+) -> dict[str, str]:
+    """Runs the admission checks. Raises Refused with every reason against the job.
+
+    Returns the ids of the jobs that it needs, with how each has to end. `new`: jobs of the same call, by name.
+    """
     asked = replace(context, trusted=True) if submission.trusted else context
     if not submission.spec.num_nodes:
         checks = [check for check in checks if check not in NODE_CHECKS]
     reasons = [found for check in checks if (found := check(submission.spec, asked)) is not None]
-    if reasons:
-        raise Refused(reasons)
+    needs, against = find_needs(submission.spec, asked, new or {}) if submission.spec.needs else ({}, [])
+    if reasons or against:
+        raise Refused([*reasons, *against])
+    return needs
 
 
 def submit(
@@ -80,29 +95,96 @@ def submit(
     file_findings = (files or Files()).look(submission.spec, submission.python) if local else NO_FINDINGS
 
     def propose(state: State) -> Entry:
-        spec, user = submission.spec, submission.user
+        user = submission.user
         if submission.key and (user, submission.key) in state.keys:
             return Entry()
-        admit(
-            submission, context(store, state, user, local, file_findings, **site), LIVE_CHECKS if admitted else CHECKS
-        )
-        number = state.next_number
-        submitted = JobSubmitted(
-            number,
-            spec.queue,
-            user,
-            spec if whole else spec.model_dump(mode="json"),
-            spec.name,
-            submission.key,
-            expected_run(state, user, spec),
-            submission.trusted,
-            dict(submission.code) if submission.code is not None else None,
-        )
-        job_id = f"{spec.name}-{number}"
-        event = Event(submitted, max(now, state.time), user, spec.project, job_id)
-        return Entry([event], rows=submission.rows(event), records=submission.records(job_id))
+        checks = LIVE_CHECKS if admitted else CHECKS
+        needs = admit(submission, context(store, state, user, local, file_findings, **site), checks)
+        return _entry(state, submission, state.next_number, needs, now, whole)
 
     return propose
+
+
+def submit_together(
+    store: Store,
+    submissions: Sequence[Submission],
+    now: float,
+    local: bool,
+    accepted: dict[int, Event],
+    refused: dict[int, MusterError],
+    **site: Unpack[Site],
+) -> Proposal:
+    """Accepts all of these jobs or none; they may need each other by name. Writes nothing if their keys were used.
+
+    By their position, `accepted` gets the event of each, or `refused` an error for each: its own, or that others were
+    refused.
+    """
+    files = Files()
+    findings = [files.look(one.spec, one.python) if local else NO_FINDINGS for one in submissions]
+    order, circle = in_order([one.spec for one in submissions])
+
+    def propose(state: State) -> Entry:
+        accepted.clear()
+        refused.clear()
+        if any(one.key and (one.user, one.key) in state.keys for one in submissions):
+            return Entry()
+        entries, new = list[Entry](), dict[str, dict[str, list[str]]]()
+        pending, number = Counter[tuple[str, str]](), state.next_number
+        for i in order:
+            one, names = submissions[i], new.setdefault(submissions[i].spec.project, {})
+            asked = context(store, state, one.user, local, findings[i], **site)
+            try:
+                needs = admit(one, replace(asked, pending=pending), new=names)
+                entries.append(_entry(state, one, number, needs, now))
+                accepted[i] = entries[-1].events[0]
+            except Refused as error:
+                refused[i] = error
+            indexes = parse_array(one.spec.array).indexes if one.spec.array is not None else ()
+            names.setdefault(one.spec.name, []).append(f"{one.spec.name}-{number}")
+            for at, index in enumerate(indexes):
+                names.setdefault(f"{one.spec.name}[{index}]", []).append(f"{one.spec.name}-{number + 1 + at}")
+            for whose in (("user", one.user), ("project", one.spec.project)):
+                pending[whose] += len(indexes) or 1
+            number += 1 + len(indexes)
+        refused.update({i: Refused([reason("needs_circle", name=submissions[i].spec.name)]) for i in circle})
+        if refused:
+            others = Refused([reason("submitted_together")])
+            refused.update({i: others for i in range(len(submissions)) if i not in refused})
+            return Entry()
+        return Entry(
+            [event for entry in entries for event in entry.events],
+            rows=[row for entry in entries for row in entry.rows],
+            records=[record for entry in entries for record in entry.records],
+        )
+
+    return propose
+
+
+def _entry(
+    state: State, submission: Submission, number: int, needs: Mapping[str, str], now: float, whole: bool = False
+) -> Entry:
+    """What accepts the job under this number; the tasks of an array have the numbers that follow."""
+    spec, user = submission.spec, submission.user
+    expect = expected_run(state, user, spec)
+    code = dict(submission.code) if submission.code is not None else None
+    events: list[Event] = []
+
+    def add(spec: JobSpec, doc: Any, key: str | None, index: int | None = None) -> None:
+        number_ = number + len(events)
+        submitted = JobSubmitted(
+            number_, spec.queue, user, doc, spec.name, key, expect, submission.trusted, code,
+            needs=dict(needs) or None, index=index,
+        )  # fmt: skip
+        events.append(Event(submitted, max(now, state.time), user, spec.project, f"{spec.name}-{number_}"))
+
+    add(spec, spec if whole else spec.model_dump(mode="json"), submission.key)
+    if spec.array is not None:
+        task = spec.model_copy(update={"parent": events[0].job})
+        doc = task if whole else task.model_dump(mode="json")
+        for index in parse_array(spec.array).indexes:
+            add(task, doc, None, index)
+    rows = [row for event in events for row in submission.rows(event)]
+    return Entry(events, rows=rows, records=[one for event in events for one in submission.records(event.job)])
 
 
 def expected_run(state: State, user: str, spec: JobSpec) -> float | None:
@@ -126,12 +208,23 @@ def stop(job_id: str, actor: str, now: float, grace: float | None, why: Reason |
         if job is None:
             raise Invalid(f"Job {job_id} has ended already.", "See `muster status`.")
         cause = why or reason("user_stop", f"stopped by {actor}")
-        if job.phase == "queued" or job.seatless:
-            return Entry([_job_event(JobStopped(cause), job, now, actor)])
-        seconds = job.spec.stop_grace if grace is None else grace
-        return Entry([_job_event(JobStopping(cause, "stopped", seconds), job, now, actor)])
+        jobs = live_tasks(state, job) if job.is_array else [job]  # an array ends with its tasks
+        return Entry([_stop_event(one, cause, grace, now, actor) for one in jobs])
 
     return propose
+
+
+def live_tasks(state: State, array: Job) -> list[Job]:
+    """The tasks of the array that are not over."""
+    numbers = range(array.number + 1, array.number + 1 + len(array_of(array).indexes))
+    return [state.jobs[state.by_number[number]] for number in numbers if number in state.by_number]
+
+
+def _stop_event(job: Job, cause: Reason, grace: float | None, now: float, actor: str) -> Event:
+    if job.phase == "queued" or job.seatless:
+        return _job_event(JobStopped(cause), job, now, actor)
+    seconds = job.spec.stop_grace if grace is None else grace
+    return _job_event(JobStopping(cause, "stopped", seconds), job, now, actor)
 
 
 def finish(job_id: str, outcome: Outcome, why: Reason, actor: str, now: float) -> Proposal:
@@ -141,6 +234,8 @@ def finish(job_id: str, outcome: Outcome, why: Reason, actor: str, now: float) -
         job = state.jobs.get(job_id)
         if job is None:
             raise Invalid(f"Job {job_id} has ended already.", "See `muster status`.")
+        if job.is_array:
+            raise Invalid(f"Job {job_id} is an array: it ends with its tasks.", f"`muster stop {job_id}` stops them.")
         if not job.seatless:
             raise Invalid(f"Job {job_id} has nodes: it ends with its ranks.", f"Stop it with `muster stop {job_id}`.")
         return Entry([_job_event(JOB_ENDS[outcome](why), job, now, actor)])
@@ -151,7 +246,8 @@ def finish(job_id: str, outcome: Outcome, why: Reason, actor: str, now: float) -
 def resume(
     store: Store, job_id: str, actor: str, now: float, local: bool, trusted: bool = False, **site: Unpack[Site]
 ) -> Proposal:
-    """Queues a stopped or failed job again: the same run continues from its last checkpoint.
+    """Queues a stopped or failed job again: the same run continues from its last checkpoint. Of an array, every task
+    that is over and did not succeed.
 
     `trusted`: an administrator asks. An administrator's job that another user resumes loses its trust.
     """
@@ -160,23 +256,40 @@ def resume(
 
     def propose(state: State) -> Entry:
         live = state.jobs.get(job_id)
-        if live is not None:
+        if live is not None and not live.is_array:
             raise Invalid(f"Job {job_id} is {live.phase}, so there is nothing to resume.", "See `muster status`.")
-        job = store.job(job_id)
+        job = live or store.job(job_id)
         if job is None:
             raise NotFound(f"There is no job {job_id!r}.", "See `muster ls --all`.")
         if job.phase == "succeeded":
             raise Invalid(f"Job {job_id} has succeeded.", "Submit it again to run it once more.")
+        jobs = [job]
+        if job.is_array:
+            ended = store.jobs(JobFilter(parent=job_id, phases=("failed", "stopped"), limit=MOST))
+            jobs = [one for one in reversed(ended) if one.id not in state.jobs and one.index is not None]
+            if not jobs:
+                raise Invalid(f"No task of {job_id} has failed or was stopped.", "See `muster status`.")
         allowed = trusted and job.trusted
-        admit(
-            Submission(job.spec, job.user, trusted=allowed),
-            context(store, state, job.user, local, file_findings, **site),
-        )
-        doc, spec = {**job.to_doc(), "trusted": allowed}, job.spec.model_dump(mode="json")
-        resumed = JobResumed(doc, spec, reason("resumed", f"resumed by {actor}"))
-        return Entry([_job_event(resumed, job, now, actor)])
+        # Its needs have ids already: names may mean other jobs by now.
+        again = Submission(job.spec.model_copy(update={"needs": {}, "array": None}), job.user, trusted=allowed)
+        asked = context(store, state, job.user, local, file_findings, **site)
+        pending = {("user", job.user): len(jobs) - 1, ("project", job.project): len(jobs) - 1}
+        admit(again, replace(asked, pending=pending))
+        if unmet := check_needs(job, asked):
+            raise Refused(unmet)
+        array = jobs[0].array
+        if array is not None and array not in state.jobs:  # it is over, and runs again with its tasks
+            over = job if job.is_array else store.job(array)
+            assert over is not None
+            jobs.insert(0, over)
+        cause = reason("resumed", f"resumed by {actor}")
+        return Entry([_job_event(_resumed(one, allowed, cause), one, now, actor) for one in jobs])
 
     return propose
+
+
+def _resumed(job: Job, trusted: bool, cause: Reason) -> JobResumed:
+    return JobResumed({**job.to_doc(), "trusted": trusted}, job.spec.model_dump(mode="json"), cause)
 
 
 def peek(into: list[Any], look: Callable[[State], Any]) -> Proposal:

@@ -42,6 +42,8 @@ def _written_value(note: Notation, value: Any, beside: Mapping[str, Any]) -> Any
         return value if beside["min_nodes"] is None else {"min": beside["min_nodes"], "max": value}
     if note.form == "json":
         return _quoted(value)
+    if note.form == "needs" and set(value.values()) == {"succeeded"}:
+        return list(value)
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, tuple):

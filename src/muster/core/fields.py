@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from muster.core import units
+from muster.core.array import format_array, parse_array
 from muster.core.free import read_free
 from muster.core.notation import FieldPath, Notation, accepted_names, section_model, written
 from muster.core.report import At, Report, is_clean, is_null, shown, spelled
@@ -131,6 +132,8 @@ def _canonical(entry: Entry) -> Any:
         if not isinstance(raw, Mapping):
             raise units.InvalidValue
         return read_free(raw)
+    if form == "needs":
+        return _needs(raw, entry)
     if form == "list":
         if isinstance(raw, Mapping):
             raise units.InvalidValue
@@ -142,6 +145,8 @@ def _canonical(entry: Entry) -> Any:
         if len(raw) != 1:
             raise units.InvalidValue("A node has one kind of accelerator: name one.")
         raw = ":".join(as_text(part) for part in next(iter(raw.items())))
+    if form == "array" and isinstance(raw, list | tuple):
+        raw = ",".join(as_text(part) for part in raw)
     if form == "nodes" and isinstance(raw, Mapping):
         return _fewest_and_most(raw)
     return _READ[form](as_text(raw))
@@ -156,6 +161,15 @@ def _fewest_and_most(raw: Mapping[Any, Any]) -> tuple[int, int]:
     if fewest < 1:
         raise units.InvalidValue("`min` is at least 1.")
     return fewest, most
+
+
+def _needs(raw: Any, entry: Entry) -> dict[str, str]:
+    if isinstance(raw, Mapping):
+        return {name: OUTCOMES.get(said, said) for name, said in _item_texts(raw, entry).items()}
+    names = raw if isinstance(raw, list | tuple) else [raw]
+    entry.raw = dict.fromkeys([as_text(name) for name in names], "succeeded")
+    entry.keys = tuple(entry.raw)
+    return dict(entry.raw)
 
 
 def _item_texts(items: Mapping[Any, Any], entry: Entry) -> dict[Any, str]:
@@ -210,6 +224,7 @@ def _keys(model: type[BaseModel], above: FieldPath = ()) -> dict[str, Field]:
     return {name: _NOTED[(*above, *path)] for name, path in accepted_names(model).items()}
 
 
+OUTCOMES: Final = {"afterok": "succeeded", "afterany": "ended", "afternotok": "failed"}  # as Slurm calls them
 _NOTED: Final = {field.path: field for field in _noted(JobSpec)}
 _SECTIONS: Final = {field.path: model for field in _NOTED.values() if (model := section_model(field.info))}
 _KEYS: Final = {(): _keys(JobSpec), **{path: _keys(model, path) for path, model in _SECTIONS.items()}}
@@ -225,4 +240,5 @@ _READ: Final[Mapping[str, Callable[[str], Any]]] = {
     "duration_or_auto": units.parse_duration_or_auto,
     "size": units.parse_size,
     "accelerators": units.parse_accelerators,
+    "array": lambda text: format_array(parse_array(text)),
 }

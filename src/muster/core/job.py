@@ -104,6 +104,11 @@ class Job:
     claim: tuple[Seat, ...] = ()  # seats that are reserved for it until other gangs have left them
     code: str = ""  # digest of the snapshot of its `workdir`, if one was taken
     trusted: bool = False  # submitted or resumed by an administrator: it has the server's rights
+    needs: tuple[tuple[str, str], ...] = ()  # ids of the jobs that it needs, and how each has to end; see `core.needs`
+    # Those of them that are not over, and its array while that one's limit holds it back. It starts when none is left.
+    awaits: tuple[str, ...] = ()
+    index: int | None = None  # of a task of an array
+    outcomes: dict[str, int] = field(default_factory=dict)  # of an array: phase → tasks that ended in it
 
     @property
     def final(self) -> bool:
@@ -122,7 +127,26 @@ class Job:
     @property
     def seatless(self) -> bool:
         """Whether it needs no nodes: it is never queued and never launched, and runs until it is ended."""
-        return not self.spec.num_nodes
+        return not self.spec.num_nodes or self.is_array
+
+    @property
+    def is_array(self) -> bool:
+        """Whether it stands for the tasks of an array."""
+        return self.spec.array is not None and self.index is None
+
+    @property
+    def array(self) -> str | None:
+        """The id of the array that it is a task of."""
+        return self.spec.parent if self.index is not None else None
+
+    @property
+    def behind_others(self) -> bool:
+        """Whether it waits, or waited, not only for its turn but until other jobs are over."""
+        return bool(self.needs) or (self.index is not None and "%" in (self.spec.array or ""))
+
+    @property
+    def name(self) -> str:
+        return self.spec.name if self.index is None else f"{self.spec.name}[{self.index}]"
 
     def enter(self, phase: Phase, time: float) -> None:
         self.phase, self.since = phase, time
@@ -153,6 +177,10 @@ class Job:
             "claim": [seat.to_doc() for seat in self.claim],
             "code": self.code,
             "trusted": self.trusted,
+            "needs": self.needs,
+            "awaits": self.awaits,
+            "index": self.index,
+            "outcomes": self.outcomes,
         }
 
     @classmethod
@@ -166,7 +194,8 @@ class Job:
             StopOrder(**{**stop, "reason": Reason.of(stop["reason"])}) if stop else None,
             CheckpointMark(**mark) if mark else None, doc["ran"], ask(spec), doc.get("expect"), doc.get("waited", 0.0),
             tuple(seat_from(seat) for seat in doc.get("claim", ())), doc.get("code", ""),
-            doc.get("trusted", False),
+            doc.get("trusted", False), tuple([(job, wanted) for job, wanted in doc.get("needs", ())]),
+            tuple(doc.get("awaits", ())), doc.get("index"), doc.get("outcomes") or {},
         )  # fmt: skip
 
 

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from muster.api.words import Phase
+from muster.core.array import end_task, is_full, resume_task
 from muster.core.job import Job, StopOrder
+from muster.core.needs import meet_needs
 from muster.core.payload import Doc, Payload, Seats, payload
 from muster.core.reasons import Reason
 from muster.core.spec import JobSpec, ask
@@ -22,6 +24,8 @@ class JobSubmitted(Payload):
 
     `key` is the idempotency key, `expect` the expected run time in seconds, `trusted` says that an administrator
     submitted it, `code` describes the snapshot of its `workdir`, and `template` names what it was made from.
+    `index` is that of a task of an array.
+    `needs`: the ids of the jobs that it needs, and how each has to end. Those that were over by then had ended so.
     """
 
     number: int
@@ -34,6 +38,8 @@ class JobSubmitted(Payload):
     trusted: bool = False
     code: Doc | None = None
     template: str | None = None
+    needs: Doc | None = None
+    index: int | None = None
 
     def fold(self, state: State, event: Event, changes: Changes) -> None:
         spec = JobSpec.model_validate(self.spec)
@@ -42,13 +48,24 @@ class JobSubmitted(Payload):
             since=event.time, key=self.key, ask=ask(spec), expect=self.expect,
             code=(self.code or {}).get("tree", ""), trusted=self.trusted,
         )  # fmt: skip
-        if not spec.num_nodes:
+        job.index = self.index
+        if self.needs:
+            job.needs = tuple(self.needs.items())
+        if job.seatless:
             job.phase, job.started_at = "running", event.time
+        else:
+            job.awaits = _awaited(state, job)
         state.add_job(job)
         changes.jobs[job.id] = job
 
     def columns(self) -> tuple[str | None, ...]:
         return (self.queue, self.user, self.key)
+
+    @property
+    def seatless(self) -> bool:
+        """See `Job.seatless`."""
+        spec = self.spec_doc
+        return spec.get("num_nodes") == 0 or (spec.get("array") is not None and self.index is None)
 
     @property
     def spec_doc(self) -> Doc:
@@ -95,10 +112,19 @@ class JobResumed(Payload):
     spec: Doc
     reason: Reason
 
+    @property
+    def seatless(self) -> bool:
+        """See `Job.seatless`."""
+        array = self.spec.get("array") is not None and self.doc.get("index") is None
+        return array or self.spec.get("num_nodes") == 0
+
     def fold(self, state: State, event: Event, changes: Changes) -> None:
         job = Job.from_doc(self.doc, JobSpec.model_validate(self.spec))
         job.finished_at, job.stop, job.charges, job.not_before, job.ran, job.claim = None, None, {}, 0.0, 0.0, ()
         job.reason = self.reason
+        job.awaits = _awaited(state, job) if not job.seatless else ()
+        if job.index is not None:
+            resume_task(state, job, self.doc["phase"], changes)
         job.phase, job.since = "running" if job.seatless else "queued", event.time
         if job.attempt is not None and not job.attempt.pool:  # a document of the first release
             job.attempt.pool = state.pool_of(job.attempt.workers)
@@ -160,6 +186,10 @@ class JobEnd(Payload):
         changes.touch(job)
         state.remove(job)
         state.learn(job)
+        if job.index is not None:
+            end_task(state, job, event.time, changes)
+        if job.id in state.dependents:
+            meet_needs(state, job, event.time, changes)
 
 
 @payload("job.succeeded")
@@ -181,6 +211,14 @@ class JobStopped(JobEnd):
     """It was stopped on request or at a limit."""
 
     PHASE = "stopped"
+
+
+def _awaited(state: State, job: Job) -> tuple[str, ...]:
+    """What the job, which is new or resumed, waits for before it is queued."""
+    needed = [name for name, _ in job.needs if name in state.jobs]
+    if job.array is not None and is_full(state, job.array):
+        needed.append(job.array)
+    return tuple(needed)
 
 
 JOB_ENDS: dict[str, type[JobEnd]] = {cls.PHASE: cls for cls in (JobSucceeded, JobFailed, JobStopped)}

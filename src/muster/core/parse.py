@@ -69,7 +69,7 @@ def parse_job(
 def _over(defaults: dict[FieldPath, Entry], given: dict[FieldPath, Entry]) -> dict[FieldPath, Entry]:
     for path, entry in given.items():
         below = defaults.get(path)
-        if below and isinstance(below.value, dict) and isinstance(entry.value, dict):
+        if path != ("needs",) and below and isinstance(below.value, dict) and isinstance(entry.value, dict):
             entry.value, entry.under = {**below.value, **entry.value}, below
     return {**defaults, **given}
 
@@ -98,6 +98,10 @@ def _check_nodes(values: dict[str, Any], entries: Mapping[FieldPath, Entry]) -> 
     if values.get("num_nodes") == 0 and nodes is not None:
         if values.get("kind") == "sweep":
             values.setdefault("run", "")
+            for name in ("needs", "array"):
+                if entry := entries.get((name,)):
+                    hint = f"Leave it out: a job without nodes is not queued. Its own jobs may have `{name}`."
+                    entry.report.add(entry.at, f"`{name}` of a job without nodes", "a job with nodes", hint)
             return
         nodes.report.add(nodes.at, shown(nodes.raw), nodes.field.note.expected, advice(nodes.field, nodes.raw))
     if run is not None and run.value == "":
@@ -149,7 +153,7 @@ def _validated(values: dict[str, Any], entries: Mapping[FieldPath, Entry], repor
 def _faulty(entry: Entry, rest: tuple[int | str, ...]) -> tuple[Entry, At, Any, str]:
     """Who wrote it and where, the value found and what was expected; of the item, if the fault is in one item."""
     note = entry.field.note
-    if not rest or note.form not in ("list", "mapping"):
+    if not rest or note.form not in ("list", "mapping", "needs"):
         return entry, entry.at, entry.raw, note.expected
     if isinstance(rest[0], str):
         # Only the name is shown: environment values are often more private than their names.

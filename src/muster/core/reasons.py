@@ -72,6 +72,24 @@ _KINDS = [
         "it holds no nodes and runs until it is ended",
         "See its jobs with `muster ls --parent`, or end it with `muster stop`.",
     ),
+    ReasonKind(
+        "waits_for_jobs",
+        "wait",
+        "jobs that it needs are not over",
+        "Nothing to do: it is queued when they are over. See them with `muster why`.",
+    ),
+    ReasonKind(
+        "array_limit",
+        "wait",
+        "as many tasks of its array run as the array allows at once",
+        "Wait for one of them to end, or submit the array with a higher number after `%`.",
+    ),
+    ReasonKind(
+        "tasks_run",
+        "wait",
+        "its tasks are not over",
+        "See them with `muster ls --parent`, or end them all with `muster stop`.",
+    ),
     ReasonKind("about_to_start", "wait", "the scheduler places it in its next round"),
     ReasonKind(
         "nodes_unhealthy", "wait", "the nodes that fit are draining, suspect or quarantined", "See `muster nodes`."
@@ -177,6 +195,30 @@ _KINDS = [
         "Ask for less, or add nodes; see `muster nodes`.",
     ),
     ReasonKind("unknown_parent", "refusal", "the parent is no job of the project", "See `muster ls --all`."),
+    ReasonKind(
+        "unknown_need",
+        "refusal",
+        "a job that it needs is no job of the project",
+        "Give the name or the id of a job of the project; see `muster ls --all`.",
+    ),
+    ReasonKind(
+        "need_not_met",
+        "refusal",
+        "a job that it needs has already ended otherwise",
+        "Resume or repeat that job first, or leave it out of `needs`.",
+    ),
+    ReasonKind(
+        "needs_circle",
+        "refusal",
+        "jobs that are submitted together need each other in a circle",
+        "Leave out one of their `needs`.",
+    ),
+    ReasonKind(
+        "submitted_together",
+        "refusal",
+        "another job of the same call is refused, and they are accepted together or not at all",
+        "Correct that one, and submit them again.",
+    ),
     ReasonKind("unknown_pool", "refusal", "the pool does not exist", "See `muster nodes`."),
     ReasonKind(
         "unknown_secret",
@@ -313,6 +355,15 @@ _KINDS = [
         "end",
         "it failed more often than `retry.max_restarts` allows",
         "See `muster logs`; continue it with `muster resume`.",
+    ),
+    ReasonKind(
+        "needed_job_failed",
+        "end",
+        "a job that it needs ended otherwise than it requires",
+        "Resume the needed job, then this one: `muster resume`.",
+    ),
+    ReasonKind(
+        "tasks_failed", "end", "not all of its tasks succeeded", "Run those that did not again: `muster resume`."
     ),
     ReasonKind("resumed", "end", "resumed on request"),
 ]

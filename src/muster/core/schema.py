@@ -94,6 +94,11 @@ def _shapes(model: type[BaseModel], name: str, info: FieldInfo, note: Notation) 
         return [{"type": "object"}]
     if note.form == "list":
         canonical.append(canonical[0]["items"])
+    if note.form == "needs":
+        (pattern, outcome), *_ = canonical[0]["patternProperties"].items()
+        job = {**canonical[0]["propertyNames"], "type": "string", "pattern": pattern}
+        shape = {"type": "object", "propertyNames": job, "additionalProperties": outcome}
+        return [{"type": "array", "items": job}, job, shape]
     if note.form == "mapping":
         (pattern, text), *_ = canonical[0]["patternProperties"].items()
         names = {**canonical[0]["propertyNames"], "pattern": pattern}
@@ -156,6 +161,10 @@ _OTHER_SHAPES: Final[dict[str, list[dict[str, Any]]]] = {
             "required": ["min", "max"],
             "additionalProperties": False,
         }
+    ],
+    "array": [
+        {"type": "integer", "minimum": 0, "maximum": 999_999},
+        {"type": "array", "items": {"type": ["integer", "string"]}, "minItems": 1},
     ],
     "priority": [{"enum": list(units.PRIORITIES)}],
 }

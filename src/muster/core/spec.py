@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field
 from muster.api.words import Kind as Kind
 from muster.core import units
 from muster.core.dump import to_yaml
+from muster.core.needs import Outcome
 from muster.core.notation import Notation
 from muster.core.resources import Resources
 from muster.core.rules import WorkClass
@@ -22,6 +23,7 @@ from muster.core.spec_types import (
     TEXT_MAX,
     DataName,
     EnvName,
+    JobName,
     Label,
     Seconds,
     TagName,
@@ -163,6 +165,24 @@ class JobSpec(_Canonical):
         Field(description="Id of the job that it is part of, such as the sweep of a trial. Both are of one project."),
         Notation("text", "the id of a job, such as `lr-sweep-12`", "lr-sweep-12"),
     ] = None
+    array: Annotated[
+        Annotated[str, Field(pattern=r"^[0-9]+([0-9:%,-]*[0-9])?$", max_length=4096)] | None,
+        Field(description="Runs it once for each index, as tasks of one array: `1-20`, `1-20:2`, `[3, 5, 9]`, and with "
+              "`0-9%4` at most four at once. Each task is a job of its own, `NAME[3]`, which finds its index in "
+              "`MUSTER_ARRAY_INDEX` (and `SLURM_ARRAY_TASK_ID`)."),
+        Notation("array", "indexes such as `1-20`, `1-20:2`, `0-9%4` or `[3, 5, 9]`", "1-20"),
+    ] = None  # fmt: skip
+    needs: Annotated[
+        dict[JobName, Outcome],
+        Field(max_length=100,
+              description="Jobs of the project that must be over before it may start, by name or id: with "
+              "`needs: [prepare]` it starts when `prepare` has succeeded. In `{prepare: ended}` any end will do, and "
+              "`{prepare: failed}` is met if it did not succeed. A name means what it means when the job is submitted: "
+              "a job that is submitted in the same call, else the one that is not over, else the newest."),
+        Notation("needs", "a list of at most 100 jobs such as `[prepare]`, or a mapping of jobs to `succeeded`, "
+                "`ended` or `failed`", "[prepare]", ("depends_on",),
+                item="the name or the id of a job, and `succeeded`, `ended` or `failed` for it"),
+    ] = {}  # fmt: skip
     purpose: Annotated[
         Text | None,
         Field(description="Why, in a sentence: the first entry of the logbook."),

@@ -18,6 +18,8 @@ Label = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length
 EnvName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=255)]
 TagName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*$", max_length=100)]
 DataName = Annotated[str, Field(pattern=r"^[^\s\x00]+$", max_length=1000)]
+# A job by its name, by its id, or as a task of an array by either and its index.
+JobName = Annotated[str, Field(pattern=r"^[a-z]([a-z0-9-]*[a-z0-9])?(\[[0-9]{1,9}\])?$", max_length=100)]
 Seconds = Annotated[float, Field(gt=0, le=TEN_YEARS)]
 Bytes = Annotated[int, Field(ge=1, le=2**60)]
 # For every model of the file. They have no Python-level validators: a server loads 100,000 jobs in a second or two.

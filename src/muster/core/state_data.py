@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from muster.core.array import Tasks, add_array, add_task
 from muster.core.entities.account import Account
 from muster.core.entities.ledger import Ledger, Use
 from muster.core.entities.node import Node
@@ -21,6 +22,7 @@ from muster.core.entities.token import Token
 from muster.core.history import History, groups_of
 from muster.core.job import Attempt, Job, Worker
 from muster.core.journal import Journal
+from muster.core.needs import await_needs, leave_needs
 from muster.core.resources import Resources
 from muster.core.rules import Rules
 
@@ -65,6 +67,9 @@ class State:
     lines: dict[str, dict[str, None]] = field(default_factory=dict)  # queue name → ids of its queued jobs, unordered
     active: dict[str, None] = field(default_factory=dict)  # ids of jobs that hold resources, oldest first
     seatless: dict[str, None] = field(default_factory=dict)  # ids of jobs that run without nodes
+    dependents: dict[str, dict[str, None]] = field(default_factory=dict)  # job → ids of the queued jobs that await it
+    tasks: dict[str, Tasks] = field(default_factory=dict)  # array → its tasks that are not over
+    settled: dict[str, None] = field(default_factory=dict)  # ids of jobs that the next tick ends; see `sched.settle`
     keys: dict[tuple[str, str], str] = field(default_factory=dict)  # (user, idempotency key) → job; the newest ones
     live: Counter[tuple[str, str]] = field(default_factory=Counter)  # ("user" or "project", name) → unfinished jobs
     by_number: dict[int, str] = field(default_factory=dict)
@@ -79,6 +84,8 @@ class State:
         """Adds a job as it is. Used by `apply`, and by a store that loads what it saved."""
         if job.id not in self.jobs:
             self._count_live(job, +1)
+            if job.index is not None:
+                add_task(self, job)
         self.jobs[job.id] = job
         self.by_number[job.number] = job.id
         self.next_number = max(self.next_number, job.number + 1)
@@ -86,9 +93,13 @@ class State:
             self._remember_key(job.user, job.key, job.id)
         if job.phase == "queued":
             self.enqueue(job)
+            if job.awaits:
+                await_needs(self, job)
         elif job.active:
             self.active[job.id] = None
             self.hold(job)
+        elif job.is_array:
+            add_array(self, job)
         elif job.seatless:
             self.seatless[job.id] = None
 
@@ -147,6 +158,8 @@ class State:
     def dequeue(self, job: Job) -> None:
         self.lines[job.queue].pop(job.id, None)
         job.claim = ()
+        if job.awaits:
+            leave_needs(self, job)
         self.journal.note("job", job.id)
 
     def hold(self, job: Job) -> None:
@@ -199,9 +212,14 @@ class State:
         del self.jobs[job.id], self.by_number[job.number]
         if self.seatless:
             self.seatless.pop(job.id, None)
+        if job.is_array:
+            del self.tasks[job.id]
+            self.settled.pop(job.id, None)
         self._count_live(job, -1)
 
     def _count_live(self, job: Job, sign: int) -> None:
+        if job.is_array:
+            return  # its tasks count
         for name in (("user", job.user), ("project", job.project)):
             self.live[name] += sign
             if not self.live[name]:

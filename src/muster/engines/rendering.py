@@ -6,15 +6,17 @@ A renderer is a pure function `render(request) -> Rendered`. `RENDERERS` lists t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from types import MappingProxyType
 from typing import Any, Final
 
+from muster.core.array import parse_array
 from muster.core.errors import Invalid
 from muster.core.spec import JobSpec, ask, ranks_per_node, section
 from muster.core.suggest import did_you_mean
 from muster.engines.base import GangLaunch, Seat
+from muster.wire import ARRAY, SLURM_ARRAY
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,20 @@ def render_job(
     """Renders the job for a kind of engine. Raises MusterError for a job that can't be rendered."""
     if not spec.num_nodes:
         raise Invalid(f"{spec.name} has no nodes, so there is nothing to render.", "Render the jobs that it submits.")
-    return renderer(engine)(RenderRequest(spec, gang_of(spec, engine), form, settings))
+    made = renderer(engine)(RenderRequest(spec, gang_of(spec, engine), form, settings))
+    lost = _unexpressed(spec)
+    return replace(made, lost=[*made.lost, *lost]) if lost else made
+
+
+def _unexpressed(spec: JobSpec) -> list[str]:
+    """What Muster's server does before a job is handed to any engine, and no document can say."""
+    lost = []
+    if spec.needs:
+        lost.append(f"`needs`: Muster waits for {', '.join(spec.needs)}; what is rendered starts when it is applied.")
+    if spec.array is not None:
+        indexes = parse_array(spec.array).indexes
+        lost.append(f"`array`: Muster makes {len(indexes)} tasks; what is rendered is the one of index {indexes[0]}.")
+    return lost
 
 
 def renderer(engine: str) -> Render:
@@ -64,6 +79,15 @@ def renderer(engine: str) -> Render:
     module, _, name = RENDERERS[engine].partition(":")
     found: Render = getattr(import_module(module), name)
     return found
+
+
+def _array_envs(spec: JobSpec) -> dict[str, str]:
+    """For the first task of an array."""
+    if spec.array is None:
+        return {}
+    indexes = parse_array(spec.array).indexes
+    values = (f"{spec.name}-0", indexes[0], len(indexes), indexes[0], indexes[-1])
+    return {name: str(value) for names in (ARRAY, SLURM_ARRAY) for name, value in zip(names, values, strict=True)}
 
 
 def gang_of(spec: JobSpec, engine: str) -> GangLaunch:
@@ -80,7 +104,7 @@ def gang_of(spec: JobSpec, engine: str) -> GangLaunch:
         nproc=ranks_per_node(spec),
         run=spec.run,
         workdir=spec.workdir or "",
-        envs=dict(spec.envs),
+        envs={**_array_envs(spec), **spec.envs},
         secrets=tuple(spec.secrets),
         token="",
         checkpoint_keep=spec.checkpoint.keep,

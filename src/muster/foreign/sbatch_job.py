@@ -16,8 +16,8 @@ from muster.foreign.sbatch_shape import Message, Shape
 
 # Order of the fields in a job file.
 _FIELDS: Final = (
-    "name", "pool", "purpose", "workdir", "run", "num_nodes", "nproc", "resources", "envs", "max_duration", "image",
-    "slurm",
+    "name", "pool", "array", "needs", "purpose", "workdir", "run", "num_nodes", "nproc", "resources", "envs",
+    "max_duration", "image", "slurm",
 )  # fmt: skip
 _SHELLS: Final = ("bash", "sh", "dash", "ksh")
 _ALL_GPUS: Final = re.compile(

@@ -42,6 +42,10 @@ _NONE: Final = {
     "SLURM_TASKS_PER_NODE": "the ranks of a node are $LOCAL_WORLD_SIZE",
     "SLURM_JOB_END_TIME": "a program that uses Muster is told when to save",
 }
+# Tasks of an array find these as in Slurm.
+_OF_ARRAYS: Final = frozenset(
+    f"SLURM_ARRAY_{name}" for name in ("JOB_ID", "TASK_ID", "TASK_COUNT", "TASK_MIN", "TASK_MAX")
+)
 _USED: Final = re.compile(r"\bSLURMD?_[A-Z0-9_]+")
 
 
@@ -50,7 +54,7 @@ def rename(text: str, original: str, shape: Shape, by_node: bool) -> tuple[str, 
     told: list[Message] = []
     names = {**_SAME, **_BY_RANK, **(_BY_NODE if by_node else {}), **_known(shape)}
     for name in sorted(set(_USED.findall(text))):
-        if name in shape.fields.get("envs", {}):
+        if name in shape.fields.get("envs", {}) or ("array" in shape.fields and name in _OF_ARRAYS):
             continue
         at = re.search(rf"\b{name}\b", original)
         line = line_of(original, at.start()) if at else 0

@@ -73,6 +73,7 @@ _READERS: Final[dict[str, Reader]] = {
     "signal": readers.signal,
     "export": readers.export,
     "array": readers.array,
+    "dependency": readers.dependency,
     "exclusive": readers.exclusive,
     "requeue": readers.requeue,
     "no-requeue": readers.requeue,
@@ -81,10 +82,7 @@ _READERS: Final[dict[str, Reader]] = {
     "job-name": readers.into_field("name"),
     "comment": readers.into_field("purpose"),
     "wrap": readers.into_field("run"),
-    **{
-        name: readers.into_section(name)
-        for name in ("account", "constraint", "dependency", "exclude", "nodelist", "qos")
-    },
+    **{name: readers.into_section(name) for name in ("account", "constraint", "exclude", "nodelist", "qos")},
     "reservation": readers.into_section("reservation"),
 }
 _LOGS: Final = "has no place: Muster keeps what every rank writes. Read it with `muster logs JOB`."

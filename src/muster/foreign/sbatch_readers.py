@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
+from typing import Final
 
 from muster.foreign.sbatch import Option
 from muster.foreign.sbatch_shape import RANK_NAMES, Message, Shape, Unconvertible, megabytes, seconds, whole
@@ -169,21 +170,24 @@ def export(option: Option, given: Mapping[str, Option], shape: Shape) -> str:
 
 
 def array(option: Option, given: Mapping[str, Option], shape: Shape) -> str:
-    first = re.match(r"\d+", option.value)
-    shape.fields.setdefault("envs", {})["SLURM_ARRAY_TASK_ID"] = first[0] if first else "0"
-    body, _, most = option.value.partition("%")
-    numbers = " ".join(_sequence(part) for part in body.split(","))
-    limit = f" At most {most} at a time is for the queue's limits." if most else ""
-    raise Unconvertible(
-        "makes many jobs, and a job file is one, with the first index in `envs`. Submit them all with: "
-        f"for i in {numbers}; do muster submit job.yaml -o envs.SLURM_ARRAY_TASK_ID=$i; done{limit}"
-    )
+    if not re.fullmatch(r"[0-9][0-9,:-]*(%[0-9]+)?", option.value):
+        raise Unconvertible("is no list of indexes: write `array`, as in `array: 1-20`.")
+    shape.fields["array"] = option.value
+    return "array"
 
 
-def _sequence(part: str) -> str:
-    low, dash, rest = part.partition("-")
-    high, _, step = rest.partition(":")
-    return f"$(seq {low} {step or 1} {high})" if dash else low
+def dependency(option: Option, given: Mapping[str, Option], shape: Shape) -> str:
+    needs: dict[str, str] = {}
+    for part in option.value.split(","):
+        kind, *jobs = part.split(":")
+        needs |= {job: _OUTCOMES.get(kind, "") for job in jobs or [""]}
+    if all(outcome and re.fullmatch(r"[a-z][a-z0-9-]*", job) for job, outcome in needs.items()):
+        shape.fields["needs"] = needs
+        return "needs"
+    became = into_section("dependency")(option, given, shape)
+    told = "is about jobs of Slurm. For one that is submitted to Muster write its name: `needs: [prepare]`."
+    shape.notes.append(Message(option.line, option.written, told))
+    return became
 
 
 def into_section(name: str) -> Reader:
@@ -228,3 +232,6 @@ def chdir(option: Option, given: Mapping[str, Option], shape: Shape) -> str:
         raise Unconvertible("has a pattern of Slurm's in it: write `workdir` yourself.")
     shape.fields["workdir"] = option.value
     return "workdir"
+
+
+_OUTCOMES: Final = {"afterok": "succeeded", "afterany": "ended", "afternotok": "failed"}

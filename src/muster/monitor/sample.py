@@ -105,7 +105,7 @@ class Sampler:
             self._count_node(name, state.nodes.get(name))
         for name in (name for what, name in changed if what == "job"):
             job = state.jobs.get(name)
-            queued = job if job is not None and job.phase == "queued" else None
+            queued = job if job is not None and job.phase == "queued" and not job.awaits else None
             self._count_want(name, queued)
             # By `active` and not by phase: a job ends after it has released its nodes, and that adds no journal entry.
             self._count_shape(name, job if name in state.active else queued)

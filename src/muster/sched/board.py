@@ -212,7 +212,7 @@ class Board:
             self._forget(name, now)
             if job is None:
                 return
-            if job.phase == "queued":
+            if job.phase == "queued" and not job.awaits:
                 self.waiting.add(job, now)
             elif job.active:
                 assert job.attempt is not None

@@ -8,7 +8,9 @@ from itertools import islice
 from math import ceil
 from typing import Any, Final
 
+from muster.core.array import array_of
 from muster.core.job import Job, Seat
+from muster.core.needs import ENDINGS, never_starts
 from muster.core.reasons import Reason, reason
 from muster.core.state import State
 from muster.sched.backfill import Reservation, expected_duration, reserve, undelayed_seats
@@ -70,6 +72,8 @@ class Explainer:
 
     def explain(self, job: Job, brief: bool = False) -> list[Reason]:
         queued = self.board.waiting.queued.get(job.id)
+        if job.awaits and job.phase == "queued":
+            return [self._awaits(job)]
         if queued is None:
             return [job.reason] if job.reason is not None else []
         found: list[Reason] = []
@@ -83,6 +87,23 @@ class Explainer:
         if len(found) > 1:
             found = [one for one in found if one.code != "about_to_start"]
         return found[:1] if brief else found
+
+    def _awaits(self, job: Job) -> Reason:
+        if never_starts(job) and job.reason is not None:
+            return job.reason
+        wanted = dict(job.needs)
+        jobs = [name for name in job.awaits if name != job.array]
+        if not jobs and job.array is not None:
+            limit = array_of(self.state.jobs[job.array]).limit
+            message = f"{limit} {'task' if limit == 1 else 'tasks'} of {job.array} may run at once"
+            return reason("array_limit", message, array=job.array, limit=limit)
+        told = []
+        for name in jobs[:NAMED]:
+            needed = self.state.jobs.get(name)
+            phase = f" ({needed.phase})" if needed is not None else ""
+            told.append(f"until {name}{phase} {ENDINGS[wanted[name]]}")
+        more = f", and for {len(jobs) - NAMED} more" if len(jobs) > NAMED else ""
+        return reason("waits_for_jobs", f"it waits {' and '.join(told)}{more}", jobs=jobs)
 
     def named(self, job: Job) -> str:
         return job.id if self.sees(job) else HIDDEN

@@ -18,6 +18,7 @@ from muster.sched.board import Board
 from muster.sched.draws import Draw
 from muster.sched.order import attained
 from muster.sched.schedule import schedule
+from muster.sched.settle import settle
 from muster.sched.snapshot import Snapshot
 
 LEAVES: Final = 10.0  # seconds that a preempted gang takes to save and leave, within its grace
@@ -74,6 +75,9 @@ class Future:
     def settle(self) -> float | None:
         """Runs rounds at one instant until no decision is left. Returns when time alone will change that, or None."""
         while True:
+            while self.state.settled:
+                for event in settle(self.state, self.now):
+                    self._apply(event.data, self.state.jobs[event.job])
             plan = schedule(self.state, self.now, self.board)
             self.cost += 1.0 + len(self.state.active) / HEAVY
             self._carry_out(plan)
@@ -83,7 +87,8 @@ class Future:
                 return plan.wake_at if plan.wake_at is not None and plan.wake_at > self.now else None
 
     def submit(self, job: Job) -> None:
-        self._apply(JobSubmitted(job.number, job.queue, job.user, job.spec, expect=job.expect), job, 0)
+        needs = dict(job.needs) or None
+        self._apply(JobSubmitted(job.number, job.queue, job.user, job.spec, expect=job.expect, needs=needs), job, 0)
 
     def _carry_out(self, plan: Plan) -> None:
         for start in plan.starts:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
-from itertools import islice
+from itertools import chain, islice
 from operator import attrgetter
 from typing import Final
 
@@ -77,16 +77,34 @@ def take(
     waiting = {queued.job.id: queued.job for queued in islice(order, most)}
     waiting.update({name: board.waiting.queued[name].job for name in jobs if name in board.waiting.queued})
     running = [state.jobs[name] for name in state.active]
-    chosen = [*running, *waiting.values()]
+    # Jobs that wait for others can only start if those are there too. Of the others that wait so, the first ones.
+    held = (state.by_number[number] for tasks in state.tasks.values() for number in tasks.held[: -most - 1 : -1])
+    others = (name for of in state.dependents.values() for name in of)
+    after = _with_needs(state, [*jobs, *islice(chain(others, held), most)])
+    chosen = list({job.id: job for job in (*running, *waiting.values(), *after)}.values())
+    known = {job.id for job in chosen}
+    arrays = {job.array for job in chosen if job.array is not None and job.array not in known}
+    chosen += [state.jobs[name] for name in sorted(arrays)]
     names = {group for job in (*chosen, *users) for group in groups_of(job.user, job.spec)}
-    known = {name: table for name in sorted(names) if (table := state.history.groups.get(name)) is not None}
+    tables = {name: table for name in sorted(names) if (table := state.history.groups.get(name)) is not None}
     fair = state.rules.between == "fair"
     return Snapshot(
         now, state.next_number, [_node(node) for node in state.nodes.values()], dict(state.pools), dict(state.queues),
-        dict(state.projects), state.in_force, [_job(job) for job in chosen], _history(state.history, known),
+        dict(state.projects), state.in_force, [_job(job) for job in chosen], _history(state.history, tables),
         {name: replace(account) for name, account in state.accounts.items()} if fair else {},
         len(board.waiting.queued) - len(waiting), ends or {},
     )  # fmt: skip
+
+
+def _with_needs(state: State, names: Iterable[str]) -> list[Job]:
+    """These jobs, and all that they wait for, directly or not."""
+    found, left = dict[str, Job](), [name for name in names if name in state.jobs]
+    while left:
+        job = state.jobs[left.pop()]
+        if job.id not in found:
+            found[job.id] = job
+            left += [name for name in job.awaits if name in state.jobs]
+    return sorted(found.values(), key=lambda job: job.number)
 
 
 def _node(node: Node) -> Node:

@@ -3,7 +3,7 @@ would start it sooner."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Any, Final
@@ -69,12 +69,15 @@ class WhatIf:
         }
 
 
-def unsubmitted_job(state: State, spec: JobSpec, user: str, now: float) -> Job:
-    """The job as it would exist if it were submitted now."""
+def unsubmitted_job(state: State, spec: JobSpec, user: str, now: float, needs: Mapping[str, str] | None = None) -> Job:
+    """The job as it would exist if it were submitted now. `needs`: ids of needed jobs, and how each has to end."""
     history, number = state.history, state.next_number
     expect = history.quantile(groups_of(user, spec), 0.5) if history.ends else None
     name = f"{spec.name}-{number}"
-    return Job(name, number, spec.project, spec.queue, user, spec, now, since=now, ask=ask(spec), expect=expect)
+    job = Job(name, number, spec.project, spec.queue, user, spec, now, since=now, ask=ask(spec), expect=expect)
+    job.needs = tuple((needs or {}).items())
+    job.awaits = tuple([needed for needed, _ in job.needs if needed in state.jobs])
+    return job
 
 
 def what_if(snapshot: Snapshot, job: Job, sees: Callable[[Job], bool] = lambda job: True) -> WhatIf:
@@ -98,7 +101,7 @@ def what_if(snapshot: Snapshot, job: Job, sees: Callable[[Job], bool] = lambda j
             True, _nodes(seats), board.pool_of(seats), preempts, (), forecast, (), (), tuple(offers(snapshot, job))
         )
     reasons = tuple(explainer.explain(live))
-    advice = unblock(explainer, board.waiting.queued[job.id])
+    advice = unblock(explainer, board.waiting.queued[job.id]) if not live.awaits else []
     forecast = forecast_snapshot(snapshot.with_job(job), [job.id])[job.id]
     other = tuple([one for one in advice if "set" not in one.data])
     where = (_nodes(live.claim), board.pool_of(live.claim))

@@ -9,6 +9,7 @@ from fastapi import Depends, Header, Path, Request
 
 from muster.api.jobs import JobView
 from muster.api.words import UNFINISHED
+from muster.core.array import split_index, task_id
 from muster.core.entities import Role
 from muster.core.errors import Invalid, NotFound, Unavailable
 from muster.core.job import Job
@@ -85,7 +86,8 @@ Ref = Annotated[
     Path(
         min_length=1,
         max_length=100,
-        description="A job's id, its number, or a name: its one job that has not ended, else its newest",
+        description="A job's id, its number, or a name: its one job that has not ended, else its newest. `sweep[3]` is "
+        "a task of an array",
     ),
 ]
 
@@ -100,6 +102,10 @@ def find_job(leader: Leader, caller: Identity, ref: str, role: Role = "viewer") 
     state, job, number = leader.store.state(), None, whole_number(ref)
     if number is not None:
         job = leader.store.job_by_number(number)
+    elif (split := split_index(ref)) is not None:
+        array = find_job(leader, caller, split[0], role)
+        task = task_id(array, split[1]) if array.is_array else None
+        job = leader.store.job(task) if task is not None else None
     elif "\0" not in ref:
         job = leader.store.job(ref)
         if job is None:
@@ -135,7 +141,9 @@ def job_views(leader: Leader, caller: Identity, jobs: Sequence[Job]) -> list[Job
     runs = leader.store.runs([job.id for job in jobs])
     waiting = [job.id for job in jobs if job.phase == "queued"]
     waits = leader.look(lambda state: waits_of(leader, caller, state, waiting)) if waiting else {}
-    return [job_view(job, runs.get(job.id, {}), waits.get(job.id)) for job in jobs]
+    arrays = [job.id for job in jobs if job.is_array]
+    phases = leader.store.task_phases(arrays) if arrays else {}
+    return [job_view(job, runs.get(job.id, {}), waits.get(job.id), phases.get(job.id)) for job in jobs]
 
 
 def view_of(leader: Leader, caller: Identity, job_id: str) -> JobView:

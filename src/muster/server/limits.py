@@ -25,6 +25,7 @@ class Limits:
     streams_per_user: int = 64
     jobs_per_user: int = 20_000  # live jobs
     jobs_per_project: int = 50_000
+    tasks_per_array: int = 10_000
     tokens_per_user: int = 1_000  # valid ones
     bytes_per_project: str = ""  # of artifacts, such as "10TB"; no limit when empty
     bytes: Mapping[str, str] = field(default_factory=dict)  # project → its own limit, in place of that
@@ -47,7 +48,7 @@ class Limits:
         """The limits of what users and projects may store and submit."""
         usual = int(parse_size(self.bytes_per_project)) if self.bytes_per_project else None
         own = {project: int(parse_size(size)) for project, size in self.bytes.items()}
-        return Quota(self.jobs_per_user, self.jobs_per_project, self.tokens_per_user, usual, own)
+        return Quota(self.jobs_per_user, self.jobs_per_project, self.tokens_per_user, usual, self.tasks_per_array, own)
 
 
 def _positive(value: object) -> bool:

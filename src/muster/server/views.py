@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, cast
 
@@ -10,6 +10,7 @@ from muster.api.access import TokenView
 from muster.api.cluster import NodeView, QueueView
 from muster.api.events import EventView
 from muster.api.jobs import (
+    ArrayView,
     AttemptPoints,
     AttemptView,
     CheckpointMarkView,
@@ -19,6 +20,8 @@ from muster.api.jobs import (
     WorkerView,
 )
 from muster.api.numbers import json_number
+from muster.api.words import PHASES
+from muster.core.array import array_of
 from muster.core.entities import Node, Queue, Token
 from muster.core.event import Event
 from muster.core.job import Attempt, Job, Worker
@@ -29,14 +32,16 @@ from muster.core.state import State
 from muster.store.base import Column
 
 
-def job_view(job: Job, run: dict[str, Any], waits: Reason | None = None) -> JobView:
-    """`waits`: why a queued job waits now."""
+def job_view(
+    job: Job, run: dict[str, Any], waits: Reason | None = None, phases: Mapping[str, int] | None = None
+) -> JobView:
+    """`waits`: why a queued job waits now. `phases`: of an array, the tasks in each phase."""
     spec = job.spec
     reason = waits or job.reason
     return {
         "id": job.id,
         "number": job.number,
-        "name": spec.name,
+        "name": job.name,
         "kind": spec.kind,
         "project": job.project,
         "queue": job.queue,
@@ -59,10 +64,24 @@ def job_view(job: Job, run: dict[str, Any], waits: Reason | None = None) -> JobV
         "checkpoint": cast(CheckpointMarkView, asdict(job.checkpoint)) if job.checkpoint else None,
         "progress": _progress(run, running=job.phase == "running"),
         "parent": spec.parent,
+        "index": job.index,
+        "array": array_view(job, phases or {}) if job.is_array else None,
+        "needs": dict(job.needs),
         "purpose": spec.purpose,
         "tags": spec.tags,
         "run": spec.run,
         "workdir": spec.workdir,
+    }
+
+
+def array_view(job: Job, phases: Mapping[str, int]) -> ArrayView:
+    array = array_of(job)
+    ordered: dict[str, int] = {phase: phases[phase] for phase in PHASES if phase in phases}
+    return {
+        "tasks": len(array.indexes),
+        "indexes": job.spec.array or "",
+        "limit": array.limit,
+        "phases": ordered,
     }
 
 

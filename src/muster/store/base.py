@@ -161,6 +161,7 @@ class JobFilter:
     user: str | None = None
     name: str | None = None
     parent: str | None = None  # the id of their parent
+    tasks: bool = True  # whether tasks of arrays are listed, and not only the arrays
     before: int | None = None
     limit: int = 100
 
@@ -226,6 +227,9 @@ class Store(Protocol):
 
     def jobs(self, want: JobFilter) -> list[Job]:
         """Newest first."""
+
+    def task_phases(self, arrays: Sequence[str]) -> dict[str, dict[str, int]]:
+        """Array → phase → its tasks in that phase."""
 
     def attempts(self, job_id: str) -> list[Attempt]: ...
 

@@ -19,7 +19,8 @@ _WORTH_PACKING: Final = 128  # bytes; for less, zlib costs time and saves nothin
 _JOB_FIELDS: Final = (
     "id", "number", "project", "queue", "user", "submitted_at", "phase", "since", "reason", "key", "started_at",
     "finished_at", "attempt", "charges", "not_before", "stop", "checkpoint", "ran", "expect",
-    "waited", "claim", "code", "trusted",
+    "waited", "claim", "code", "trusted", "needs", "awaits",
+    "index", "outcomes",
 )  # fmt: skip
 
 

@@ -70,6 +70,15 @@ class MemoryStore(FoldStore):
             wanted = (job for job in self._newest(want.ids) if _wants_job(want, job))
             return [_copy(job) for job in islice(wanted, want.limit)]
 
+    def task_phases(self, arrays: Sequence[str]) -> dict[str, dict[str, int]]:
+        found: dict[str, dict[str, int]] = {}
+        with self._lock:
+            for job in self._jobs.values():
+                if job.array is not None and job.array in arrays:
+                    phases = found.setdefault(job.array, {})
+                    phases[job.phase] = phases.get(job.phase, 0) + 1
+        return found
+
     def _newest(self, ids: Sequence[str] | None) -> Iterable[Job]:
         if ids is None:
             return reversed(self._jobs.values())
@@ -271,7 +280,8 @@ def _wants_job(want: JobFilter, job: Job) -> bool:
         and (want.phases is None or job.phase in want.phases)
         and (want.queue is None or job.queue == want.queue)
         and (want.user is None or job.user == want.user)
-        and (want.name is None or job.spec.name == want.name)
+        and (want.name is None or job.name == want.name)
+        and (want.tasks or job.index is None)
         and (want.parent is None or job.spec.parent == want.parent)
         and (want.before is None or job.number < want.before)
     )

@@ -66,7 +66,7 @@ def levels_of(want: LevelFilter, jobs: Iterable[Job]) -> list[Level]:
     for job in jobs:
         if (want.projects is not None and job.project not in want.projects) or want.queue not in (None, job.queue):
             continue
-        if job.seatless:  # it waits for nothing
+        if job.seatless or job.behind_others:  # it waits for nothing, or for other jobs
             continue
         key = (work_class(job.spec), job.spec.priority >= HIGH)
         if job.started_at is None:

@@ -45,6 +45,15 @@ class SqlReads:
             rows = connection.execute(query).all()
         return [codec.job_from(spec, doc) for spec, doc in rows]
 
+    def task_phases(self, arrays: Sequence[str]) -> dict[str, dict[str, int]]:
+        jobs = tables.jobs.c
+        query = select(jobs.parent, jobs.phase, func.count()).where(jobs.parent.in_(arrays), jobs.name.like("%]"))
+        found: dict[str, dict[str, int]] = {}
+        with self._db.reading() as connection:
+            for array, phase, count in connection.execute(query.group_by(jobs.parent, jobs.phase)):
+                found.setdefault(array, {})[phase] = count
+        return found
+
     def attempts(self, job_id: str) -> list[Attempt]:
         attempts = tables.attempts.c
         query = select(attempts.doc).where(attempts.job == job_id).order_by(attempts.number)
@@ -146,6 +155,8 @@ def _job_terms(want: JobFilter) -> list[ColumnElement[bool]]:
         terms.append(jobs.project.in_(want.projects))
     if want.phases is not None:
         terms.append(jobs.phase.in_(want.phases))
+    if not want.tasks:
+        terms.append(jobs.name.not_like("%]"))  # `sweep[3]`; no other name ends so
     if want.before is not None:
         terms.append(jobs.number < want.before)
     return terms or [literal(True)]

@@ -159,10 +159,11 @@ def _event_rows(batch: Batch) -> list[Row]:
 
 def _job_row(job: Job, spec: str) -> Row:
     return (
-        job.number, job.id, job.project, job.queue, job.user, job.spec.name, job.spec.kind, job.phase,
+        job.number, job.id, job.project, job.queue, job.user, job.name, job.spec.kind, job.phase,
         job.spec.priority, job.submitted_at, job.finished_at, job.key, spec, job_text(job),
         None if job.seatless else job.started_at,  # the column is for waits, and a job without nodes waits for none
-        work_class(job.spec), job.spec.parent,
+        "" if job.behind_others else work_class(job.spec),  # no service level: it waited for other jobs too
+        job.spec.parent,
     )  # fmt: skip
 
 

@@ -85,9 +85,10 @@ def _run(event: Event, data: JobSubmitted, experiment: int) -> Run:
         "number": data.number, "queue": data.queue, "spec": spec, "command": spec["run"],
         "workdir": spec.get("workdir"), "code": code or None, "template": data.template,
     })  # fmt: skip
-    runs = spec.get("num_nodes") == 0  # it is launched nowhere, so it runs from the start
+    runs = data.seatless  # it is launched nowhere, so it runs from the start
+    name = spec["name"] if data.index is None else f"{spec['name']}[{data.index}]"
     return Run(
-        event.job, event.project, experiment, spec["name"], data.user, spec.get("kind", "train"), "job",
+        event.job, event.project, experiment, name, data.user, spec.get("kind", "train"), "job",
         "running" if runs else "queued", event.time, event.time if runs else None, None, spec.get("parent"), None, True,
         (), spec.get("purpose") or "", 0, doc=doc,
         **code_columns(code),

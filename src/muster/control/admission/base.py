@@ -9,6 +9,7 @@ from typing import TypedDict
 from muster.control.admission.files import NO_FINDINGS, FileFindings
 from muster.control.quota import UNLIMITED, Quota
 from muster.core.errors import Problem
+from muster.core.job import Job
 from muster.core.reasons import Reason
 from muster.core.resources import Resources
 from muster.core.spec import JobSpec
@@ -18,8 +19,12 @@ Growth = Mapping[str, tuple[Resources, int]]
 Objections = Callable[[JobSpec, str], Sequence[Problem]]  # objections of the engine that has the pool
 
 
-def no_job(job_id: str) -> str | None:
+def no_job(job_id: str) -> Job | None:
     return None
+
+
+def no_jobs(project: str, name: str) -> Sequence[Job]:
+    return ()
 
 
 def no_objections(spec: JobSpec, pool: str) -> Sequence[Problem]:
@@ -52,7 +57,9 @@ class Context:
     isolation_error: str = ""  # why a member's job can't be isolated on this machine; "" when it can
     file_findings: FileFindings = NO_FINDINGS  # what this machine's files say about the job
     trusted: bool = False  # an administrator submits the job
-    project_of: Callable[[str], str | None] = no_job  # of a job that has ended, by its id; None: there is none
+    job: Callable[[str], Job | None] = no_job  # by its id, also one that has ended
+    named: Callable[[str, str], Sequence[Job]] = no_jobs  # (project, name): those that are not over, else the newest
+    pending: Mapping[tuple[str, str], int] = field(default_factory=dict)  # ("user" or "project", name) → jobs before it
 
 
 Check = Callable[[JobSpec, Context], Reason | None]

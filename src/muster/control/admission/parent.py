@@ -10,9 +10,8 @@ from muster.core.spec import JobSpec
 def check(spec: JobSpec, context: Context) -> Reason | None:
     if spec.parent is None:
         return None
-    live = context.state.jobs.get(spec.parent)
-    project = live.project if live is not None else context.project_of(spec.parent)
-    if project == spec.project:
+    parent = context.job(spec.parent)
+    if parent is not None and parent.project == spec.project:
         return None
     # The same for a job of another project: whether it exists is not for everybody to know.
     message = f"project {spec.project!r} has no job {spec.parent!r}, which is given as the parent"

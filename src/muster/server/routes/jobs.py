@@ -27,13 +27,13 @@ from muster.api.why import WhatIfView
 from muster.api.words import PHASES, Phase
 from muster.control.admission import Files, Site
 from muster.control.admission.files import NO_FINDINGS
-from muster.control.submit import Submission, admit, context, earlier, peek, resume, stop, submit
-from muster.core.errors import Conflict, Invalid, MusterError
+from muster.control.submit import Submission, admit, context, earlier, peek, resume, stop, submit, submit_together
+from muster.core.errors import Conflict, Invalid, MusterError, Refused
 from muster.core.event import Event
 from muster.core.job import Job
 from muster.core.job_events import JobSubmitted
 from muster.core.parse import parse_job
-from muster.core.reasons import Reason
+from muster.core.reasons import Reason, reason
 from muster.core.spec import JobSpec, dump_job
 from muster.core.state import State
 from muster.sched.snapshot import Snapshot, take
@@ -54,6 +54,8 @@ router = typed_router(prefix="/v1", tags=["jobs"])
 Python = Annotated[
     str, Header(alias="Muster-Python", max_length=4096, description="the path of the interpreter that submits, quoted")
 ]
+
+_NEEDS = 10_000  # of all jobs of a request: each is looked up while other commits wait
 
 Number = Annotated[int | None, Query(ge=0, le=2**53)]
 Text = Annotated[str | None, Query(max_length=200, pattern=r"^[^\x00]*$")]
@@ -89,6 +91,7 @@ class BatchBody(BaseModel):
 
     jobs: list[BatchJob] = Field(max_length=10_000)
     defaults: dict[str, Any] | None = Field(None, description="for every job, as in a single submission")
+    together: bool = Field(False, description="accept all of them or none; they may need each other by name")
 
 
 class StopBody(BaseModel):
@@ -130,7 +133,12 @@ def submit_job(
 
 @router.post("/jobs/batch", openapi_extra=needs("member"))
 def submit_batch(body: BatchBody, leader: Leading, caller: Caller, python: Python = "") -> BatchAnswer:
-    """Accepts or refuses each job on its own; accepted jobs are durable on return."""
+    """Accepts or refuses each job on its own, or all `together`; accepted jobs are durable on return."""
+    needs = sum(len(found) for item in body.jobs if isinstance(found := item.spec.get("needs"), list | dict))
+    if needs > _NEEDS:
+        raise Invalid(f"The jobs need {needs:,} others, and a request may name {_NEEDS:,}.", "Send fewer jobs in one.")
+    if body.together:
+        return _together(body, leader, caller, python)
     state, now, site = leader.store.state(), leader.clock.now(), leader.site(caller, trusted=caller.superuser)
     known = earlier(leader.store, caller.user, [item.key for item in body.jobs if item.key])
     results: dict[int, BatchAccepted | BatchRefused] = {}
@@ -152,16 +160,33 @@ def submit_batch(body: BatchBody, leader: Leading, caller: Caller, python: Pytho
     for index, submission, future in pending:
         try:
             events = future.result() if future is not None else []
-            if events:
-                (event,) = events
-                assert isinstance(event.data, JobSubmitted)
-                results[index] = {"id": event.job, "number": event.data.number}
-            else:
-                job = _earlier(leader, caller, submission)
-                results[index] = {"id": job["id"], "number": job["number"]}
+            results[index] = _accepted(leader, caller, submission, events[0] if events else None)
         except MusterError as error:
             results[index] = {"error": error.to_dict()}
     return {"jobs": [results[index] for index in range(len(body.jobs))]}
+
+
+def _together(body: BatchBody, leader: Leader, caller: Identity, python: str) -> BatchAnswer:
+    """Accepts all jobs in one transaction, or refuses all: each with its own error, or because of the others."""
+    state, errors = leader.store.state(), dict[int, MusterError]()
+    submissions: list[Submission] = []
+    checked: dict[Code, Code] = {}
+    for index, item in enumerate(body.jobs):
+        try:
+            spec = parse_job(item.spec, source=f"job {index}", defaults=body.defaults)
+            caller.need(state, spec.project, "member")
+            submissions.append(_submission(leader, spec, caller, item.key, item.code, checked, python))
+        except MusterError as error:
+            errors[index] = error
+    accepted: dict[int, Event] = {}
+    if not errors:
+        site = leader.site(caller, trusted=caller.superuser)
+        now, local = leader.clock.now(), leader.local
+        leader.propose(submit_together(leader.store, submissions, now, local, accepted, errors, **site))
+    if errors:
+        others = Refused([reason("submitted_together")])
+        return {"jobs": [{"error": errors.get(index, others).to_dict()} for index in range(len(body.jobs))]}
+    return {"jobs": [_accepted(leader, caller, one, accepted.get(i)) for i, one in enumerate(submissions)]}
 
 
 @router.get("/jobs", dependencies=HEAVY, openapi_extra=needs("anyone"))
@@ -174,6 +199,7 @@ def list_jobs(
     user: Text = None,
     name: Text = None,
     parent: Annotated[str | None, Query(min_length=1, max_length=100)] = None,
+    tasks: Annotated[bool, Query(description="list tasks of arrays, and not only the arrays")] = True,
     before: Number = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> JobList:
@@ -184,7 +210,7 @@ def list_jobs(
     family = None if parent is None else find_job(leader, caller, parent).id
     want = JobFilter(
         projects=projects, phases=phase or PHASES, queue=queue, user=user, name=name, parent=family, before=before,
-        limit=limit + 1,
+        limit=limit + 1, tasks=tasks,
     )  # fmt: skip
     found = leader.store.jobs(want)
     more = len(found) > limit
@@ -202,7 +228,11 @@ def get_job(ref: Ref, leader: Leading, caller: Caller) -> JobDetail:
 @router.get("/jobs/{ref}/spec", openapi_extra=needs("viewer"))
 def get_spec(ref: Ref, leader: Leading, caller: Caller) -> JobSpecView:
     """The spec as it was accepted, and a job file that results in the same spec."""
-    spec = find_job(leader, caller, ref).spec
+    job = find_job(leader, caller, ref)
+    spec = job.spec
+    if job.index is not None:  # the file of a task is that of an array of one
+        alone = spec.model_copy(update={"array": str(job.index), "parent": None})
+        return {"spec": spec.model_dump(mode="json"), "yaml": dump_job(alone)}
     return {"spec": spec.model_dump(mode="json"), "yaml": dump_job(spec)}
 
 
@@ -214,7 +244,7 @@ def get_attempts(ref: Ref, leader: Leading, caller: Caller) -> AttemptList:
 
 @router.post("/jobs/{ref}/stop", openapi_extra=needs("member"))
 def stop_job(ref: Ref, body: StopBody, leader: Leading, caller: Caller) -> JobView:
-    """Ends a queued job; asks a running job to save and exit."""
+    """Ends a queued job; asks a running job to save and exit. Of an array, all tasks."""
     job = find_job(leader, caller, ref, "member")
     grace = 0.0 if body.force else body.grace
     leader.propose(stop(job.id, caller.user, leader.clock.now(), grace))
@@ -223,7 +253,7 @@ def stop_job(ref: Ref, body: StopBody, leader: Leading, caller: Caller) -> JobVi
 
 @router.post("/jobs/{ref}/resume", openapi_extra=needs("member"))
 def resume_job(ref: Ref, leader: Leading, caller: Caller) -> JobView:
-    """Queues a stopped or failed job again, as the same run."""
+    """Queues a stopped or failed job again, as the same run. Of an array, all tasks that did not succeed."""
     job = find_job(leader, caller, ref, "member")
     if leader.track is not None and job.id in leader.track.purged:
         raise Invalid(f"The run of {job.id} was deleted, with its checkpoints.", "Submit it again.")
@@ -269,7 +299,7 @@ def _submit(leader: Leader, caller: Identity, proposal: Proposal) -> JobView | N
         return entries[0]
 
     def look(state: State) -> dict[str, Reason]:
-        return waits_of(leader, caller, state, [event.job for entry in entries for event in entry.events])
+        return waits_of(leader, caller, state, [entry.events[0].job for entry in entries if entry.events])
 
     accepted, looked = leader.commit.submit(accept), leader.commit.submit(peek(waits, look))
     events = accepted.result()
@@ -278,7 +308,7 @@ def _submit(leader: Leader, caller: Identity, proposal: Proposal) -> JobView | N
         return None
     job = leader.store.job(events[0].job)
     assert job is not None
-    return job_view(job, {}, waits[0].get(job.id) if job.phase == "queued" else None)
+    return job_view(job, {}, waits[0].get(job.id) if job.phase == "queued" else None, {"queued": len(events) - 1})
 
 
 def _dry(leader: Leader, caller: Identity, submission: Submission, site: Site) -> WhatIfView:
@@ -287,12 +317,22 @@ def _dry(leader: Leader, caller: Identity, submission: Submission, site: Site) -
     file_findings = Files().look(submission.spec, submission.python) if leader.local else NO_FINDINGS
 
     def look(state: State) -> tuple[Snapshot, Job, Callable[[Job], bool]]:
-        admit(submission, context(leader.store, state, caller.user, leader.local, file_findings, **site))
-        job = unsubmitted_job(state, submission.spec, caller.user, now)
-        return take(state, leader.controller.board, now, users=[job], ends=ends), job, sees(caller, state)
+        needs = admit(submission, context(leader.store, state, caller.user, leader.local, file_findings, **site))
+        spec = submission.spec.model_copy(update={"array": None})  # of an array, what happens to the first task
+        job = unsubmitted_job(state, spec, caller.user, now, needs)
+        return take(state, leader.controller.board, now, job.awaits, users=[job], ends=ends), job, sees(caller, state)
 
     snapshot, job, may_see = leader.look(look)
     return what_if(snapshot, job, may_see).to_dict()
+
+
+def _accepted(leader: Leader, caller: Identity, submission: Submission, event: Event | None) -> BatchAccepted:
+    """`event`: None if its key was used before."""
+    if event is not None:
+        assert isinstance(event.data, JobSubmitted)
+        return {"id": event.job, "number": event.data.number}
+    job = _earlier(leader, caller, submission)
+    return {"id": job["id"], "number": job["number"]}
 
 
 def _known(leader: Leader, submission: Submission) -> bool:

@@ -13,6 +13,7 @@ from muster.api.why import JobAhead, TimelineStep
 from muster.api.words import Phase
 from muster.core.event import Event
 from muster.core.job import Job
+from muster.core.job_events import JobResumed, JobSubmitted
 from muster.core.reasons import Reason, reason
 from muster.core.state import State
 from muster.sched.explain import Explainer
@@ -57,7 +58,8 @@ def why(
     if snapshot is not None:
         # Computed on a copy in this thread, so that no commit waits for it.
         there = Explainer.of(snapshot.new_state(), snapshot.now, sees=explainer.sees, ends=snapshot.ends)
-        answer["unblock"] = [one.to_dict() for one in unblock(there, there.board.waiting.queued[job.id])]
+        queued = there.board.waiting.queued.get(job.id)  # not there if it waits for other jobs
+        answer["unblock"] = [one.to_dict() for one in unblock(there, queued)] if queued is not None else []
         answer["forecast"] = forecast_snapshot(snapshot, [job.id])[job.id].to_dict()
         live = next(one for one in snapshot.jobs if one.id == job.id)
         answer["offers"] = [one.to_dict() for one in offers(snapshot, live)]
@@ -80,8 +82,11 @@ def _look(
         if cause is None and live is not None and live.phase == "starting":
             cause = reason("about_to_start", "it is starting")
         if cause is None and live is not None and live.seatless:
-            cause = reason("no_nodes_needed")
+            cause = _tasks_run(state, live) if live.is_array else reason("no_nodes_needed")
         return _Found([cause] if cause else []), None, explainer
+    if live.awaits:
+        snapshot = take(state, explainer.board, explainer.now, [live.id], ends=ends) if forecast else None
+        return _Found(explainer.explain(live)), snapshot, explainer
     place = explainer.positions.ahead_of(live.id)
     first = (queued.job for queued in islice(explainer.positions.in_order(live.queue), min(place, _SHOWN_AHEAD)))
     ahead: list[JobAhead] = [
@@ -96,6 +101,13 @@ def _look(
     ]
     snapshot = take(state, explainer.board, explainer.now, [live.id], ends=ends) if forecast else None
     return _Found(explainer.explain(live), place + 1, ahead), snapshot, explainer
+
+
+def _tasks_run(state: State, array: Job) -> Reason:
+    tasks = state.tasks[array.id]
+    over = sum(array.outcomes.values())
+    message = f"{tasks.live} of its {tasks.live + over} tasks are not over"
+    return reason("tasks_run", message, f"See them with `muster ls --parent {array.id}`.")
 
 
 def _timeline(leader: Leader, job: Job) -> list[TimelineStep]:
@@ -113,7 +125,7 @@ def _step(event: Event) -> TimelineStep | None:
     if phase is None:
         return None
     said = event.data.to_doc()
-    if phase == "queued" and said.get("spec", {}).get("num_nodes") == 0:
+    if isinstance(event.data, JobSubmitted | JobResumed) and event.data.seatless:
         phase = "running"  # a job without nodes is never queued
     return {"time": event.time, "phase": phase, "attempt": event.attempt, "reason": said.get("reason")}
 

@@ -83,7 +83,7 @@ def _job(job: object, ledger: Ledger) -> TraceJob:
     if job["started_at"] is None:
         raise LeftOut("it never ran")
     nodes = whole(str(job["num_nodes"]), "num_nodes", "nodes")
-    if nodes == 0:
+    if nodes == 0 or job.get("array"):
         raise LeftOut("it held no nodes")
     asked = job["resources"] if isinstance(job["resources"], Mapping) else {}
     started = quantity(str(job["started_at"]), "started_at", LATEST)
