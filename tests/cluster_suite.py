@@ -119,6 +119,19 @@ class ClusterContract:
         assert server.wait(job)["phase"] == "succeeded", server.output(job)
         assert value not in server.output(job)
 
+    def test_a_command_runs_beside_the_ranks_of_each_worker(self, rig: Rig, server: LiveServer, folder: Path) -> None:
+        run = hold(folder)
+        job = server.submit(run, workdir=str(folder), pool=rig.pool, num_nodes=2, nproc=1, resources=WHOLE)["id"]
+        until(lambda: (folder / "up-1").exists() and server.job(job)["phase"] == "running", "both workers")
+        with Client(server.url, token=server.token) as client:
+            shown = ["sh", "-c", "echo $MUSTER_NODE $RANK $MUSTER_JOB; pwd; cat; exit 5"]
+            for worker, node in enumerate(client.job(job).nodes):
+                done = client.exec(job, shown, worker=worker, input=b"given")
+                assert done.text == f"{node} {worker} {job}\n{folder}\ngiven", done
+                assert done.code == 5
+        (folder / "go").touch()
+        assert server.wait(job)["phase"] == "succeeded", server.output(job)
+
     def test_a_node_without_the_jobs_folder_runs_its_snapshot(self, rig: Rig, server: LiveServer, folder: Path) -> None:
         code = folder / "code"
         (code / "part").mkdir(parents=True)

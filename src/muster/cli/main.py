@@ -39,6 +39,8 @@ VERBS: Final = (
     Verb("status", "muster.cli.status:status", "Show one job: where it stands, its attempts, its checkpoint.", _JOBS),
     Verb("why", "muster.cli.status:why", "Say why a job waits, restarted or ended, and what would change it.", _JOBS),
     Verb("logs", "muster.cli.logs:logs", "Print what a job wrote.", _JOBS),
+    Verb("exec", "muster.cli.exec_:exec_", "Run a command beside a running job's ranks.", _JOBS),
+    Verb("attach", "muster.cli.exec_:attach", "Open a shell beside a running job's ranks.", _JOBS),
     Verb("stop", "muster.cli.jobs:stop", "Stop jobs: they save, then leave.", _JOBS),
     Verb("resume", "muster.cli.jobs:resume", "Continue a stopped or failed job from its checkpoint.", _JOBS),
     Verb("runs", "muster.cli.runs:app", "Ask for runs by what they were given and what came out.", _JOBS),
