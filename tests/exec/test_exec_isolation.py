@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from exec_kit import client_of
+from exec_kit import client_of, muster
 from isolation_kit import ATTACK, GRANTS, ORDINARY, member, rank_pid, server_of, submit
 from live import LiveServer
 from muster.core.errors import NotAllowed
@@ -25,7 +26,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[LiveServer]:
         yield server
 
 
-def test_it_gets_at_nothing_of_the_servers_or_of_others(server: LiveServer) -> None:
+def test_it_gets_at_nothing_of_the_servers_or_of_others(server: LiveServer, tmp_path: Path) -> None:
     ada, eve = member(server, "ada"), member(server, "eve", "vision")
     others, admins = submit(server, ada, HELD), submit(server, server.token, HELD)
     own = submit(server, eve, HELD, project="vision", queue="vision")
@@ -52,6 +53,27 @@ def test_it_gets_at_nothing_of_the_servers_or_of_others(server: LiveServer) -> N
             with pytest.raises(Exception, match="There is no job"):
                 client.exec(job, ["true"])
         assert client.exec(own, ["sh", "-c", "setsid sleep 77 & echo $!"]).code == 0
+    home = server.home
+    plant = f"ln -s {home}/token /tmp/link; mkdir /tmp/tree; ln -s {home} /tmp/tree/out; echo kept >/tmp/tree/a"
+    with client_of(server, eve) as client:
+        client.exec(own, ["sh", "-c", plant])
+    target = tmp_path / "got"
+    for path, words in (
+        ("/tmp/link", b"No such file"),
+        (f"{server.home}/token", b"No such file"),
+        ("/tmp/tree", b"leads out"),
+    ):
+        copy = muster(server, "cp", f"{own}:{path}", str(target), stderr=subprocess.PIPE, env={"MUSTER_TOKEN": eve})
+        assert words in copy.communicate()[1]
+        assert copy.returncode == 1
+        assert list(tmp_path.iterdir()) == []
+    copy = muster(server, "cp", f"{own}:/tmp/tree/a", str(target), env={"MUSTER_TOKEN": eve})
+    assert (copy.wait(), target.read_text()) == (0, "kept\n")
+    copy = muster(
+        server, "cp", str(target), f"{own}:{server.home}/planted", stderr=subprocess.PIPE, env={"MUSTER_TOKEN": eve}
+    )
+    assert b"there is no folder" in copy.communicate()[1] or copy.returncode == 1
+    assert not (server.home / "planted").exists()
     with client_of(server, ada) as client, pytest.raises(NotAllowed, match="server's rights"):
         client.exec(admins, ["true"])
     with client_of(server) as root:

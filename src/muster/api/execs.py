@@ -21,6 +21,7 @@ class ExecRequest(TypedDict):
     rank: int
     tty: tuple[int, int] | None  # rows and columns; None: no terminal
     term: str
+    copy: str | None  # "send" or "receive": the command is a path, which is copied
 
 
 class ExecOffset(TypedDict):

@@ -45,17 +45,24 @@ def exec_(
     _run(ref, words, worker, rank, terminal)
 
 
-def attach(ref: JobRef, worker: Worker = None, rank: Rank = None) -> None:
+def attach(ref: JobRef, worker: Worker = None, rank: Rank = None, json: Json = False) -> None:
     """Open a shell beside a running job's ranks, as ssh would on its node; `exit` or Ctrl-D leaves it.
 
-    It runs in the job's folder and environment, isolated as its ranks are. It ends with the job."""
+    It runs in the job's folder and environment, isolated as its ranks are. It ends with the job. With --json only errors
+    are JSON."""
     if not sys.stdin.isatty():
         raise Usage("attach needs a terminal.", f"Without one, use `muster exec {ref} -- COMMAND`.")
-    _run(ref, ["/bin/sh", "-c", _SHELL], worker, rank, True, welcome=True)
+    _run(ref, ["/bin/sh", "-c", _SHELL], worker, rank, True, welcome=True, json=json)
 
 
 def _run(
-    ref: str, words: list[str], worker: int | None, rank: int | None, terminal: bool, welcome: bool = False
+    ref: str,
+    words: list[str],
+    worker: int | None,
+    rank: int | None,
+    terminal: bool,
+    welcome: bool = False,
+    json: bool = False,
 ) -> None:
     try:
         with client() as to:
@@ -67,7 +74,7 @@ def _run(
                 note((told, "dim"))
             code = ExecSession(stream, terminal).run()
     except MusterError as error:
-        show_error(error.to_dict(), as_json=False)
+        show_error(error.to_dict(), as_json=json)
         code = FAILED
     raise typer.Exit(code)
 

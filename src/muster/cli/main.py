@@ -41,6 +41,7 @@ VERBS: Final = (
     Verb("logs", "muster.cli.logs:logs", "Print what a job wrote.", _JOBS),
     Verb("exec", "muster.cli.exec_:exec_", "Run a command beside a running job's ranks.", _JOBS),
     Verb("attach", "muster.cli.exec_:attach", "Open a shell beside a running job's ranks.", _JOBS),
+    Verb("cp", "muster.cli.cp:cp", "Copy files to and from a running job.", _JOBS),
     Verb("stop", "muster.cli.jobs:stop", "Stop jobs: they save, then leave.", _JOBS),
     Verb("resume", "muster.cli.jobs:resume", "Continue a stopped or failed job from its checkpoint.", _JOBS),
     Verb("runs", "muster.cli.runs:app", "Ask for runs by what they were given and what came out.", _JOBS),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from muster.client.connection import Anyone, job_path
-from muster.core.errors import MusterError, Unavailable
+from muster.core.errors import Conflict, MusterError, Unavailable
 from muster.exec_frames import CHUNK, DATA, END, EOF, STDERR, WAIT, Decoder, Ended, Frame, decode_end, encode
 
 if TYPE_CHECKING:
@@ -83,9 +83,13 @@ async def open_exec(
     rank: int | None = None,
     tty: tuple[int, int] | None = None,
     term: str = "",
+    copy: str | None = None,
 ) -> ExecStream:
-    """Opens a session whose streams are sent and received one by one. `tty`: rows and columns of a terminal."""
-    body = {"command": list(command), "worker": worker, "rank": rank, "tty": tty, "term": term}
+    """Opens a session whose streams are sent and received one by one. `tty`: rows and columns of a terminal.
+
+    `copy`, "send" or "receive": the command is a path, which is copied; see `muster.copying`.
+    """
+    body = {"command": list(command), "worker": worker, "rank": rank, "tty": tty, "term": term, "copy": copy}
     return ExecStream(to, await to._send("POST", job_path(ref, "exec"), body))
 
 
@@ -114,7 +118,10 @@ async def exec_(
     try:
         while True:
             if left:
-                left = left[await stream.offer(left) :]
+                try:
+                    left = left[await stream.offer(left) :]
+                except Conflict:  # it has ended without reading all; how is in its last frame
+                    left = b""
             wait = _SOON if left else WAIT
             if until is not None:
                 wait = min(wait, max(0.0, until - time.monotonic()))

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 from urllib.parse import urlencode
 
-from muster import wire
+from muster import copying, wire
 from muster.exec_frames import CHUNK, DATA, EOF, SIGNAL, SIZE, STDERR, WAIT, WINDOW, Decoder, Ended, Frame, encode
 from muster.masking import Masker
 from muster.runtime import processes
@@ -103,7 +103,8 @@ class Session:
             return
         threading.Thread(target=self._feed, name="input", daemon=True).start()
         try:
-            self._pump(streams, Masker(self._secrets.values()), Masker(self._secrets.values()))
+            values = () if asked.get("copy") else self._secrets.values()  # a file is copied as it is
+            self._pump(streams, Masker(values), Masker(self._secrets.values()))
         except Over:
             self._kill()
             return
@@ -123,7 +124,7 @@ class Session:
             ours, theirs = {out: DATA, err: STDERR}, (read, out_write, err_write)
         pid = os.fork() if self._sandbox is None else self._sandbox.fork()
         if pid == 0:
-            _become(command, env, workdir(self._launch), theirs, bool(asked["tty"]))
+            _become(command, env, workdir(self._launch), theirs, bool(asked["tty"]), asked.get("copy"))
         self._pid = pid
         for fd in set(theirs):
             os.close(fd)
@@ -246,9 +247,14 @@ def _read(fd: int) -> bytes | None:
 
 
 def _become(
-    command: list[str], env: dict[str, str], folder: str, streams: tuple[int, int, int], on_tty: bool
+    command: list[str],
+    env: dict[str, str],
+    folder: str,
+    streams: tuple[int, int, int],
+    on_tty: bool,
+    copy: str | None,
 ) -> NoReturn:
-    """In the child: becomes the command."""
+    """In the child: becomes the command, or copies, with no other rights than the command would have."""
     status = NOT_RUN
     try:
         for signum in TO_DEFAULT:
@@ -260,7 +266,10 @@ def _become(
         for target, fd in enumerate(streams):
             os.dup2(fd, target)
         os.chdir(folder)
-        os.execvpe(command[0], command, env)  # noqa: S606  (what the user asked for)
+        if not copy:
+            os.execvpe(command[0], command, env)  # noqa: S606  (what the user asked for)
+        os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+        status = copying.main(copy, command[0])
     except BaseException as error:
         status = NO_COMMAND if isinstance(error, FileNotFoundError) else NOT_RUN
         os.write(2, f"muster: can't run {command[0]} in {folder}: {error}\n".encode())

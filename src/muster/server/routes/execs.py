@@ -6,7 +6,7 @@ import asyncio
 import shlex
 import time
 import uuid
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
@@ -45,6 +45,9 @@ class ExecBody(BaseModel):
     worker: int | None = Field(None, ge=0, description="the worker, by the index of its node; 0 when null")
     rank: int | None = Field(None, ge=0, description="whose environment it gets; the worker's first when null")
     tty: tuple[Cells, Cells] | None = Field(None, description="rows and columns of a terminal; none when null")
+    copy_: Literal["send", "receive"] | None = Field(
+        None, alias="copy", description="the command is a path, whose content the node sends or receives"
+    )
     term: str = Field("", max_length=100, pattern=r"^[\w.+-]*$", description="TERM of that terminal")
 
 
@@ -59,7 +62,7 @@ async def open_exec(ref: Ref, body: ExecBody, leader: Leading, caller: Caller) -
     _check_allowed(leader, caller, job)
     assert job.attempt is not None
     leader.execs.check_room(caller.user, job.id, worker)
-    request = ExecRequest(command=body.command, rank=rank, tty=body.tty, term=body.term)
+    request = ExecRequest(command=body.command, rank=rank, tty=body.tty, term=body.term, copy=body.copy_)
     one = Exec(
         uuid.uuid4().hex, job.id, job.attempt.number, worker, caller.user, job.project, dict(request),
         Side(time.monotonic()),
@@ -77,6 +80,8 @@ async def exec_input(
 ) -> ExecOffset:
     """Takes the client's frames (`muster.exec_frames`) from this offset on, as many as there is room for."""
     one = await _of_user(leader, caller, ref, ident)
+    if one.ended is not None:
+        raise Conflict("The exec session has ended.")
     return {"end": await leader.execs.write(one, one.input, at, await _body(request), wait)}
 
 
@@ -185,7 +190,8 @@ def _check_allowed(leader: Leader, caller: Identity, job: Job) -> None:
 def _record(leader: Leader, one: Exec, job: Job, node: str) -> None:
     """Writes the session into the event log. A secret in the command is masked, as in logs."""
     masker = Masker(leader.secret_values(job.project, job.spec.secrets))
-    command = masker.mask(shlex.join(one.request["command"]))[:_TOLD]
+    words = ["muster", "cp", one.request["copy"]] if one.request["copy"] else []
+    command = masker.mask(shlex.join([*words, *one.request["command"]]))[:_TOLD]
     opened = ExecOpened(one.id, one.worker, node, command, one.request["tty"] is not None)
     event = Event(opened, leader.clock.now(), one.user, one.project, one.job, one.attempt)
     leader.propose(lambda state: Entry([event]))
