@@ -6,7 +6,9 @@ A test file makes a class of `ClusterContract` with its rig; cluster and server 
 from __future__ import annotations
 
 import contextlib
+import os
 import shlex
+import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
@@ -138,6 +140,28 @@ class ClusterContract:
         (folder / "go").touch()
         assert server.wait(job)["phase"] == "succeeded", server.output(job)
         assert value not in server.output(job)
+
+    def test_commands_and_copies_beside_the_ranks_of_each_worker(
+        self, rig: Rig, server: LiveServer, folder: Path
+    ) -> None:
+        run = hold(folder)
+        job = server.submit(run, workdir=str(folder), pool=rig.pool, num_nodes=2, nproc=1, resources=WHOLE)["id"]
+        until(lambda: (folder / "up-1").exists() and server.job(job)["phase"] == "running", "both workers")
+        with Client(server.url, token=server.token) as client:
+            shown = ["sh", "-c", "echo $MUSTER_NODE $RANK $MUSTER_JOB; pwd; cat; exit 5"]
+            for worker, node in enumerate(client.job(job).nodes):
+                done = client.exec(job, shown, worker=worker, input=b"given")
+                assert done.text == f"{node} {worker} {job}\n{folder}\ngiven", done
+                assert done.code == 5
+            made = folder / "made"
+            made.mkdir()
+            (made / "a").write_bytes(bytes(range(256)) * 5000)
+            env = {**os.environ, **rig.env, "MUSTER_URL": server.url, "MUSTER_TOKEN": server.token}
+            for words in ((str(made), f"{job}:there@1"), (f"{job}:there", str(folder / "back"))):
+                subprocess.run([sys.executable, "-m", "muster", "cp", *words], env=env, check=True)
+            assert (folder / "back" / "a").read_bytes() == (made / "a").read_bytes()
+        (folder / "go").touch()
+        assert server.wait(job)["phase"] == "succeeded", server.output(job)
 
     def test_a_node_without_the_jobs_folder_runs_its_snapshot(self, rig: Rig, server: LiveServer, folder: Path) -> None:
         code = folder / "code"

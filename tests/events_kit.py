@@ -12,7 +12,8 @@ AUDIT_DOC: Final[dict[str, Any]] = {
     "name": "gpt", "source": "sdk", "attempt": 2, "fields": ["name", "tags"], "keys": ["lr", "wd"], "count": 30,
     "path": "a/b", "experiment": 3, "version": 4, "stage": "production", "alias": "best", "method": "POST",
     "address": "10.0.0.7", "kind": "note.added", "error": "no", "token": "ab12", "since": 1.0,
-    "receiver": "hook chat",
+    "receiver": "hook chat", "exec": "ab" * 16, "worker": 1, "node": "n1", "command": "ls -l", "tty": True, "code": 3,
+    "cause": "", "seconds": 1.5,
 }  # fmt: skip
 EVENT_DOC: Final[dict[str, Any]] = {
     **AUDIT_DOC,

@@ -155,6 +155,7 @@ REQUESTS: dict[str, Make] = {
     "POST /v1/jobs": lambda w, who: ("/v1/jobs", {"json": {"spec": _spec(w)}}),
     "POST /v1/jobs/batch": lambda w, who: ("/v1/jobs/batch", {"json": {"jobs": [{"spec": _spec(w)}]}}),
     "POST /v1/jobs/{ref}/stop": sent("/v1/jobs/JOB/stop"),
+    "POST /v1/jobs/{ref}/exec": sent("/v1/jobs/JOB/exec", command=["true"]),
     "GET /v1/runs/{ref}/metrics/{name}": plain("/v1/runs/RUN/metrics/loss"),
     "GET /v1/runs/{ref}/points/{name}": plain("/v1/runs/RUN/points/loss"),
     "POST /v1/queues": sent("/v1/queues", name="of-alpha", project=PROJECT),
@@ -202,7 +203,7 @@ REQUESTS: dict[str, Make] = {
     "PUT /v1/ingest/blobs/{digest}": plain("/v1/ingest/blobs/SHA", content=CONTENT),
 }
 _VALUES = {
-    "{ref}": "JOB", "{project}": "PROJECT", "{digest}": "SHA", "{path}": "a/b.txt",
+    "{ref}": "JOB", "{project}": "PROJECT", "{digest}": "SHA", "{path}": "a/b.txt", "{ident}": "0" * 32,
     "/queues/{name}": "/queues/of-alpha", "/engines/{name}": "/engines/local", "/metrics/{name}": "/metrics/loss",
 }  # fmt: skip
 

@@ -83,6 +83,7 @@ CHECKPOINT_DIR: Final = "MUSTER_CHECKPOINT_DIR"
 CHECKPOINT_KEEP: Final = "MUSTER_CHECKPOINT_KEEP"
 CHECKPOINT_EVERY: Final = "MUSTER_CHECKPOINT_EVERY"  # seconds between saves that the job file asked for
 MIRROR: Final = "MUSTER_MIRROR"  # other tools that also receive rank 0's reports: see runtime/mirrors.py
+EXEC: Final = "MUSTER_EXEC"  # marks the processes of an exec session: its id
 SPOT_NOTICE: Final = "MUSTER_SPOT_NOTICE"  # a file whose presence means that the machine goes away soon
 SCRATCH: Final = "MUSTER_SCRATCH"  # for launchers, not ranks: a local folder of the node that they share
 
@@ -318,18 +319,25 @@ class Reply:
     acked: dict[tuple[int, Stream], int] = field(default_factory=dict)
     command: Command | None = None
     done: bool = False  # the end is recorded and nothing is missing: the launcher may exit
+    execs: tuple[str, ...] = ()  # ids of exec sessions that wait for this worker
 
     def to_json(self) -> str:
         acked = [[rank, stream, offset] for (rank, stream), offset in self.acked.items()]
         return json.dumps(
-            {"acked": acked, "command": asdict(self.command) if self.command else None, "done": self.done}
+            {
+                "acked": acked,
+                "command": asdict(self.command) if self.command else None,
+                "done": self.done,
+                "execs": self.execs,
+            }
         )
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Reply:
         raw = json.loads(text)
         acked = {(rank, stream): offset for rank, stream, offset in raw["acked"]}
-        return cls(acked, Command.from_dict(raw["command"]) if raw["command"] else None, raw["done"])
+        command = Command.from_dict(raw["command"]) if raw["command"] else None
+        return cls(acked, command, raw["done"], tuple(raw.get("execs", ())))  # older servers don't send them
 
 
 def doc_record(doc: dict[str, Any]) -> bytes:

@@ -232,7 +232,9 @@ def test_logs_of_one_rank_of_one_attempt_or_the_last_lines(at_home, live):
     assert at_home("logs", job, "--rank", "1").out == "from 1 a\nb\n"
     assert sorted(at_home("logs", job, "-f").out.splitlines()) == ["[r0] b", "[r0] from 0 a", "[r1] b", "[r1] from 1 a"]
     assert at_home("logs", job, "--rank", "0", "--tail", "1").out == "b\n"
-    assert at_home("logs", job, "--rank", "0", "--json").lines[0] == {"attempt": 1, "rank": 0, "text": "from 0 a"}
+    line = at_home("logs", job, "--rank", "0", "--json").lines[0]
+    assert line.pop("time") > 0
+    assert line == {"attempt": 1, "rank": 0, "text": "from 0 a"}
     assert at_home("logs", job, "--attempt", "2").err == f"{job} is succeeded and has written nothing.\n"
 
 

@@ -34,6 +34,11 @@ QUIET = {
     "PUT /v1/ingest/blobs/{digest}": "as /v1/ingest",
     "POST /v1/ingest/code/bundle": "a worker reads its job's code",
     "POST /v1/runs/external/beat": "a script says that it lives; opening its run left the event",
+    "POST /v1/jobs/{ref}/exec": "leaves two events, the second at the end of the session: see tests/exec",
+    "DELETE /v1/jobs/{ref}/exec/{ident}": "as POST /v1/jobs/{ref}/exec",
+    "POST /v1/jobs/{ref}/exec/{ident}/input": "bytes of a session whose opening left the event",
+    "POST /v1/ingest/exec/{ident}/output": "bytes of a session whose opening left the event",
+    "POST /v1/ingest/exec/{ident}/end": "leaves the event of the session's end",
     "POST /v1/runs/{ref}/import": "the data of an import that POST /v1/runs/import began, with its event",
 }
 

@@ -16,6 +16,7 @@ class IngestReply(TypedDict):
     acked: list[tuple[int, str, int]]
     command: CommandView | None
     done: bool
+    execs: list[str]  # ids of exec sessions that wait for this worker
 
 
 SecretValues = dict[str, str]  # by name

@@ -38,6 +38,11 @@ _WORDS: Final[Mapping[str, str | Callable[[Data], str]]] = {
     "mlflow.called": "asked MLflow to {method} {path}",
     "record.refused": "made a change that could not be written: {kind} ({error})",
     "messages.given_up": "gave up {count} messages to {receiver}",
+    "exec.opened": "runs `{command}` beside worker {worker} on {node}",
+    "exec.ended": lambda data: (
+        f"ended a command beside worker {data['worker']}: "
+        + (f"exit code {data['code']}" if data["code"] is not None else data["cause"])
+    ),
     "auth.failed": lambda data: _failed(data),
     "token.created": "made the token {id} of {user}, with the role {role}",
     "token.revoked": "revoked the token {id}",

@@ -10,7 +10,7 @@ from typing import Any, Final, ParamSpec, Self, TypeVar
 
 import httpx
 
-from muster.client import admin_calls, artifact_calls, job_calls, record_calls, run_calls, watch_calls
+from muster.client import admin_calls, artifact_calls, exec_calls, job_calls, record_calls, run_calls, watch_calls
 from muster.client.connection import Connection
 from muster.client.http import Blocks, Transport
 from muster.client.job import AsyncJob
@@ -116,6 +116,7 @@ class AsyncClient(Connection[AsyncJob, AsyncRun]):
     attempts = job_calls.attempts
     summary = job_calls.summary
     metrics = job_calls.metrics
+    exec = exec_calls.exec_
 
     # watching
     wait = watch_calls.wait

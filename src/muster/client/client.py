@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Any, Self
 
-from muster.client import admin_calls, artifact_calls, job_calls, record_calls, run_calls, watch_calls
+from muster.client import admin_calls, artifact_calls, exec_calls, job_calls, record_calls, run_calls, watch_calls
 from muster.client.blocking import BlockingTransport, blocking, iterating
 from muster.client.connection import Connection
 from muster.client.job import Job
@@ -38,6 +38,7 @@ class Client(Connection[Job, Run]):
     attempts = blocking(job_calls.attempts)
     summary = blocking(job_calls.summary)
     metrics = blocking(job_calls.metrics)
+    exec = blocking(exec_calls.exec_)
 
     # watching
     wait = blocking(watch_calls.wait)

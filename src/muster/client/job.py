@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from muster.api.words import FINAL
-from muster.client import job_calls, watch_calls
+from muster.client import exec_calls, job_calls, watch_calls
 from muster.client.blocking import blocking, iterating
 from muster.client.connection import Anyone
 from muster.client.stream import LogLine
@@ -148,6 +148,21 @@ async def _why(job: JobData, /) -> WhyView:
     return await job_calls.why(job.client, job.id)
 
 
+async def _exec(
+    job: JobData,
+    /,
+    command: Sequence[str],
+    *,
+    worker: int | None = None,
+    rank: int | None = None,
+    input: bytes = b"",
+    timeout: float | None = None,
+) -> exec_calls.ExecResult:
+    """Runs a command beside its ranks; see `Client.exec`."""
+    found = exec_calls.exec_(job.client, job.id, command, worker=worker, rank=rank, input=input, timeout=timeout)
+    return await found
+
+
 class Job(JobData):
     """A job of a `Client`."""
 
@@ -159,6 +174,7 @@ class Job(JobData):
     resume = blocking(_resume)
     logs = iterating(_logs)
     why = blocking(_why)
+    exec = blocking(_exec)
 
 
 class AsyncJob(JobData):
@@ -172,3 +188,4 @@ class AsyncJob(JobData):
     resume = _resume
     logs = _logs
     why = _why
+    exec = _exec

@@ -35,6 +35,28 @@ class MessagesGivenUp(Audit):
     count: int
 
 
+@payload("exec.opened")
+class ExecOpened(Audit):
+    """A user runs a command beside the ranks of a worker. Its bytes are not logged, and secrets in it are masked."""
+
+    exec: str
+    worker: int
+    node: str
+    command: str
+    tty: bool = False
+
+
+@payload("exec.ended")
+class ExecEnded(Audit):
+    """Such a command ended, after so many seconds: with this exit code, or for this cause."""
+
+    exec: str
+    worker: int
+    code: int | None
+    cause: str
+    seconds: float
+
+
 @payload("auth.failed")
 class AuthFailed(Audit):
     """Failed sign-ins from an address since a time; `token` is the id of the token, if it is known."""

@@ -24,12 +24,21 @@ import muster
 
 # The modules that the worker side imports; none of them imports server code.
 PARTS: Final = (
-    "__init__.py", "py.typed", "wire.py", "inherited.py", "masking.py", "certificates.py",
-    "runtime", "train", "data", "foreign",
+    "__init__.py", "py.typed", "wire.py", "inherited.py", "masking.py", "certificates.py", "exec_frames.py",
+    "copying.py", "runtime", "train", "data", "foreign",
 )  # fmt: skip
 MAIN: Final = "__main__.py"
 # The modules that every launcher imports, shipped compiled for nodes with the same Python.
-COMPILED: Final = ("__init__.py", "wire.py", "inherited.py", "masking.py", "certificates.py", "runtime")
+COMPILED: Final = (
+    "__init__.py",
+    "wire.py",
+    "inherited.py",
+    "masking.py",
+    "certificates.py",
+    "exec_frames.py",
+    "copying.py",
+    "runtime",
+)
 _MAIN_TEXT: Final = b"from muster.runtime.unpack import run\n\nrun()\n"
 _NO_TIME: Final = (1980, 1, 1, 0, 0, 0)  # the earliest date of an archive, so that equal content is an equal archive
 

@@ -21,6 +21,7 @@ from muster.masking import Masker
 from muster.runtime import code, namespace, processes, verdict
 from muster.runtime.channel import Away, Channel, Gone, fetch_secrets
 from muster.runtime.companion import Companion, Program, plain_environment
+from muster.runtime.exec_start import Execs
 from muster.runtime.folder import Folder
 from muster.runtime.host import FOLDER as HOST
 from muster.runtime.keeper import Keeper
@@ -222,6 +223,7 @@ class Launcher:
             self._wake_pipe,
             self._commands,
             self._keeper,
+            Execs(self._launch, self._folder, self._secrets, self._sandbox),
         )
         try:
             return loop.run()
@@ -284,6 +286,7 @@ class Launcher:
             self._launch.worker,
             streams,
             on_command=self._commands.post,
+            on_exec=self._commands.post_exec,
             on_end=self._wake_pipe.wake,
             say=lambda rank, text: self._outputs[rank].say(text),
         )

@@ -92,9 +92,9 @@ def descendants(root: int) -> list[int]:
     return below
 
 
-def marked(gang: str) -> list[int]:
-    """Every live process, except this one, that was started with this gang's mark in its environment."""
-    mark = f"{wire.GANG}={gang}".encode()
+def marked(value: str, name: str = wire.GANG) -> list[int]:
+    """Every live process, except this one, that was started with this mark in its environment: by default a gang's."""
+    mark = f"{name}={value}".encode()
     found = []
     for pid in _all_pids():
         if pid != os.getpid() and mark in read(f"/proc/{pid}/environ").split(b"\0"):

@@ -24,7 +24,7 @@ _SHELLS: Final = ("/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash", "/bin/sh"
 # Variables of the server, or of an outer launcher, that ranks must not see.
 _NOT_INHERITED: Final = ("MUSTER_", "TORCHELASTIC_", "_MLFLOW_SERVER_")
 # Python and daemons ignore some of these, and an ignored signal stays ignored across exec.
-_TO_DEFAULT: Final = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
+TO_DEFAULT: Final = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
 
 
 @dataclass(slots=True)
@@ -243,7 +243,7 @@ def _become(shell: str, launch: wire.Launch, env: dict[str, str], output: int, p
     `parent` is 0 for a child that can't see its parent."""
     try:
         signal.set_wakeup_fd(-1)
-        for signum in _TO_DEFAULT:
+        for signum in TO_DEFAULT:
             signal.signal(signum, signal.SIG_DFL)
         os.setsid()
         processes.die_with_parent()

@@ -79,6 +79,18 @@ class Sandbox:
         finally:
             os.close(told)
 
+    @property
+    def namespaces(self) -> tuple[int, ...]:
+        """Descriptors of its namespaces, for `joined` in a process that inherits them."""
+        return tuple(self._namespaces)
+
+    @classmethod
+    def joined(cls, isolation: wire.Isolation, folder: Path, namespaces: Sequence[int]) -> Sandbox:
+        """A sandbox that the launcher has opened, for `fork` in another process."""
+        sandbox = cls(isolation, folder, {})
+        sandbox._namespaces = list(namespaces)
+        return sandbox
+
     def close(self) -> None:
         """Ends all processes inside."""
         for fd in self._namespaces:

@@ -31,7 +31,7 @@ class _Final(NamedTuple):
 
 
 class Shipper:
-    """The loop calls `notify` and `finish`; the shipper's thread calls `on_command`, `on_end` and `say`."""
+    """The loop calls `notify` and `finish`; the shipper's thread calls `on_command`, `on_exec`, `on_end` and `say`."""
 
     def __init__(
         self,
@@ -39,6 +39,7 @@ class Shipper:
         worker: int,
         streams: Sequence[Stream],
         on_command: Callable[[wire.Command], None],
+        on_exec: Callable[[str], None],
         on_end: Callable[[], None],
         say: Callable[[int, str], None],
     ) -> None:
@@ -47,6 +48,7 @@ class Shipper:
         self._worker = worker
         self._streams = list(streams)
         self._on_command = on_command
+        self._on_exec = on_exec
         self._on_end = on_end
         self._say = say
         self._wake = threading.Event()
@@ -148,6 +150,8 @@ class Shipper:
         if reply.command and reply.command.id > self._seen:
             self._seen = reply.command.id
             self._on_command(reply.command)
+        for ident in reply.execs:
+            self._on_exec(ident)
         if ended and reply.done and self._last:
             self.result = "done"
         if pieces and all(by_key[p.rank, p.stream].position <= p.offset for p in pieces):

@@ -140,7 +140,7 @@ class Sidecar:
             Stream(0, "spool", SpoolSource(folder, processes.log_line)),
             Stream(0, "host", SpoolSource(folder / HOST, processes.log_line)),
         ]
-        self._shipper = Shipper(shipping, 0, streams, lambda command: None, lambda: None, _say)
+        self._shipper = Shipper(shipping, 0, streams, lambda command: None, lambda ident: None, lambda: None, _say)
         self._shipper.start()
 
     def _hand_over(self, ended: wire.WorkerExit, patience: float) -> Result:

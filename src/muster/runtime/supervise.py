@@ -12,6 +12,7 @@ from typing import Final
 from muster import wire
 from muster.runtime import processes, stacks, verdict
 from muster.runtime.ending import Ending, failing, forcing, stopping
+from muster.runtime.exec_start import Execs
 from muster.runtime.folder import Folder
 from muster.runtime.keeper import Keeper
 from muster.runtime.output import Output
@@ -42,6 +43,7 @@ class Supervisor:
         wake_pipe: WakePipe,
         commands: Commands,
         keeper: Keeper,
+        execs: Execs,
     ) -> None:
         self._launch = launch
         self._folder = folder
@@ -51,6 +53,7 @@ class Supervisor:
         self._wake_pipe = wake_pipe
         self._commands = commands
         self._keeper = keeper
+        self._execs = execs
         self._pipes = 0  # number of open pipes
         self._selector = selectors.DefaultSelector()
         self._ending: Ending | None = None
@@ -124,6 +127,7 @@ class Supervisor:
             if rank.exit and rank.exit.exit_code != 0 and not self._ending:
                 killed = processes.oom_kills() > self._oom_kills[1]
                 self._ending = failing(now, self._living(), rank.rank, killed)
+        self._execs.sweep()
         if self._strays_at is not None or not (self._gang.alive() or self._leaving()):
             self._clean_up(now)
             return
@@ -155,6 +159,8 @@ class Supervisor:
                     self._folder.ask_save()
                 case "stacks":
                     self._show_stacks()
+        for ident in self._commands.take_execs():
+            self._execs.start(ident)
         # After the commands, because they have a better reason.
         if self._wake_pipe.terminated:
             self._stop(

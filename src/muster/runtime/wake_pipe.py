@@ -71,12 +71,22 @@ class Commands:
         self._orders = Path(orders) if orders else None
         self._ordered: wire.Command | None = None
         self._posted: collections.deque[wire.Command] = collections.deque()
+        self._execs: collections.deque[str] = collections.deque()
         self._inbox_seen = 0
 
     def post(self, command: wire.Command) -> None:
         """Called by the shipper's thread, which makes sure that the command is new."""
         self._posted.append(command)
         self._wake_pipe.wake()
+
+    def post_exec(self, ident: str) -> None:
+        """Called by the shipper's thread: an exec session waits, perhaps one that was posted before."""
+        self._execs.append(ident)
+        self._wake_pipe.wake()
+
+    def take_execs(self) -> list[str]:
+        """The exec sessions since the last call."""
+        return [self._execs.popleft() for _ in range(len(self._execs))]
 
     def take(self) -> list[wire.Command]:
         """The commands since the last call."""

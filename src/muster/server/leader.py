@@ -26,9 +26,9 @@ from muster.control.rules import problems_here, read_policy, set_rules
 from muster.control.secrets import Keyring
 from muster.control.submit import peek
 from muster.core.entities import reserved
-from muster.core.errors import ConfigError
+from muster.core.errors import ConfigError, MusterError
 from muster.core.event import SYSTEM, Event
-from muster.core.server_events import ServerLeads
+from muster.core.server_events import ExecEnded, ServerLeads
 from muster.core.state import State
 from muster.core.units import parse_duration, parse_size
 from muster.engines.base import Member
@@ -38,6 +38,7 @@ from muster.engines.local import LocalConfig, LocalEngine, describe_machine
 from muster.engines.many import Engines
 from muster.engines.registry import LOCAL, check_engines, make_engine
 from muster.server.auth import Identity
+from muster.server.execs import Exec, Execs
 from muster.server.limits import Limits
 from muster.server.settings import Settings
 from muster.server.sign_ins import SignIns
@@ -85,9 +86,18 @@ class Leader:
         late = parse_duration(settings.late_reports)
         self.tap = MetricTap()
         self.ingest = Ingest(
-            store, self.commit, self.clock, self.log_limit, intake, self.engine.cause, late, self._secrets, self.tap
+            store,
+            self.commit,
+            self.clock,
+            self.log_limit,
+            intake,
+            self.engine.cause,
+            late,
+            self.secret_values,
+            self.tap,
         )
         self.sign_ins = SignIns(self.commit, self.clock.now, lambda token: token in store.state().tokens, may_act)
+        self.execs = Execs(Limits.of(settings.limits), lambda job: store.state().jobs.get(job), self._exec_ended)
         self.forecaster = Forecaster(
             self.commit, lambda: self.controller.board, self.clock, may_act, self.ingest.expected_ends
         )
@@ -178,6 +188,14 @@ class Leader:
             follower.on_commit(events)
         self._on_events(events)
 
+    def _exec_ended(self, one: Exec, seconds: float) -> None:
+        """Records the end of an exec session. The event loop calls it, so it waits for no disk."""
+        assert one.ended is not None
+        ended = ExecEnded(one.id, one.worker, one.ended.code, one.ended.error, round(seconds, 3))
+        event = Event(ended, self.clock.now(), one.user, one.project, one.job, one.attempt)
+        with suppress(MusterError):  # this server is stopping
+            self.commit.submit(lambda state: Entry([event]))
+
     def _make_outbox(self, may_act: Callable[[], bool]) -> Outbox | None:
         """None if the store has no database for messages."""
         if self.store.database is None:
@@ -194,7 +212,7 @@ class Leader:
         nodes = [*state.nodes.values(), *state.machines.values()]
         self.engine.restore(engines, [(node.name, engines.get(node.pool, "")) for node in nodes])
 
-    def _secrets(self, project: str, names: Sequence[str]) -> list[str]:
+    def secret_values(self, project: str, names: Sequence[str]) -> list[str]:
         """The secrets that can be decrypted. One that was sealed with another key was never given to a rank either."""
         found = []
         for name in names:

@@ -23,6 +23,11 @@ class Limits:
     reads: int = 24  # of all users
     read_wait: float = 10.0  # in line, before a read is refused with 429
     streams_per_user: int = 64
+    execs: int = 200  # commands beside jobs (`muster exec`, `attach`, `cp`) at once; each holds 2 MiB at most
+    execs_per_user: int = 16
+    execs_per_worker: int = 8
+    exec_idle: float = 3600.0  # without a byte, after which such a command is ended
+    exec_bytes_per_second: float = 50e6  # of one such command, in each direction
     jobs_per_user: int = 20_000  # live jobs
     jobs_per_project: int = 50_000
     tasks_per_array: int = 10_000

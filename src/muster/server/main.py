@@ -140,6 +140,8 @@ async def _watch(service: Service, server: uvicorn.Server) -> None:
             server.should_exit = True
         await asyncio.sleep(0.1)
     service.hub.close()
+    if service.leader is not None:
+        service.leader.execs.close()
 
 
 @contextlib.contextmanager

@@ -26,7 +26,7 @@ STORE: Final = "MUSTER_STORE"
 POOL: Final = re.compile(r"[a-z]([a-z0-9-]{0,48}[a-z0-9])?\Z")
 _TEXTS: Final = (
     "host", "store_url", "log_limit", "log_limit_max", "late_reports", "advertise", "allowed_hosts", "artifacts",
-    "log_level", "pool",
+    "log_level", "pool", "exec",
 )  # fmt: skip
 _OPTIONAL: Final = ("tls_cert", "tls_key", "accelerators", "memory", "policy")  # texts, or not given
 
@@ -62,6 +62,7 @@ class Settings:
     trust_members: bool = False  # members' jobs run like an administrator's; see `muster.engines.isolation`
     artifacts: str = ""  # where content is stored: a folder, s3://, gs:// or az://; empty: `blobs` in the home folder
     log_level: str = "info"
+    exec: str = "on"  # "off": nobody runs commands beside jobs (`muster exec`, `attach`, `cp`)
 
     @classmethod
     def load(cls, home: Path, overrides: Mapping[str, object]) -> Settings:
@@ -115,6 +116,8 @@ class Settings:
             read_hooks(self.hooks)
         if not POOL.match(self.pool):
             mistakes.add(f"pool is {self.pool!r}, which can't be a pool's name.", "Use letters, digits and `-`.")
+        if self.exec not in ("on", "off"):
+            mistakes.add(f"exec is {self.exec!r}.", 'Write "on" or "off".')
         for url in self.advertised:
             if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
                 mistakes.add(f"advertise has {url!r}, which is no address.", "Write it like https://HOST:PORT.")

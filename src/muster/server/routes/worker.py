@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Annotated
 
 from fastapi import Depends, Header, Request, Response
@@ -76,6 +77,8 @@ async def ingest(
         return JsonAnswer(error.message, status_code=410, media_type="text/plain")
     if batch.pieces:
         service.hub.notify([job])
+    if batch.state == "running" and (waiting := leader.execs.waiting(job, number, batch.worker)):
+        reply = replace(reply, execs=waiting)
     return JsonAnswer(reply.to_json())
 
 
