@@ -196,11 +196,11 @@ def test_ls_shows_what_is_there(at_home, waiting, live):
 
 
 def test_a_job_that_ends_while_it_is_listed_is_listed_once(at_home, live, monkeypatch):
-    job = live.submit("true", name="ends")["id"]
+    job = live.submit("true", name="ends-while-listed")["id"]
     live.wait(job)
     jobs = Client.jobs
     monkeypatch.setattr(Client, "jobs", lambda self, **asked: jobs(self, **{**asked, "phase": ()}))
-    assert [one["id"] for one in at_home("ls", "--name", "ends", "--json").json["jobs"]] == [job]
+    assert [one["id"] for one in at_home("ls", "--name", "ends-while-listed", "--json").json["jobs"]] == [job]
 
 
 def test_status_is_a_card_and_its_json_is_the_job(at_home, waiting):
