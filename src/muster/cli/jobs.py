@@ -49,7 +49,7 @@ def ls(
         def find(phases: tuple[str, ...], most: int | None) -> list[Job]:
             return to.jobs(
                 project=project, phase=phases, queue=queue, user=user, name=name, parent=parent, limit=most,
-                tasks=bool(everything or parent or name),
+                tasks=bool(everything or parent or name or phase),
             )  # fmt: skip
 
         if everything or phase:
