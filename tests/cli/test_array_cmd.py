@@ -41,6 +41,9 @@ def test_every_task_runs_with_its_index_and_the_array_ends_with_them(at_home, li
         assert "array: '4'" in written
         assert "parent" not in written
         assert to.run(tasks[0]["id"]).name == tasks[0]["name"]
+    again = at_home("runs", "reproduce", "--dry-run", "--json", tasks[0]["id"])
+    assert again.code == 0, again.err
+    assert f"array: '{tasks[0]['index']}'" in again.json["yaml"]
 
 
 def test_stop_and_resume_all_tasks(at_home, live, tmp_path):

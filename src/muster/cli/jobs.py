@@ -50,7 +50,7 @@ def ls(
         if one not in PHASES:
             raise Usage(f"--phase: got {one!r}.", f"Expected one of {', '.join(PHASES)}.")
     chosen: dict[str, str | None] = {"project": project, "queue": queue, "user": user, "name": name, "parent": parent}
-    tasks = bool(everything or parent or name)
+    tasks = bool(everything or parent or name or phase)
 
     def find(to: Client) -> list[Job]:
         if everything or phase:

@@ -219,7 +219,7 @@ class Ingest:
         values = self._secrets(project, names) if names and self._secrets is not None else ()
         opened = _Attempt(
             project,
-            job.spec.name if job is not None else "",
+            job.name if job is not None else "",
             gang,
             run,
             dict(self._store.streams(job_id, number)),

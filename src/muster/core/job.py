@@ -139,6 +139,11 @@ class Job:
         """The id of the array that it is a task of."""
         return self.spec.parent if self.index is not None else None
 
+    def spec_again(self) -> JobSpec:
+        """What to submit in order to run it once more: of a task, an array of that one index."""
+        alone = {"array": str(self.index), "parent": None}
+        return self.spec if self.index is None else self.spec.model_copy(update=alone)
+
     @property
     def behind_others(self) -> bool:
         """Whether it waits, or waited, not only for its turn but until other jobs are over."""
@@ -186,7 +191,7 @@ class Job:
     @classmethod
     def from_doc(cls, doc: dict[str, Any], spec: JobSpec) -> Job:
         # Positional arguments: a starting server creates 100,000 of these, and keyword arguments would double the time.
-        stop, mark = doc["stop"], doc["checkpoint"]
+        stop, mark, needs, awaits = doc["stop"], doc["checkpoint"], doc.get("needs"), doc.get("awaits")
         return cls(
             doc["id"], doc["number"], doc["project"], doc["queue"], doc["user"], spec, doc["submitted_at"],
             doc["phase"], doc["since"], _reason(doc["reason"]), doc["key"], doc["started_at"], doc["finished_at"],
@@ -194,8 +199,8 @@ class Job:
             StopOrder(**{**stop, "reason": Reason.of(stop["reason"])}) if stop else None,
             CheckpointMark(**mark) if mark else None, doc["ran"], ask(spec), doc.get("expect"), doc.get("waited", 0.0),
             tuple(seat_from(seat) for seat in doc.get("claim", ())), doc.get("code", ""),
-            doc.get("trusted", False), tuple([(job, wanted) for job, wanted in doc.get("needs", ())]),
-            tuple(doc.get("awaits", ())), doc.get("index"), doc.get("outcomes") or {},
+            doc.get("trusted", False), tuple([(job, wanted) for job, wanted in needs]) if needs else (),
+            tuple(awaits) if awaits else (), doc.get("index"), doc.get("outcomes") or {},
         )  # fmt: skip
 
 

@@ -229,11 +229,7 @@ def get_job(ref: Ref, leader: Leading, caller: Caller) -> JobDetail:
 def get_spec(ref: Ref, leader: Leading, caller: Caller) -> JobSpecView:
     """The spec as it was accepted, and a job file that results in the same spec."""
     job = find_job(leader, caller, ref)
-    spec = job.spec
-    if job.index is not None:  # the file of a task is that of an array of one
-        alone = spec.model_copy(update={"array": str(job.index), "parent": None})
-        return {"spec": spec.model_dump(mode="json"), "yaml": dump_job(alone)}
-    return {"spec": spec.model_dump(mode="json"), "yaml": dump_job(spec)}
+    return {"spec": job.spec.model_dump(mode="json"), "yaml": dump_job(job.spec_again())}
 
 
 @router.get("/jobs/{ref}/attempts", openapi_extra=needs("viewer"))

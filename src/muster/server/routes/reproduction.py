@@ -24,9 +24,10 @@ def reproduction(ref: RunRef, leader: Leading, track: Tracked, caller: Caller) -
             f"See what it recorded: `muster runs show {run.id}`.",
         )
     manifest = track.snapshots.of_run(run.id)
+    spec = job.spec_again().model_copy(update={"needs": {}})  # those that it needed are over
     return {
         **known(track.db, run),
-        "spec": job.spec.model_dump(mode="json"),
-        "yaml": dump_job(job.spec),
+        "spec": spec.model_dump(mode="json"),
+        "yaml": dump_job(spec),
         "files": dict(manifest.files) if manifest is not None else None,
     }
