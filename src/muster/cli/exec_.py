@@ -48,8 +48,8 @@ def exec_(
 def attach(ref: JobRef, worker: Worker = None, rank: Rank = None, json: Json = False) -> None:
     """Open a shell beside a running job's ranks, as ssh would on its node; `exit` or Ctrl-D leaves it.
 
-    It runs in the job's folder and environment, isolated as its ranks are. It ends with the job. With --json only errors
-    are JSON."""
+    It runs in the job's folder and environment, isolated as its ranks are. It ends with the job.
+    With --json, errors are JSON."""
     if not sys.stdin.isatty():
         raise Usage("attach needs a terminal.", f"Without one, use `muster exec {ref} -- COMMAND`.")
     _run(ref, ["/bin/sh", "-c", _SHELL], worker, rank, True, welcome=True, json=json)

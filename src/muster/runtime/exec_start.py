@@ -23,7 +23,7 @@ from muster.runtime.sandbox import Sandbox
 MOST: Final = 16  # sessions of one worker at once
 _ROUNDS: Final = 50  # of killing what is left of a session
 _KEPT: Final = 1000  # ids of past sessions
-_HOST: Final = "import sys; sys.path.insert(0, sys.argv[1]); from muster.runtime.exec_host import main; main()"
+_HOST: Final = "import sys; sys.path.append(sys.argv[1]); from muster.runtime.exec_host import main; main()"
 
 
 class Execs:

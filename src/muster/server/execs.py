@@ -123,7 +123,7 @@ class Exec:
     began: float = field(default_factory=time.monotonic)
     active: float = field(default_factory=time.monotonic)  # when bytes last came from either side
     ended: Ended | None = None
-    ended_at: float = 0.0
+    ended_at: float = float("inf")
 
 
 class Execs:
