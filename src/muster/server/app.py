@@ -51,7 +51,7 @@ from muster.server.routes import (
 )
 from muster.server.service import Service
 from muster.server.sign_ins import WatchSignIns
-from muster.server.typed_routes import ERRORS, describe, routes_of
+from muster.server.typed_routes import describe, routes_of
 
 log = logging.getLogger("muster.server")
 
@@ -101,11 +101,10 @@ def create_app(service: Service) -> FastAPI:
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
-        responses={status: {"description": "what went wrong, and what to do"} for status in ERRORS},
     )
     app.state.service = service
-    for router in ROUTERS:
-        app.include_router(router)
+    # Not `include_router`, which builds every route once more, when it is first asked for.
+    app.router.routes.extend(routes_of(ROUTERS))
     described: list[str] = []  # built on the first request
 
     def openapi() -> dict[str, Any]:
