@@ -6,7 +6,7 @@ import gc
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,7 @@ from hypothesis import settings
 from components import Postgres, clear, postgres
 from muster.store.registry import open_store
 from report_kit import pytest_report_to_serializable as pytest_report_to_serializable
+from schema_kit import install
 
 # For every process that a test starts `python` is this one: a machine may have none, or another, on its PATH.
 os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
@@ -27,6 +28,8 @@ sys.dont_write_bytecode = False
 for _name in list(os.environ):
     if re.match(r"MUSTER_|SLURM_|((FORCE|NO)_COLOR|RANK|WORLD_SIZE|LOCAL_\w+|GROUP_RANK|MASTER_(ADDR|PORT))$", _name):
         del os.environ[_name]
+
+install()  # new databases
 
 # Tests assert no times: an example may take as long as a busy machine needs.
 settings.register_profile("muster", deadline=None)
@@ -51,6 +54,8 @@ LONG = (
     "templates/test_templates.py",
     "engine_kubernetes/test_kubernetes_faults.py",
     "docs/test_pages_run.py",
+    "server/test_fuzz.py",
+    "cli/test_server.py",
     "server/test_denial.py",
     "isolation/test_local_isolation.py",
     "cli/test_output_limit.py",
@@ -62,10 +67,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: turns.get("/".join(item.path.parts[-2:]), len(turns)))
 
 
-def pytest_collection_finish() -> None:
-    """What collecting the tests made, millions of objects with torch's, stays to the end: nobody looks through it."""
-    gc.collect()
-    gc.freeze()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What it makes, millions of objects with torch's, stays to the end: the garbage collector looks at none of it."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture(scope="session")

@@ -24,12 +24,12 @@ _ERR = "SCRIPT_KIT_ERR"
 class Script:
     """A script that `warm` runs in `folder`. Its output can be read while it runs; its errors are in the file `err`."""
 
-    def __init__(self, warm: Warm, folder: Path, *words: str, env: Mapping[str, str]) -> None:
+    def __init__(self, warm: Warm, folder: Path, *words: str, env: Mapping[str, str], load: str = "") -> None:
         place = Path(tempfile.mkdtemp(prefix="script-", dir=folder))
         os.mkfifo(place / "out")
         self.err = place / "err"
         environment = {**env, _ERR: str(self.err)}
-        self.process: Started = warm.start("forked_script_kit:run", words, place / "out", environment, folder)
+        self.process: Started = warm.start("forked_script_kit:run", words, place / "out", environment, folder, load)
         self.stdout: TextIO = (place / "out").open()
 
     def kill(self) -> None:

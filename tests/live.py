@@ -9,6 +9,7 @@ import signal
 import ssl
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -24,6 +25,7 @@ from warm_kit import Started, Warm, network
 T = TypeVar("T")
 READ_LATE = {"MUSTER_FAULT", "SLURM_CONF", "MYSQL_UNIX_PORT", "SLURMRESTD_SECURITY"}  # no import has seen these
 WITHOUT_SHAPE = "ANSWER WITHOUT ITS SHAPE"  # in the log of a server whose answer was not as declared: see `shape_kit`
+_ERR = "LIVE_ERR"  # where a command writes its errors
 PATIENCE = 180.0  # seconds: how long a test waits for something that should happen
 
 
@@ -177,9 +179,33 @@ def _warm(where: str) -> Warm:
         "muster.server.main",
         "live",
         "shape_kit",
+        "schema_kit:made",
         OPENBLAS_NUM_THREADS="1",
         PYTHONWARNINGS="default",
     )
+
+
+def call_muster(*words: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    """`muster WORDS...`, as a process that has imported it already. Its end, and what it printed."""
+    with tempfile.TemporaryDirectory() as folder:
+        out, err = Path(folder, "out"), Path(folder, "err")
+        environment = {**(os.environ if env is None else env), _ERR: str(err)}
+        started = _warm(network()).start("live:run_command", words, out, environment, Path.cwd())
+        try:
+            status = started.wait(PATIENCE)
+        finally:
+            started.kill()
+        return subprocess.CompletedProcess(["muster", *words], status, out.read_text(), err.read_text())
+
+
+def run_command(*words: str) -> int:
+    """In a process that was forked there."""
+    from muster.cli.main import main  # noqa: PLC0415
+
+    with Path(os.environ.pop(_ERR)).open("wb") as err:
+        os.dup2(err.fileno(), 2)
+    sys.argv[:] = ["muster", *words]
+    return main(words)
 
 
 def run_muster(*words: str) -> int:
@@ -187,8 +213,10 @@ def run_muster(*words: str) -> int:
     from muster.cli.main import main  # noqa: PLC0415
     from muster.core import faults  # noqa: PLC0415
     from muster.server import main as serving  # noqa: PLC0415
+    from schema_kit import install  # noqa: PLC0415
     from shape_kit import checked  # noqa: PLC0415
 
+    install()
     made = serving.create_app
     serving.create_app = lambda service: checked(made(service))  # type: ignore[assignment, return-value]
     faults._FAULT = faults.parse(os.environ.get(faults.VARIABLE))  # type: ignore[misc]  # read before there was one

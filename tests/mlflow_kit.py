@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import json
 import os
-import socket
-import subprocess
-import sys
+import signal
+import tempfile
 import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+from forked_script_kit import Script
 from live import LiveServer
 from muster.core.entities import Role, at_least
 from muster.core.errors import NotAllowed, NotFound
 from muster.track.mlflow.calls import CALLS
 from muster.track.mlflow.context import MlflowContext
 from record_kit import Record, open_record
+from warm_kit import Warm
+
+QUIET = {"MLFLOW_DISABLE_TELEMETRY": "true", "GIT_PYTHON_REFRESH": "quiet"}
 
 
 @dataclass
@@ -81,49 +85,60 @@ def open_mlflow(url: str, home: Path) -> Iterator[MlflowFixture]:
         yield MlflowFixture(record)
 
 
-def with_client(server: LiveServer, code: str, uri: str = "http", **env: str) -> Any:
-    """Runs a script that has `mlflow` and `out`, with the server as its tracking server; what it left in `out`."""
+def with_client(server: LiveServer, code: str, uri: str = "http", load: str = "") -> Any:
+    """Runs a script that has `mlflow` and `out`, with the server as its tracking server; what it left in `out`.
+
+    `load`: a module that several scripts need and that takes long to import.
+    """
     where = f"{server.url}/mlflow" if uri == "http" else server.url.replace("http://", "muster://")
     token = {"MLFLOW_TRACKING_TOKEN" if uri == "http" else "MUSTER_TOKEN": server.token}
-    return with_uri(where, code, server.home, **token, **env)
+    return with_uri(where, code, server.home, load, **token)
 
 
-def with_uri(where: str, code: str, folder: Path, **env: str) -> Any:
+def with_uri(where: str, code: str, folder: Path, load: str = "", **env: str) -> Any:
     """The same with any tracking server, in a folder."""
     begin = "import json, warnings\nwarnings.simplefilter('ignore')\nimport mlflow\n"
     script = f"{begin}out = {{}}\n{textwrap.dedent(code)}\nprint('OUT' + json.dumps(out))"
-    environment = {
-        **os.environ,
-        "MLFLOW_TRACKING_URI": where,
-        "MLFLOW_DISABLE_TELEMETRY": "true",
-        "GIT_PYTHON_REFRESH": "quiet",
-        **env,
-    }
-    command = [sys.executable, "-W", "ignore", "-c", script]
-    ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, cwd=folder)
-    assert ran.returncode == 0, f"{ran.stdout[-2000:]}\n{ran.stderr[-6000:]}"
-    return json.loads(ran.stdout.rpartition("OUT")[2])
+    with tempfile.NamedTemporaryFile("w", suffix=".py", dir=folder) as file:
+        file.write(script)
+        file.flush()
+        environment = {**os.environ, **QUIET, "MLFLOW_TRACKING_URI": where, **env}
+        ran = Script(_warm(), folder, file.name, env=environment, load=load)
+        status, printed = ran.finish(300)
+    assert status == 0, f"{printed[-2000:]}\n{ran.err.read_text()[-6000:]}"
+    return json.loads(printed.rpartition("OUT")[2])
+
+
+@cache
+def _warm() -> Warm:
+    """Has imported MLflow, which takes five seconds."""
+    return Warm("mlflow", PYTHONWARNINGS="ignore", **QUIET)
+
+
+# Requests that come before it is up wait in the socket's queue.
+_SERVE = """
+import socket, uvicorn
+with socket.create_server(("127.0.0.1", 0)) as listening:
+    print(listening.getsockname()[1], flush=True)
+    uvicorn.run("mlflow.server.fastapi_app:app", fd=listening.fileno(), log_level="error")
+"""
 
 
 @contextmanager
 def mlflow_server(folder: Path) -> Iterator[str]:
-    """MLflow's own server on a database of its own. Requests that come before it is up wait in the socket's queue."""
+    """MLflow's own server on a database of its own."""
     environment = {
         **os.environ,
+        **QUIET,
         "_MLFLOW_SERVER_FILE_STORE": f"sqlite:///{folder}/mlflow.db",
         "_MLFLOW_SERVER_ARTIFACT_ROOT": "mlflow-artifacts:/",
         "_MLFLOW_SERVER_ARTIFACT_DESTINATION": str(folder / "artifacts"),
         "_MLFLOW_SERVER_SERVE_ARTIFACTS": "true",
-        "MLFLOW_DISABLE_TELEMETRY": "true",
-        "GIT_PYTHON_REFRESH": "quiet",
     }
-    with socket.create_server(("127.0.0.1", 0)) as listening, (folder / "mlflow.log").open("wb") as log:
-        at = listening.fileno()
-        serve = ["-m", "uvicorn", "mlflow.server.fastapi_app:app", "--fd", str(at), "--log-level", "error"]
-        command = [sys.executable, "-W", "ignore", *serve]
-        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, cwd=folder, pass_fds=[at])
-        try:
-            yield f"http://127.0.0.1:{listening.getsockname()[1]}"
-        finally:
-            process.terminate()
-            process.wait(60)
+    (folder / "serve.py").write_text(_SERVE)
+    server = Script(_warm(), folder, str(folder / "serve.py"), env=environment)
+    try:
+        yield f"http://127.0.0.1:{int(server.stdout.readline())}"
+    finally:
+        server.process.send_signal(signal.SIGTERM)
+        server.end(60)

@@ -117,7 +117,7 @@ def serve(modules: Sequence[str]) -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what a module prints is no answer
     for name in modules:
-        importlib.import_module(name)
+        _call(name)
     gc.freeze()  # the collector would write to every object, and each of those that are forked have pages of its own
     for line in sys.stdin:
         asked = json.loads(line)
@@ -131,6 +131,13 @@ def serve(modules: Sequence[str]) -> None:
         if pid == 0:
             _become(asked)
         print(pid, file=answers, flush=True)
+
+
+def _call(name: str, *args: str) -> Any:
+    """MODULE:FUNCTION; a module alone is imported."""
+    module, _, function = name.partition(":")
+    found = importlib.import_module(module)
+    return getattr(found, function)(*args) if function else None
 
 
 def _load(name: str) -> None:
@@ -154,8 +161,7 @@ def _become(asked: dict[str, Any]) -> None:
         time.tzset()
         os.chdir(asked["cwd"])
         sys.argv[:] = asked["args"]
-        module, _, name = asked["function"].partition(":")
-        status = getattr(importlib.import_module(module), name)(*asked["args"]) or 0
+        status = _call(asked["function"], *asked["args"]) or 0
     except SystemExit as left:
         if isinstance(left.code, str):
             sys.stderr.write(f"{left.code}\n")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from live import LiveServer, stop_everything, until
+from live import LiveServer, call_muster, stop_everything, until
 from muster.cli import check_server, daemon
 
 MUSTER = [sys.executable, "-m", "muster"]
@@ -30,52 +30,48 @@ def home(tmp_path, monkeypatch):
     stop_everything(LiveServer(folder))
 
 
-def _call(*words):
-    return subprocess.run([*MUSTER, *words], capture_output=True, text=True, timeout=120)
-
-
 def test_up_apart_is_ready_on_return_and_down_ends_it(home):
-    first = _call("up", "-d", "--port", "0", "--nodes", "2", "--json")
+    first = call_muster("up", "-d", "--port", "0", "--nodes", "2", "--json")
     assert first.returncode == 0, first.stderr
     told = json.loads(first.stdout)
     assert told["started"] is True
     assert told["token_file"] == str(home / "token")
     assert (home / "token").read_text().strip() not in first.stdout + first.stderr + (home / "server.log").read_text()
-    assert len(json.loads(_call("nodes", "--json").stdout)["nodes"]) == 2
-    again = json.loads(_call("up", "-d", "--json").stdout)
+    assert len(json.loads(call_muster("nodes", "--json").stdout)["nodes"]) == 2
+    again = json.loads(call_muster("up", "-d", "--json").stdout)
     assert (again["started"], again["pid"], again["urls"]) == (False, told["pid"], told["urls"])
-    refused = _call("up")
+    refused = call_muster("up")
     assert refused.returncode == 1
     assert "runs already" in refused.stderr
-    ended = _call("down", "--json")
+    ended = call_muster("down", "--json")
     assert json.loads(ended.stdout) == {"stopped": True, "running": []}
     assert daemon.start_ticks(told["pid"]) is None
-    assert _call("down").stderr == f"No server is running for {home}.\n"
+    assert call_muster("down").stderr == f"No server is running for {home}.\n"
 
 
 def test_the_address_of_the_database_is_on_no_command_line(home):
-    told = json.loads(_call("up", "-d", "--port", "0", "--store", f"sqlite:///{home}/other.db", "--json").stdout)
+    told = json.loads(call_muster("up", "-d", "--port", "0", "--store", f"sqlite:///{home}/other.db", "--json").stdout)
     assert b"other.db" not in Path(f"/proc/{told['pid']}/cmdline").read_bytes()
     assert (home / "other.db").exists()
-    assert _call("down").returncode == 0
+    assert call_muster("down").returncode == 0
 
 
 def test_jobs_go_on_without_the_server_and_are_taken_up_by_the_next(home):
-    _call("up", "-d", "--port", "0")
-    job = json.loads(_call("run", "-d", "--json", "--name", "stays", "--", "bash", "-c", WAITS).stdout)["id"]
-    until(lambda: "begun" in _call("logs", job).stdout, "the job to begin")
-    ended = _call("down")
+    call_muster("up", "-d", "--port", "0")
+    job = json.loads(call_muster("run", "-d", "--json", "--name", "stays", "--", "bash", "-c", WAITS).stdout)["id"]
+    until(lambda: "begun" in call_muster("logs", job).stdout, "the job to begin")
+    ended = call_muster("down")
     assert f"{job} goes on" in ended.stderr
-    assert "1 job(s) go on without a server" in _call("doctor").stdout
-    assert _call("up", "-d", "--port", "0").returncode == 0
-    shown = json.loads(_call("status", job, "--json").stdout)
+    assert "1 job(s) go on without a server" in call_muster("doctor").stdout
+    assert call_muster("up", "-d", "--port", "0").returncode == 0
+    shown = json.loads(call_muster("status", job, "--json").stdout)
     assert (shown["phase"], shown["attempt"]) == ("running", 1)
-    down = _call("down", "--stop-jobs")
+    down = call_muster("down", "--stop-jobs")
     assert f"{job} stopped" in down.stderr
 
 
 def test_watching_goes_on_over_a_restart_of_the_server(home):
-    _call("up", "-d", "--port", "0")
+    call_muster("up", "-d", "--port", "0")
     script = "for i in 1 2 3 4 5 6; do echo line $i; until [ -e go$i ]; do sleep 0.02; done; done"
     folder = home.parent
     watching = subprocess.Popen(
@@ -88,9 +84,9 @@ def test_watching_goes_on_over_a_restart_of_the_server(home):
     for number in (1, 2, 3):
         assert watching.stdout.readline() == f"line {number}\n"
         (folder / f"go{number}").touch()
-    _call("down")
+    call_muster("down")
     (folder / "go4").touch()
-    _call("up", "-d", "--port", "0")
+    call_muster("up", "-d", "--port", "0")
     for number in (5, 6):
         (folder / f"go{number}").touch()
     out, err = watching.communicate(timeout=180)
@@ -101,7 +97,7 @@ def test_watching_goes_on_over_a_restart_of_the_server(home):
 
 
 def test_watching_is_given_up_when_the_server_does_not_come_back(home, monkeypatch):
-    _call("up", "-d", "--port", "0")
+    call_muster("up", "-d", "--port", "0")
     monkeypatch.setenv("MUSTER_RETRY_FOR", "300ms")
     command = [*MUSTER, "run", "--name", "stays", "--", "bash", "-c", WAITS]
     watching = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -115,7 +111,7 @@ def test_watching_is_given_up_when_the_server_does_not_come_back(home, monkeypat
 
 
 def test_a_server_that_can_not_start_says_why(home):
-    found = _call("up", "-d", "--host", "0.0.0.0")
+    found = call_muster("up", "-d", "--host", "0.0.0.0")
     assert found.returncode == 1
     assert "The server ended before it was ready. It said:" in found.stderr
     assert "can be reached from other machines" in found.stderr

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +11,7 @@ from typing import Any
 import pytest
 
 from cluster_suite import COUNT, HELD, hold, submit
-from live import LiveServer, stop_everything, until
+from live import LiveServer, call_muster, stop_everything, until
 from rigs.kube_api import evict
 from rigs.kube_kueue import preempt_workload
 from rigs.kube_store import Object
@@ -76,8 +74,7 @@ def test_what_the_commands_show(rig: KubernetesRig, server: LiveServer, tmp_path
     """`muster submit`, `logs`, `why`, `stop`, as people type them."""
 
     def muster(*words: str) -> str:
-        env = {**os.environ, "MUSTER_HOME": str(server.home)}
-        done = subprocess.run([sys.executable, "-m", "muster", *words], env=env, capture_output=True, text=True)
+        done = call_muster(*words, env={**os.environ, "MUSTER_HOME": str(server.home)})
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 

@@ -53,6 +53,7 @@ from sklearn.linear_model import LinearRegression
 with mlflow.start_run():
     model = LinearRegression().fit(np.array([[0.0], [1.0]]), [0.0, 2.0])
     how = {"registered_model_name": "line-{URI}", "serialization_format": "cloudpickle"}
+    how["pip_requirements"] = ["scikit-learn"]  # else another process imports all of it to find out
     info = mlflow.sklearn.log_model(model, name="line", **how)
 out["predicted"] = float(mlflow.pyfunc.load_model(f"models:/line-{URI}/1").predict(np.array([[3.0]]))[0])
 out["model"] = mlflow.get_logged_model(info.model_id).name
@@ -137,7 +138,7 @@ with mlflow.start_run(run_name="transformers"):
 
 @pytest.mark.parametrize("uri", ["http", "muster"])
 def test_the_client(muster: LiveServer, uri: str) -> None:
-    found = with_client(muster, EVERYTHING.replace("{URI}", uri), uri)
+    found = with_client(muster, EVERYTHING.replace("{URI}", uri), uri, load="sklearn.linear_model")
     assert found["search"] == [1, "0.0003", "vision"]
     assert found["all"] == ["child", "parent"]
     assert found["status"] == "FINISHED"
@@ -186,16 +187,20 @@ def test_runs_have_their_names_in_muster(
 
 
 @pytest.mark.parametrize(
-    ("script", "expected"),
+    ("script", "load", "expected"),
     [
-        (SKLEARN_AND_XGBOOST, {"sklearn": ("C", "training_accuracy_score"), "xgboost": ("eta", "train-logloss")}),
-        (LIGHTNING, {"lightning": ("epochs", "train_loss")}),
-        (TRANSFORMERS, {"transformers": ("max_steps", "loss")}),
+        (
+            SKLEARN_AND_XGBOOST,
+            "sklearn.linear_model",
+            {"sklearn": ("C", "training_accuracy_score"), "xgboost": ("eta", "train-logloss")},
+        ),
+        (LIGHTNING, "torch", {"lightning": ("epochs", "train_loss")}),
+        (TRANSFORMERS, "torch", {"transformers": ("max_steps", "loss")}),
     ],
     ids=["sklearn-xgboost", "lightning", "transformers"],
 )
-def test_autologging(muster: LiveServer, script: str, expected: dict[str, tuple[str, str]]) -> None:
-    with_client(muster, script)
+def test_autologging(muster: LiveServer, script: str, load: str, expected: dict[str, tuple[str, str]]) -> None:
+    with_client(muster, script, load=load)
     with muster.http() as http:
         number = http.get(
             "/mlflow/api/2.0/mlflow/experiments/get-by-name", params={"experiment_name": "autolog"}

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from live import LiveServer, until
+from live import LiveServer, call_muster, until
 from muster.runtime.offline import OfflineRun, offline_runs
 
 SECONDS = 60
@@ -47,9 +47,7 @@ class UserMachine:
         return out.strip(), err
 
     def sync(self, *words: str, code: int = 0) -> list[dict[str, Any]]:
-        command = [*SYNC, "--json", *words]
-        env = self.environment()
-        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=SECONDS, check=False)
+        done = call_muster("runs", "sync", "--json", *words, env=self.environment())
         assert done.returncode == code, done.stderr + done.stdout
         found: list[dict[str, Any]] = json.loads(done.stdout)["runs"]
         return found

@@ -52,7 +52,7 @@ from muster.server.routes import (
 )
 from muster.server.service import Service
 from muster.server.sign_ins import WatchSignIns
-from muster.server.typed_routes import ERRORS, describe, routes_of
+from muster.server.typed_routes import describe, routes_of
 
 log = logging.getLogger("muster.server")
 
@@ -103,13 +103,12 @@ def create_app(service: Service) -> FastAPI:
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
-        responses={status: {"description": "what went wrong, and what to do"} for status in ERRORS},
     )
     app.state.service = service
-    # Routes are tried in this order: those that are asked most go first.
+    # Routes are tried in this order: those that are asked most go first. Not by `include_router`, which builds every
+    # route once more, when it is first asked for.
     app.mount("/mlflow", Gate())
-    for router in sorted(ROUTERS, key=lambda router: router is not worker.router):
-        app.include_router(router)
+    app.router.routes.extend(routes_of(sorted(ROUTERS, key=lambda router: router is not worker.router)))
     described: list[str] = []  # built on the first request
 
     def openapi() -> dict[str, Any]:

@@ -24,6 +24,7 @@ from muster.api.words import Need
 
 Shape = TypeVar("Shape")
 ERRORS: Final = (400, 401, 403, 404, 405, 409, 413, 421, 422, 429, 500, 503)
+_ERROR: Final = "what went wrong, and what to do"
 _ROLE: Final = "x-role"
 _SERIALIZED: Final[JsonSchemaMode] = "serialization"
 
@@ -55,7 +56,8 @@ class TypedRoute(APIRoute):
 
 
 def typed_router(**options: Any) -> APIRouter:
-    return APIRouter(route_class=TypedRoute, **options)
+    errors: dict[int | str, dict[str, Any]] = {status: {"description": _ERROR} for status in ERRORS}
+    return APIRouter(route_class=TypedRoute, responses=errors, **options)
 
 
 def routes_of(routers: Iterable[APIRouter]) -> list[TypedRoute]:

@@ -21,7 +21,7 @@ from muster.store import codec, tables
 from muster.store.connect import Database
 from muster.store.fold import Batch
 from muster.store.reads import event_from
-from muster.store.writes import Writes
+from muster.store.writes import Writes, writes_for
 
 log = logging.getLogger("muster.store")
 
@@ -39,7 +39,7 @@ def refold(database: Database) -> None:
         connection.execute(update(tables.head).values(turn))
         if _is_current(connection, database.where):
             return
-        _rebuild(connection, Writes(database.writer.dialect))
+        _rebuild(connection, writes_for(database.writer.dialect))
         connection.execute(update(tables.head).values(fold=tables.FOLD))
 
 

@@ -32,7 +32,7 @@ from muster.store.marks import Mark, Marked
 from muster.store.past_reads import PastReads
 from muster.store.reads import SqlReads
 from muster.store.refold import refold
-from muster.store.writes import Turn, Writes
+from muster.store.writes import Turn, writes_for
 
 _ROWS: Final = 2_000  # jobs held as text at a time while loading
 _REMEMBERED: Final = 4_000  # finished jobs whose run times are loaded after a restart
@@ -61,7 +61,7 @@ class SqlStore(SqlReads, PastReads, FoldStore):
         try:
             self._upgrade()
             refold(self._db)
-            self._writes = Writes(self._db.writer.dialect)
+            self._writes = writes_for(self._db.writer.dialect)
             self._lease = FileLease(self._db) if self._db.kind == "sqlite" else RowLease(self._db)
             self.reload()
         except Unavailable as error:

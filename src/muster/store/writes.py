@@ -40,7 +40,7 @@ class Turn:
 
 
 class Writes:
-    """The statements for one dialect."""
+    """The statements for one dialect. `writes_for` gives those that were compiled already."""
 
     def __init__(self, dialect: Dialect) -> None:
         self._dialect = dialect
@@ -139,6 +139,16 @@ class Writes:
         compiled = statement.compile(dialect=self._dialect, column_keys=list(names))
         assert compiled.positiontup == list(order or names), "rows are given in this order"
         return str(compiled)
+
+
+_COMPILED: dict[tuple[str, str], Writes] = {}
+
+
+def writes_for(dialect: Dialect) -> Writes:
+    key = (dialect.name, dialect.driver)
+    if key not in _COMPILED:
+        _COMPILED[key] = Writes(dialect)
+    return _COMPILED[key]
 
 
 class _Runner:
