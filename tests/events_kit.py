@@ -17,7 +17,7 @@ AUDIT_DOC: Final[dict[str, Any]] = {
 EVENT_DOC: Final[dict[str, Any]] = {
     **AUDIT_DOC,
     "number": 7, "queue": "research", "user": "ada", "spec": {"name": "gpt", "run": "true"}, "key": "once",
-    "expect": 60.0, "trusted": True, "code": {"tree": "ab"}, "template": "ddp",
+    "expect": 60.0, "trusted": True, "code": {"tree": "ab"},
     "seats": [{"node": "n0", "devices": [0, 1], "share": 1000}, {"node": "n1", "devices": [3], "share": 250}],
     "reason": {"code": "preempted", "message": "j2 goes first", "hint": "wait", "data": {"for_job": "j2"}},
     "at": 1.0, "p50": 2.0, "p90": 3.0, "cut": ["j3"], "doc": {"id": "gpt-7"}, "then": "queued", "grace": 30.0,

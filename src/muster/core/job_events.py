@@ -21,7 +21,7 @@ class JobSubmitted(Payload):
     """A job was accepted. A job without nodes runs from here on.
 
     `key` is the idempotency key, `expect` the expected run time in seconds, `trusted` says that an administrator
-    submitted it, `code` describes the snapshot of its `workdir`, and `template` names what it was made from.
+    submitted it, and `code` describes the snapshot of its `workdir`.
     """
 
     number: int
@@ -33,7 +33,6 @@ class JobSubmitted(Payload):
     expect: float | None = None
     trusted: bool = False
     code: Doc | None = None
-    template: str | None = None
 
     def fold(self, state: State, event: Event, changes: Changes) -> None:
         spec = JobSpec.model_validate(self.spec)

@@ -83,7 +83,7 @@ def _run(event: Event, data: JobSubmitted, experiment: int) -> Run:
     spec, code = data.spec_doc, data.code or {}
     doc = merged({}, {
         "number": data.number, "queue": data.queue, "spec": spec, "command": spec["run"],
-        "workdir": spec.get("workdir"), "code": code or None, "template": data.template,
+        "workdir": spec.get("workdir"), "code": code or None,
     })  # fmt: skip
     runs = spec.get("num_nodes") == 0  # it is launched nowhere, so it runs from the start
     return Run(
