@@ -71,7 +71,7 @@ async def _download(
 
 
 async def _upload(request: Request, context: MlflowContext, path: str) -> Response:
-    size, owner = declared(request), of_user(context.asker.user, ()).owner
+    size, owner = declared(request), of_user(context.caller.user, ()).owner
     where = await to_thread.run_sync(files.locate_for_write, context, path, size or 0)
     async with staged(request, context.track.blobs) as stage:
         await to_thread.run_sync(files.upload, context, where, stage, size, owner)
